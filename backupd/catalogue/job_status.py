@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, TableValuedAlias, Text, and_, func, literal, select
+from sqlalchemy import Connection, Select, TableValuedAlias, Text, and_, func, literal, select
 from sqlalchemy import column as sql_column
 
 from backupd.catalogue import tables
@@ -82,9 +82,8 @@ def records(connection: Connection, jobs: Sequence[str], *, at: datetime, sample
         process = (row["pid"], row["process_start"]) if known else None
         going[row["job"]].append(UnfinishedRun(runs[row["run_id"]], process))
     began = {job for job in jobs if ends[job]["first_at"] is not None}
-    proofs, drills, broken, slots, missed = (
-        _proofs(connection, began, at),
-        _drills(connection, began, at),
+    proofs, drills = _drills(connection, began, at)
+    broken, slots, missed = (
         _broken(connection),
         _last_slots(connection, jobs, at),
         _missed(connection),
@@ -97,7 +96,7 @@ def records(connection: Connection, jobs: Sequence[str], *, at: datetime, sample
             last_run=runs.get(ends[job]["last_run"]),
             last_good=runs.get(ends[job]["last_good"]),
             unfinished=tuple(going[job]),
-            proven_at=proofs[job].at if job in proofs else None,
+            proven_at=proofs.get(job),
             last_drill=drills.get(job),
             last_slots=slots[job],
             missed=missed[job],
@@ -201,25 +200,29 @@ def _unfinished(connection: Connection) -> Sequence[Mapping[str, Any]]:
     return [dict(row) for row in connection.execute(query).mappings()]
 
 
-def _proofs(connection: Connection, jobs: Set[str], at: datetime) -> dict[str, LastDrill]:
-    """The newest drill of each job that was good."""
-    return _drills(connection, jobs, at, tables.drills.c.ok)
+def _drills(
+    connection: Connection, jobs: Set[str], at: datetime
+) -> tuple[Mapping[str, datetime], Mapping[str, LastDrill]]:
+    """Each job's newest proof, and its newest drill whatever it found.
 
-
-def _drills(connection: Connection, jobs: Set[str], at: datetime, *chosen: ColumnElement[bool]) -> dict[str, LastDrill]:
-    """Drills are recorded as they happen: walked from the newest back, until every job has one of the chosen."""
+    Drills are recorded as they happen: walked from the newest back, until every job has its proof.
+    """
     drills, runs = tables.drills, tables.runs
     query = select(runs.c.job, drills.c.at, drills.c.ok, drills.c.seconds)
     query = query.join_from(drills, runs, drills.c.run_id == runs.c.run_id)
-    found: dict[str, LastDrill] = {}
+    proofs: dict[str, datetime] = {}
+    last: dict[str, LastDrill] = {}
     if not jobs:
-        return found
-    with connection.execute(query.where(*chosen, drills.c.at <= at, tables.OURS).order_by(drills.c.id.desc())) as rows:
+        return proofs, last
+    with connection.execute(query.where(drills.c.at <= at, tables.OURS).order_by(drills.c.id.desc())) as rows:
         for job, *drill in rows:
-            found.setdefault(job, LastDrill(*drill))
-            if found.keys() >= jobs:
-                break
-    return found
+            one = LastDrill(*drill)
+            last.setdefault(job, one)
+            if one.ok:
+                proofs.setdefault(job, one.at)
+                if proofs.keys() >= jobs:
+                    break
+    return proofs, last
 
 
 def _broken(connection: Connection) -> Mapping[str, list[BrokenBackup]]:

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from backupd.config import Configuration
     from backupd.service.listening import WebProcess
 
-_LOOK_SECONDS = 0.2  # between two looks whether the daemon has ended
-
 
 def serve(
     ctx: typer.Context,
@@ -58,13 +56,13 @@ def serve(
 
 def _drain(ctx: typer.Context) -> None:
     """Until there is no daemon. An interruption ends the waiting only: the daemon goes on draining."""
+    import math
     import signal
-    import time
 
     from backupd import wiring
     from backupd.cli.output import say, tell
     from backupd.host.claims import Claims
-    from backupd.host.process import start_of_ours
+    from backupd.host.process import ended_by_itself, start_of_ours
 
     claims = Claims(wiring.configuration(ctx.obj.config).paths.run)
     pid = claims.daemon_pid()
@@ -74,8 +72,8 @@ def _drain(ctx: typer.Context) -> None:
     born = start_of_ours(pid)
     os.kill(pid, signal.SIGUSR1)
     tell(f"the daemon (process {pid}) starts nothing more; waiting for what it has started")
-    while born is not None and start_of_ours(pid) == born:
-        time.sleep(_LOOK_SECONDS)
+    if born is not None:
+        ended_by_itself(pid, born, within_seconds=math.inf)
     say("the daemon has ended")
 
 

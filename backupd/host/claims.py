@@ -133,7 +133,8 @@ class Claims:
 
     def daemon_pid(self) -> int | None:
         """The process that runs this machine's scheduled jobs; None where none does. Nothing is claimed by asking."""
-        return self._holding_pid("the-daemon")
+        found = self._signed_by_holder("the-daemon")
+        return None if found is None else found[1]
 
     def holder_of_job(self, job: str) -> str | None:
         """Who holds the job now, in words; None where nobody does. Nothing is claimed by asking."""
@@ -151,10 +152,6 @@ class Claims:
         """In words."""
         found = self._signed_by_holder(name)
         return None if found is None else found[0]
-
-    def _holding_pid(self, name: str) -> int | None:
-        found = self._signed_by_holder(name)
-        return None if found is None else found[1]
 
     def _signed_by_holder(self, name: str) -> tuple[str, int] | None:
         """What the holder has written, and its pid.

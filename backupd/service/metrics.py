@@ -9,6 +9,7 @@ rules then fits a daemon and a text file.
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -66,13 +67,15 @@ class Metrics(Collector):
     def _told(self) -> "list[Told]":
         found = job_statuses(self._site, self._live)
         counts, penalties = self._site.catalogue.run_counts(), self._penalties_of(found)
-        stored = self._site.catalogue.stored()
+        stored = defaultdict(list)
+        for on_target in self._site.catalogue.stored():
+            stored[on_target.job].append(on_target)
         return [
             Told(
                 one,
                 counts=counts.get(one.job, {}),
                 penalty=penalties.get(one.last_good.run_id) if one.last_good else None,
-                stored=[on_target for on_target in stored if on_target.job == one.job],
+                stored=stored[one.job],
             )
             for one in found
         ]

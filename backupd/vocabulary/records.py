@@ -215,6 +215,10 @@ class RunDetails:
         """The one to read first: the first that is still there; None where there is none."""
         return next((backup for backup in self.backups if backup.is_there), None)
 
+    def backup_on(self, target: str) -> Backup | None:
+        """The one on this target, whatever became of it; None where there never was one."""
+        return next((backup for backup in self.backups if backup.target == target), None)
+
     @property
     def snapshot_by(self) -> datetime | None:
         """The snapshot was taken then or a little earlier, in whole seconds; None while the run goes on.

@@ -81,7 +81,7 @@ def missing(route: CopyRoute, jobs: Sequence[str]) -> list[RunDetails]:
     """
     catalogue, origin, destination = route.ownership.catalogue, route.origin.name, route.destination.name
     found = [run for job in jobs for run in catalogue.on_target(job, origin).values() if run.status in GOOD]
-    lacking = [run for run in found if _is_there(_on(run, origin)) and _is_missing(_on(run, destination))]
+    lacking = [run for run in found if _is_there(run.backup_on(origin)) and _is_missing(run.backup_on(destination))]
     return sorted(lacking, key=lambda run: (run.started_at, run.run_id), reverse=True)
 
 
@@ -107,7 +107,7 @@ def copy_run(
     with claims.run(run_id), claims.reading(run_id):
         run = catalogue.run(run_id)  # as it is now that nobody removes it
         source = _source(route, run)
-        if _is_there(_on(run, route.destination.name)):
+        if _is_there(run.backup_on(route.destination.name)):
             return None
         manifest = manifests.to_publish(manifest_of(source))
         require_listed(source.target, manifest)
@@ -124,7 +124,7 @@ def _source(route: CopyRoute, run: RunDetails) -> BackupSource:
         UsageError, Refused: there is nothing to be copied.
     """
     catalogue, here = route.ownership.catalogue, route.ownership.require_here().name
-    name, backup = route.origin.name, _on(run, route.origin.name)
+    name, backup = route.origin.name, run.backup_on(route.origin.name)
     if run.machine != here:
         raise Refused(
             f"run {run.run_id} is machine {run.machine}'s, and this is {here}",
@@ -153,7 +153,7 @@ def _require_nothing_there(route: CopyRoute, run: RunDetails) -> None:
         Refused: something of this run lies there.
         TargetError: nobody can tell.
     """
-    target, known = route.destination, _on(run, route.destination.name)
+    target, known = route.destination, run.backup_on(route.destination.name)
     if known is not None and known.removed_at is None:  # not good: else there would be nothing to do
         raise Refused(
             f"target {target.name} has a copy of run {run.run_id} that is broken: {known.broken}",
@@ -291,10 +291,6 @@ def _afterwards(source: BackupSource, one: Published) -> Iterator[str]:
             f"the results of drills could not be copied to target {one.target.name}; a catalogue that is rebuilt from"
             f" it will not have them: {error.message}"
         )
-
-
-def _on(run: RunDetails, target: str) -> Backup | None:
-    return next((backup for backup in run.backups if backup.target == target), None)
 
 
 def _is_there(backup: Backup | None) -> bool:

@@ -38,7 +38,8 @@ class DeadRunJournal:
     def has_backup_on(self, target: str) -> bool:
         """Whether its objects there were verified and recorded: then they are no remains."""
         row = self._row()
-        return row is not None and any(backup.target == target and backup.removed_at is None for backup in row.backups)
+        backup = None if row is None else row.backup_on(target)
+        return backup is not None and backup.removed_at is None
 
     def end(self, *, whole: bool, pending: Sequence[Holding]) -> None:
         """A run that was still `running` is `failed` now, or needs attention where it has published a backup.

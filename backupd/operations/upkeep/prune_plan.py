@@ -201,7 +201,8 @@ def _uncertain(work: PruneWork, target: Target, backup_id: str, why: str) -> Non
 
 def _on(run: RunDetails, target: Target) -> Backup | None:
     """The run's backup there, unless it is known to be removed."""
-    return next((one for one in run.backups if one.target == target.name and one.removed_at is None), None)
+    found = run.backup_on(target.name)
+    return None if found is None or found.removed_at is not None else found
 
 
 def _candidate(
@@ -265,7 +266,7 @@ def _unfinished(work: PruneWork, target: Target, stored: StoredBackup, known: Kn
     run = known.runs.get(stored.backup_id)
     if _is_alive(work, stored.backup_id):
         return RetentionDecision(stored.backup_id, keep=True, reason="unfinished: its run is alive")
-    if run is not None and any(backup.target == target.name for backup in run.backups):
+    if run is not None and run.backup_on(target.name) is not None:
         return RetentionDecision(stored.backup_id, keep=True, reason="it was complete before: its manifest was removed")
     if run is not None and work.catalogue.pending_manifest(run.run_id) is not None:
         return RetentionDecision(stored.backup_id, keep=True, reason="unfinished: `backupd recover` may finish it")

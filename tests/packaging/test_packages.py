@@ -177,6 +177,8 @@ def test_every_package_that_it_brings_can_be_loaded(debian: Root) -> None:
     [
         (["configure", ""], ["daemon-reload"]),
         (["configure", "0.0.9"], ["daemon-reload", "try-restart backupd.service"]),
+        (["1"], ["daemon-reload"]),  # as rpm calls it
+        (["2"], ["daemon-reload", "try-restart backupd.service"]),
     ],
 )
 def test_an_upgrade_starts_a_daemon_that_runs_anew_and_an_installation_starts_none(

@@ -24,9 +24,8 @@ from backupd.config import (
     WebhookConfig,
 )
 from backupd.config.wording import keys_of, table_in
-from tests.docs.places import ROOT
+from tests.shipped_example import everything
 
-EXAMPLE = ROOT / "configs" / "backupd.toml"
 _HEAD = """# Configuration
 
 One TOML file, `/etc/backupd/backupd.toml` unless `--config` or `BACKUPD_CONFIG` names another. Unknown keys are
@@ -75,8 +74,7 @@ def page() -> str:
 
 def entries(example: str) -> Iterator[Entry]:
     """What the example that is shipped says of the keys of one of its tables."""
-    text = re.sub(r"^##", "", EXAMPLE.read_text(), flags=re.MULTILINE)
-    yield from _entries(_section(text, example))
+    yield from _entries(_section(everything(), example))
 
 
 def _lines() -> Iterator[str]:

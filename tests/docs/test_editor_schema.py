@@ -1,7 +1,6 @@
 """What an editor says of a configuration by the schema that is shipped, beside what backupd says of it."""
 
 import json
-import re
 import tomllib
 from typing import Any
 
@@ -10,10 +9,10 @@ import pytest
 
 from backupd.config.reading import understood
 from backupd.vocabulary.errors import ConfigurationError
-from tests.docs import editor_schema, settings
+from tests.docs import editor_schema
+from tests.shipped_example import EXAMPLE, everything, spelt_out
 
-WHOLE = re.sub(r"^##", "", settings.EXAMPLE.read_text(), flags=re.MULTILINE)
-SPELT_OUT = re.sub(r"^#(?=[a-z_]+ = )", "", WHOLE, flags=re.MULTILINE).replace("port = 3306\n", "")
+WHOLE = everything()
 
 
 @pytest.fixture(scope="module")
@@ -23,11 +22,11 @@ def validator() -> Any:
 
 @pytest.mark.parametrize(
     "text",
-    [settings.EXAMPLE.read_text(), WHOLE, SPELT_OUT],
+    [EXAMPLE.read_text(), WHOLE, spelt_out()],
     ids=["as shipped", "with every table", "with every default"],
 )
 def test_what_backupd_takes_no_editor_underlines(validator: Any, text: str) -> None:
-    understood(text, settings.EXAMPLE)
+    understood(text, EXAMPLE)
     assert [error.message for error in validator.iter_errors(tomllib.loads(text))] == []
 
 
@@ -54,7 +53,7 @@ def test_what_an_editor_underlines_backupd_refuses(validator: Any, old: str, new
     text = WHOLE.replace(old, new, 1)
     assert not validator.is_valid(tomllib.loads(text))
     with pytest.raises(ConfigurationError):
-        understood(text, settings.EXAMPLE)
+        understood(text, EXAMPLE)
 
 
 def test_every_key_says_what_it_means() -> None:

@@ -23,11 +23,11 @@ from backupd.config import (
 from backupd.config.effective import as_toml
 from backupd.config.reading import checked
 from backupd.config.wording import keys_of
-from backupd.vocabulary.errors import ConfigurationError, ExitStatus
+from backupd.vocabulary.errors import ConfigurationError
 from backupd.vocabulary.faults import quoted
 from backupd.vocabulary.schedule import Deadline
 from backupd.vocabulary.volumes import AUTO
-from tests.unit.config_texts import HOST, JOB, MINIMAL, TARGET
+from tests.unit.config_texts import HOST, JOB, MINIMAL, TARGET, refusal
 
 Write = Callable[[str], Path]
 
@@ -42,14 +42,6 @@ def write(tmp_path: Path) -> Write:
         return path
 
     return write
-
-
-def refusal(path: Path) -> ConfigurationError:
-    """The error that loading this file ends with."""
-    with pytest.raises(ConfigurationError) as raised:
-        load(path)
-    assert raised.value.exit_status is ExitStatus.USAGE
-    return raised.value
 
 
 def test_a_minimal_file_is_enough_and_the_defaults_are_the_documented_ones(write: Write) -> None:

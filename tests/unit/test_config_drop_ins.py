@@ -8,7 +8,7 @@ import pytest
 
 from backupd.config import load
 from backupd.config.entering import enter, require_enterable
-from backupd.vocabulary.errors import ConfigurationError
+from tests.unit.config_texts import refusal
 
 MAIN = """
 [targets.vault]
@@ -47,12 +47,6 @@ def write(tmp_path: Path) -> Write:
     return files
 
 
-def refused(path: Path) -> ConfigurationError:
-    with pytest.raises(ConfigurationError) as caught:
-        load(path)
-    return caught.value
-
-
 def test_each_file_adds_tables_to_one_configuration(write: Write) -> None:
     more = SHOP.replace("shop", "crm")
     configuration = load(write(shop=SHOP, crm=more))
@@ -75,21 +69,21 @@ def test_what_is_no_drop_in_is_not_read(write: Write) -> None:
 
 
 def test_a_table_in_two_files_is_a_fault_that_names_both(write: Write) -> None:
-    error = refused(write(first=SHOP, second="[jobs.shop]\nhost = 'shop'\ntargets = ['vault']"))
+    error = refusal(write(first=SHOP, second="[jobs.shop]\nhost = 'shop'\ntargets = ['vault']"))
     assert error.message.endswith("backupd.toml: jobs.shop: is in conf.d/first.toml and in conf.d/second.toml")
     assert error.hint == "keep it in one of them"
-    settings = refused(write(first=SHOP, second="[service]\nmax_runs = 3"))
+    settings = refusal(write(first=SHOP, second="[service]\nmax_runs = 3"))
     assert "service: is in backupd.toml and in conf.d/second.toml" in settings.message
 
 
 def test_a_fault_begins_with_the_file_that_has_it(write: Write) -> None:
-    error = refused(write(main=MAIN.replace("= 2", "= 0"), shop=SHOP.replace('["vault"]', '["valt"]')))
+    error = refusal(write(main=MAIN.replace("= 2", "= 0"), shop=SHOP.replace('["vault"]', '["valt"]')))
     assert "\n  conf.d/shop.toml: jobs.shop.targets" in error.message
     assert "\n  service.max_runs" in error.message
 
 
 def test_a_drop_in_that_is_not_toml_is_named(write: Write) -> None:
-    error = refused(write(shop=SHOP, broken="[jobs.x"))
+    error = refusal(write(shop=SHOP, broken="[jobs.x"))
     assert "conf.d/broken.toml is not TOML" in error.message
 
 
@@ -97,7 +91,7 @@ def test_a_drop_in_that_is_not_toml_is_named(write: Write) -> None:
 def test_what_others_may_change_is_not_read(write: Write, which: str) -> None:
     path = write(shop=SHOP)
     (path.parent / which).chmod(0o777)
-    error = refused(path)
+    error = refusal(path)
     assert error.message.startswith(f"{path.parent / which} can be changed by others")
     assert "chmod go-w" in error.hint
 
@@ -112,7 +106,7 @@ def test_what_belongs_to_others_is_not_read(write: Write, monkeypatch: pytest.Mo
         return os.stat_result((*status[:4], 12345, *status[5:10])) if file == foreign else status
 
     monkeypatch.setattr(Path, "stat", owned)
-    assert refused(path).message.startswith(f"{foreign} can be changed by others")
+    assert refusal(path).message.startswith(f"{foreign} can be changed by others")
 
 
 def test_a_folder_that_cannot_be_read_is_told(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +115,7 @@ def test_a_folder_that_cannot_be_read_is_told(write: Write, monkeypatch: pytest.
 
     path = write(shop=SHOP)
     monkeypatch.setattr("backupd.config.drop_ins.os.scandir", denied)
-    assert refused(path).message == f"cannot read {path.parent / 'conf.d'}: permission denied"
+    assert refusal(path).message == f"cannot read {path.parent / 'conf.d'}: permission denied"
 
 
 def test_a_recommendation_is_entered_into_the_file_that_has_the_job(write: Write) -> None:

@@ -9,6 +9,7 @@ from backupd.archive.sealing import Encryptor
 from backupd.config import TargetKind, load
 from backupd.config.rules import broken
 from backupd.vocabulary.errors import ConfigurationError
+from tests.unit.config_texts import refusal
 
 # Made by age-keygen for this test and used nowhere else.
 RECIPIENT = "age1l4cl0cvfd0ngf7yh470rcxew24jydhpzu5hkzthy9cm2hktumags70q2ut"
@@ -30,12 +31,6 @@ def configured(
     path = folder / "backupd.toml"
     path.write_text(HOST + VAULT + OFFSITE.format(offsite) + BUCKET.format(bucket) + job)
     return path
-
-
-def refusal(path: Path) -> ConfigurationError:
-    with pytest.raises(ConfigurationError) as raised:
-        load(path)
-    return raised.value
 
 
 @pytest.mark.parametrize("recipients", [None, "[]"])

@@ -29,10 +29,7 @@ from backupd.config import (
 )
 from backupd.config.effective import as_toml, as_values
 from backupd.config.wording import keys_of, table_in
-
-EXAMPLE = Path(__file__).parents[2] / "configs" / "backupd.toml"
-NOT_IN_FORCE = re.compile(r"^##", re.MULTILINE)
-DEFAULT_LINE = re.compile(r"^#(?=[a-z_]+ = )", re.MULTILINE)
+from tests.shipped_example import EXAMPLE, everything, spelt_out
 
 
 def tables(table: Any, path: str) -> Iterator[tuple[str, list[str]]]:
@@ -63,11 +60,6 @@ ALL_TABLES = [
 ]
 
 
-def everything() -> str:
-    """The example with all its tables in force."""
-    return NOT_IN_FORCE.sub("", EXAMPLE.read_text())
-
-
 def section(name: str) -> str:
     """The example's text from this table's header to the next."""
     text = everything()
@@ -96,14 +88,14 @@ def test_the_example_documents_every_key(name: str, keys: list[str]) -> None:
 
 
 def test_every_default_that_the_example_documents_is_the_real_one(tmp_path: Path) -> None:
-    spelt_out = tmp_path / "backupd.toml"
+    written_out = tmp_path / "backupd.toml"
     whole = tmp_path / "whole.toml"
     whole.write_text(everything())
-    spelt_out.write_text(DEFAULT_LINE.sub("", everything()).replace("port = 3306\n", ""))
-    assert len(tomllib.loads(spelt_out.read_text())["jobs"]["nightly"]["settle"]) == len(
+    written_out.write_text(spelt_out())
+    assert len(tomllib.loads(written_out.read_text())["jobs"]["nightly"]["settle"]) == len(
         keys_of(table_in(keys_of(JobConfig)["settle"].annotation))
     )
-    assert load(spelt_out) == load(whole)
+    assert load(written_out) == load(whole)
 
 
 def test_every_example_of_a_key_without_default_is_accepted(tmp_path: Path) -> None:

@@ -61,14 +61,25 @@ class Session:
         self._closed = False
 
     @classmethod
-    def open(cls, login: Login, *, answer_seconds: float = ANSWER_SECONDS, one_statement: bool = False) -> Self:
+    def open(
+        cls,
+        login: Login,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+        one_statement: bool = False,
+        as_stored: bool = False,
+    ) -> Self:
         """A new session of this login; with `one_statement` its server refuses several that are sent as one.
+
+        With `as_stored` values arrive in the bytes of their columns: for `byte_rows` alone.
 
         Raises:
             ServerError: the server cannot be reached, or does not let us in.
         """
         try:
-            flags = {"client_flag": 0} if one_statement else {}
+            flags: dict[str, Any] = {"client_flag": 0} if one_statement else {}
+            if as_stored:
+                flags |= {"use_unicode": False, "init_command": "SET SESSION character_set_results = NULL"}
             return cls(pymysql.connect(**connection_options(login, answer_seconds) | flags), login)
         except pymysql.MySQLError as error:
             raise statement_error(error, login, "connecting") from error
@@ -120,6 +131,25 @@ class Session:
             cursor.execute(statement)
             for row in cursor:
                 yield tuple(map(_text, row))
+
+    def byte_rows(self, statement: str) -> Iterator[tuple[bytes | None, ...]]:
+        """The rows of a statement one at a time, each value as the server has it; of a session that is `as_stored`.
+
+        Raises:
+            StatementError: while iterating: it was refused, or the session is over.
+        """
+        with self._explaining(statement), self._connection.cursor(SSCursor) as cursor:
+            cursor.execute(statement)
+            yield from cursor
+
+    def change(self, statement: bytes, *, doing: str) -> int:
+        """Run a statement that has values in it, which no error and no log repeats: they have `doing`. Rows affected.
+
+        Raises:
+            StatementError: it was refused, or the session is over.
+        """
+        with self._explaining(doing):
+            return int(self._connection.cursor().execute(statement))
 
     def last(self, statement: str, *, most: int) -> list[tuple[str | None, ...]]:
         """The first rows of one last statement, `most` of them: the session is over, for no answer can be cut short.

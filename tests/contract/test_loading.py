@@ -227,7 +227,7 @@ def test_an_existing_schema_is_refused_and_as_it_was(mysql_server: MariadbServer
         root.execute("CREATE TABLE restored.mine (id INT)")
         with pytest.raises(Refused, match="schema restored exists on db1"):
             load(CHILD)
-        assert [row for row in root.query("SHOW TABLES FROM restored")] == [{"Tables_in_restored": "mine"}]
+        assert list(root.query("SHOW TABLES FROM restored")) == [{"Tables_in_restored": "mine"}]
 
 
 def test_a_schema_that_somebody_makes_meanwhile_stays_theirs(

@@ -114,7 +114,10 @@ Load = Callable[..., LoadedTables]
 
 
 @pytest.fixture
-def load(mysql_server: MariadbServer, before: Image, catalogue: Catalogue) -> Iterator[Load]:
+def load(
+    mysql_server: MariadbServer, before: Image, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Load]:
+    monkeypatch.setenv("TZ", "America/St_Johns")  # of the server on the restored files
     told: list[str] = []
 
     def loaded(*tables: Table, schema: str = "restored", connect: Connect | None = None) -> LoadedTables:

@@ -73,11 +73,11 @@ def difference(session: Session, shape: TableShape, schema: str, flavour: Flavou
 def statements_for(shape: TableShape, schema: str, found: TableDifference) -> tuple[str, ...]:
     """What a person may type now, comments and statements in turn. Nothing of it was carried out."""
     live, loaded = _named(shape.table), _named(Table(schema, shape.table.name))
-    if not found.live:
-        return ("-- to put it into place:", f"RENAME TABLE {loaded} TO {live};")
     columns = [column for column in shape.carried if column.name in found.shared]
-    said = []
-    if columns:
+    said: list[str] = []
+    if not found.live:
+        said += ["-- to put it into place, if there is no such table:", f"RENAME TABLE {loaded} TO {live};"]
+    elif columns:
         missing = ""
         if shape.key and set(shape.key) <= set(found.shared):
             same = _same_key(shape, "b", "l")
@@ -88,12 +88,17 @@ def statements_for(shape: TableShape, schema: str, found: TableDifference) -> tu
             else "-- to put the rows back beside the live ones:",
             f"INSERT INTO {live} ({names_of(columns)}) SELECT {names_of(columns)} FROM {loaded}{missing};",  # noqa: S608
         ]
-    aside = _named(Table(shape.table.schema, f"{shape.table.name[: _LONGEST_NAME - 9]}_replaced"))
-    said += [
-        "-- or to have all of it as it was, the live table moved aside (its triggers, and foreign keys that point to"
-        " it, go along):",
-        f"RENAME TABLE {live} TO {aside}, {loaded} TO {live};",
-    ]
+    if found.live:
+        aside = _named(Table(shape.table.schema, f"{shape.table.name[: _LONGEST_NAME - 9]}_replaced"))
+        said += [
+            "-- or to have all of it as it was, the live table moved aside with its triggers and the foreign keys that"
+            " point to it:",
+            f"RENAME TABLE {live} TO {aside}, {loaded} TO {live};",
+        ]
+    then = "and then, once the table moved aside has no constraint of that name" if found.live else "and then"
+    said += [f"-- {then}: ALTER TABLE {live} ADD {foreign_key};" for foreign_key in shape.foreign_keys]
+    if shape.triggers:
+        said.append(f"-- and then create its triggers there again: {', '.join(map(quoted, shape.triggers))}")
     return tuple(said)
 
 

@@ -135,12 +135,20 @@ class Session:
     def byte_rows(self, statement: str) -> Iterator[tuple[bytes | None, ...]]:
         """The rows of a statement one at a time, each value as the server has it; of a session that is `as_stored`.
 
+        Who ends early ends the session: no answer can be cut short.
+
         Raises:
             StatementError: while iterating: it was refused, or the session is over.
         """
-        with self._explaining(statement), self._connection.cursor(SSCursor) as cursor:
-            cursor.execute(statement)
-            yield from cursor
+        with self._explaining(statement):
+            cursor, whole = self._connection.cursor(SSCursor), False
+            try:
+                cursor.execute(statement)
+                yield from iter(cursor.fetchone, None)
+                whole = True
+            finally:
+                if not whole:
+                    self._abandon(cursor)
 
     def change(self, statement: bytes, *, doing: str) -> int:
         """Run a statement that has values in it, which no error and no log repeats: they have `doing`. Rows affected.
@@ -163,11 +171,7 @@ class Session:
                 cursor.execute(statement)
                 return [tuple(map(_text, row)) for row in islice(iter(cursor.fetchone, None), most)]
             finally:
-                self._closed = True
-                if self._connection._result is not None:
-                    self._connection._result.unbuffered_active = False  # else the driver would read all the rest
-                cursor.connection = None
-                self._connection._force_close()
+                self._abandon(cursor)
 
     def one(self, statement: str, *values: object) -> Row | None:
         """The first row, None when there is none.
@@ -254,6 +258,14 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def _abandon(self, cursor: Any) -> None:
+        """The session is over, whatever of an answer is still to come."""
+        self._closed = True
+        if self._connection._result is not None:
+            self._connection._result.unbuffered_active = False  # else the driver would read all the rest
+        cursor.connection = None
+        self._connection._force_close()
 
     @contextlib.contextmanager
     def _explaining(self, statement: str) -> Iterator[None]:

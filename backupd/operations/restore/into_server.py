@@ -256,7 +256,7 @@ def _compared(
     found: list[LoadedTable] = []
     attentions = list(loaded.attentions)
     for each in loaded.tables:
-        telling(f"comparing it with the live {each.shape.table}")
+        telling(f"comparing {into.place.schema}.{each.shape.table.name} with the live {each.shape.table}")
         try:
             with into.connect(answer_seconds=2 * COMPARE_SECONDS) as session:
                 told = difference(session, each.shape, into.place.schema, server.flavour)

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from backupd.mysql import loading_schema
 from backupd.mysql.loading_schema import LOADING, remove_loading
 from backupd.mysql.row_differences import TableDifference, statements_for
 from backupd.mysql.session import Connect, Session
+from backupd.mysql.table_shape import TableShape, shape_of
 from backupd.mysql.tablefiles import Table, TableFiles
 from backupd.operations.restore import into_server as operation
 from backupd.operations.restore.into_server import LoadedTables, into_server, load_recovered
@@ -25,8 +27,8 @@ pytestmark = pytest.mark.thorough
 
 __all__ = ["mysql_server"]
 
-AWKWARD, CHILD, PARTED, VIEW, VERSIONED = (
-    Table("live", name) for name in ("awkward", "child", "parted", "view", "versioned")
+AWKWARD, CHILD, PARTED, VIEW, VERSIONED, FLEETING = TABLES = tuple(
+    Table("live", name) for name in ("awkward", "child", "parted", "view", "versioned", "fleeting")
 )
 FORGIVING = "SET SESSION sql_mode = 'ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00'"
 MEMBERS = ", ".join(f"'m{number}'" for number in range(64))
@@ -82,6 +84,7 @@ def before(mysql_server: MariadbServer, tmp_path_factory: pytest.TempPathFactory
         )
         root.execute("CREATE TABLE live.parted (t TEXT, n INT) ENGINE=InnoDB PARTITION BY HASH (n) PARTITIONS 3")
         root.execute("CREATE TABLE live.versioned (id INT PRIMARY KEY) ENGINE=InnoDB WITH SYSTEM VERSIONING")
+        root.execute("CREATE TABLE live.fleeting (id INT PRIMARY KEY) ENGINE=MEMORY")
         root.execute("CREATE VIEW live.view AS SELECT 1 AS one")
         for table in ("awkward", "child", "parted", "versioned"):
             root.execute(f"FLUSH TABLES live.{table} FOR EXPORT")
@@ -96,7 +99,7 @@ def before(mysql_server: MariadbServer, tmp_path_factory: pytest.TempPathFactory
     paths = sorted(image.datadir.rglob("*"), reverse=True)
     names = [str(path.relative_to(folder)) for path in paths]
     files = TableFiles(names, datadir="data", lower_case=False)
-    for path, wanted in zip(paths, files.selected(names, [AWKWARD, CHILD, PARTED, VIEW, VERSIONED]), strict=True):
+    for path, wanted in zip(paths, files.selected(names, TABLES), strict=True):
         if not wanted:
             path.rmdir() if path.is_dir() else path.unlink()
     return image
@@ -321,12 +324,26 @@ def test_rows_that_arrived_changed_are_not_published(
     [
         (VIEW, "live.view is a view, which has no rows of its own"),
         (VERSIONED, "live.versioned keeps its history"),
+        (FLEETING, "live.fleeting is of the engine MEMORY, which cannot be loaded as rows"),
         (Table("live", "nothing"), "cannot open live.nothing"),
     ],
 )
 def test_what_has_no_rows_to_load_is_refused(load: Load, table: Table, sentence: str) -> None:
     with pytest.raises(UsageError, match=re.escape(sentence)):
         load(table)
+
+
+def test_an_engine_that_the_running_server_lacks_is_no_reason_to_take_another(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def elsewhere(session: Session, table: Table) -> TableShape:
+        found = shape_of(session, table)
+        return replace(found, engine="ROCKSDB", definition=found.definition.replace("InnoDB", "ROCKSDB"))
+
+    monkeypatch.setattr(operation, "shape_of", elsewhere)
+    with pytest.raises(ServerError, match="Unknown storage engine 'ROCKSDB'") as refused:
+        load(CHILD)
+    assert "restore it into a folder" in refused.value.hint
 
 
 def test_missing_privileges_are_named_before_anything_is_done(mysql_server: MariadbServer, load: Load) -> None:

@@ -3,14 +3,18 @@
 What is fetched from the target stands in for the files of a real image; all else is as a person has it.
 """
 
+import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backupd.mysql.loading_schema import remove_loading
 from backupd.operations.restore import into_server
 from backupd.vocabulary.errors import Cancelled, ExitStatus
+from backupd.vocabulary.records import HoldingKind
 from tests.cli.terminal import Terminal
 from tests.contract.mariadb import MariadbServer, mysql_server
 from tests.contract.test_loading import before
@@ -94,3 +98,30 @@ def test_stopped_in_the_middle_it_leaves_nothing(
     assert list(world.places.staging.glob("*")) == []
     with world.catalogue() as catalogue:
         assert list(catalogue.holdings()) == []
+
+
+def test_killed_in_the_middle_its_remains_are_gone_after_recover(
+    typing: Terminal, world: World, mysql_server: MariadbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_what: object, **_how: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            monkeypatch.setattr(into_server, "load_rows", killed)
+            typing.run(*LOAD)
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    (folder,) = world.places.staging.glob("*")
+    world.also_released = {
+        HoldingKind.LOADING_SCHEMA: lambda holding: remove_loading(mysql_server.connect(), holding),
+    }
+    with mysql_server.session() as root:
+        ((left,),) = [tuple(row.values()) for row in root.query("SHOW DATABASES LIKE 'backupd%'")]
+        recovered = typing.run("recover")
+        assert recovered.status == ExitStatus.OK, recovered.stderr
+        assert f"loading-schema {left}" in recovered.stdout + recovered.stderr
+        assert root.query("SHOW DATABASES LIKE 'backupd%'") == []
+    assert not folder.exists()

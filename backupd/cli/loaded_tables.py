@@ -40,6 +40,6 @@ def _different(each: LoadedTable, found: TableDifference) -> Iterator[str]:
     if known:
         yield f"compared with the live table by its key ({', '.join(each.shape.key)}): {known}"
     if found.untold:
-        yield f"{'the rest' if known else 'compared with the live table'}: {found.untold}"
+        yield f"not {'all counted' if known else 'compared with the live table'}: {found.untold}"
     if found.columns_apart:
         yield f"columns that are not alike in both, and were not compared: {', '.join(found.columns_apart)}"

@@ -231,6 +231,21 @@ def test_where_there_is_no_live_table_it_is_told(mysql_server: MariadbServer, lo
             root.execute("RENAME TABLE elsewhere.child TO live.child")
 
 
+def test_a_live_table_that_does_not_answer_in_time_is_not_waited_for(
+    mysql_server: MariadbServer, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backupd.mysql.row_differences.COMPARE_SECONDS", 0.2)
+    with mysql_server.session() as other:
+        other.execute("LOCK TABLES live.child WRITE")
+        [loaded] = load(CHILD).tables
+    assert loaded.checksum is not None
+    found = loaded.difference
+    assert found is not None
+    assert (found.only_in_backup, found.only_live, found.changed, found.untold) == (
+        *(None, None, None, "it took more than 0 s"),
+    )
+
+
 def test_an_existing_schema_is_refused_and_as_it_was(mysql_server: MariadbServer, load: Load) -> None:
     with mysql_server.session() as root:
         root.execute("CREATE DATABASE restored")

@@ -112,7 +112,8 @@ def load_tables(
     copied: Callable[[int, int], None] = lambda _done, _total: None,
     telling: Callable[[str], None] = lambda _step: None,
 ) -> LoadedTables:
-    """The tables are in the new schema, whole, and compared with the live ones. When it raises, that is not there.
+    """The tables are in the new schema, whole, and compared with the live ones. When it raises, that is not there,
+    unless it was stopped during that comparison: then it was told that they are complete.
 
     `sources` are copies of one run, the first of them preferred. Nothing is left in the staging folder.
 
@@ -133,7 +134,13 @@ def load_tables(
         remove_tree(folder)
         try:
             manifest = restore(
-                sources, to=folder, identities=identities, tables=tables, copied=copied, confined=confined
+                sources,
+                to=folder,
+                identities=identities,
+                tables=tables,
+                copied=copied,
+                confined=confined,
+                keeps=False,
             )
             journal = RunHoldings(catalogue, run_id)
             return load_recovered(folder, manifest, tables, into, journal, confined=confined, telling=telling)
@@ -166,6 +173,7 @@ def load_recovered(
     with ScratchServer(folder, manifest, partial=True, confined=confined).running() as scratch:
         work = _Loading(into, server, journal, scratch, manifest, telling)
         loaded = work.load(tables, _sizes(tables, folder, manifest))
+    telling(f"schema {into.place.schema} is complete on {into.place.host}")
     return _compared(into, server, loaded, telling)
 
 
@@ -261,7 +269,7 @@ def _compared(
             with into.connect(answer_seconds=2 * COMPARE_SECONDS) as session:
                 told = difference(session, each.shape, into.place.schema, server.flavour)
         except ServerError as error:
-            told = TableDifference(untold=f"not compared: {error.message}")
+            told = TableDifference(untold=error.message)
             attentions.append(f"{each.shape.table} was not compared with the live table: {error.message}")
         found.append(LoadedTable(each.shape, each.size, each.rows, each.checksum, told))
     return LoadedTables(tuple(found), tuple(attentions))

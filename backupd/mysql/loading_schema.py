@@ -26,6 +26,7 @@ from backupd.vocabulary.servers import Flavour
 
 LOADING = "backupd_loading_"
 LOAD_SECONDS = 86400.0  # a batch waits for the server's disks, CHECKSUM TABLE reads a whole table
+REMOVE_SECONDS = 600.0  # the last statement may still be under way: `recover` tries again
 
 _NAME = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_-]{0,63}")
 # ALLOW_INVALID_DATES and no strict mode: rows are as they are. The others keep what was asked for from becoming
@@ -196,7 +197,7 @@ def remove_loading(connect: Connect, holding: Holding) -> None:
     if not holding.name.startswith(LOADING):
         raise ServerError(f"{holding.name!r:.80} is not a loading schema", hint="was the catalogue changed?")
     ours = {name.lower() for name in json.loads(holding.detail["tables"])}
-    with connect(answer_seconds=LOAD_SECONDS) as session:
+    with connect(answer_seconds=REMOVE_SECONDS) as session:
         there = [str(row["name"]) for row in session.query(_TABLES, holding.name)]
         others = [name for name in there if name.lower() not in ours]
         if others:

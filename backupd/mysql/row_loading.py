@@ -1,12 +1,15 @@
 """The rows of a table on their way from one server into another: one at a time here, in statements of bounded size.
 
-Each statement is a transaction of its own, so that no server has to undo, log or replicate a large one. Nothing is
-held but one statement: what a row needs beyond that is refused.
+Each statement is a transaction of its own, so that no server has to undo, log or replicate a large one. Two are held,
+of which one is carried out while the other is made; what a row needs beyond a statement is refused.
 """
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 
+from backupd.host.signals import shielded
 from backupd.mysql.loading_schema import LoadingServer
 from backupd.mysql.session import Session
 from backupd.mysql.sqltext import quoted
@@ -33,16 +36,42 @@ def load_rows(
     Raises:
         ServerError: either refused or failed; a row is larger than the server takes; it took fewer than it was given.
     """
-    rows, told = 0, time.monotonic()
-    for statement, count in statements(source, shape, schema, server=server):
-        taken = to.change(statement, doing=f"INSERT INTO {schema}.{shape.table.name} ({count} rows)")
-        if taken != count:
-            raise ServerError(f"{server.host} took {taken} of {count} rows of {shape.table}")
-        rows += count
-        if time.monotonic() - told >= TELL_SECONDS:
-            loaded(rows)
-            told = time.monotonic()
+    rows, expected, told = 0, 0, time.monotonic()
+    with _one_beside(to) as beside:
+        sending = beside.submit(int)
+        for statement, count in statements(source, shape, schema, server=server):
+            _require_taken(sending.result(), expected)
+            doing = f"INSERT INTO {schema}.{shape.table.name} ({count} rows)"
+            sending, expected = beside.submit(to.change, statement, doing=doing), count
+            rows += count
+            if time.monotonic() - told >= TELL_SECONDS:
+                loaded(rows)
+                told = time.monotonic()
+        _require_taken(sending.result(), expected)
     return rows
+
+
+def _require_taken(taken: int, expected: int) -> None:
+    if taken != expected:
+        raise ServerError(f"the server took {taken} of {expected} rows", hint="nothing of the table is kept there")
+
+
+@contextmanager
+def _one_beside(to: Session) -> Iterator[Executor]:
+    """A thread that carries one statement out while the next is made. It has ended when the block has.
+
+    A block that raises does not wait for the server, which may stall for as long as its disk is full: it cuts the
+    session off.
+    """
+    executor = ThreadPoolExecutor(1, thread_name_prefix="backupd loads")
+    try:
+        yield executor
+    except BaseException:
+        to.sever()
+        raise
+    finally:
+        with shielded():
+            executor.shutdown(wait=True)
 
 
 def statements(
@@ -54,6 +83,7 @@ def statements(
         ServerError: a row is larger than that.
     """
     columns = shape.carried
+    writers = [column.writer(server.flavour) for column in columns]
     asked = ", ".join(column.read for column in columns)
     named = f"{quoted(shape.table.schema)}.{quoted(shape.table.name)}"
     into = f"{quoted(schema)}.{quoted(shape.table.name)} ({names_of(columns)})"
@@ -63,8 +93,7 @@ def statements(
     parts: list[bytes] = []
     size = len(head)
     for row in source.byte_rows(f"SELECT {asked} FROM {named}"):  # noqa: S608 - quoted names
-        literals = (column.written(value, server.flavour) for column, value in zip(columns, row, strict=True))
-        values = b"(" + b",".join(literals) + b")"
+        values = b"(" + b",".join([write(value) for write, value in zip(writers, row, strict=True)]) + b")"
         if parts and size + len(values) + 1 > bound:
             yield head + b",".join(parts), len(parts)
             parts, size = [], len(head)

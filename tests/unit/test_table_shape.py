@@ -48,13 +48,13 @@ def test_a_value_is_written_so_that_no_character_set_changes_it(
     kind: str, value: bytes | None, mariadb: bytes, mysql: bytes | None
 ) -> None:
     column = TableColumn("c", kind, kind)
-    assert column.written(value, Flavour.MARIADB) == mariadb
-    assert column.written(value, Flavour.MYSQL) == (mariadb if mysql is None else mysql)
+    assert column.writer(Flavour.MARIADB)(value) == mariadb
+    assert column.writer(Flavour.MYSQL)(value) == (mariadb if mysql is None else mysql)
 
 
 def test_what_is_to_be_a_number_is_one_or_nothing_is_written() -> None:
     with pytest.raises(ValueError):
-        TableColumn("c", "enum", "enum('a')").written(b"1); DROP TABLE x", Flavour.MARIADB)
+        TableColumn("c", "enum", "enum('a')").writer(Flavour.MARIADB)(b"1); DROP TABLE x")
 
 
 def shape(*columns: TableColumn, key: tuple[str, ...] = (), name: str = "t") -> TableShape:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from backupd.mysql.session import Session
 from backupd.mysql.sqltext import quoted, require_definition
 from backupd.mysql.tablefiles import Table
-from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.errors import ServerError, UsageError
 from backupd.vocabulary.servers import Flavour
 
 # Those that keep their rows themselves. Others (FEDERATED, CONNECT, MERGE) write to other tables, or other servers.
@@ -118,7 +118,7 @@ class TableShape:
 
     def created_in(self, schema: str) -> str:
         """The statement that makes it in a schema."""
-        return f"CREATE TABLE {quoted(schema)}.{self.definition.removeprefix('CREATE TABLE ')}"
+        return in_schema(schema, self.table, self.definition)
 
 
 def shape_of(session: Session, table: Table) -> TableShape:
@@ -134,8 +134,6 @@ def shape_of(session: Session, table: Table) -> TableShape:
     row = session.one(f"SHOW CREATE TABLE {quoted(table.schema)}.{quoted(table.name)}") or {}
     definition, foreign_keys = without_foreign_keys(row.get("Create Table") or "")
     require_definition(definition)
-    if _CREATE.match(definition) is None:
-        raise UsageError(f"{table} has the definition {definition[:80]!r}", hint="it is not a table: do not load it")
     return TableShape(
         table,
         engine=str(found["engine"]),
@@ -171,6 +169,20 @@ def key_of_table(session: Session, table: Table) -> tuple[str, ...]:
         ServerError: the session is over.
     """
     return tuple(str(row["name"]) for row in session.query(_KEY, table.schema, table.name))
+
+
+def in_schema(schema: str, table: Table, definition: str) -> str:
+    """A definition as SHOW CREATE TABLE tells it, which names no schema, for this one instead of the session's.
+
+    Raises:
+        ServerError: it is not a table's.
+    """
+    found = _CREATE.match(definition)
+    if found is None:
+        raise ServerError(
+            f"{table} has the definition {definition[:80]!r}", hint="it is not a table: remove it from --tables"
+        )
+    return f"CREATE TABLE {quoted(schema)}.{definition[found.end() :]}"
 
 
 def without_foreign_keys(definition: str) -> tuple[str, tuple[str, ...]]:

@@ -16,7 +16,7 @@ from backupd.operations.restore import into_server
 from backupd.vocabulary.errors import Cancelled, ExitStatus
 from backupd.vocabulary.records import HoldingKind
 from tests.cli.terminal import Terminal
-from tests.contract.mariadb import MariadbServer, mysql_server
+from tests.contract.mariadb import MariadbServer, mariadb, mysql_server
 from tests.contract.test_loading import before
 from tests.contract.test_scratch import Image
 from tests.story.world import World
@@ -83,6 +83,22 @@ def test_a_table_from_yesterday_is_back_in_the_running_server(
     assert (began.event, began.detail["tables"]) == ("restore-started", ["live.child"])
     assert (good.detail["to"], good.detail["outcome"]) == ("server running, schema restored_1121", "success")
     assert refused.detail["outcome"] == "refused"
+
+
+def test_another_server_receives_it_too_and_a_filter_of_its_binary_log_is_an_attention(typing: Terminal) -> None:
+    with mariadb("--binlog-ignore-db=elsewhere") as other:
+        with typing.configuration.open("a") as file:
+            file.write(f'\n[hosts.other]\nsocket = "{other.socket}"\nuser = "root"\n')
+        ended = typing.run(*LOAD[:-3], "other", *LOAD[-2:])
+        assert ended.status == ExitStatus.ATTENTION, ended.stderr
+        with other.session() as root:
+            assert root.value("SELECT COUNT(*) FROM restored_1121.child") == "5000"
+    assert (
+        "attention: the binary log of other is filtered (binlog_ignore_db = elsewhere): replicas may not receive schema"
+        " restored_1121, and a RENAME TABLE out of it would stop them" in ended.stderr
+    )
+    assert "there is no live live.child, or the account may not read it" in ended.stdout
+    assert "RENAME TABLE `restored_1121`.`child` TO `live`.`child`;" in ended.stdout
 
 
 def test_stopped_in_the_middle_it_leaves_nothing(

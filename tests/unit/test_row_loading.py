@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from backupd.mysql.loading_schema import LOADING, LoadingServer, new_place, remo
 from backupd.mysql.row_loading import STATEMENT_BYTES, statements
 from backupd.mysql.table_shape import TableColumn, TableShape
 from backupd.mysql.tablefiles import Table
+from backupd.operations.restore.into_server import _attentions, _beforehand
 from backupd.vocabulary.errors import ServerError, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind
 from backupd.vocabulary.servers import Flavour
@@ -29,6 +30,16 @@ SHAPE = TableShape(
 )
 
 
+SERVER = LoadingServer(
+    *("db1", Flavour.MARIADB, (10, 11, 19)),
+    largest_statement=16 << 20,
+    logs=True,
+    replicas=2,
+    left_out="",
+    is_replica=False,
+)
+
+
 @dataclass
 class Rows:
     """A session of which rows are asked."""
@@ -42,14 +53,7 @@ class Rows:
 
 
 def made(sizes: list[int], *, largest_statement: int) -> list[tuple[bytes, int]]:
-    server = LoadingServer(
-        *("db1", Flavour.MARIADB, (10, 11, 19)),
-        largest_statement=largest_statement,
-        logs=True,
-        replicas=0,
-        left_out="",
-        is_replica=False,
-    )
+    server = replace(SERVER, largest_statement=largest_statement)
     rows: Any = Rows(sizes)
     found = list(statements(rows, SHAPE, "loading", server=server))
     assert rows.asked == "SELECT `id`, `v` FROM `live`.`t`"
@@ -110,3 +114,25 @@ def test_a_load_into_a_host_that_the_configuration_has_no_more_is_a_sentence_and
     release = host_tools(Configuration(), MACHINE).releases[HoldingKind.LOADING_SCHEMA]
     with pytest.raises(UsageError, match="no host 'db1', into which a table was being loaded"):
         release(Holding(HoldingKind.LOADING_SCHEMA, f"{LOADING}1", {"host": "db1", "tables": "[]"}))
+
+
+@pytest.mark.parametrize(
+    ("server", "share"),
+    [
+        (SERVER, "so each of its 2 connected replicas writes as much"),
+        (replace(SERVER, replicas=0), "so each replica that it has writes as much"),
+        (replace(SERVER, logs=False), "its binary log is off, so no replica receives them"),
+    ],
+)
+def test_bytes_and_what_replicas_have_to_write_are_told_beforehand(server: LoadingServer, share: str) -> None:
+    told = _beforehand(server, new_place("db1", "restored"), 3 << 29)
+    assert told.startswith("loading about 1.5 GiB (the files of the tables) into db1 as schema restored, by rows: ")
+    assert told.endswith(share)
+
+
+def test_a_replica_that_is_loaded_into_is_an_attention() -> None:
+    place = new_place("db1", "restored")
+    assert _attentions(SERVER, place) == []
+    assert _attentions(replace(SERVER, is_replica=True), place) == [
+        "db1 is a replica itself: its source does not receive schema restored"
+    ]

@@ -86,7 +86,7 @@ def restore(
         )
     if (into is None) != (schema is None) or (into is not None and tables is None):
         raise UsageError(
-            "tables are loaded into a running server under a new schema",
+            "--into HOST and --as NAME belong together, and need --tables",
             hint="give all three: --tables DB.T --into HOST --as NAME; NAME must not exist there",
         )
     if tables is not None and (into_volume is not None or prepare_replica):

@@ -42,8 +42,9 @@ def difference(session: Session, shape: TableShape, schema: str, flavour: Flavou
     live = columns_of(session, shape.table)
     if not live:
         return TableDifference(live=False, untold=f"there is no live {shape.table}, or the account may not read it")
-    both = _alike(shape.columns, live)
-    apart = tuple(dict.fromkeys(c.name for c in (*shape.columns, *live) if c not in both))
+    loaded = columns_of(session, Table(schema, shape.table.name))  # as this server calls their types
+    both = _alike(loaded, live)
+    apart = tuple(dict.fromkeys(column.name for column in (*loaded, *live) if column not in both))
     shared = tuple(column.name for column in both if not column.generated)
     if not shape.key or key_of_table(session, shape.table) != shape.key or not set(shape.key) <= set(shared):
         told = "they have no primary key in common"

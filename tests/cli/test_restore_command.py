@@ -50,10 +50,10 @@ TO_LOAD = ("restore", "r1", "--tables", "shop.orders", "--into", "db1", "--as", 
 @pytest.mark.parametrize(
     ("words", "sentence", "hint"),
     [
-        (("--into", "db1"), "tables are loaded into a running server under a new schema", "give all three: --tables"),
-        (("--into", "db1", "--as", "x"), "tables are loaded into a running server under a new", "give all three"),
-        (("--into", "db1", "--tables", "a.b"), "tables are loaded into a running server under", "give all three"),
-        (("--to", "/x", "--tables", "a.b", "--as", "x"), "tables are loaded into a running server", "give all three"),
+        (("--into", "db1"), "--into HOST and --as NAME belong together", "give all three: --tables"),
+        (("--into", "db1", "--as", "x"), "--into HOST and --as NAME belong together", "give all three"),
+        (("--into", "db1", "--tables", "a.b"), "--into HOST and --as NAME belong together", "give all three"),
+        (("--to", "/x", "--tables", "a.b", "--as", "x"), "--into HOST and --as NAME belong together", "give all three"),
         (("--into", "db1", "--to", "/x", "--tables", "a.b"), "give one place to restore to", "--to DIR, or"),
         (
             ("--into", "db1", "--tables", "a.b", "--as", "x", "--prepare-replica"),

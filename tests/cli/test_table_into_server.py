@@ -85,6 +85,22 @@ def test_a_table_from_yesterday_is_back_in_the_running_server(
     assert refused.detail["outcome"] == "refused"
 
 
+def test_columns_that_the_live_table_has_otherwise_by_now_are_named_and_left_out(
+    typing: Terminal, mysql_server: MariadbServer
+) -> None:
+    with mysql_server.session() as root:
+        root.execute("ALTER TABLE live.parted ADD COLUMN more INT, MODIFY n BIGINT")
+        try:
+            ended = typing.run(*LOAD[:3], "live.parted", *LOAD[4:])
+        finally:
+            root.execute("ALTER TABLE live.parted DROP COLUMN more, MODIFY n INT")
+            root.execute("DROP DATABASE restored_1121")
+    assert ended.status == ExitStatus.OK, ended.stderr
+    assert "  not compared with the live table: they have no primary key in common" in ended.stdout
+    assert "  columns that are not alike in both, and were not compared: n, more" in ended.stdout
+    assert "INSERT INTO `live`.`parted` (`t`) SELECT `t` FROM `restored_1121`.`parted`;" in ended.stdout
+
+
 def test_another_server_receives_it_too_and_a_filter_of_its_binary_log_is_an_attention(typing: Terminal) -> None:
     with mariadb("--binlog-ignore-db=elsewhere") as other:
         with typing.configuration.open("a") as file:

@@ -50,8 +50,12 @@ def restore(
     ] = False,
     target: TargetOption = None,
     tables: Annotated[
-        str | None,
-        typer.Option(metavar="DB.T,…", help="Restore only these tables, and what a server needs.", show_default=False),
+        list[str] | None,
+        typer.Option(
+            metavar="DB.T,…",
+            help="Restore only these tables, and what a server needs. May be repeated.",
+            show_default=False,
+        ),
     ] = None,
     into: Annotated[
         str | None,
@@ -94,7 +98,7 @@ def restore(
             ("single tables can only be restored into a folder or a running server, and make no replica"),
             hint="with --tables, give --to DIR, or --into HOST --as NAME",
         )
-    chosen = () if tables is None else tables_in(tables)
+    chosen = () if tables is None else tables_in(",".join(tables))
     configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
     server = None if into is None else into_server(into, wiring.connect_to(configuration, into), schema or "", chosen)
     with wiring.catalogue(configuration) as catalogue:

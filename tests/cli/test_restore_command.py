@@ -76,6 +76,11 @@ TO_LOAD = ("restore", "r1", "--tables", "shop.orders", "--into", "db1", "--as", 
             "two of these tables are called b, and both go into schema x",
             "load one after the other",
         ),
+        (
+            ("--into", "db1", "--tables", "a.b", "--tables", "c.B", "--as", "x"),
+            "two of these tables are called b, and both go into schema x",
+            "load one after the other",
+        ),
         (("--into", "db1", "--tables", "b", "--as", "x"), "'b' is not a list of tables", "for example --tables shop"),
     ],
 )

@@ -188,9 +188,9 @@ def entry(row: RowMapping) -> AuditEntry:
     try:
         detail = json.loads(row["detail"])
         at = datetime.fromisoformat(row["at"])
-        if at.tzinfo is None:
-            raise ValueError(f"{at} has no zone")
     except (ValueError, TypeError, RecursionError):
+        at = UNREADABLE
+    if at == UNREADABLE or at.tzinfo is None:  # ours have a zone
         return AuditEntry(row["number"], UNREADABLE, str(row["event"]), str(row["subject"]), {})
     told = detail if isinstance(detail, dict) else {}
     return AuditEntry(row["number"], at, str(row["event"]), str(row["subject"]), told)

@@ -161,17 +161,20 @@ class Catalogue(DeadRuns, MachineIdentities, OwnerChains, PastRuns, RetentionRul
         with self._reading() as connection:
             return details(connection, query, samples=False)
 
-    def runs_since(self, since: datetime) -> list[RunDetails]:
-        """Backups of every machine of which anything is told since: they began, were drilled, or have an audit row.
+    def told_since(self, since: datetime) -> tuple[list[RunDetails], list[AuditEntry]]:
+        """Backups of every machine of which anything is told since, and the whole audit chain, at one instant.
 
-        Newest first, without their samples.
+        They began, were drilled, or have an audit row since; newest first, without their samples. The chain's oldest
+        row comes first.
         """
         drilled = select(tables.drills.c.run_id).where(tables.drills.c.at >= since)
         told = audit.entries(since, None).with_only_columns(tables.audit.c.subject).order_by(None)
         runs = tables.runs.c
         of_them = (runs.started_at >= since) | runs.run_id.in_(drilled) | runs.run_id.in_(told)
         with self._reading() as connection:
-            return details(connection, newest_first().where(of_them), samples=False)
+            chain = connection.execute(audit.entries(None, None).order_by(None).order_by(tables.audit.c.number))
+            entries = [audit.entry(row) for row in chain.mappings()]
+            return details(connection, newest_first().where(of_them), samples=False), entries
 
     def costs(
         self,

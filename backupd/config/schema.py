@@ -319,7 +319,7 @@ class JobConfig:
     schedules: SchedulesConfig = SchedulesConfig()
     hooks: Annotated[Mapping[Name, HookConfig], NAMED, FROZEN, THAWED] = Field(default_factory=dict)
     drill_within_seconds: Annotated[PositiveDuration | None, key("drill_within")] = None  # a proof that is older: alarm
-    restore_within_seconds: Annotated[PositiveDuration | None, key("restore_within")] = None  # a drill that takes longer
+    restore_within_seconds: Annotated[PositiveDuration | None, key("restore_within")] = None  # from a copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)

@@ -275,7 +275,7 @@ DOCUMENTS = (
         "A row of the audit trail",
         lambda make: audit._entry(make(AuditEntry)),
     ),
-    _Document("`audit verify --json`", "The audit trail, checked", lambda make: audit._examination(make(AuditResult))),
+    _Document("`audit verify --json`", "The audit trail, checked", lambda make: audit.examination(make(AuditResult))),
     _Document(
         "`volumes --json`",
         "Volumes",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from backupd.cli.audit import checked, examination, verdict_lines
 from backupd.cli.instants import span
-from backupd.cli.output import document_text, print_text, write_report
+from backupd.cli.output import document_text, print_document, print_text, write_report
 from backupd.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:

@@ -229,10 +229,13 @@ def _deeds(
     runs: Mapping[str, RunDetails],
 ) -> Iterator[EvidenceRow]:
     """Restores or clones: what began with its end, and an end whose beginning could not be written."""
-    ends = {(entry.subject, _word(entry, "attempt")): entry for entry in ended}
+    ends: dict[tuple[str, str], list[AuditEntry]] = defaultdict(list)
+    for entry in ended:
+        ends[entry.subject, _word(entry, "attempt")].append(entry)
     unfinished: set[tuple[str, str]] = set()  # runs, and where to
     for began in started:
-        end = ends.pop((began.subject, _word(began, "attempt")), None)
+        attempt = _word(began, "attempt")
+        end = ends[began.subject, attempt].pop() if attempt and ends[began.subject, attempt] else None
         row = replace(_blank(kind, began, runs), remarks=_asked(began))
         row = replace(row, outcome=_NO_END) if end is None else _ended(row, began.at, end)
         place = (began.subject, _word(began, "to"))
@@ -245,7 +248,7 @@ def _deeds(
                 row = replace(row, within_seconds=_within(sources, run))
         (unfinished.discard if row.good else unfinished.add)(place)
         yield row
-    for end in ends.values():
+    for end in (end for of_attempt in ends.values() for end in of_attempt):
         row = replace(_blank(kind, end, runs), remarks=("its beginning was not recorded", *_asked(end)))
         yield _ended(row, None, end)
 

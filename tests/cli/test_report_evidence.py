@@ -1,6 +1,7 @@
 """`backupd report --evidence`: what an auditor gets, in each form, and how it is checked."""
 
 import csv
+import html
 import io
 import json
 import re
@@ -198,7 +199,8 @@ def test_a_row_whose_time_is_none_is_told_without_it(year: Terminal, world: Worl
     ended = year.run(*EVIDENCE, "--json")
     assert ended.status == ExitStatus.VERIFICATION
     told = rows(ended, "restore")
-    assert ([row["at"] for row in told], [row["good"] for row in told]) == ([None] * 2, [False, True])
+    assert [(row["at"] is None, row["good"]) for row in told] == [(True, None)] * 2 + [(False, False), (False, True)]
+    assert [row["remarks"][0] for row in told[2:]] == ["its beginning was not recorded"] * 2
     assert "cannot be read" in year.run(*EVIDENCE).stdout
 
 
@@ -268,19 +270,18 @@ def key(year: Terminal, tmp_path: Path) -> Path:
 def verified(document: Path, key: Path) -> bool:
     """What the auditor types, as the document says."""
     (document.parent / "allowed_signers").write_text(f"backupd {key.with_suffix('.pub').read_text()}")
-    (command,) = re.findall(r"ssh-keygen -Y verify [^\"\n]*?\.sig &?l?t?;?<? ?\S+", document.read_text())[:1]
-    command = command.replace("&lt;", "<")
+    command = re.findall(r"ssh-keygen -Y verify .*? < [\w.]+", html.unescape(document.read_text()))[0]
     ended = subprocess.run(command, shell=True, cwd=document.parent, capture_output=True, text=True, check=False)
     assert ended.returncode == 0 or "Could not verify signature" in ended.stdout, ended
     return ended.returncode == 0
 
 
 def test_each_file_is_signed_and_a_changed_byte_shows(year: Terminal, key: Path, tmp_path: Path) -> None:
-    html, table, document = (tmp_path / f"evidence.{form}" for form in ("html", "csv", "json"))
-    written = ("--html", str(html), "--csv", str(table), "--output", str(document), "--json")
+    page, table, document = (tmp_path / f"evidence.{form}" for form in ("html", "csv", "json"))
+    written = ("--html", str(page), "--csv", str(table), "--output", str(document), "--json")
     ended = year.run(*EVIDENCE, *written)
     assert (ended.status, ended.stdout) == (ExitStatus.OK, "")
-    for path in (html, table, document):
+    for path in (page, table, document):
         assert f"wrote {path}.sig" in ended.stderr
         assert verified(path, key), path
         path.write_bytes(path.read_bytes().replace(b"r2", b"r3", 1))
@@ -305,7 +306,7 @@ def test_without_a_key_the_document_says_that_it_is_not_signed(year: Terminal, t
         (lambda key: key.unlink(), "cannot read"),
         (lambda key: key.chmod(0o644), "can be read or written by others (mode 0644)"),
         (lambda key: key.write_text("garbage"), "has no private key that ssh-keygen can read"),
-        (lambda key: (key.unlink(), key.mkdir()), "is not a regular file"),
+        (lambda key: (key.unlink(), key.mkdir()), "is a directory"),
         (
             lambda key: subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret", "-f", key], check=True),
             "is protected by a passphrase",
@@ -318,7 +319,7 @@ def test_with_a_key_that_cannot_be_used_nothing_is_written(
 ) -> None:
     spoil(key)
     ended = year.run(*EVIDENCE, "--html", str(tmp_path / "e.html"))
-    assert (ended.status, ended.stdout) == (ExitStatus.CONFIGURATION, "")
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
     assert re.fullmatch(r"error: evidence\.signing_key: [^\n]+\nhint: [^\n]+\n", ended.stderr)
     assert sentence in ended.stderr
     assert list(tmp_path.glob("e.html*")) == []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EvidenceRequest:
     """What was asked for on the command line."""
 
     job: str | None
@@ -39,7 +39,7 @@ class Wanted:
         return [path for path in (self.html, self.csv, self.output) if path is not None]
 
 
-def report_evidence(config: Path | None, wanted: Wanted) -> None:
+def report_evidence(config: Path | None, wanted: EvidenceRequest) -> None:
     """Write or print the evidence; then raise where the audit chain is not sound.
 
     Raises:
@@ -80,9 +80,9 @@ def _key(configuration: "Configuration") -> "DocumentKey | None":
     return None if path is None else document_key(path, named="evidence.signing_key")
 
 
-def _gathered(configuration: "Configuration", wanted: Wanted) -> "tuple[Evidence, AuditResult]":
+def _gathered(configuration: "Configuration", wanted: EvidenceRequest) -> "tuple[Evidence, AuditResult]":
     from backupd.operations import opening
-    from backupd.report.evidence import Evidence, Sources, evidence_rows, not_known
+    from backupd.report.evidence import Evidence, EvidenceSources, evidence_rows, not_known
 
     now = datetime.now(UTC)
     since, until = span(wanted.since, wanted.until, now=now)
@@ -93,7 +93,7 @@ def _gathered(configuration: "Configuration", wanted: Wanted) -> "tuple[Evidence
         runs, entries = catalogue.told_since(since)
         found = checked(configuration, catalogue, None)
     limits = {name: seconds for name, seconds in within.items() if seconds is not None}
-    sources = Sources(machine, since, runs, entries, limits)
+    sources = EvidenceSources(machine, since, runs, entries, limits)
     evidence = Evidence(
         *(machine, wanted.job, since, until, now),
         rows=evidence_rows(sources, job=wanted.job, until=until),
@@ -105,7 +105,7 @@ def _gathered(configuration: "Configuration", wanted: Wanted) -> "tuple[Evidence
 
 
 def _text(
-    wanted: Wanted, path: Path | None, evidence: "Evidence", found: "AuditResult", key: "DocumentKey | None"
+    wanted: EvidenceRequest, path: Path | None, evidence: "Evidence", found: "AuditResult", key: "DocumentKey | None"
 ) -> str:
     """What is written to this file, or printed where there is none; with its last line feed."""
     from backupd.report.evidence_document import evidence_csv

@@ -53,9 +53,9 @@ def report(
     from backupd.operations import opening
 
     if evidence:
-        from backupd.cli.evidence import Wanted, report_evidence
+        from backupd.cli.evidence import EvidenceRequest, report_evidence
 
-        report_evidence(ctx.obj.config, Wanted(job, since, until, html, csv, output, json))
+        report_evidence(ctx.obj.config, EvidenceRequest(job, since, until, html, csv, output, json))
         return
     if other := next((name for name, path in (("--csv", csv), ("--output", output)) if path is not None), None):
         raise UsageError(f"{other} needs --evidence", hint="without it, the report is printed, or --html FILE")

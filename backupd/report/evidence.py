@@ -93,7 +93,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class EvidenceSources:
     """Of what the rows are made."""
 
     machine: str  # this one's name
@@ -103,7 +103,7 @@ class Sources:
     restore_within: Mapping[str, float]  # seconds, by job of this machine
 
 
-def evidence_rows(sources: Sources, *, job: str | None, until: datetime | None) -> tuple[EvidenceRow, ...]:
+def evidence_rows(sources: EvidenceSources, *, job: str | None, until: datetime | None) -> tuple[EvidenceRow, ...]:
     """Everything since, before `until`, of this job; what is not known to be of another job or time is there, too."""
     found = sorted(_rows(sources), key=lambda row: (row.at or UNREADABLE, row.run_id, row.kind))
     return tuple(
@@ -114,7 +114,7 @@ def evidence_rows(sources: Sources, *, job: str | None, until: datetime | None) 
     )
 
 
-def not_known(sources: Sources) -> Iterator[str]:
+def not_known(sources: EvidenceSources) -> Iterator[str]:
     """What may have been done since, and no row can tell of it: in sentences."""
     instants = [entry.at for entry in sources.entries if entry.at != UNREADABLE]
     if not instants:
@@ -129,7 +129,7 @@ def not_known(sources: Sources) -> Iterator[str]:
     yield from _rebuilt(sources)
 
 
-def _rebuilt(sources: Sources) -> Iterator[str]:
+def _rebuilt(sources: EvidenceSources) -> Iterator[str]:
     """What a backup's manifest does not tell, and a catalogue that was made of manifests has therefore lost."""
     machines = {run.run_id: run.machine for run in sources.runs}
     imported: dict[str, list[datetime]] = defaultdict(list)
@@ -146,7 +146,7 @@ def _rebuilt(sources: Sources) -> Iterator[str]:
         )
 
 
-def _rows(sources: Sources) -> Iterator[EvidenceRow]:
+def _rows(sources: EvidenceSources) -> Iterator[EvidenceRow]:
     """Of every job and time."""
     told: dict[str, list[AuditEntry]] = defaultdict(list)
     drilled: dict[str, list[AuditEntry]] = defaultdict(list)
@@ -200,10 +200,11 @@ def _drills(
     What one of them has and the other has not is told.
     """
     left = list(entries)
-    blank = EvidenceRow(EvidenceKind.DRILL, None, run.job, run.run_id, run.machine, "", None, within_seconds=within)
+    blank = EvidenceRow(EvidenceKind.DRILL, None, run.job, run.run_id, run.machine, "", None)
     for drill in reversed(run.drills):
         row = _judged(blank, ok=drill.ok, undecided=drill.undecided)
         row = replace(row, at=drill.at, seconds=drill.seconds, checks=drill.checks)
+        row = replace(row, within_seconds=within) if drill.ok else row
         if left and (left[-1].detail.get("ok"), _word(left[-1], "undecided")) == (drill.ok, drill.undecided):
             row = replace(row, operator=_operator(left.pop()))
         elif not imported:
@@ -225,7 +226,7 @@ def _deeds(
     kind: EvidenceKind,
     started: Sequence[AuditEntry],
     ended: Sequence[AuditEntry],
-    sources: Sources,
+    sources: EvidenceSources,
     runs: Mapping[str, RunDetails],
 ) -> Iterator[EvidenceRow]:
     """Restores or clones: what began with its end, and an end whose beginning could not be written."""
@@ -305,7 +306,7 @@ def _at(entry: AuditEntry) -> datetime | None:
     return None if entry.at == UNREADABLE else entry.at
 
 
-def _within(sources: Sources, run: RunDetails) -> float | None:
+def _within(sources: EvidenceSources, run: RunDetails) -> float | None:
     """Another machine's job of that name may be another."""
     return sources.restore_within.get(run.job) if run.machine == sources.machine else None
 

@@ -120,6 +120,13 @@ class RestoreConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
+class EvidenceConfig:
+    """`[evidence]`: who signs what `backupd report --evidence` writes."""
+
+    signing_key: SecretFile | None = None  # OpenSSH's, without a passphrase; None: what is written is not signed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
 class HostConfig:
     """`[hosts.NAME]`: a server, who we are to it, and at most one place to find the password in."""
 
@@ -312,6 +319,7 @@ class JobConfig:
     schedules: SchedulesConfig = SchedulesConfig()
     hooks: Annotated[Mapping[Name, HookConfig], NAMED, FROZEN, THAWED] = Field(default_factory=dict)
     drill_within_seconds: Annotated[PositiveDuration | None, key("drill_within")] = None  # a proof that is older: alarm
+    restore_within_seconds: Annotated[PositiveDuration | None, key("restore_within")] = None  # from a copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
@@ -322,6 +330,7 @@ class Configuration:
     paths: PathsConfig = PathsConfig()
     service: ServiceConfig = ServiceConfig()
     restore: RestoreConfig = RestoreConfig()
+    evidence: EvidenceConfig = EvidenceConfig()
     hosts: Annotated[Mapping[Name, HostConfig], NAMED, FROZEN, THAWED] = Field(default_factory=dict)
     targets: Annotated[Mapping[Name, Annotated[TargetConfig, Field(discriminator="type")]], NAMED, FROZEN, THAWED] = (
         Field(default_factory=dict)

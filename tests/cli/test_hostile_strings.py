@@ -55,7 +55,10 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
     "metrics": [[], ["--textfile", "backupd.prom"]],
     "manual": [[]],
     "completion": [["bash"]],
-    "report": [[], ["--json"], ["--html", "report.html"], ["nightly"]],
+    "report": [
+        *([], ["--json"], ["--html", "report.html"], ["nightly"], ["--evidence"], ["--evidence", "--json"]),
+        ["--evidence", "--html", "evidence.html", "--csv", "evidence.csv", "--output", "evidence.log"],
+    ],
     "compare": [["RUN", "RUN"], ["latest", "RUN"], ["latest", "RUN", "--json"]],
     "log": [["STORED"], ["RUN"]],
     "volumes": [[], ["--json"]],

@@ -172,7 +172,7 @@ def probe(
 def _write(record: "ProbeRecord", path: Path, job: "JobConfig") -> None:
     """The configuration says what the probe recommends, where that is not what the job has already."""
     from backupd.config.effective import value_text
-    from backupd.config.entering import dated, enter
+    from backupd.config.entering import devices_on, enter
     from backupd.policy.cow_area import RISK, is_at_home, recommended
     from backupd.policy.cow_placing import default_place
     from backupd.vocabulary.units import format_size
@@ -194,7 +194,7 @@ def _write(record: "ProbeRecord", path: Path, job: "JobConfig") -> None:
         values["pvs"] = uuids
     if best.cell.stripes != default_place(job.snapshot)[1]:
         values["stripes"] = best.cell.stripes
-    notes = {"pvs": dated(", ".join(best.cell.cow_pvs), tuning.made_at.date())} if uuids else {}
+    notes = {"pvs": devices_on(tuning.made_at.date(), best.cell.cow_pvs)} if uuids else {}
     enter(path, job.name, values, notes=notes)
     told = "; ".join(f"{key} = {value_text(value)}" for key, value in values.items())
     tell(f"wrote into {path}, [jobs.{job.name}.snapshot]: {told}")

@@ -31,7 +31,7 @@ _NO_NOTES: _Notes = {}
 
 _HEADER = re.compile(r"[ \t]*\[")
 _NOTHING = re.compile(r"[ \t]*(#.*)?\r?\n?")
-_NOTE = re.compile(r"# .+ on [0-9]{4}-[0-9]{2}-[0-9]{2}")  # one of ours, as `dated` writes it
+_NOTE = re.compile(r"# /dev/\S+(, /dev/\S+)* on [0-9]{4}-[0-9]{2}-[0-9]{2}")  # one of ours, as `devices_on` writes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class _Opened:
     descriptor: int
 
 
-def dated(words: str, day: date) -> str:
-    """A note on what was so on that day. The next one takes its place; a comment that a person wrote stays."""
-    return f"{on_one_line(words)} on {day:%Y-%m-%d}"
+def devices_on(day: date, paths: Sequence[str]) -> str:
+    """A note on which devices these were that day. The next one takes its place; a comment of a person stays."""
+    return f"{on_one_line(', '.join(paths))} on {day:%Y-%m-%d}"
 
 
 def enter(path: Path, job: str, values: _Values, *, notes: _Notes = _NO_NOTES) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backupd.config import load
-from backupd.config.entering import dated, enter, entered, require_enterable
+from backupd.config.entering import devices_on, enter, entered, require_enterable
 from backupd.vocabulary.errors import Busy, ConfigurationError
 
 HEAD = """\
@@ -74,24 +74,29 @@ def test_a_note_stands_behind_a_value_until_the_next_and_no_comment_of_a_person_
         return line
 
     day = date(2026, 11, 25)
-    enter(path, "nightly", {"pvs": (PV,)}, notes={"pvs": dated("/dev/sde", day)})
+    enter(path, "nightly", {"pvs": (PV,)}, notes={"pvs": devices_on(day, ["/dev/sde"])})
     assert now("pvs") == f'pvs = ["{PV}"]  # /dev/sde on 2026-11-25'
-    both = dated("/dev/sdc, /dev/sdd", day + timedelta(days=1))
+    both = devices_on(day + timedelta(days=1), ["/dev/sdc", "/dev/sdd"])
     enter(path, "nightly", {"pvs": (PV, OTHER_PV)}, notes={"pvs": both})
     assert now("pvs") == f'pvs = ["{PV}", "{OTHER_PV}"]  # /dev/sdc, /dev/sdd on 2026-11-26'
     enter(path, "nightly", {"pvs": ()})
     assert now("pvs") == "pvs = []"
-    enter(path, "nightly", {"pvs": (PV,)}, notes={"pvs": dated("/dev/sde", day)})
-    path.write_text(path.read_text().replace("# /dev/sde on 2026-11-25", "# the fast disk"))
+    enter(path, "nightly", {"pvs": (PV,)}, notes={"pvs": devices_on(day, ["/dev/sde"])})
+    path.write_text(path.read_text().replace("# /dev/sde on 2026-11-25", "# fast, here on 2026-11-25"))
     enter(path, "nightly", {"pvs": (OTHER_PV,)}, notes={"pvs": both})
-    assert now("pvs") == f'pvs = ["{OTHER_PV}"]  # the fast disk'
+    assert now("pvs") == f'pvs = ["{OTHER_PV}"]  # fast, here on 2026-11-25'
     assert now("chunk_size") == "chunk_size = '64KiB'  # by hand, 2024"
 
 
 def test_what_lvm_calls_a_device_is_escaped_in_a_note(path: Path) -> None:
     for text in (WHOLE, WHOLE.replace("#pvs = []", "pvs = []")):
         path.write_text(text)
-        enter(path, "nightly", {"pvs": (PV,)}, notes={"pvs": dated("/dev/sd\x07e\nextend = false", date(2026, 11, 25))})
+        enter(
+            path,
+            "nightly",
+            {"pvs": (PV,)},
+            notes={"pvs": devices_on(date(2026, 11, 25), ["/dev/sd\x07e\nextend = false"])},
+        )
         snapshot = load(path).jobs["nightly"].snapshot
         assert (snapshot.pvs, snapshot.extend) == ((PV,), True)
         assert "\x07" not in path.read_text()

@@ -17,7 +17,7 @@ from backupd.config.fields import (
     Bound,
     ChunkSize,
     Command,
-    CowDevices,
+    CowPvs,
     CowSizeOrAuto,
     CowStripes,
     Credential,
@@ -48,7 +48,7 @@ from backupd.config.table import FROZEN, NAMED, TABLE, THAWED, OwnName, key
 from backupd.config.targets import TargetConfig
 from backupd.config.times import Blackouts, Cron, FinishBy, Zone
 from backupd.vocabulary.schedule import Activity
-from backupd.vocabulary.volumes import AUTO
+from backupd.vocabulary.volumes import AUTO, PvsGone
 
 
 class LockStrategy(StrEnum):
@@ -164,7 +164,8 @@ class SnapshotConfig:
 
     size: CowSizeOrAuto = AUTO
     chunk_size: ChunkSize = AUTO
-    pvs: CowDevices = ()  # anywhere in the volume group when empty; auto: where a probe found it best
+    pvs: CowPvs = ()  # anywhere in the volume group when empty; auto: where a probe found it best
+    pvs_gone: PvsGone = PvsGone.ANYWHERE  # what a run does when one of them cannot be used
     stripes: CowStripes = AUTO  # PVs that it is striped over; auto: linear, unless a probe found stripes better
     extend: Flag = True  # while it fills, where there is room
 

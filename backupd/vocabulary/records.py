@@ -75,6 +75,7 @@ class Finding:
     level: Level
     detail: str
     hint: str = ""
+    attention: bool = False  # a run goes on in spite of it, and then needs attention
 
 
 RUN_ID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,60}")  # it goes into an LVM name, a tag and a path

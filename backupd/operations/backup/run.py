@@ -82,6 +82,8 @@ def run_backup(
             ready = examination.require()
             for warning in examination.warnings:
                 log.warning("%s: %s; hint: %s", warning.name, warning.detail, warning.hint)
+                if warning.attention:
+                    run.attention(f"{warning.name}: {warning.detail}")
             plan = plan_snapshot(
                 ready.volume, ready.group, run_id, job.snapshot, past, tuning=tunings.get(ready.volume.uuid)
             )

@@ -12,6 +12,7 @@ BIN := .venv/bin
 SIDE_BY_SIDE := $(BIN)/pytest -n 3 --dist worksteal
 QUICK := $(addprefix tests/,unit contract story cli docs)
 READY := .venv/.ready
+ANSIBLE := .cache/ansible
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --annotation-style line \
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
@@ -20,7 +21,8 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	service-tests packaging-tests docker-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
 	test-matrix campaign hostile bench-lock bench-settle bench-peers \
 	bench-copy bench-disks bench-size bench-tables bench-load-table bench-start bench-age \
-	setup-python setup-check setup-s3 setup-service setup-docker setup-lab setup-peers requirements wheel packages clean
+	setup-python setup-check setup-s3 setup-service setup-docker setup-ansible setup-lab setup-peers \
+	requirements wheel packages clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -66,7 +68,7 @@ service-tests: setup-python setup-service ## the pages in a real browser, the me
 docker-tests: setup-python setup-docker ## backupd on real servers in containers (4 minutes)
 	.ci/with-docker $(BIN)/pytest tests/docker -n 2 --timeout=900 --durations=10
 
-packaging-tests: setup-python setup-docker ## the wheel, the packages in roots of their own, the images (10 minutes)
+packaging-tests: setup-python setup-docker setup-ansible ## the wheel, the packages in roots of their own, the images (15 minutes)
 	.ci/with-docker $(BIN)/pytest tests/packaging --timeout=900 --durations=5
 
 # No test here may be skipped because the lab does not start, and no test at all (pytest's exit 5) is a failure.
@@ -150,6 +152,13 @@ setup-service: ## the Debian packages that the tests of the service need
 setup-docker: ## the Debian packages that the tests in containers need, but for an engine
 	@.ci/packages docker
 
+setup-ansible: $(ANSIBLE)/.ready ## Ansible, for the test of its role, in an environment of its own
+
+$(ANSIBLE)/.ready: requirements-ansible.txt | $(READY)
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(ANSIBLE)
+	$(BIN)/uv pip sync --quiet --python $(ANSIBLE)/bin/python --require-hashes $<
+	@touch $@
+
 setup-lab: ## the Debian packages that the lab needs
 	@.ci/packages check lab
 
@@ -159,6 +168,7 @@ setup-peers: ## the Debian packages of those that backupd is measured beside
 requirements: setup-python ## write the pins anew from pyproject.toml; UPGRADE=1 takes the newest versions
 	$(COMPILE) pyproject.toml --output-file requirements.txt
 	$(COMPILE) pyproject.toml --group dev --constraint requirements.txt --output-file requirements-dev.txt
+	$(COMPILE) --group ansible --constraint requirements-dev.txt --output-file requirements-ansible.txt
 
 wheel: setup-python ## dist/backupd-*.whl
 	$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir dist

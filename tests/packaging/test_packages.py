@@ -12,56 +12,9 @@ from pathlib import Path
 import pytest
 
 from backupd import __version__
+from tests.packaging.roots import RELEASES, ROOT, Root, output, root_of
 
-ROOT = Path(__file__).resolve().parents[2]
-RELEASES = ("bookworm", "trixie")
 OLDEST_GLIBC = (2, 36)  # Debian 12's; RHEL 10 has 2.39
-LONG = 900  # seconds
-
-
-def output(*argv: str | Path, timeout: int = 60) -> str:
-    done = subprocess.run(
-        [str(part) for part in argv], cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False
-    )
-    assert done.returncode == 0, f"{argv}: {done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-class Root:
-    """A small Debian in a folder, with a package or without."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def run(self, *argv: str) -> str:
-        """A command in it, with processes of its own that end with it."""
-        root = self.folder
-        inside = f'mount -t proc proc "{root}/proc" && exec chroot "{root}" env -i PATH=/usr/sbin:/usr/bin "$@"'
-        isolated = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
-        return output(*isolated, "sh", "-c", inside, "sh", *argv, timeout=300)
-
-    def dpkg(self, *arguments: str) -> str:
-        return self.run("env", "DEBIAN_FRONTEND=noninteractive", "dpkg", *arguments)
-
-    def files(self, *below: str) -> set[str]:
-        """Whatever there is below these folders."""
-        return {str(path.relative_to(self.folder)) for place in below for path in (self.folder / place).rglob("*")}
-
-
-@pytest.fixture(scope="module")
-def packages() -> dict[str, Path]:
-    """As `make packages` makes them, by their kind."""
-    printed = output("make", "packages", timeout=LONG).splitlines()[-2:]
-    return {Path(name).suffix: ROOT / name for name in printed}
-
-
-def root_of(release: str, folder: Path, *options: str) -> Root:
-    """A minimal system of this release."""
-    folder.chmod(0o755)
-    # An archive may be a frozen one, whose Release file has expired.
-    always = ["--mode=root", "--variant=minbase", '--aptopt=Acquire::Check-Valid-Until "false"']
-    output("mmdebstrap", "--quiet", *always, *options, release, folder, timeout=LONG)
-    return Root(folder)
 
 
 @pytest.fixture(scope="module", params=RELEASES)

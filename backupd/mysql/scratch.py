@@ -20,7 +20,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -127,12 +127,14 @@ class ScratchServer:
         seeding: bool = False,
         partial: bool = False,
         confined: bool = True,
+        servers: Sequence[Path] = (),
     ) -> None:
         """With `seeding` it keeps what it is told about replication in the copy.
 
         Without `start_seconds` it may take as long as `recovery_seconds` says of the backup's redo.
         Of a `partial` copy most tables are missing on purpose: recovery passes over what the log says of them.
         One that is not `confined` has its account's rights, and is for backups that nobody else could have changed.
+        `servers` are folders with server programs beside this host's.
 
         Raises:
             Unreadable: the manifest names what no server has; see `recorded`.
@@ -149,6 +151,16 @@ class ScratchServer:
         self._seeding = seeding
         self._partial = partial
         self._confined = confined
+        self._servers = servers
+
+    def require_startable(self) -> str:
+        """The version of the server program that would start. What it takes is here, as far as that is known before.
+
+        Raises:
+            ServerError: no matching program is here, or a key file of the server's is not.
+        """
+        require_keys(self._facts)
+        return matching_program(self._facts, self._servers).version
 
     @contextmanager
     def running(self) -> Iterator[RunningServer]:
@@ -159,7 +171,7 @@ class ScratchServer:
             UsageError: nothing on this host can keep it within its bounds; or it needs none and cannot get to the copy.
             Undecided: it ran into a limit of its own: time, memory, room.
         """
-        program = matching_program(self._facts)
+        program = matching_program(self._facts, self._servers).path
         copy = self._relocation
         binlog = copy.folder / self._binlog if self._binlog else None
         require_self_contained(copy, *folders_of(copy, self._facts), *([binlog.parent] if binlog else []))

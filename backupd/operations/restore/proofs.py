@@ -95,7 +95,7 @@ def leave_proof_of_host(
 
 
 def take_in_proofs(
-    source: BackupSource, run: RunDetails, catalogue: Catalogue, keys: frozenset[str], *, now: datetime | None = None
+    source: BackupSource, run: RunDetails, catalogue: Catalogue, keys: frozenset[str], *, now: datetime
 ) -> tuple[Drill, ...]:
     """What proof hosts with these keys found out about this copy is in the catalogue; what was new, oldest first.
 
@@ -109,7 +109,7 @@ def take_in_proofs(
     backup = run.backup_on(source.target.name)
     if not keys or backup is None:
         return ()
-    hosts = ProofHosts(keys, backup.manifest_digest, run.started_at, now or datetime.now(UTC))
+    hosts = ProofHosts(keys, backup.manifest_digest, run.started_at, now)
     known = frozenset(proof_name(drill.at) for drill in run.drills)
     taken = []
     for name, _, drill in _believed(source, hosts, known=known):

@@ -5,6 +5,7 @@ Knows: that a failure is told as that of a drill here is. Removes nothing, whate
 
 import logging
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from backupd.catalogue.store import Catalogue
 from backupd.notifications import Notifier
@@ -18,7 +19,13 @@ log = logging.getLogger(__name__)
 
 
 def read_proofs(
-    job: str, targets: Sequence[Target], catalogue: Catalogue, keys: frozenset[str], notifier: Notifier
+    job: str,
+    targets: Sequence[Target],
+    catalogue: Catalogue,
+    keys: frozenset[str],
+    notifier: Notifier,
+    *,
+    now: datetime | None = None,
 ) -> None:
     """Every proof on these targets that one of the keys has signed is in the catalogue; new failures are told.
 
@@ -34,7 +41,8 @@ def read_proofs(
         try:
             for run in catalogue.on_target(job, target.name).values():
                 trust = catalogue.trust(run.machine, run.backup_on(target.name))
-                for drill in take_in_proofs(BackupSource(target, job, run.run_id, trust), run, catalogue, keys):
+                source = BackupSource(target, job, run.run_id, trust)
+                for drill in take_in_proofs(source, run, catalogue, keys, now=now or datetime.now(UTC)):
                     _tell(run, target, drill, catalogue, notifier)
         except TargetError as error:
             log.warning("the proofs on target %s were not read: %s", target.name, error.message)

@@ -30,7 +30,7 @@ from typing import IO
 from backupd.host import process as programs
 from backupd.host.filesystem import read_plain
 from backupd.host.process import ChildLedger
-from backupd.host.sandbox import Bounds, not_confined
+from backupd.host.sandbox import NO_PROGRAM, Bounds, not_confined
 from backupd.mysql.facts import key_files
 from backupd.mysql.keyring import keyring_options, require_known_keyring
 from backupd.mysql.recorded import is_binlog, judged, libraries
@@ -277,7 +277,7 @@ def _require_itself(session: Session, process: "Popen[bytes]") -> None:
 
 @contextmanager
 def _within_limits(process: "Popen[bytes]", places: ScratchPlaces) -> Iterator[None]:
-    """An error of a server that had no memory or no room left, or that the kernel killed for memory, decides nothing.
+    """An error of a server that had no memory or no room left, was killed for memory, or never ran, decides nothing.
 
     Raises:
         Undecided: in place of such an error.
@@ -291,6 +291,11 @@ def _within_limits(process: "Popen[bytes]", places: ScratchPlaces) -> Iterator[N
             process.wait(_DYING_SECONDS)  # its connection is lost a moment before the process is gone
         if process.returncode == -signal.SIGKILL:
             raise Undecided("the server on the restored files was killed (out of memory?)", hint=_MORE) from error
+        if process.returncode == NO_PROGRAM:
+            raise Undecided(
+                f"the server program was never started: {first_error(_said(places))}",
+                hint="the drill's user, which is not root, must be able to enter its folders and execute it",
+            ) from error
         if said := _OWN_LIMIT.search(_said(places)):
             short = said[0].strip()[:_LONGEST_LINE]
             raise Undecided(f"the server on the restored files ran out of resources: {short}", hint=_MORE) from error

@@ -43,6 +43,7 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
     "verify": [["STORED"], ["STORED", "--json"], ["--job", "nightly"], ["RUN"]],
     "restore": [["STORED", "--to", "a"], ["STORED", "--to", "b", "--json"], ["STORED", "--to", "c", "--tables", "a.b"]],
     "drill": [["STORED"], ["STORED", "--json"], ["--job", "nightly"]],
+    "prove": [[], ["--all"], ["--limit", "2", "--target", "vault"]],
     "clone": [["STORED", "--to", "cloned", "--as-replica"], ["STORED", "--to", "other", "--as-replica", "--json"]],
     "prune": [["--dry-run"], ["--dry-run", "--json"], ["nightly"]],
     "pin": [["STORED", "--note", ARGUMENT]],

@@ -46,11 +46,9 @@ class BrokenBackup:
 class LastDrill:
     """The newest drill of a job's backups."""
 
-    run_id: str
     at: datetime
     ok: bool
     seconds: float
-    undecided: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +208,7 @@ def _drills(
     Those of a proof host are recorded later than they happened: their time counts.
     """
     drills, runs = tables.drills, tables.runs
-    query = select(runs.c.job, drills.c.run_id, drills.c.at, drills.c.ok, drills.c.seconds, drills.c.undecided)
+    query = select(runs.c.job, drills.c.at, drills.c.ok, drills.c.seconds)
     query = query.join_from(drills, runs, drills.c.run_id == runs.c.run_id)
     proofs: dict[str, datetime] = {}
     last: dict[str, LastDrill] = {}

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from backupd.operations.restore.proofs import last_tried
+from backupd.operations.restore.proofs import last_tried, leave_proof_of_host
 from backupd.policy.trust import Trust
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import ServerError, TargetError
 from backupd.vocabulary.records import Check, Drill
 from tests.cli.terminal import Terminal
+from tests.fakes.target import BELIEVED
+from tests.signers import signer
 from tests.story import stored
 from tests.story.world import World
 
@@ -221,6 +223,8 @@ def test_a_proof_host_needs_no_job(terminal: Terminal, drills: Drills, backed_up
     assert terminal.run("config", "check", configuration=path).status == 0
     assert terminal.run("prove", configuration=path).status == 0
     assert len(drills.of) == 1
+    path.write_text(f'{path.read_text()}[notifications.chat]\ntype = "webhook"\nurl = "http://127.0.0.1:9/"\n')
+    assert "not delivered: chat" in terminal.run("notify", "test", configuration=path).stderr
     path.write_text(path.read_text().replace("[prove]", ""))
     assert "no job is configured" in terminal.run("config", "check", configuration=path).stderr
 
@@ -230,3 +234,30 @@ def test_its_key_is_the_one_that_is_shown(terminal: Terminal, drills: Drills, ba
     key = next(word for word in terminal.run("identity", "show").stdout.split() if word.startswith("backupd-ed25519:"))
     source = BackupSource(backed_up.target, "nightly", "r2", Trust())
     assert last_tried(source, frozenset({key})) is not None
+
+
+@pytest.mark.parametrize("command", [["prune"], ["run", "nightly", "--run-id", "r3"]], ids=["prune", "run"])
+def test_a_database_host_reads_proofs_after_each_backup_and_when_it_prunes(
+    terminal: Terminal, backed_up: World, command: list[str]
+) -> None:
+    host = signer()
+    drill = Drill("r1", True, (Check("tables", True, "3", "3"),), 2.0, datetime.now(UTC))
+    source = BackupSource(backed_up.target, "nightly", "r1", BELIEVED)
+    digest = backed_up.target.manifest("nightly", "r1").digest
+    leave_proof_of_host(source, drill, digest=digest, by="proof-0a1b2c3d", server="10.11.6", signer=host)
+    believing = with_settings(terminal, f'[proofs]\nsigners = ["{host.public}"]\n')
+    assert terminal.run("prune", "--dry-run", configuration=believing).status == 0
+    assert backed_up.row("r1").drills == ()
+    assert terminal.run(*command).status == 0
+    assert backed_up.row("r1").drills == ()
+    ended = terminal.run(*[word.replace("r3", "r4") for word in command], configuration=believing)
+    assert (ended.status, backed_up.row("r1").drills) == (0, (drill,)), ended.stderr
+
+
+def test_what_is_no_public_key_is_a_fault_of_the_configuration(terminal: Terminal) -> None:
+    ended = terminal.run(
+        "config", "check", configuration=with_settings(terminal, '[proofs]\nsigners = ["ssh-ed25519 A"]\n')
+    )
+    assert ended.status == 2
+    assert "proofs.signers[0]: 'ssh-ed25519 A' is not a public key of a machine" in ended.stderr
+    assert "as `backupd identity show` prints it" in ended.stderr

@@ -89,7 +89,7 @@ def prove_copy(host: ProofHost, target: Target, copy: ProvableCopy, telling: Cal
         UsageError: no identity here opens the backup; there is no room; nothing here keeps a server within its bounds.
         ServerError: there is no server program of its series here, or not the server's keys.
         TargetError: the backup cannot be read.
-        VerificationError: its manifest cannot be understood.
+        VerificationError: its manifest cannot be parsed.
         Busy: it is being drilled.
     """
     source = BackupSource(target.of_machine(copy.machine), copy.job, copy.run_id, _ANYBODYS)

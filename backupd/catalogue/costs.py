@@ -109,7 +109,8 @@ def _figures(chosen: Select[str]) -> Select[tuple[object, ...]]:
     ours = backups.c.run_id == runs.c.run_id
     there, broken = (backups.c.removed_at.is_(None), backups.c.broken == ""), backups.c.broken != ""
     drilled = drills.c.run_id == runs.c.run_id
-    answered = select(drills.c.ok).where(drilled, drills.c.undecided == "").order_by(drills.c.id.desc()).limit(1)
+    answered = select(drills.c.ok).where(drilled, drills.c.undecided == "")
+    answered = answered.order_by(drills.c.at.desc(), drills.c.id.desc()).limit(1)
     joined = (
         runs.outerjoin(errors, errors.c.run_id == runs.c.run_id)
         .outerjoin(locks, locks.c.run_id == runs.c.run_id)

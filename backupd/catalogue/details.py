@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 
 from sqlalchemy import Connection, RowMapping, Select, Table, select
 
@@ -120,7 +121,7 @@ def details(connection: Connection, chosen: Select[str], *, samples: bool = True
             backups=backups.get(run_id, ()),
             error=errors.get(run_id),
             attention=tuple(row["text"] for row in attentions.get(run_id, ())),
-            drills=drills.get(run_id, ()),
+            drills=tuple(sorted(drills.get(run_id, ()), key=attrgetter("at"))),  # a proof host's are recorded later
             kind=run["kind"],
             derived=derived.get(run_id, False),
             throughput=throughput.get(run_id, ()),

@@ -205,7 +205,7 @@ def _drills(
 ) -> tuple[Mapping[str, datetime], Mapping[str, LastDrill]]:
     """Each job's newest proof, and its newest drill whatever it found.
 
-    Drills are recorded as they happen: walked from the newest back, until every job has its proof.
+    Those of a proof host are recorded later than they happened: their time counts.
     """
     drills, runs = tables.drills, tables.runs
     query = select(runs.c.job, drills.c.at, drills.c.ok, drills.c.seconds)
@@ -214,7 +214,9 @@ def _drills(
     last: dict[str, LastDrill] = {}
     if not jobs:
         return proofs, last
-    with connection.execute(query.where(drills.c.at <= at, tables.OURS).order_by(drills.c.id.desc())) as rows:
+    with connection.execute(
+        query.where(drills.c.at <= at, tables.OURS).order_by(drills.c.at.desc(), drills.c.id.desc())
+    ) as rows:
         for job, *drill in rows:
             one = LastDrill(*drill)
             last.setdefault(job, one)

@@ -107,11 +107,14 @@ class Catalogue(DeadRuns, MachineIdentities, OwnerChains, PastRuns, RetentionRul
         """Append to the audit chain what changes nothing else in the catalogue; `detail` is what JSON can hold."""
         self._write(audit_step(event, subject, **detail))
 
-    def record_drill(self, drill: Drill) -> None:
-        """Keep a drill's result with its run. A position that a good drill found is the run's from now on."""
+    def record_drill(self, drill: Drill, **told: str) -> None:
+        """Keep a drill's result with its run. A position that a good drill found is the run's from now on.
+
+        `told` is what else the audit chain says of it.
+        """
         steps: list[Step] = [
             insert(tables.drills).values(to_row(drill)),
-            audit_step(Event.DRILLED, drill.run_id, ok=drill.ok, undecided=drill.undecided),
+            audit_step(Event.DRILLED, drill.run_id, ok=drill.ok, undecided=drill.undecided, **told),
         ]
         if drill.ok and drill.position is not None:
             row = {**to_row(drill.position), "run_id": drill.run_id, "derived": True}

@@ -76,7 +76,8 @@ def rebuild(
         for key in keys:
             catalogue.know_key(key, place.machine, Known.TRUSTED)
         believed = replace(catalogue.trust(place.machine), unsigned=unsigned)
-        rebuilding = read_manifests(place, catalogue, believed, job=job)
+        keys_of_hosts = frozenset(configuration.proofs.signers)
+        rebuilding = read_manifests(place, catalogue, believed, job=job, proof_keys=keys_of_hosts)
     if json:
         print_document(rebuild_document(place.name, rebuilding))
     else:

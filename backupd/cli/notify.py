@@ -41,7 +41,8 @@ def try_out(
             f"no notification {name!r}" if name else "no notification is configured",
             hint=(f"configured notifications: {known}"),
         )
-    deliveries = notifier.deliver(chosen, _notice(next(iter(configuration.jobs))))
+    job = next(iter(configuration.jobs), "nightly")  # a proof host has none
+    deliveries = notifier.deliver(chosen, _notice(job))
     if json:
         print_document({"notifications": [_as_document(delivery) for delivery in deliveries]})
     else:

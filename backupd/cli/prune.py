@@ -33,10 +33,12 @@ def prune(
     from backupd.cli.tables import prune_table
     from backupd.host.signals import cancellable
     from backupd.operations.upkeep.ownership import ownership_of
+    from backupd.operations.upkeep.proofs_read import read_proofs
     from backupd.operations.upkeep.prune import prune as prune_job
 
     configuration = wiring.configuration(ctx.obj.config)
     chosen = list(configuration.jobs.values()) if job is None else [wiring.job(configuration, job)]
+    keys = frozenset(configuration.proofs.signers)
     prunings: list[Pruning] = []
     errors: list[BackupdError] = []
     with (
@@ -50,6 +52,8 @@ def prune(
             try:
                 names = (*one.targets, *_former(configuration, catalogue, one))
                 targets = [wiring.target(configuration, name, machine) for name in names]
+                if not dry_run:
+                    read_proofs(one.name, targets, catalogue, keys, wiring.notifier(configuration))
                 prunings.append(prune_job(one, targets, catalogue, ownership=ownership, dry_run=dry_run))
                 prunings[-1].require_complete()
             except Cancelled:

@@ -62,6 +62,7 @@ def run(
         telling=lambda: telling_everybody(LiveRuns(configuration.paths.run), run_id),
         failed=lambda catalogue: _print_what_was_recorded(catalogue, run_id) if json else None,
         plan_retry=lambda catalogue, error: _plan_retry(configuration, catalogue, chosen, run_id, error),
+        proof_keys=frozenset(configuration.proofs.signers),
     )
     details = run_job(chosen, around, run_id=run_id)
     if json:

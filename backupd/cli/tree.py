@@ -27,6 +27,7 @@ _MODULES = {  # in the order of the help
     "verify": "verify",
     "restore": "restore",
     "drill": "drill",
+    "prove": "prove",
     "clone": "clone",
     "copy": "copy",
     "prune": "prune",

@@ -39,7 +39,7 @@ def broken(document: Tables) -> Iterator[Fault]:
         yield from _in_the_clear(name, target)
     for name, notification in _named(document, "notifications"):
         yield from _notification(document, name, notification)
-    if not document.get("jobs"):
+    if not document.get("jobs") and "prove" not in document:
         yield Fault("jobs", "no job is configured", "add a table [jobs.NAME] with a host and targets")
     for name, job in _named(document, "jobs"):
         if name == _NO_JOB:

@@ -43,6 +43,7 @@ from backupd.config.fields import (
     WholeSeconds,
 )
 from backupd.config.notifications import NotificationConfig
+from backupd.config.proving import ProofsConfig, ProveConfig
 from backupd.config.retention import RetentionConfig
 from backupd.config.table import FROZEN, NAMED, TABLE, THAWED, OwnName, key
 from backupd.config.targets import TargetConfig
@@ -332,6 +333,8 @@ class Configuration:
     service: ServiceConfig = ServiceConfig()
     restore: RestoreConfig = RestoreConfig()
     evidence: EvidenceConfig = EvidenceConfig()
+    prove: ProveConfig = ProveConfig()
+    proofs: ProofsConfig = ProofsConfig()
     hosts: Annotated[Mapping[Name, HostConfig], NAMED, FROZEN, THAWED] = Field(default_factory=dict)
     targets: Annotated[Mapping[Name, Annotated[TargetConfig, Field(discriminator="type")]], NAMED, FROZEN, THAWED] = (
         Field(default_factory=dict)

@@ -12,6 +12,7 @@ from backupd.host import sandbox_program
 from backupd.vocabulary.errors import UsageError
 
 NOT_CONFINED = sandbox_program.NOT_CONFINED
+NO_PROGRAM = sandbox_program.NO_PROGRAM
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ import sys
 NOT_CONFINED = 97  # the exit status of one that could not be bound; stderr then begins with
 REFUSAL = "not confined: "
 END_ALL_OF = "--end-all-of"
-_NO_FOLDER, _NO_PROGRAM = 126, 127
+_NO_FOLDER, NO_PROGRAM = 126, 127
 
 _HARMLESS_DEVICES = ("null", "zero", "full", "random", "urandom")
 _KEPT_CAPABILITIES = (0, 1, 3, 4)  # of root: CHOWN, DAC_OVERRIDE, FOWNER, FSETID (linux/capability.h)
@@ -111,7 +111,7 @@ def main(argv: list[str]) -> None:
     words = (ctypes.c_char_p * (len(command) + 1))(*map(os.fsencode, command), None)
     _libc.execvp(words[0], words)  # `os.execvp` may have to import something, and that user cannot read it
     sys.stderr.write(f"{command[0]} cannot be started: {_failure('').strerror}\n")
-    raise SystemExit(_NO_PROGRAM)
+    raise SystemExit(NO_PROGRAM)
 
 
 def _end_all_of(uid: int, gid: int) -> None:

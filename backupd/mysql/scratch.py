@@ -20,7 +20,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from typing import IO
 from backupd.host import process as programs
 from backupd.host.filesystem import read_plain
 from backupd.host.process import ChildLedger
-from backupd.host.sandbox import Bounds, not_confined
+from backupd.host.sandbox import NO_PROGRAM, Bounds, not_confined
 from backupd.mysql.facts import key_files
 from backupd.mysql.keyring import keyring_options, require_known_keyring
 from backupd.mysql.recorded import is_binlog, judged, libraries
@@ -129,12 +129,14 @@ class ScratchServer:
         seeding: bool = False,
         partial: bool = False,
         confined: bool = True,
+        servers: Sequence[Path] = (),
     ) -> None:
         """With `seeding` it keeps what it is told about replication in the copy.
 
         Without `start_seconds` it may take as long as `recovery_seconds` says of the backup's redo.
         Of a `partial` copy most tables are missing on purpose: recovery passes over what the log says of them.
         One that is not `confined` has its account's rights, and is for backups that nobody else could have changed.
+        `servers` are folders with server programs beside this host's.
 
         Raises:
             Unreadable: the manifest names what no server has; see `recorded`.
@@ -151,6 +153,16 @@ class ScratchServer:
         self._seeding = seeding
         self._partial = partial
         self._confined = confined
+        self._servers = servers
+
+    def require_startable(self) -> str:
+        """The version of the server program that would start. What it takes is here, as far as that is known before.
+
+        Raises:
+            ServerError: no matching program is here, or a key file of the server's is not.
+        """
+        require_keys(self._facts)
+        return matching_program(self._facts, self._servers).version
 
     @contextmanager
     def running(self) -> Iterator[RunningServer]:
@@ -161,7 +173,7 @@ class ScratchServer:
             UsageError: nothing on this host can keep it within its bounds; or it needs none and cannot get to the copy.
             Undecided: it ran into a limit of its own: time, memory, room.
         """
-        program = matching_program(self._facts)
+        program = matching_program(self._facts, self._servers).path
         copy = self._relocation
         binlog = copy.folder / self._binlog if self._binlog else None
         require_self_contained(copy, *folders_of(copy, self._facts), *([binlog.parent] if binlog else []))
@@ -267,7 +279,7 @@ def _require_itself(session: Session, process: "Popen[bytes]") -> None:
 
 @contextmanager
 def _within_limits(process: "Popen[bytes]", places: ScratchPlaces) -> Iterator[None]:
-    """An error of a server that had no memory or no room left, or that the kernel killed for memory, decides nothing.
+    """An error of a server that had no memory or no room left, was killed for memory, or never ran, decides nothing.
 
     Raises:
         Undecided: in place of such an error.
@@ -281,6 +293,11 @@ def _within_limits(process: "Popen[bytes]", places: ScratchPlaces) -> Iterator[N
             process.wait(_DYING_SECONDS)  # its connection is lost a moment before the process is gone
         if process.returncode == -signal.SIGKILL:
             raise Undecided("the server on the restored files was killed (out of memory?)", hint=_MORE) from error
+        if process.returncode == NO_PROGRAM:
+            raise Undecided(
+                f"the server program was never started: {first_error(_said(places))}",
+                hint="the drill's user, which is not root, must be able to enter its folders and execute it",
+            ) from error
         if said := _OWN_LIMIT.search(_said(places)):
             short = said[0].strip()[:_LONGEST_LINE]
             raise Undecided(f"the server on the restored files ran out of resources: {short}", hint=_MORE) from error

@@ -71,6 +71,7 @@ COMMANDS = [
         ["restore"],
         ["clone"],
         ["drill"],
+        ["prove"],
         ["prune"],
         ["pin"],
         ["unpin"],

@@ -46,6 +46,7 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
         ["STORED", "--tables", "a.b", "--into", "db1", "--as", "restored"],
     ],
     "drill": [["STORED"], ["STORED", "--json"], ["--job", "nightly"]],
+    "prove": [[], ["--all"], ["--limit", "2", "--target", "vault"]],
     "clone": [["STORED", "--to", "cloned", "--as-replica"], ["STORED", "--to", "other", "--as-replica", "--json"]],
     "prune": [["--dry-run"], ["--dry-run", "--json"], ["nightly"]],
     "pin": [["STORED", "--note", ARGUMENT]],

@@ -1,8 +1,8 @@
 """The Ansible role, on a Debian in a folder, by the playbook of the documentation.
 
 The tests go on from one another, as the months on a host do. Instead of SSH a command is run in the folder's own
-namespaces; instead of systemd there is a stand-in, which starts and ends the real daemon. The role's part for an .rpm is
-looked at for its syntax only.
+namespaces; instead of systemd there is a stand-in, which starts and ends the real daemon. The role's part for an .rpm
+is looked at for its syntax only.
 """
 
 import json
@@ -22,7 +22,7 @@ from tests.packaging.roots import LONG, RELEASES, ROOT, Root, output, root_of
 
 PLAYBOOK = ROOT / ".cache/ansible/bin/ansible-playbook"
 ROLES = ROOT / "configs/ansible/roles"
-SECRET = "correct horse 7f3a"  # noqa: S105 - of the tests
+SECRET = "correct horse 7f3a"
 MAIN = """
 [service]
 port = 0

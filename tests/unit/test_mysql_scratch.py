@@ -413,6 +413,23 @@ def test_a_flavour_that_no_program_here_serves_is_refused() -> None:
     assert "install" in refused.value.hint
 
 
+def test_a_server_in_a_folder_that_was_named_goes_first_and_finds_its_own_files(
+    tmp_path: Path,
+) -> None:
+    programs = {"old/bin": "10.6.1-MariaDB", "right/usr/sbin": "10.11.99-MariaDB"}
+    for place, version in programs.items():
+        (tmp_path / place).mkdir(parents=True)
+        program = tmp_path / place / "mariadbd"
+        program.write_text(f"#!/bin/sh\necho 'mariadbd  Ver {version} for Linux on x86_64'\n")
+        program.chmod(0o755)
+    found = matching_program(FACTS, [tmp_path / "none", tmp_path / "old", tmp_path / "right"])
+    assert (found.path, found.version) == (str(tmp_path / "right/usr/sbin/mariadbd"), "10.11.99-MariaDB")
+    argv = server_argv(
+        found.path, Relocation(tmp_path, "", Path("/var/lib/mysql")), FACTS, ScratchPlaces(tmp_path), None
+    )
+    assert argv[:3] == [found.path, "--no-defaults", f"--basedir={tmp_path}/right/usr"]
+
+
 def test_the_first_error_is_what_a_person_needs() -> None:
     assert first_error("a [Note] x\nb [ERROR] InnoDB: torn\nc [ERROR] Aborting\n") == "b [ERROR] InnoDB: torn"
     assert first_error("one\ntwo\n\n") == "two"

@@ -19,6 +19,7 @@ from backupd.operations.tools import Tools
 from backupd.operations.upkeep import notices
 from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.operations.upkeep.ownership import ownership_of
+from backupd.operations.upkeep.proofs_read import read_proofs
 from backupd.operations.upkeep.prune import after_run
 from backupd.vocabulary.errors import BackupdError
 from backupd.vocabulary.records import RunDetails
@@ -39,6 +40,7 @@ class Surroundings:
     telling: Callable[[], AbstractContextManager[BackupTelling]]
     failed: Callable[[Catalogue], None]  # told while the record of a run that failed can still be read
     plan_retry: Callable[[Catalogue, BaseException], "RetryPlan | None"] = lambda _catalogue, _error: None
+    proof_keys: frozenset[str] = frozenset()  # of the proof hosts that are believed
 
 
 def run_job(job: JobConfig, around: Surroundings, *, run_id: str) -> RunDetails:
@@ -68,5 +70,6 @@ def run_job(job: JobConfig, around: Surroundings, *, run_id: str) -> RunDetails:
         except BackupdError:
             around.failed(catalogue)
             raise
+        read_proofs(job.name, tools.targets, catalogue, around.proof_keys, around.notifier)
         after_run(job, run_id, tools.targets, catalogue, ownership=ownership_of(catalogue, tools))
         return catalogue.run(run_id)

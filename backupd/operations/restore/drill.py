@@ -48,11 +48,12 @@ def drill(
     identities: "Identities | None" = None,
     confined: bool = True,
     checks: Sequence[DrillCheckConfig] = (),
+    servers: Sequence[Path] = (),
     telling: Callable[[str], None] = lambda _step: None,
 ) -> Drill:
     """Restore into the staging folder, start the matching server there, check, shut down, remove.
 
-    `checks` are the job's own, beside those of every drill.
+    `checks` are the job's own, beside those of every drill; `servers` are folders with server programs.
     `sources` are copies of one run, the first of them preferred. Returns the drill's result whether or not its checks
     agree; nothing is left in the staging folder either way.
 
@@ -70,7 +71,7 @@ def drill(
         remove_tree(folder)
         manifest, readable = agreed(sources)
         key_of(manifest, identities)
-        server = ScratchServer(folder, manifest, confined=confined)
+        server = ScratchServer(folder, manifest, confined=confined, servers=servers)
         require_room(folder, manifest)
         try:
             copy = _Copy(readable, manifest, identities, confined, server, tuple(checks))

@@ -7,12 +7,12 @@ is not told a run's samples.
 
 import logging
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TypeVar
 
 from backupd.catalogue.store import Catalogue
-from backupd.operations.restore.proofs import proofs_of
+from backupd.operations.restore.proofs import ProofHosts, proofs_of
 from backupd.operations.restore.verify import manifest_of
 from backupd.policy.trust import Trust
 from backupd.targets import BackupSource, Target
@@ -55,9 +55,17 @@ class Rebuilding:
         raise type(worst)(f"not all manifests could be read: {told}", hint=worst.hint)
 
 
-def rebuild(target: Target, catalogue: Catalogue, trust: Trust, *, job: str | None = None) -> Rebuilding:
+def rebuild(
+    target: Target,
+    catalogue: Catalogue,
+    trust: Trust,
+    *,
+    job: str | None = None,
+    proof_keys: frozenset[str] = frozenset(),
+) -> Rebuilding:
     """Every finished backup on the target, of this job where it is named, is in the catalogue; known rows stay.
 
+    The proofs of the proof hosts that have these keys enter with it.
     Only what is believed enters: by `trust`, and what the catalogue has recorded of the run, on whichever target. A
     backup whose manifest cannot be read or believed is in `failures`, and keeps no other from being imported.
 
@@ -71,7 +79,8 @@ def rebuild(target: Target, catalogue: Catalogue, trust: Trust, *, job: str | No
     failures: list[tuple[str, BackupdError]] = []
     for one in (one for one in stored if one.finished):
         try:
-            run = _run(BackupSource(target, one.job, one.backup_id, replace(trust, recorded=_recorded(catalogue, one))))
+            believed = replace(trust, recorded=_recorded(catalogue, one))
+            run = _run(BackupSource(target, one.job, one.backup_id, believed), proof_keys)
             entered = catalogue.import_run(run)
         except (TargetError, VerificationError) as error:
             log.warning("backup %s of job %s: %s", one.backup_id, one.job, error.message)
@@ -107,7 +116,7 @@ def _recorded(catalogue: Catalogue, stored: StoredBackup) -> Backup | None:
     return next((backup for backup in known if backup.manifest_digest), known[0] if known else None)
 
 
-def _run(source: BackupSource) -> RunDetails:
+def _run(source: BackupSource, proof_keys: frozenset[str]) -> RunDetails:
     """What the catalogue had of it, as far as its manifest was told and in words that this backupd has.
 
     Raises:
@@ -116,7 +125,8 @@ def _run(source: BackupSource) -> RunDetails:
     """
     manifest = manifest_of(source)
     section = manifest.run
-    drills = proofs_of(source)
+    hosts = ProofHosts(proof_keys, manifest.digest, manifest.created_at, datetime.now(UTC))
+    drills = proofs_of(source, hosts)
     found = next((drill.position for drill in reversed(drills) if drill.ok and drill.position is not None), None)
     phases = ((_known(Phase, word), seconds) for word, seconds in section.phases.items())
     return RunDetails(

@@ -1,0 +1,59 @@
+"""What proof hosts have found out about a job's backups, as this machine learns it from its targets.
+
+Knows: that a failure is told as that of a drill here is. Removes nothing, whatever a proof says.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from backupd.catalogue.store import Catalogue
+from backupd.notifications import Notifier
+from backupd.operations.restore.proofs import take_in_proofs
+from backupd.operations.upkeep import notices
+from backupd.targets import BackupSource, Target
+from backupd.vocabulary.errors import TargetError, VerificationError
+from backupd.vocabulary.records import Drill, RunDetails
+
+log = logging.getLogger(__name__)
+
+
+def read_proofs(
+    job: str,
+    targets: Sequence[Target],
+    catalogue: Catalogue,
+    keys: frozenset[str],
+    notifier: Notifier,
+    *,
+    now: datetime | None = None,
+) -> None:
+    """Every proof on these targets that one of the keys has signed is in the catalogue; new failures are told.
+
+    A target that cannot be read is left to the next time: whoever works with it tells of that. Nothing is read where
+    no proof host is believed.
+
+    Raises:
+        CatalogueError: it cannot be read or written.
+    """
+    if not keys:
+        return
+    for target in targets:
+        try:
+            for run in catalogue.on_target(job, target.name).values():
+                trust = catalogue.trust(run.machine, run.backup_on(target.name))
+                source = BackupSource(target, job, run.run_id, trust)
+                for drill in take_in_proofs(source, run, catalogue, keys, now=now or datetime.now(UTC)):
+                    _tell(run, target, drill, catalogue, notifier)
+        except TargetError as error:
+            log.warning("the proofs on target %s were not read: %s", target.name, error.message)
+
+
+def _tell(run: RunDetails, target: Target, drill: Drill, catalogue: Catalogue, notifier: Notifier) -> None:
+    if not drill.failed:
+        return
+    names = ", ".join(check.name for check in drill.checks if not check.ok)
+    text = f"a proof host's drill of the copy on target {target.name} failed: {names}"
+    catalogue.attention(run.run_id, text)
+    error = VerificationError(f"run {run.run_id}: {text}", hint=f"see `backupd show {run.run_id}`; take a new backup")
+    if (notice := notices.failed(run.job, run.run_id, error, what="drill")) is not None:
+        notifier.tell(notice)

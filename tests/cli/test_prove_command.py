@@ -1,0 +1,263 @@
+"""`backupd prove`: which copies it drills, what it says of each, and what a host that lacks something ends with."""
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backupd.operations.restore.proofs import last_tried, leave_proof_of_host
+from backupd.policy.trust import Trust
+from backupd.targets import BackupSource
+from backupd.vocabulary.errors import ServerError, TargetError
+from backupd.vocabulary.records import Check, Drill
+from tests.cli.terminal import Terminal
+from tests.fakes.target import BELIEVED
+from tests.signers import signer
+from tests.story import stored
+from tests.story.world import World
+
+STREAMS = {"data-1.tar.zst": [("./", b""), ("ibdata1", b"x" * 5000)]}
+
+
+class Drills:
+    """What was drilled, and what each finds, a minute after the one before it; nothing is restored."""
+
+    def __init__(self) -> None:
+        self.of: list[tuple[str, str]] = []  # machine and run
+        self.confined: list[object] = []
+        self.digests: list[str] = []  # of the manifest that each was bound to
+        self.ok = True
+        self.undecided = ""
+
+    def __call__(self, sources: Sequence[BackupSource], tools: object, **how: object) -> Drill:
+        (source,) = sources
+        self.of.append((source.target.machine, source.run_id))
+        self.confined.append(how.get("confined", True))
+        assert source.trust.recorded is not None
+        self.digests.append(source.trust.recorded.manifest_digest)
+        checks = (Check("tables", self.ok, "3", "3" if self.ok else "2"),)
+        ok = self.ok and not self.undecided
+        at = datetime.now(UTC) - timedelta(minutes=60 - len(self.of))
+        return Drill(source.run_id, ok, checks, 2.0, at, undecided=self.undecided)
+
+
+@pytest.fixture
+def drills(monkeypatch: pytest.MonkeyPatch) -> Drills:
+    made = Drills()
+    monkeypatch.setattr("backupd.operations.restore.proof_host.drill", made)
+    monkeypatch.setattr("backupd.mysql.scratch.ScratchServer.require_startable", lambda self: "10.11.6-MariaDB")
+    return made
+
+
+@pytest.fixture
+def backed_up(world: World) -> World:
+    """The runs r1 and r2 have backups on the target; r2 is newer."""
+    world.back_up("r1")
+    world.back_up("r2")
+    for path in world.backups.rglob("manifest.json"):
+        os.utime(path, (1_700_000_000, 1_700_000_000 + int(path.parent.name[1:]) * 3600))
+    return world
+
+
+def with_settings(terminal: Terminal, text: str) -> Path:
+    path = terminal.configuration.with_name("prove.toml")
+    path.write_text(f"{terminal.configuration.read_text()}\n{text}")
+    return path
+
+
+def proofs(world: World) -> list[str]:
+    """The runs that have one beside them, each as often as it has."""
+    return sorted(path.parent.name for path in world.vault.rglob("proof-*.json"))
+
+
+def test_nothing_to_prove_is_a_matter_of_usage(terminal: Terminal) -> None:
+    ended = terminal.run("prove")
+    assert (ended.status, "there is no backup to prove" in ended.stderr) == (2, True)
+
+
+def test_once_is_the_newest_and_all_is_everything_each_in_one_line_with_a_proof_beside_it(
+    terminal: Terminal, drills: Drills, backed_up: World
+) -> None:
+    ended = terminal.run("prove")
+    assert (ended.status, drills.of, proofs(backed_up)) == (0, [(backed_up.name, "r2")], ["r2"])
+    assert ended.stdout == (
+        f"proven: run r2 of job nightly of machine {backed_up.name} on target vault: 1 checks,"
+        " server 10.11.6-MariaDB, in 2.0 s\n"
+    )
+    assert terminal.run("prove", "--all").status == 0
+    assert [run_id for _, run_id in drills.of] == ["r2", "r1", "r2"]
+    assert drills.confined == [True] * 3
+    assert drills.digests[0] == backed_up.target.manifest("nightly", "r2").digest
+
+
+def test_a_proof_that_somebody_else_has_put_there_keeps_no_copy_from_being_drilled(
+    terminal: Terminal, drills: Drills, backed_up: World
+) -> None:
+    (backed_up.backups / "r2" / "proof-20990101T000000Z.json").write_text('{"run_id": "r2", "ok": true}')
+    assert terminal.run("prove").status == 0
+    assert drills.of == [(backed_up.name, "r2")]
+
+
+def test_the_limit_counts_what_was_drilled(terminal: Terminal, drills: Drills, backed_up: World) -> None:
+    assert terminal.run("prove", "--limit", "2").status == 0
+    assert [run_id for _, run_id in drills.of] == ["r2", "r1"]
+    both = terminal.run("prove", "--limit", "2", "--all")
+    assert (both.status, "--all and --limit cannot be combined" in both.stderr) == (2, True)
+
+
+def test_a_copy_that_fails_is_told_left_as_a_proof_and_status_9(
+    terminal: Terminal, drills: Drills, backed_up: World
+) -> None:
+    drills.ok = False
+    ended = terminal.run("prove", "--all")
+    assert ended.status == 9
+    assert ended.stdout.count("NOT proven: run r") == 2
+    assert "tables: found 2, expected 3" in ended.stdout
+    assert proofs(backed_up) == ["r1", "r2"]
+
+
+def test_an_undecided_drill_is_status_14(terminal: Terminal, drills: Drills, backed_up: World) -> None:
+    drills.undecided = "the server on the restored files was killed"
+    ended = terminal.run("prove")
+    assert (ended.status, "undecided: run r2" in ended.stdout) == (14, True)
+
+
+def test_a_target_that_takes_no_proof_is_told_with_the_result_and_status_8(
+    terminal: Terminal, drills: Drills, backed_up: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_what: object) -> None:
+        raise TargetError("cannot write to target vault: permission denied", hint="grant it")
+
+    monkeypatch.setattr("backupd.targets.directory.DirectoryTarget.attach", refuse)
+    ended = terminal.run("prove")
+    assert ended.status == 8
+    assert "proven: run r2" in ended.stdout
+    assert "the proof could not be written: cannot write to target vault: permission denied" in ended.stderr
+    assert "hint: grant it" in ended.stderr
+
+
+def test_without_a_server_of_the_series_nothing_is_restored_and_nothing_is_proven_or_disproven(
+    terminal: Terminal, drills: Drills, backed_up: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(_self: object) -> str:
+        raise ServerError("no mariadb 10.11 server is installed here; found: none", hint="install it")
+
+    monkeypatch.setattr("backupd.mysql.scratch.ScratchServer.require_startable", missing)
+    ended = terminal.run("prove", "--all")
+    assert ended.status == 6
+    assert ended.stdout.count("not drilled: run r") == 2
+    assert "hint: install it" in ended.stderr
+    assert (drills.of, proofs(backed_up)) == ([], [])
+
+
+def test_without_the_identity_an_encrypted_backup_is_not_drilled(
+    terminal: Terminal, drills: Drills, world: World
+) -> None:
+    recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
+    stored.put(world.target, STREAMS, recipients=[recipient])
+    ended = terminal.run("prove")
+    assert ended.status == 2
+    assert f"run r1 is encrypted for {recipient}" in ended.stdout
+    assert (drills.of, proofs(world)) == ([], [])
+
+
+def test_without_room_nothing_is_restored_and_nothing_is_proven_or_disproven(
+    terminal: Terminal, backed_up: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backupd.mysql.scratch.ScratchServer.require_startable", lambda self: "10.11.6")
+    monkeypatch.setattr("backupd.operations.restore.into_folder.shutil.disk_usage", lambda _path: Free())
+    ended = terminal.run("prove")
+    assert ended.status == 2
+    assert "has 10 bytes free, and the backup needs" in ended.stdout
+    assert proofs(backed_up) == []
+
+
+class Free:
+    """A file system that is full."""
+
+    free = 10
+
+
+def test_what_is_larger_than_allowed_is_passed_over_and_no_fault(
+    terminal: Terminal, drills: Drills, backed_up: World
+) -> None:
+    ended = terminal.run("prove", configuration=with_settings(terminal, '[prove]\nmax_size = "10KiB"\n'))
+    assert (ended.status, drills.of) == (0, [])
+    assert "passed over: run r2 of job nightly" in ended.stdout
+    assert "prove.max_size is 10.0 KiB" in ended.stdout
+
+
+def test_in_a_blackout_no_drill_begins(terminal: Terminal, drills: Drills, backed_up: World) -> None:
+    now = datetime.now(UTC)
+    hours = f"{(now.hour - 1) % 24:02}:00-{(now.hour + 2) % 24:02}:00"
+    dark = with_settings(terminal, f'[prove]\nzone = "UTC"\nblackout = ["{hours}"]\n')
+    ended = terminal.run("prove", "--all", configuration=dark)
+    assert (ended.status, drills.of) == (0, [])
+    assert f"no drill may begin now (prove.blackout): the next one at {(now.hour + 2) % 24:02}:00 UTC" in ended.stdout
+
+
+def test_an_unconfined_host_is_no_proof_host(terminal: Terminal, drills: Drills, backed_up: World) -> None:
+    ended = terminal.run("prove", configuration=with_settings(terminal, "[restore]\nunconfined = true\n"))
+    assert (ended.status, drills.of) == (2, [])
+    assert "restore.unconfined = true leaves that unbound" in ended.stderr
+
+
+def test_a_target_that_cannot_be_read_keeps_no_other_from_being_proven(
+    terminal: Terminal, drills: Drills, backed_up: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(_self: object) -> list[str]:
+        raise TargetError("target vault cannot be listed")
+
+    monkeypatch.setattr("backupd.targets.directory.DirectoryTarget.machines", unreadable)
+    ended = terminal.run("prove")
+    assert (ended.status, "target vault cannot be listed" in ended.stderr) == (8, True)
+
+
+def test_a_proof_host_needs_no_job(terminal: Terminal, drills: Drills, backed_up: World) -> None:
+    text = terminal.configuration.read_text()
+    hosts = text.index("[hosts.db1]"), text.index("[targets.vault]"), text.index("[jobs.nightly]")
+    path = terminal.configuration.with_name("host.toml")
+    path.write_text(f"{text[: hosts[0]]}{text[hosts[1] : hosts[2]]}\n[prove]\n")
+    assert terminal.run("config", "check", configuration=path).status == 0
+    assert terminal.run("prove", configuration=path).status == 0
+    assert len(drills.of) == 1
+    path.write_text(f'{path.read_text()}[notifications.chat]\ntype = "webhook"\nurl = "http://127.0.0.1:9/"\n')
+    assert "not delivered: chat" in terminal.run("notify", "test", configuration=path).stderr
+    path.write_text(path.read_text().replace("[prove]", ""))
+    assert "no job is configured" in terminal.run("config", "check", configuration=path).stderr
+
+
+def test_its_key_is_the_one_that_is_shown(terminal: Terminal, drills: Drills, backed_up: World) -> None:
+    assert terminal.run("prove").status == 0
+    key = next(word for word in terminal.run("identity", "show").stdout.split() if word.startswith("backupd-ed25519:"))
+    source = BackupSource(backed_up.target, "nightly", "r2", Trust())
+    assert last_tried(source, frozenset({key})) is not None
+
+
+@pytest.mark.parametrize("command", [["prune"], ["run", "nightly", "--run-id", "r3"]], ids=["prune", "run"])
+def test_a_database_host_reads_proofs_after_each_backup_and_when_it_prunes(
+    terminal: Terminal, backed_up: World, command: list[str]
+) -> None:
+    host = signer()
+    drill = Drill("r1", True, (Check("tables", True, "3", "3"),), 2.0, datetime.now(UTC))
+    source = BackupSource(backed_up.target, "nightly", "r1", BELIEVED)
+    digest = backed_up.target.manifest("nightly", "r1").digest
+    leave_proof_of_host(source, drill, digest=digest, by="proof-0a1b2c3d", server="10.11.6", signer=host)
+    believing = with_settings(terminal, f'[proofs]\nsigners = ["{host.public}"]\n')
+    assert terminal.run("prune", "--dry-run", configuration=believing).status == 0
+    assert backed_up.row("r1").drills == ()
+    assert terminal.run(*command).status == 0
+    assert backed_up.row("r1").drills == ()
+    ended = terminal.run(*[word.replace("r3", "r4") for word in command], configuration=believing)
+    assert (ended.status, backed_up.row("r1").drills) == (0, (drill,)), ended.stderr
+
+
+def test_what_is_no_public_key_is_a_fault_of_the_configuration(terminal: Terminal) -> None:
+    ended = terminal.run(
+        "config", "check", configuration=with_settings(terminal, '[proofs]\nsigners = ["ssh-ed25519 A"]\n')
+    )
+    assert ended.status == 2
+    assert "proofs.signers[0]: 'ssh-ed25519 A' is not a public key of a machine" in ended.stderr
+    assert "as `backupd identity show` prints it" in ended.stderr

@@ -19,7 +19,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 .PHONY: help demo demo-targets test check lint types imports tests thorough-tests exhaustive-tests \
 	service-tests packaging-tests docker-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
 	test-matrix campaign hostile bench-lock bench-settle bench-peers \
-	bench-copy bench-disks bench-size bench-tables bench-start bench-age \
+	bench-copy bench-disks bench-size bench-tables bench-load-table bench-start bench-age \
 	setup-python setup-check setup-s3 setup-service setup-docker setup-lab setup-peers requirements wheel packages clean
 
 help: ## this list
@@ -122,6 +122,9 @@ bench-size: setup-python setup-check setup-s3 ## how much memory and time 5 TiB 
 
 bench-tables: setup-python setup-check ## how soon a server with 200,000 tables answers, as root: FOLDER=/tmp (6 minutes in memory)
 	$(BIN)/python -m tests.bench.bench_tables $(if $(FOLDER),--folder $(FOLDER))
+
+bench-load-table: setup-python setup-check ## how soon a table of 1 GiB is back in a loaded server: ARGS="--mib 256 --load 100" (5 minutes)
+	$(BIN)/python -m tests.bench.bench_load_table $(ARGS)
 
 bench-age: setup-python setup-check ## what encrypting costs by OpenSSL, by pyrage and by the age program (half a minute)
 	$(BIN)/python -m tests.bench.bench_age

@@ -26,7 +26,6 @@ from backupd.config import (
     SnapshotConfig,
     WebhookConfig,
 )
-from backupd.config.secrets import credentials
 from backupd.host.claims import Claims
 from backupd.host.filesystem import identity, room, sync_filesystem, used_bytes
 from backupd.host.machine_ids import this_machine
@@ -42,11 +41,12 @@ from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.counting import ServerCounters
 from backupd.mysql.flushing import PageFlusher
 from backupd.mysql.locks import ServerLock
-from backupd.mysql.login import Login
 from backupd.mysql.replication import ReplicaApplier
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Connect, connector
 from backupd.notifications.fanout import Fanout, Subscriber
+from backupd.operations.configured_servers import connect_to as connect_to
+from backupd.operations.configured_servers import login_of
 from backupd.operations.opening import catalogue as catalogue
 from backupd.operations.opening import configuration as configuration
 from backupd.operations.opening import configuration_or_defaults as configuration_or_defaults
@@ -176,16 +176,23 @@ def host_tools(configuration: Configuration, machine: str) -> HostTools:
             blank_volumes=blank_volumes,
             target_of=target_of,
             applier_of=lambda host: ReplicaApplier(
-                _connect_again(
-                    *(configuration, host, "whose replica applier was stopped"),
+                connect_to(
+                    *(configuration, host),
+                    became="whose replica applier was stopped",
                     hint="START REPLICA SQL_THREAD there, or put the host back into the configuration",
                 )
             ),
             flusher_of=lambda host: PageFlusher(
-                _connect_again(
-                    *(configuration, host, "whose server was told to write its dirty pages"),
+                connect_to(
+                    *(configuration, host),
+                    became="whose server was told to write its dirty pages",
                     hint="put the host back into the configuration, then `backupd recover`",
                 )
+            ),
+            loaded_into=lambda host: connect_to(
+                *(configuration, host),
+                became="into which a table was being loaded",
+                hint="put the host back into the configuration, then `backupd recover`",
             ),
         ),
         scratch_disks=scratch_disks,
@@ -214,7 +221,7 @@ def tools(configuration: Configuration, job: JobConfig, machine: str) -> Tools:
         ConfigurationError: the host's password cannot be had.
     """
     host = host_tools(configuration, machine)
-    connect = connector(_login(configuration.hosts[job.host]))
+    connect = connect_to(configuration, job.host)
     return Tools(
         **{each.name: getattr(host, each.name) for each in fields(host)},
         server=MysqlServer(connect),
@@ -253,7 +260,7 @@ def _data_mount(host: HostConfig) -> MountPoint:
         ServerError: the server does not report.
         SnapshotError: the datadir is not there.
     """
-    return mount_of(MysqlServer(connector(_login(host))).facts().datadir)
+    return mount_of(MysqlServer(connector(login_of(host))).facts().datadir)
 
 
 def _mounted_volume(name: str) -> MountPoint:
@@ -357,30 +364,6 @@ def _probe(job: JobConfig) -> WriteProbe | None:
 
     settle = job.settle
     return SysbenchProbe(FileLoad(Mode.DIRECT, settle.threads, block_size=settle.block_size, area=settle.file_size))
-
-
-def _login(host: HostConfig) -> Login:
-    found_credentials = credentials(host, os.environ)
-    return Login(
-        user=found_credentials.user,
-        socket=found_credentials.socket,
-        address=host.address,
-        port=host.port,
-        password=found_credentials.password or "",
-        password_source=found_credentials.password_source,
-        tls_ca=host.tls_ca,
-    )
-
-
-def _connect_again(configuration: Configuration, host: str, became: str, *, hint: str) -> Connect:
-    """The way to a server that a run has changed something on.
-
-    Raises:
-        UsageError: the configuration has no host of this name any more.
-    """
-    if host not in configuration.hosts:
-        raise UsageError(f"no host {host!r}, {became}", hint=hint)
-    return connector(_login(configuration.hosts[host]))
 
 
 def _target_of(configuration: Configuration, holding: Holding) -> Target:

@@ -26,6 +26,7 @@ from backupd.host.operator_name import operator
 
 Step = Executable | Write | Callable[[Connection], None]  # one of the things that a transaction does, in their order
 
+UNREADABLE = datetime.min.replace(tzinfo=UTC)  # the instant of a row that somebody changed
 _COVERED = ("number", "at", "event", "subject", "detail", "previous")
 
 
@@ -58,7 +59,7 @@ class Event(StrEnum):
 
 _BY_HAND = frozenset(  # what a person may have done: these rows name who did it
     (
-        *(Event.DRILLED, Event.VERIFIED, Event.FOUND_BROKEN, Event.COPIED),
+        *(Event.RUN_STARTED, Event.DRILLED, Event.VERIFIED, Event.FOUND_BROKEN, Event.COPIED),
         *(Event.RESTORE_STARTED, Event.RESTORE_ENDED, Event.CLONE_STARTED, Event.CLONE_ENDED),
     )
 )
@@ -69,7 +70,7 @@ class AuditEntry:
     """One row of the chain, as it was told."""
 
     number: int
-    at: datetime
+    at: datetime  # UNREADABLE: what the row says cannot be parsed
     event: str  # an `Event`; of a row that somebody changed anything
     subject: str
     detail: Mapping[str, Any]
@@ -187,9 +188,12 @@ def entry(row: RowMapping) -> AuditEntry:
     try:
         detail = json.loads(row["detail"])
         at = datetime.fromisoformat(row["at"])
-    except (ValueError, TypeError):
-        return AuditEntry(row["number"], datetime.min.replace(tzinfo=UTC), str(row["event"]), str(row["subject"]), {})
-    return AuditEntry(row["number"], at, row["event"], row["subject"], detail if isinstance(detail, dict) else {})
+    except (ValueError, TypeError, RecursionError):
+        at = UNREADABLE
+    if at == UNREADABLE or at.tzinfo is None:  # ours have a zone
+        return AuditEntry(row["number"], UNREADABLE, str(row["event"]), str(row["subject"]), {})
+    told = detail if isinstance(detail, dict) else {}
+    return AuditEntry(row["number"], at, str(row["event"]), str(row["subject"]), told)
 
 
 def chain(connection: Connection) -> AuditChain:

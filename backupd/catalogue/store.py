@@ -13,7 +13,7 @@ from backupd.catalogue.audit import AuditEntry, Event, Step, Trail, audit_step
 from backupd.catalogue.columns import to_row
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, engine_for_looking, explained
 from backupd.catalogue.dead_runs import DeadRuns
-from backupd.catalogue.details import Filter, chosen, details
+from backupd.catalogue.details import Filter, chosen, details, newest_first
 from backupd.catalogue.identities import MachineIdentities
 from backupd.catalogue.owners import OwnerChains
 from backupd.catalogue.past_runs import PastRuns
@@ -163,6 +163,21 @@ class Catalogue(DeadRuns, MachineIdentities, OwnerChains, PastRuns, RetentionRul
         query = chosen(Filter(job, since, until, statuses, ours)).limit(limit)
         with self._reading() as connection:
             return details(connection, query, samples=False)
+
+    def told_since(self, since: datetime) -> tuple[list[RunDetails], list[AuditEntry]]:
+        """Backups of every machine of which anything is told since, and the whole audit chain, at one instant.
+
+        They began, were drilled, or have an audit row since; newest first, without their samples. The chain's oldest
+        row comes first.
+        """
+        drilled = select(tables.drills.c.run_id).where(tables.drills.c.at >= since)
+        told = audit.entries(since, None).with_only_columns(tables.audit.c.subject).order_by(None)
+        runs = tables.runs.c
+        of_them = (runs.started_at >= since) | runs.run_id.in_(drilled) | runs.run_id.in_(told)
+        with self._reading() as connection:
+            chain = connection.execute(audit.entries(None, None).order_by(None).order_by(tables.audit.c.number))
+            entries = [audit.entry(row) for row in chain.mappings()]
+            return details(connection, newest_first().where(of_them), samples=False), entries
 
     def costs(
         self,

@@ -11,7 +11,11 @@ from backupd.cli.invocation import JsonOption
 from backupd.cli.output import print_document, print_text, say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from backupd.catalogue.audit import AuditEntry
+    from backupd.catalogue.store import Catalogue
+    from backupd.config import Configuration
     from backupd.operations.upkeep.audit import AuditResult, TargetLook
 
 
@@ -55,23 +59,30 @@ def verify(
 ) -> None:
     """Check the chain, and compare it with the catalogue and with the manifests on the jobs' targets."""
     from backupd import wiring
-    from backupd.host.signals import cancellable
     from backupd.operations import opening
-    from backupd.operations.upkeep.audit import check_trail
 
     configuration = wiring.configuration(ctx.obj.config)
-    used = dict.fromkeys(name for job in configuration.jobs.values() for name in job.targets)
     with opening.catalogue(configuration) as catalogue:
-        trail, machine = catalogue.audit_trail(), catalogue.identity().name
-    targets = [wiring.target(configuration, name, machine) for name in dict.fromkeys(target or used)]
-    with cancellable():
-        found = check_trail(trail, targets, configuration.jobs)
+        found = checked(configuration, catalogue, target)
     if json:
-        print_document(_examination(found))
+        print_document(examination(found))
     else:
-        for line in _lines(found):
+        for line in verdict_lines(found):
             say(line)
     found.require_sound()
+
+
+def checked(configuration: "Configuration", catalogue: "Catalogue", target: "Sequence[str] | None") -> "AuditResult":
+    """The trail, compared with the manifests on these targets, or on all of the jobs'."""
+    from backupd import wiring
+    from backupd.host.signals import cancellable
+    from backupd.operations.upkeep.audit import check_trail
+
+    used = dict.fromkeys(name for job in configuration.jobs.values() for name in job.targets)
+    trail, machine = catalogue.audit_trail(), catalogue.identity().name
+    targets = [wiring.target(configuration, name, machine) for name in dict.fromkeys(target or used)]
+    with cancellable():
+        return check_trail(trail, targets, configuration.jobs)
 
 
 def _table(entries: "list[AuditEntry]") -> str:
@@ -106,7 +117,8 @@ def _entry(entry: "AuditEntry") -> dict[str, Any]:
     }
 
 
-def _lines(found: "AuditResult") -> list[str]:
+def verdict_lines(found: "AuditResult") -> list[str]:
+    """What was compared, and what does not hold."""
     from backupd.report.words import many
 
     lines = [f"audit chain: {many(found.rows, 'row')}"]
@@ -122,7 +134,8 @@ def _beside(look: "TargetLook") -> str:
     return f", {look.foreign} from imported runs" if look.foreign else ""
 
 
-def _examination(found: "AuditResult") -> dict[str, Any]:
+def examination(found: "AuditResult") -> dict[str, Any]:
+    """The same as a document: what `audit verify --json` prints."""
     return {
         "rows": found.rows,
         "head": found.head,

@@ -12,14 +12,14 @@ def check(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB")],
     *,
-    notify: Annotated[bool, typer.Option("--notify", help="Send what is refused as a notification.")] = False,
+    notify: Annotated[bool, typer.Option("--notify", help="Notify of what is refused or needs attention.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Check all prerequisites for JOB, each with a hint. Changes nothing."""
     from backupd import wiring
     from backupd.cli.documents import check_document
     from backupd.operations.backup import preflight
-    from backupd.operations.upkeep.notices import check_refused
+    from backupd.operations.upkeep.notices import check_refused, check_warned
     from backupd.operations.upkeep.ownership import ownership_of
     from backupd.vocabulary.records import Level
 
@@ -43,7 +43,9 @@ def check(
             say(f"{finding.level:8} {finding.name}: {finding.detail}")
             if finding.hint and finding.level is not Level.OK:
                 say(f"{'':8} hint: {finding.hint}")
-    if any(finding.level is Level.REFUSED for finding in findings):
-        if notify:
-            wiring.notifier(configuration).tell(check_refused(job, findings))
+    refused = any(finding.level is Level.REFUSED for finding in findings)
+    notice = check_refused(job, findings) if refused else check_warned(job, findings)
+    if notify and notice is not None:
+        wiring.notifier(configuration).tell(notice)
+    if refused:
         raise typer.Exit(ExitStatus.REFUSED)

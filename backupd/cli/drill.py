@@ -42,7 +42,7 @@ def drill(
     from backupd.operations.restore.proofs import leave_proof
     from backupd.operations.upkeep import notices
     from backupd.operations.upkeep.ownership import ownership_of
-    from backupd.report.words import duration
+    from backupd.report.words import duration, too_long
 
     configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
     if job is not None:
@@ -64,6 +64,9 @@ def drill(
             for failure in leave_proof(sources, result, ownership_of(catalogue, tools), host=run.host):
                 tell(f"warning: {failure}")
                 catalogue.attention(run.run_id, failure)
+            if result.ok and (long := too_long(result.seconds, _restore_within(configuration, run, catalogue))):
+                tell(f"attention: the drill took {long}")
+                catalogue.attention(run.run_id, f"a drill took {long}")
     if json:
         print_document(drill_document(result))
     else:
@@ -97,6 +100,12 @@ def _own_checks(configuration: "Configuration", run: "RunDetails", machine: str)
         tell(f"the checks of job {run.job} are not run: the backup is of another machine, {run.machine}")
         return ()
     return checks
+
+
+def _restore_within(configuration: "Configuration", run: "RunDetails", catalogue: "Catalogue") -> float | None:
+    """What the run's job allows, unless another machine's job made the backup."""
+    job = configuration.jobs.get(run.job)
+    return job.restore_within_seconds if job is not None and run.machine == catalogue.identity().name else None
 
 
 def _chosen(catalogue: "Catalogue", run_id: str | None, job: str | None, target: str | None) -> "RunDetails":

@@ -30,7 +30,12 @@ def print_document(document: Mapping[str, Any]) -> None:
     if _Printed.document:
         raise AssertionError("a command prints one document")
     _Printed.document = True
-    print_text(json.dumps({"schema": SCHEMA, **document}, indent=2, allow_nan=False))
+    print_text(document_text(document))
+
+
+def document_text(document: Mapping[str, Any]) -> str:
+    """The same as text, for a file; without a last line feed."""
+    return json.dumps({"schema": SCHEMA, **document}, indent=2, allow_nan=False)
 
 
 def document_was_printed() -> bool:

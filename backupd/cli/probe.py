@@ -56,7 +56,8 @@ def probe(
     ] = 1.0,
     chunk_sizes: Annotated[str, typer.Option(metavar="SIZE,…", help="Chunk sizes to compare: 4k to 512k.")] = "",
     cow_on: Annotated[
-        list[str] | None, typer.Option(metavar="PV", help="Also measure with the COW area on this PV; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="PV", help="Also measure with the COW area on this PV; repeatable."),
     ] = None,
     snapshots: Annotated[str, typer.Option(metavar="N,…", help="Also measure with this many snapshots at once.")] = "",
     reads: Annotated[bool, typer.Option("--reads", help="Also measure reads, from origin and snapshot.")] = False,
@@ -171,24 +172,30 @@ def probe(
 def _write(record: "ProbeRecord", path: Path, job: "JobConfig") -> None:
     """The configuration says what the probe recommends, where that is not what the job has already."""
     from backupd.config.effective import value_text
-    from backupd.config.entering import enter
+    from backupd.config.entering import devices_on, enter
     from backupd.policy.cow_area import RISK, is_at_home, recommended
     from backupd.policy.cow_placing import default_place
     from backupd.vocabulary.units import format_size
+    from backupd.vocabulary.volumes import AUTO
 
     assert record.measurement is not None
     assert record.measurement.tuning is not None
     tuning = record.measurement.tuning
-    best = recommended(tuning)
-    if best.stays:
+    best, known = recommended(tuning), tuning.layout.pvs
+    gone = job.snapshot.pvs != AUTO and not {*job.snapshot.pvs} <= {*known, *known.values()}
+    if best.stays and not gone:
         tell(f"{path} was not changed: nothing was better than the current settings of job {job.name}")
         return
-    values: dict[str, str | int | tuple[str, ...]] = {"chunk_size": format_size(best.cell.chunk_size)}
-    if best.cell.cow_pvs and best.cell.cow_pvs != job.snapshot.pvs:
-        values["pvs"] = best.cell.cow_pvs
+    uuids = tuple(known.get(pv, pv) for pv in best.cell.cow_pvs)
+    values: dict[str, str | int | tuple[str, ...]] = {}
+    if not best.stays:
+        values["chunk_size"] = format_size(best.cell.chunk_size)
+    if gone or (uuids and uuids != job.snapshot.pvs):
+        values["pvs"] = uuids
     if best.cell.stripes != default_place(job.snapshot)[1]:
         values["stripes"] = best.cell.stripes
-    enter(path, job.name, values)
+    notes = {"pvs": devices_on(tuning.made_at.date(), best.cell.cow_pvs)} if uuids else {}
+    enter(path, job.name, values, notes=notes)
     told = "; ".join(f"{key} = {value_text(value)}" for key, value in values.items())
     tell(f"wrote into {path}, [jobs.{job.name}.snapshot]: {told}")
     if not is_at_home(best.cell.cow_pvs, tuning.layout.devices):

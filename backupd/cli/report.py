@@ -1,4 +1,4 @@
-"""`backupd report`: what backups cost over months, with trends and what stood out."""
+"""`backupd report`: what backups cost over months, with trends and what stood out; or evidence for an auditor."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,6 +8,7 @@ import typer
 
 from backupd.cli.instants import UntilOption, span
 from backupd.cli.output import print_document, print_text, write_report
+from backupd.vocabulary.errors import UsageError
 
 
 def report(
@@ -27,9 +28,37 @@ def report(
         Path | None, typer.Option(metavar="FILE", help=("Also write a page that can be mailed to FILE."))
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+    evidence: Annotated[
+        bool,
+        typer.Option(
+            "--evidence",
+            help=(
+                "For an auditor instead: each backup, verification, drill, restore and clone, and whether the audit"
+                " chain is sound. Each file that is written is signed as FILE.sig, where a key is configured."
+            ),
+        ),
+    ] = False,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --evidence, also write its rows to FILE.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --evidence, write to FILE what would else be printed."),
+    ] = None,
 ) -> None:
-    """Show what backups cost over months: locks, penalties, settling, copy rate, COW area; trends and outliers."""
+    """Show what backups cost over months: locks, penalties, settling, copy rate, COW area; trends and outliers.
+
+    With --evidence: what was backed up, checked and restored, by whom, and what followed each failure.
+    """
     from backupd.operations import opening
+
+    if evidence:
+        from backupd.cli.evidence import EvidenceRequest, report_evidence
+
+        report_evidence(ctx.obj.config, EvidenceRequest(job, since, until, html, csv, output, json))
+        return
+    if other := next((name for name, path in (("--csv", csv), ("--output", output)) if path is not None), None):
+        raise UsageError(f"{other} needs --evidence", hint="without it, the report is printed, or --html FILE")
     from backupd.report.impact import impacts
     from backupd.report.impact_text import impact_text, impacts_document
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
     from backupd.catalogue.store import Catalogue
     from backupd.mysql.tablefiles import Table
+    from backupd.operations.restore.into_server import IntoServer
     from backupd.operations.tools import HostTools
     from backupd.targets import BackupSource
     from backupd.vocabulary.records import RunDetails
@@ -49,37 +50,64 @@ def restore(
     ] = False,
     target: TargetOption = None,
     tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DB.T,…",
+            help="Restore only these tables, and what a server needs. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    into: Annotated[
         str | None,
-        typer.Option(metavar="DB.T,…", help="Restore only these tables, and what a server needs.", show_default=False),
+        typer.Option(
+            metavar="HOST",
+            help="With --tables: load them by rows into this running server, a host of the configuration.",
+            show_default=False,
+        ),
+    ] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option("--as", metavar="NAME", help="With --into: the new schema for the tables.", show_default=False),
     ] = None,
     identity: IdentityOption = None,
 ) -> None:
     """Restore a backup into an empty folder, or continue an interrupted restore. Every byte is compared before use.
 
-    Prints the next statements for a replica or a point-in-time recovery.
+    Prints the next statements for a replica or a point-in-time recovery. With --into, single tables are loaded into a
+    running server under a new schema, and compared with the live ones.
     """
     from backupd import wiring
     from backupd.cli.progress import share_done
     from backupd.host.signals import cancellable
     from backupd.mysql.tablefiles import tables_in
+    from backupd.operations.restore.into_server import into_server
     from backupd.operations.restore.on_record import Deed, on_record
 
-    if (to is None) == (into_volume is None):
-        raise UsageError("give a folder or a volume", hint="--to DIR, or --into-volume VG/LV")
+    if [to, into_volume, into].count(None) != 2:
+        raise UsageError(
+            "give one place to restore to",
+            hint="--to DIR, or --into-volume VG/LV, or --tables DB.T --into HOST --as NAME",
+        )
+    if (into is None) != (schema is None) or (into is not None and tables is None):
+        raise UsageError(
+            "--into HOST and --as NAME belong together, and need --tables",
+            hint="give all three: --tables DB.T --into HOST --as NAME; NAME must not exist there",
+        )
     if tables is not None and (into_volume is not None or prepare_replica):
         raise UsageError(
-            ("single tables can only be restored into a folder, and make no replica"),
-            hint="with --tables, give --to DIR only",
+            ("single tables can only be restored into a folder or a running server, and make no replica"),
+            hint="with --tables, give --to DIR, or --into HOST --as NAME",
         )
-    chosen = () if tables is None else tables_in(tables)
+    chosen = () if tables is None else tables_in(",".join(tables))
     configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
+    server = None if into is None else into_server(into, wiring.connect_to(configuration, into), schema or "", chosen)
     with wiring.catalogue(configuration) as catalogue:
         run = run_of(catalogue, run_id, target=target)
         sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
         with cancellable(), unpruned(configuration, run), share_done("restored") as copied:
             confined = not configuration.restore.unconfined
             wanted = _Wanted(run, sources, identities, copied, prepare_replica=prepare_replica, confined=confined)
-            place = to.absolute() if to is not None else str(into_volume)
+            place = server.told if server else to.absolute() if to is not None else str(into_volume)
             asked = {"tables": list(map(str, chosen))} if chosen else {}
             with on_record(catalogue, run.run_id, Deed.RESTORE, place, telling=tell, **asked) as attentions:
                 if to is not None:
@@ -87,6 +115,9 @@ def restore(
                 elif into_volume is not None:
                     tools = wiring.host_tools(configuration, catalogue.identity().name)
                     attentions.extend(_into_volume(wanted, into_volume, tools, catalogue))
+                elif server is not None:
+                    tools = wiring.host_tools(configuration, catalogue.identity().name)
+                    attentions.extend(_into_server(wanted, server, chosen, tools, catalogue))
     if attentions:
         raise typer.Exit(ExitStatus.ATTENTION)
 
@@ -153,6 +184,26 @@ def _export(to: Path, manifest: "Manifest", tables: "Sequence[Table]", *, confin
     for each in exported:
         say(f"to import {each.table}: follow {each.statements}")
     return ()
+
+
+def _into_server(
+    wanted: _Wanted, server: "IntoServer", tables: "Sequence[Table]", tools: "HostTools", catalogue: "Catalogue"
+) -> "Sequence[str]":
+    from backupd.cli.loaded_tables import loaded_lines
+    from backupd.operations.restore.into_server import load_tables
+
+    loaded = load_tables(
+        *(wanted.sources, tables, server, tools, catalogue),
+        identities=wanted.identities,
+        confined=wanted.confined,
+        copied=wanted.copied,
+        telling=tell,
+    )
+    for line in loaded_lines(wanted.run.run_id, server.place, loaded):
+        say(line)
+    for text in loaded.attentions:
+        tell(f"attention: {text}")
+    return loaded.attentions
 
 
 def _into_volume(wanted: _Wanted, name: str, tools: "HostTools", catalogue: "Catalogue") -> "Sequence[str]":

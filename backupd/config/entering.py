@@ -16,17 +16,22 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 from backupd.config.effective import value_text
 from backupd.config.reading import file_of_job, load
 from backupd.vocabulary.errors import Busy, ConfigurationError
+from backupd.vocabulary.escaping import on_one_line
 
 _Value = str | int | Sequence[str]
 _Values = Mapping[str, _Value]  # key -> text, number or list of texts
+_Notes = Mapping[str, str]  # key -> what a comment behind it says
+_NO_NOTES: _Notes = {}
 
 _HEADER = re.compile(r"[ \t]*\[")
 _NOTHING = re.compile(r"[ \t]*(#.*)?\r?\n?")
+_NOTE = re.compile(r"# /dev/\S+(, /dev/\S+)* on [0-9]{4}-[0-9]{2}-[0-9]{2}")  # one of ours, as `devices_on` writes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +43,13 @@ class _Opened:
     descriptor: int
 
 
-def enter(path: Path, job: str, values: _Values) -> None:
-    """The job's snapshot has these values in the file. Where this raises, the file is as it was.
+def devices_on(day: date, paths: Sequence[str]) -> str:
+    """A note on which devices these were that day. The next one takes its place; a comment of a person stays."""
+    return f"{on_one_line(', '.join(paths))} on {day:%Y-%m-%d}"
+
+
+def enter(path: Path, job: str, values: _Values, *, notes: _Notes = _NO_NOTES) -> None:
+    """The job's snapshot has these values in the file, with these notes. Where this raises, the file is as it was.
 
     Raises:
         ConfigurationError: the file is a symbolic link or has other names, cannot be read or replaced, has changed
@@ -50,7 +60,7 @@ def enter(path: Path, job: str, values: _Values) -> None:
     otherwise = f"enter it by hand into [jobs.{job}.snapshot]: {told}"
     where = file_of_job(path, job)
     with _opened(where, otherwise) as file:
-        changed = entered(file.text, job, values, path=path, where=where, otherwise=otherwise)
+        changed = entered(file.text, job, values, path=path, where=where, otherwise=otherwise, notes=notes)
         _replace(where, file, changed)
 
 
@@ -68,7 +78,9 @@ def require_enterable(path: Path, job: str, keys: Sequence[str]) -> None:
         entered(file.text, job, some, path=path, where=where, otherwise=otherwise)
 
 
-def entered(text: str, job: str, values: _Values, *, path: Path, where: Path, otherwise: str) -> str:
+def entered(
+    text: str, job: str, values: _Values, *, path: Path, where: Path, otherwise: str, notes: _Notes = _NO_NOTES
+) -> str:
     """The same text with these values; `otherwise` is what a person can do where that cannot be.
 
     `where` is the file of this text: the configuration `path` itself, or one of its drop-ins.
@@ -77,8 +89,8 @@ def entered(text: str, job: str, values: _Values, *, path: Path, where: Path, ot
         ConfigurationError: it has faults, before or afterwards; or the job does not stand in tables of its own.
     """
     load(path, instead={where: text})
-    replaced = _replaced(text, job, values)
-    changed = None if replaced is None else _added(replaced, job, values)
+    replaced = _replaced(text, job, values, notes)
+    changed = None if replaced is None else _added(replaced, job, values, notes)
     wanted = copy.deepcopy(tomllib.loads(text))
     table = wanted.get("jobs", {}).get(job)
     if changed is None or table is None:
@@ -94,8 +106,11 @@ def entered(text: str, job: str, values: _Values, *, path: Path, where: Path, ot
     return changed
 
 
-def _replaced(text: str, job: str, values: _Values) -> str | None:
-    """With new values for those keys that are there already, comments behind them kept; None where that fails."""
+def _replaced(text: str, job: str, values: _Values, notes: _Notes) -> str | None:
+    """With new values for those keys that are there already, comments behind them kept; None where that fails.
+
+    A note of ours is no longer true, and goes.
+    """
     table = tomllib.loads(text).get("jobs", {}).get(job, {}).get("snapshot", {})
     there = {key: value for key, value in values.items() if key in table}
     if not there:
@@ -110,16 +125,24 @@ def _replaced(text: str, job: str, values: _Values) -> str | None:
             return None  # a comment within a list would go with it
         for key, value in there.items():
             snapshot[key] = _plain(value)
+            trivia = snapshot[key].trivia
+            if not trivia.comment or _NOTE.fullmatch(trivia.comment):
+                trivia.comment_ws, trivia.comment = ("  ", f"# {notes[key]}") if key in notes else ("", "")
         return tomlkit.dumps(document)
     except TOMLKitError:
         return None
 
 
-def _added(text: str, job: str, values: _Values) -> str | None:
+def _added(text: str, job: str, values: _Values, notes: _Notes) -> str | None:
     """With the keys that are not there yet, right below the table's header; None where that has no line of its own."""
     table = tomllib.loads(text).get("jobs", {}).get(job, {}).get("snapshot")
     end = "\r\n" if "\r\n" in text else "\n"
-    missing = "".join(f"{key} = {value_text(value)}{end}" for key, value in values.items() if key not in (table or {}))
+    note = {key: f"  # {words}" for key, words in notes.items()}
+    missing = "".join(
+        f"{key} = {value_text(value)}{note.get(key, '')}{end}"
+        for key, value in values.items()
+        if key not in (table or {})
+    )
     if not missing:
         return text
     lines = text.splitlines(keepends=True)

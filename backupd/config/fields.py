@@ -30,7 +30,7 @@ from pydantic_core import core_schema
 
 from backupd.vocabulary.faults import BadValue, quoted
 from backupd.vocabulary.units import format_duration, format_size, parse_duration, parse_size
-from backupd.vocabulary.volumes import AUTO, Auto
+from backupd.vocabulary.volumes import AUTO, PV_UUID, Auto
 
 _NAME_BYTES = 255  # NAME_MAX (linux/limits.h)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}", re.ASCII)
@@ -90,9 +90,13 @@ def _credential(value: object) -> str:
     return value
 
 
-def _device(value: str) -> str:
-    if not value.startswith("/dev/") or ".." in value.split("/"):
-        raise BadValue(f"{quoted(value)} is not a path under /dev", "give physical volumes as pvs shows them: /dev/sdd")
+def _pv(value: str) -> str:
+    is_path = value.startswith("/dev/") and ".." not in value.split("/")
+    if not is_path and not PV_UUID.fullmatch(value):
+        raise BadValue(
+            f"{quoted(value)} is neither the uuid of a physical volume nor a path under /dev",
+            "give it as `pvs -o pv_uuid,pv_name` shows it: by its uuid, which stays, or as /dev/sdd",
+        )
     return value
 
 
@@ -285,8 +289,8 @@ class _OrAuto:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_wrap_validator_function(
-            lambda value, devices: AUTO if value == AUTO else devices(value),
-            handler.generate_schema(Devices),
+            lambda value, pvs: AUTO if value == AUTO else pvs(value),
+            handler.generate_schema(_Pvs),
             serialization=core_schema.plain_serializer_function_ser_schema(lambda value: value),
         )
 
@@ -342,9 +346,11 @@ AbsolutePath = Annotated[Path, BeforeValidator(_absolute)]
 SecretFile = Annotated[Path, BeforeValidator(_secret_file)]
 Variable = Annotated[str, BeforeValidator(_variable)]
 Credential = Annotated[str, BeforeValidator(_credential)]
-Devices = tuple[Annotated[Text, AfterValidator(_device)], ...]
-CowDevices = Annotated[
-    Devices | Auto, _OrAuto(), in_editors(["array", "string"], "^auto$", items={"type": "string", "pattern": "^/dev/"})
+_Pvs = tuple[Annotated[Text, AfterValidator(_pv)], ...]
+CowPvs = Annotated[
+    _Pvs | Auto,
+    _OrAuto(),
+    in_editors(["array", "string"], "^auto$", items={"type": "string", "pattern": f"^(/dev/|{PV_UUID.pattern}$)"}),
 ]
 TargetNames = Annotated[tuple[Text, ...], AfterValidator(_targets)]
 Command = Annotated[tuple[Annotated[str, Strict()], ...], AfterValidator(_command)]

@@ -17,7 +17,7 @@ from backupd.config.fields import (
     Bound,
     ChunkSize,
     Command,
-    CowDevices,
+    CowPvs,
     CowSizeOrAuto,
     CowStripes,
     Credential,
@@ -49,7 +49,7 @@ from backupd.config.table import FROZEN, NAMED, TABLE, THAWED, OwnName, key
 from backupd.config.targets import TargetConfig
 from backupd.config.times import Blackouts, Cron, FinishBy, Zone
 from backupd.vocabulary.schedule import Activity
-from backupd.vocabulary.volumes import AUTO
+from backupd.vocabulary.volumes import AUTO, PvsGone
 
 
 class LockStrategy(StrEnum):
@@ -121,6 +121,13 @@ class RestoreConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
+class EvidenceConfig:
+    """`[evidence]`: who signs what `backupd report --evidence` writes."""
+
+    signing_key: SecretFile | None = None  # OpenSSH's, without a passphrase; None: what is written is not signed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
 class HostConfig:
     """`[hosts.NAME]`: a server, who we are to it, and at most one place to find the password in."""
 
@@ -158,7 +165,8 @@ class SnapshotConfig:
 
     size: CowSizeOrAuto = AUTO
     chunk_size: ChunkSize = AUTO
-    pvs: CowDevices = ()  # anywhere in the volume group when empty; auto: where a probe found it best
+    pvs: CowPvs = ()  # anywhere in the volume group when empty; auto: where a probe found it best
+    pvs_gone: PvsGone = PvsGone.ANYWHERE  # what a run does when one of them cannot be used
     stripes: CowStripes = AUTO  # PVs that it is striped over; auto: linear, unless a probe found stripes better
     extend: Flag = True  # while it fills, where there is room
 
@@ -313,6 +321,7 @@ class JobConfig:
     schedules: SchedulesConfig = SchedulesConfig()
     hooks: Annotated[Mapping[Name, HookConfig], NAMED, FROZEN, THAWED] = Field(default_factory=dict)
     drill_within_seconds: Annotated[PositiveDuration | None, key("drill_within")] = None  # a proof that is older: alarm
+    restore_within_seconds: Annotated[PositiveDuration | None, key("restore_within")] = None  # from a copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
@@ -325,6 +334,7 @@ class Configuration:
     restore: RestoreConfig = RestoreConfig()
     prove: ProveConfig = ProveConfig()
     proofs: ProofsConfig = ProofsConfig()
+    evidence: EvidenceConfig = EvidenceConfig()
     hosts: Annotated[Mapping[Name, HostConfig], NAMED, FROZEN, THAWED] = Field(default_factory=dict)
     targets: Annotated[Mapping[Name, Annotated[TargetConfig, Field(discriminator="type")]], NAMED, FROZEN, THAWED] = (
         Field(default_factory=dict)

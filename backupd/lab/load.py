@@ -24,7 +24,7 @@ from backupd.lab.site import LabSite
 from backupd.vocabulary.errors import LabError, UnexpectedOutput
 
 THREADS = 4
-WARM_UP_SECONDS = 3
+WARM_UP_SECONDS = 1
 _START_SECONDS = 60.0
 
 _REPORT = re.compile(
@@ -117,7 +117,7 @@ def generator(site: LabSite, plan: Plan) -> Iterator[Callable[[], None]]:
     """A process that loads the server, as soon as there is one, for the length of the block.
 
     Started before the server, because Python's own start takes seconds there. What is yielded waits until the load
-    has run for some seconds.
+    has run for a second.
 
     Raises:
         LabError: from that wait: the load did not come up; the hint carries what it said.

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from backupd.lvm import Mark, mark_of_tags
 from backupd.vocabulary.errors import UnexpectedOutput
-from backupd.vocabulary.volumes import DeviceNumber, Segment, ThinPool, Volume, VolumeGroup
+from backupd.vocabulary.volumes import PV_UUID, DeviceNumber, Segment, ThinPool, Volume, VolumeGroup
 
 _T = TypeVar("_T")
 
@@ -187,7 +187,8 @@ def _rows(report: str, kind: str) -> Iterator[dict[str, str]]:
 def group_of(rows: list[dict[str, str]]) -> VolumeGroup:
     """The group whose PVs these are.
 
-    Only extents that can be allocated count: none on a PV that is missing or closed by `pvchange -xn`.
+    Only extents that can be allocated count: none on a PV that is missing or closed by `pvchange -xn`. All missing ones
+    have the same name, `[unknown]`.
     """
     usable = [row for row in rows if row["pv_allocatable"] == "1" and row["pv_missing"] == "0"]
     free = {row["pv_name"]: int(row["pv_pe_count"]) - int(row["pv_pe_alloc_count"]) for row in usable}
@@ -199,8 +200,20 @@ def group_of(rows: list[dict[str, str]]) -> VolumeGroup:
         free_by_pv=free,
         closed=closed,
         all_extents=sum(int(row["pv_pe_count"]) for row in usable),
-        pv_uuids={row["pv_name"]: row["pv_uuid"] for row in rows},
+        missing=tuple(_pv_uuid(row) for row in rows if row["pv_missing"] == "1"),
+        pv_uuids={row["pv_name"]: _pv_uuid(row) for row in rows if row["pv_missing"] != "1"},
     )
+
+
+def _pv_uuid(row: dict[str, str]) -> str:
+    """It ends up in the configuration, so it has to be one.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not PV_UUID.fullmatch(row["pv_uuid"]):
+        raise ValueError(f"{row['pv_uuid']!r} is not the uuid of a PV")
+    return row["pv_uuid"]
 
 
 def volumes_of(rows: Iterable[dict[str, str]], *, inactive_too: bool = False) -> Iterator[Volume]:

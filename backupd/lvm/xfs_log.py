@@ -38,6 +38,7 @@ _MOST_WINDOWS = (
 )
 
 _ELSEWHERE = "its end was not found where it should be"
+_GOES_ON = "its last record is followed by a newer one"
 
 _ALIGNMENT = 4096
 _SYSFS = Path("/sys")
@@ -111,20 +112,23 @@ def _why_replay(device: Path, end: int, place: LogPlace) -> str | None:
     for first in windows(end, place.blocks):
         count = min(WINDOW_BLOCKS, place.blocks - first)
         why = why_replay(_read(device, place.offset + first * BLOCK, count * BLOCK), first, place)
-        if why != _ELSEWHERE:
+        if why not in (_ELSEWHERE, _GOES_ON):
             break
     return why
 
 
 def windows(end: int, blocks: int) -> Iterator[int]:
-    """Where the stretches begin that are read of a log of so many blocks, whose live end is there: the latest first."""
+    """Where the stretches begin that are read of a log of so many blocks, whose live end is there: the latest first.
+
+    It is a ring: the live end may have come to its beginning since the snapshot.
+    """
     first = min(end + _OVERLAP, blocks)
     for _ in range(_MOST_WINDOWS):
         first = max(0, first - WINDOW_BLOCKS)
         yield first
-        if first == 0:
+        if blocks <= WINDOW_BLOCKS:
             return
-        first += _OVERLAP
+        first = first + _OVERLAP if first else blocks
 
 
 def log_place(superblock: bytes) -> LogPlace | None:
@@ -158,7 +162,7 @@ def why_replay(window: bytes, first: int, place: LogPlace) -> str | None:
     if after >= len(window):
         return _ELSEWHERE
     if _cycle_of(window, after) >= last.cycle:
-        return "its last record is followed by a newer one"
+        return _GOES_ON
     chain = [records[lsn] for lsn in sorted(records) if lsn >= last.tail_lsn]
     if not chain or chain[0].lsn != last.tail_lsn:
         return "what is not written back yet begins before what was read"

@@ -18,7 +18,8 @@ from pymysql.constants import ER
 
 from backupd.config import DrillCheckConfig
 from backupd.mysql.scratch import RunningServer
-from backupd.mysql.session import Session, StatementError
+from backupd.mysql.session import StatementError
+from backupd.mysql.statement_limit import TIMED_OUT, limit_statements
 from backupd.mysql.watchdog import Watchdog
 from backupd.vocabulary.errors import Undecided
 from backupd.vocabulary.records import Check
@@ -30,7 +31,6 @@ PREFIX = "checks."  # of their names: a job can call one as it likes, and none i
 _LONGEST_SQL = 1000  # characters that are kept with the proof
 _LONGEST_VALUE = 200
 _GRACE_SECONDS = 5.0  # that the server has to end the statement itself, and then to answer a KILL
-_LONGEST_LIMIT_SECONDS = 2_592_000.0  # a month: of MySQL's, 32 bits of milliseconds
 _AHEAD = timedelta(days=1)  # how far a time may be after the snapshot: it may be of any zone's clock
 _LONGEST_NUMBER = 400  # characters: a double has at most 309 digits before its point
 
@@ -38,7 +38,6 @@ _NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?\
 _TIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?", re.ASCII
 )
-_TIMED_OUT = (ER.STATEMENT_TIMEOUT, ER.QUERY_TIMEOUT)  # MariaDB's, MySQL's
 _OWN_LIMITS = (ER.DISK_FULL, ER.OUTOFMEMORY, ER.OUT_OF_SORTMEMORY, ER.OUT_OF_RESOURCES, ER.RECORD_FILE_FULL)
 _NO_ROOM = re.compile(r"no space left on device|errcode: 28\b", re.IGNORECASE)
 
@@ -101,31 +100,19 @@ def _asked(server: RunningServer, check: DrillCheckConfig, flavour: Flavour, tak
     ):
         session.execute("SET SESSION time_zone = '+00:00'")
         session.execute("SET SESSION TRANSACTION READ ONLY")
-        _limit(session, flavour, seconds)
+        limit_statements(session, flavour, seconds)
         watchdog.allow(seconds + _GRACE_SECONDS)  # not every statement heeds the server's limit
         late = _result(check, taken_at, ok=False, found=f"no answer within {format_duration(seconds)}")
         began = time.monotonic()
         try:
             rows = session.last(check.sql, most=2)
         except StatementError as error:
-            if watchdog.fired or error.number in _TIMED_OUT:
+            if watchdog.fired or error.number in TIMED_OUT:
                 return late
             _require_answer(check, error)
             return _result(check, taken_at, ok=False, found=f"an error: {_shown(error.said)}")
     # A function that is cut short may return a value instead: BENCHMARK() does, and MySQL's SLEEP().
     return late if time.monotonic() - began >= seconds else judged(check, rows, taken_at=taken_at)
-
-
-def _limit(session: Session, flavour: Flavour, seconds: float) -> None:
-    """The server ends the statement itself, where it is recent enough: the watchdog ends it anyhow, a little later."""
-    mariadb = flavour is Flavour.MARIADB
-    limit = "max_statement_time = %s" if mariadb else "max_execution_time = %s"
-    most = min(max(seconds, 0.001), _LONGEST_LIMIT_SECONDS)
-    try:
-        session.execute(f"SET SESSION {limit}", most if mariadb else round(most * 1000))
-    except StatementError as error:
-        if not error.unknown_here:
-            raise
 
 
 def _require_answer(check: DrillCheckConfig, error: StatementError) -> None:

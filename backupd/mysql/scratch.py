@@ -82,14 +82,16 @@ class RunningServer:
         """What it wrote to its error log so far."""
         return _said(self._places)
 
-    def another_session(self, *, answer_seconds: float, one_statement: bool = False) -> Session:
+    def another_session(
+        self, *, answer_seconds: float, one_statement: bool = False, as_stored: bool = False
+    ) -> Session:
         """A session beside the first one; see `Session.open`.
 
         Raises:
             ServerError: the server does not answer, or another program does at its socket.
         """
         login = _login(self._places)
-        session = Session.open(login, answer_seconds=answer_seconds, one_statement=one_statement)
+        session = Session.open(login, answer_seconds=answer_seconds, one_statement=one_statement, as_stored=as_stored)
         _require_itself(session, self._process)
         return session
 

@@ -61,14 +61,25 @@ class Session:
         self._closed = False
 
     @classmethod
-    def open(cls, login: Login, *, answer_seconds: float = ANSWER_SECONDS, one_statement: bool = False) -> Self:
+    def open(
+        cls,
+        login: Login,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+        one_statement: bool = False,
+        as_stored: bool = False,
+    ) -> Self:
         """A new session of this login; with `one_statement` its server refuses several that are sent as one.
+
+        With `as_stored` values arrive in the bytes of their columns: for `byte_rows` alone.
 
         Raises:
             ServerError: the server cannot be reached, or does not let us in.
         """
         try:
-            flags = {"client_flag": 0} if one_statement else {}
+            flags: dict[str, Any] = {"client_flag": 0} if one_statement else {}
+            if as_stored:
+                flags |= {"use_unicode": False, "init_command": "SET SESSION character_set_results = NULL"}
             return cls(pymysql.connect(**connection_options(login, answer_seconds) | flags), login)
         except pymysql.MySQLError as error:
             raise statement_error(error, login, "connecting") from error
@@ -121,6 +132,33 @@ class Session:
             for row in cursor:
                 yield tuple(map(_text, row))
 
+    def byte_rows(self, statement: str) -> Iterator[tuple[bytes | None, ...]]:
+        """The rows of a statement one at a time, each value as the server has it; of a session that is `as_stored`.
+
+        Who ends early ends the session: no answer can be cut short.
+
+        Raises:
+            StatementError: while iterating: it was refused, or the session is over.
+        """
+        with self._explaining(statement):
+            cursor, whole = self._connection.cursor(SSCursor), False
+            try:
+                cursor.execute(statement)
+                yield from iter(cursor.fetchone, None)
+                whole = True
+            finally:
+                if not whole:
+                    self._abandon(cursor)
+
+    def change(self, statement: bytes, *, doing: str) -> int:
+        """Run a statement that has values in it, which no error and no log repeats: they have `doing`. Rows affected.
+
+        Raises:
+            StatementError: it was refused, or the session is over.
+        """
+        with self._explaining(doing):
+            return int(self._connection.cursor().execute(statement))
+
     def last(self, statement: str, *, most: int) -> list[tuple[str | None, ...]]:
         """The first rows of one last statement, `most` of them: the session is over, for no answer can be cut short.
 
@@ -133,11 +171,7 @@ class Session:
                 cursor.execute(statement)
                 return [tuple(map(_text, row)) for row in islice(iter(cursor.fetchone, None), most)]
             finally:
-                self._closed = True
-                if self._connection._result is not None:
-                    self._connection._result.unbuffered_active = False  # else the driver would read all the rest
-                cursor.connection = None
-                self._connection._force_close()
+                self._abandon(cursor)
 
     def one(self, statement: str, *values: object) -> Row | None:
         """The first row, None when there is none.
@@ -224,6 +258,14 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def _abandon(self, cursor: Any) -> None:
+        """The session is over, whatever of an answer is still to come."""
+        self._closed = True
+        if self._connection._result is not None:
+            self._connection._result.unbuffered_active = False  # else the driver would read all the rest
+        cursor.connection = None
+        self._connection._force_close()
 
     @contextlib.contextmanager
     def _explaining(self, statement: str) -> Iterator[None]:

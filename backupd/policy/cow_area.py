@@ -6,7 +6,7 @@ measured.
 
 import math
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from backupd.vocabulary.gauges import CowPlace, TunedCell, Tuning, VolumeLayout
@@ -108,19 +108,28 @@ def layout_of(volume: Volume, group: VolumeGroup) -> VolumeLayout:
 
 
 def change_since(tuning: Tuning, now: VolumeLayout) -> str:
-    """In which respect the disks are no longer those that were measured; empty where they are."""
+    """In which respect the disks are no longer those that were measured, by uuid; empty where they are."""
     then = tuning.layout
     if (then.volume_uuid, then.group_uuid) != (now.volume_uuid, now.group_uuid):
         return "the volume was replaced"
-    gone = [pv for pv, uuid in then.pvs.items() if now.pvs.get(pv) != uuid]
+    gone = [pv for pv, uuid in then.pvs.items() if uuid not in now.pvs.values()]
     if gone:
         return f"{gone[0]} is missing or was replaced"
-    new = [pv for pv in now.pvs if pv not in then.pvs]
+    new = [pv for pv, uuid in now.pvs.items() if uuid not in then.pvs.values()]
     if new:
         return f"{', '.join(new)} was added to the group"
-    if (then.devices, then.stripes, then.stripe_size) != (now.devices, now.stripes, now.stripe_size):
+    lay, lies = ([one.pvs.get(pv) for pv in one.devices] for one in (then, now))
+    if (lay, then.stripes, then.stripe_size) != (lies, now.stripes, now.stripe_size):
         return "the volume's layout on its PVs has changed"
     return ""
+
+
+def with_paths_of(tuning: Tuning, now: VolumeLayout) -> Tuning:
+    """The same tuning where each PV has the path of `now`: it may be another one after every boot."""
+    today = {uuid: pv for pv, uuid in now.pvs.items()}
+    path = {pv: today.get(uuid, pv) for pv, uuid in tuning.layout.pvs.items()}
+    cells = (replace(cell, cow_pvs=tuple(path.get(pv, pv) for pv in cell.cow_pvs)) for cell in tuning.cells)
+    return replace(tuning, layout=now, cells=tuple(cells))
 
 
 def _judged(cell: TunedCell, default: TunedCell) -> _Judged | None:

@@ -1,13 +1,15 @@
 """Where a COW area goes and in which chunks, where the job leaves that to backupd. Pure.
 
-Knows: that the last tuning of the volume says so as long as it holds, and what is taken instead.
+Knows: that the last tuning of the volume says so as long as it holds, and what is taken instead; and where the COW
+area goes when a PV that the job names is gone.
 """
 
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from backupd.policy.chunk_size import Chunks, chunks_for
-from backupd.policy.cow_area import cell_of, change_since, choose, is_at_home, layout_of
+from backupd.policy.cow_area import cell_of, change_since, choose, is_at_home, layout_of, with_paths_of
+from backupd.policy.named_pvs import named_pvs
 from backupd.vocabulary.gauges import CowPlace, TunedCell, Tuning, place_words
 from backupd.vocabulary.volumes import AUTO, Auto, Volume, VolumeGroup
 
@@ -21,7 +23,7 @@ class PlaceSettings(Protocol):
 
     @property
     def pvs(self) -> tuple[str, ...] | Auto:
-        """Where it goes; anywhere when empty; or as a probe says."""
+        """Where it goes, by paths or uuids; anywhere when empty; or as a probe says."""
 
     @property
     def stripes(self) -> int | Auto:
@@ -37,11 +39,22 @@ class Placed:
     stripes: int = 1  # 1: linear
     by_probe: bool = False
     left_aside: str = ""  # why a probe's recommendation is not followed
+    displaced: str = ""  # why it is not on the PVs that the job names
+
+
+@dataclass(frozen=True, slots=True)
+class _Today:
+    """What the job says of the place, its PVs by the paths of today; anywhere, and linear, when one of them is gone."""
+
+    chunk_size: int | Auto
+    pvs: tuple[str, ...] | Auto
+    stripes: int | Auto
+    displaced: str = ""
 
 
 def placed(settings: PlaceSettings, volume: Volume, group: VolumeGroup, tuning: Tuning | None) -> Placed:
     """By the volume's last tuning where the job says `auto` and it still holds; else as without any."""
-    default = without_probe(settings, volume, group)
+    default, settings = without_probe(settings, volume, group), _today(settings, group)
     if volume.pool is not None or not _open(settings):
         return default
     if tuning is None:
@@ -49,11 +62,13 @@ def placed(settings: PlaceSettings, volume: Volume, group: VolumeGroup, tuning: 
             return default
         return _aside(default, "no probe has compared PVs for this volume: backupd probe JOB --tune", "")
     when = f"the probe of {tuning.made_at:%Y-%m-%d}"
-    change = change_since(tuning, layout_of(volume, group))
+    now = layout_of(volume, group)
+    change = change_since(tuning, now)
     if change and AUTO not in (settings.chunk_size, settings.pvs):
         return default  # nothing but the stripes is open, and they are linear without a probe
     if change:
         return _aside(default, f"its recommendation is ignored: {change}", when)
+    tuning = with_paths_of(tuning, now)
     ours = cell_of(tuning.cells, default.chunks.size, (default.pvs, default.stripes))
     if ours is None and settings.pvs != AUTO:
         return default  # it was not this job's place that was compared
@@ -74,20 +89,32 @@ def placed(settings: PlaceSettings, volume: Volume, group: VolumeGroup, tuning: 
     chosen = cell.place != default_place(settings)
     where = f" with the COW area {place_words(*cell.place)}" if chosen else ""
     reason = f"the best{where} by {when}, {choice.gain:.0%} faster than the default (noise {choice.noise:.0%})"
-    return Placed(Chunks(cell.chunk_size, reason), cell.cow_pvs, cell.stripes, by_probe=True)
+    chunks = Chunks(cell.chunk_size, reason)
+    return replace(default, chunks=chunks, pvs=cell.cow_pvs, stripes=cell.stripes, by_probe=True)
 
 
 def without_probe(settings: PlaceSettings, volume: Volume, group: VolumeGroup) -> Placed:
     """As the job says, and by the disks where it leaves that open."""
-    pvs, stripes = default_place(settings)
+    today = _today(settings, group)
+    pvs, stripes = default_place(today)
     disks = group.striped_over(pvs, stripes) if stripes > 1 else pvs
-    return Placed(chunks_for(settings.chunk_size, volume, group, disks), pvs, stripes)
+    return Placed(chunks_for(settings.chunk_size, volume, group, disks), pvs, stripes, displaced=today.displaced)
 
 
 def default_place(settings: PlaceSettings) -> CowPlace:
     """Where the COW area goes by the job alone: anywhere, and linear, where it leaves that open."""
     pvs = () if isinstance(settings.pvs, str) else settings.pvs
     return pvs, 1 if isinstance(settings.stripes, str) else settings.stripes
+
+
+def _today(settings: PlaceSettings, group: VolumeGroup) -> _Today:
+    if isinstance(settings.pvs, str):
+        return _Today(settings.chunk_size, settings.pvs, settings.stripes)
+    named = named_pvs(settings.pvs, group)
+    if not named.gone:
+        return _Today(settings.chunk_size, named.paths, settings.stripes)
+    stripes = settings.stripes if isinstance(settings.stripes, str) else 1
+    return _Today(settings.chunk_size, (), stripes, "; ".join(named.gone))
 
 
 def too_small(settings: PlaceSettings, volume: Volume, group: VolumeGroup, tuning: Tuning) -> Placed:

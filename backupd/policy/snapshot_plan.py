@@ -14,7 +14,7 @@ from backupd.policy.cow_size import USUAL_PERCENT, room_for
 from backupd.vocabulary.errors import SnapshotError
 from backupd.vocabulary.gauges import Tuning
 from backupd.vocabulary.penalty import SnapshotLife
-from backupd.vocabulary.volumes import AUTO, Auto, SnapshotPlan, ThinPool, Volume, VolumeGroup
+from backupd.vocabulary.volumes import AUTO, Auto, PvsGone, SnapshotPlan, ThinPool, Volume, VolumeGroup
 
 _EXCEPTION_BYTES = 16  # one entry of the COW area's metadata (drivers/md/dm-snap-persistent.c, struct disk_exception)
 MAX_POOL_METADATA_FILL = 0.8  # of a pool before the snapshot: a run gives up a tenth beyond
@@ -39,6 +39,10 @@ class CowSettings(PlaceSettings, Protocol):
     def size(self) -> CowSize | Auto:
         """Of the COW area; or by what past runs have filled."""
 
+    @property
+    def pvs_gone(self) -> PvsGone:
+        """Whether it goes elsewhere when a PV that the job names cannot be used."""
+
 
 def plan_snapshot(
     volume: Volume,
@@ -55,17 +59,15 @@ def plan_snapshot(
     the place that it recommends has too little space, the default is used.
 
     Raises:
-        SnapshotError: a PV is not of this group, there are not enough free extents, or too few PVs that have some for
-            the stripes; the pool has too little room.
+        SnapshotError: a PV that the job names cannot be used, and it wants no other place; there are not enough free
+            extents, or too few PVs that have some for the stripes; the pool has too little room.
     """
     if volume.pool is not None:
         return _plan_in_pool(volume, group, volume.pool, run_id, settings)
     area = placed(settings, volume, group, tuning)
-    unknown = [pv for pv in area.pvs if pv not in group.free_by_pv]
-    if unknown:
+    if area.displaced and settings.pvs_gone is PvsGone.REFUSE:
         raise SnapshotError(
-            f"{', '.join(unknown)}: not a usable PV of {group.name}",
-            hint=f"available:  {', '.join(group.free_by_pv) or 'none, no PV takes allocations'}",
+            area.displaced, hint=f"available: {', '.join(group.free_by_pv) or 'none, no PV takes allocations'}"
         )
     extents, size_reason = _extents(settings, volume, group, area, past)
     if extents > group.free_on(area.pvs, stripes=area.stripes) and area.by_probe and tuning is not None:
@@ -84,6 +86,7 @@ def plan_snapshot(
         size=extents * group.extent_size,
         chunk_size=area.chunks.size,
         pvs=area.pvs,
+        displaced=area.displaced,
         striped_over=striped_over,
         chunk_reason=area.chunks.reason,
         size_reason=size_reason,

@@ -13,6 +13,7 @@ from backupd.vocabulary.escaping import on_one_line
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _MULTIPLES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_FORMULAS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last four are their full-width forms
 _IN_ASCII = str.maketrans({"÷": "/", "±": "+-", "…": "...", "\N{EN DASH}": "-", "\N{MULTIPLICATION SIGN}": "x"})
 
 
@@ -88,6 +89,13 @@ def instant(at: datetime | None) -> str:
     return "-" if at is None else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
+def too_long(seconds: float, within_seconds: float | None) -> str:
+    """What is said of a drill or a restore that took longer than its job allows; empty where it did not."""
+    if within_seconds is None or seconds <= within_seconds:
+        return ""
+    return f"longer than restore_within: {duration(seconds)} instead of {duration(within_seconds)}"
+
+
 def many(count: int, noun: str) -> str:
     """A number of things: `1 thread`, `2 threads`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
@@ -107,13 +115,19 @@ def columns(rows: Iterable[Sequence[str]], *, right: Collection[int] = ()) -> st
 
 
 def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """A header, and one line for each row; what is None is empty."""
+    """A header, and one line for each row; what is None is empty, and no text is a formula to a spreadsheet."""
     out = StringIO()
     writer = csv.DictWriter(out, names, lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({name: on_one_line(cell) if isinstance(cell, str) else cell for name, cell in row.items()})
+        writer.writerow({name: _cell(cell) if isinstance(cell, str) else cell for name, cell in row.items()})
     return out.getvalue()
+
+
+def _cell(text: str) -> str:
+    """A spreadsheet computes what begins like a formula, and may run a program for it: an apostrophe makes it text."""
+    shown = on_one_line(text)
+    return f"'{shown}" if shown.lstrip().startswith(_FORMULAS) else shown
 
 
 def in_ascii(text: str) -> str:

@@ -75,6 +75,7 @@ class Finding:
     level: Level
     detail: str
     hint: str = ""
+    attention: bool = False  # a run goes on in spite of it, and then needs attention
 
 
 RUN_ID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,60}")  # it goes into an LVM name, a tag and a path
@@ -93,6 +94,7 @@ class HoldingKind(StrEnum):
     FLUSH_SETTINGS = "flush-settings"  # of a server that was told to write its dirty pages
     UPLOAD = "upload"
     SPOOL = "spool"  # the folder of one run in it
+    LOADING_SCHEMA = "loading-schema"  # in a running server, of tables that are not whole yet
     FILESYSTEM = "file-system"  # that a restore fills
     SCRATCH_VOLUME = "scratch-volume"
     SCRATCH_GROUP = "scratch-group"  # a volume group on disks that a person named
@@ -104,7 +106,7 @@ class Holding:
     """Something on the host that must be released, told so that a later process can find it."""
 
     kind: HoldingKind
-    name: str  # VG/LV, VG, mount point, folder, backup id, array, or pid
+    name: str  # VG/LV, VG, mount point, folder, backup id, array, schema, or pid
     detail: Mapping[str, str] = field(default_factory=dict)  # what proves it ours: tag, uuid, start time, target
 
 

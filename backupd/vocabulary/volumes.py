@@ -1,5 +1,6 @@
 """Logical volumes, the disks and file systems above and below them, and their snapshots."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -129,6 +130,14 @@ AUTO: Final = "auto"
 
 
 Auto = Literal["auto"]  # what a person leaves to backupd
+PV_UUID: Final = re.compile(r"[0-9A-Za-z]{6}(?:-[0-9A-Za-z]{4}){5}-[0-9A-Za-z]{6}")  # as LVM writes it
+
+
+class PvsGone(StrEnum):
+    """What a run does when a PV that its job names for the COW area cannot be used."""
+
+    ANYWHERE = "anywhere"  # the COW area goes anywhere in the group, and the run needs attention
+    REFUSE = "refuse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +161,8 @@ class VolumeGroup:
     closed: tuple[str, ...] = ()  # PVs that take no extents: missing, or closed by `pvchange -xn`
     queues: Mapping[str, DiskQueue] = field(default_factory=dict)  # PV path -> its disk's, where that is known
     all_extents: int = 0  # free or not, on the PVs that take extents
-    pv_uuids: Mapping[str, str] = field(default_factory=dict)  # of every PV, closed ones too; as LVM calls it -> uuid
+    pv_uuids: Mapping[str, str] = field(default_factory=dict)  # PV path -> uuid, of closed ones too
+    missing: tuple[str, ...] = ()  # uuids of PVs whose disks LVM does not find: they have no path
 
     def free_on(self, pvs: tuple[str, ...], *, stripes: int = 1) -> int:
         """Free extents on these PVs, on all when none is named; those that an LV of so many stripes can have."""
@@ -221,6 +231,7 @@ class SnapshotPlan:
     size: int  # of the COW area, or of the data of the pool
     chunk_size: int
     pvs: tuple[str, ...] = ()  # where the COW area goes; anywhere when empty
+    displaced: str = ""  # why it does not go on the PVs that the job names
     striped_over: tuple[str, ...] = ()  # the PVs that have a stripe of it each; linear when empty
     chunk_reason: str = ""  # why the chunks are of this size
     size_reason: str = ""  # why the COW area is as large as it is; empty where the job says it

@@ -210,6 +210,7 @@ def test_an_unusable_catalogue_is_status_13_and_touches_nothing(
     [
         ["show", "nope"],
         ["restore", "nope", "--to", "to"],
+        ["restore", "nope", "--tables", "a.b", "--into", "db1", "--as", "restored"],
         ["verify", "nope"],
         ["clone", "nope", "--to", "to", "--as-replica"],
         ["drill", "nope"],
@@ -228,7 +229,8 @@ def test_a_run_without_a_backup_can_be_neither_restored_nor_cloned_nor_drilled(
     world.database.refuses_lock = True
     terminal.run("run", "nightly", "--run-id", "r1")
     to = ["r1", "--to", str(world.base / "to")]
-    for command in (["restore", *to], ["clone", *to, "--as-replica"], ["drill", "r1"]):
+    into = ["r1", "--tables", "a.b", "--into", "db1", "--as", "restored"]
+    for command in (["restore", *to], ["restore", *into], ["clone", *to, "--as-replica"], ["drill", "r1"]):
         ended = terminal.run(*command)
         assert ended.status == ExitStatus.USAGE
         assert "has no backup (status failed)" in ended.stderr

@@ -139,6 +139,7 @@ def test_a_check_has_every_key_that_is_promised() -> None:
                 "level": "refused",
                 "detail": "full",
                 "hint": "free some space on the file system, or use a smaller probe file",
+                "attention": False,
             }
         ],
     }

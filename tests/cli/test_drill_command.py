@@ -166,3 +166,16 @@ def test_what_is_wrong_with_a_check_is_told_before_anything_is_restored(terminal
         assert ended.status == 2
         assert "jobs.nightly.drill.checks.orders.at_last: unknown key" in ended.stderr
         assert "did you mean at_least?" in ended.stderr
+
+
+def test_a_drill_that_takes_longer_than_restore_within_is_told_and_its_run_needs_attention(
+    terminal: Terminal, world: World, drills: Drills, backed_up: None
+) -> None:
+    text = terminal.configuration.read_text()
+    for within, found in (("2s", ()), ("500ms", ("a drill took longer than restore_within: 1.0 s instead of 500 ms",))):
+        terminal.configuration.write_text(text.replace('host = "db1"', f'host = "db1"\nrestore_within = "{within}"'))
+        ended = terminal.run("drill", "r2")
+        assert (ended.status, "attention: the drill took longer" in ended.stderr) == (0, bool(found))
+        with world.catalogue() as catalogue:
+            said = catalogue.run("r2").attention
+        assert tuple(text for text in said if "took" in text) == found

@@ -41,7 +41,10 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
     "history": [[*of, *how] for of in ([], ["--probes"], ["--benches"]) for how in ([], ["--json"])] + [["--csv"]],
     "show": [[kind, *json] for kind in ("RUN", "PROBE", "BENCH", "latest") for json in ([], ["--json"])],
     "verify": [["STORED"], ["STORED", "--json"], ["--job", "nightly"], ["RUN"]],
-    "restore": [["STORED", "--to", "a"], ["STORED", "--to", "b", "--json"], ["STORED", "--to", "c", "--tables", "a.b"]],
+    "restore": [
+        *(["STORED", "--to", "a"], ["STORED", "--to", "b", "--json"], ["STORED", "--to", "c", "--tables", "a.b"]),
+        ["STORED", "--tables", "a.b", "--into", "db1", "--as", "restored"],
+    ],
     "drill": [["STORED"], ["STORED", "--json"], ["--job", "nightly"]],
     "prove": [[], ["--all"], ["--limit", "2", "--target", "vault"]],
     "clone": [["STORED", "--to", "cloned", "--as-replica"], ["STORED", "--to", "other", "--as-replica", "--json"]],
@@ -53,7 +56,10 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
     "metrics": [[], ["--textfile", "backupd.prom"]],
     "manual": [[]],
     "completion": [["bash"]],
-    "report": [[], ["--json"], ["--html", "report.html"], ["nightly"]],
+    "report": [
+        *([], ["--json"], ["--html", "report.html"], ["nightly"], ["--evidence"], ["--evidence", "--json"]),
+        ["--evidence", "--html", "evidence.html", "--csv", "evidence.csv", "--output", "evidence.log"],
+    ],
     "compare": [["RUN", "RUN"], ["latest", "RUN"], ["latest", "RUN", "--json"]],
     "log": [["STORED"], ["RUN"]],
     "volumes": [[], ["--json"]],

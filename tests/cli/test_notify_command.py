@@ -233,6 +233,23 @@ def test_a_scheduled_check_tells_what_would_be_refused_and_one_by_hand_does_not(
     assert len(told(peer)) == 1
 
 
+def test_a_scheduled_check_tells_what_the_next_backup_would_need_attention_for(
+    terminal: Terminal, peer: WebPeer
+) -> None:
+    add(terminal, '[jobs.nightly.snapshot]\npvs = ["/dev/sdz"]\n')
+    assert terminal.run("check", "nightly").status == ExitStatus.OK
+    assert told(peer) == []
+    assert terminal.run("check", "nightly", "--notify").status == ExitStatus.OK
+    (found,) = told(peer)
+    assert (found["kind"], found["job"]) == ("attention", "nightly")
+    assert found["text"] == (
+        "the next backup of job nightly would need attention: COW area: on any PV, not as snapshot.pvs says:"
+        " /dev/sdz is not a PV of labvg"
+    )
+    assert found["detail"]["hint for COW area"].startswith("backupd probe nightly --tune --write ")
+    assert found["detail"]["more"] == "backupd check nightly"
+
+
 # --- backupd notify test ----------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import textwrap
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from backupd.operations import opening
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.gauges import FileLoad
 from tests.cli.terminal import Terminal
+from tests.fakes.lvm_host import pv_uuid
 from tests.story.probe_world import ProbeWorld
 from tests.story.world import World
 
@@ -270,7 +272,7 @@ def test_what_is_recommended_is_entered_and_told_with_its_risk(tuned: Terminal) 
     assert f"wrote into {tuned.configuration}, [jobs.nightly.snapshot]: chunk_size = " in ended.stderr
     assert "the COW area is now on /dev/sde: if that PV is lost" in ended.stderr
     after = tuned.configuration.read_text()
-    assert 'pvs = ["/dev/sde"]' in after
+    assert re.search(rf'^pvs = \["{pv_uuid("/dev/sde")}"\]  # /dev/sde on 20[0-9-]+$', after, re.MULTILINE)
     assert [line for line in after.splitlines() if line in before.splitlines()] == before.splitlines()
     assert "COW area: on /dev/sde: if that PV is lost" in tuned.run("check", "nightly").stdout
 
@@ -286,7 +288,8 @@ def test_stripes_that_are_recommended_are_entered_and_then_those_of_the_job(
     ended = tuned.run("probe", "nightly", *TUNE, "--write")
     assert ended.status == ExitStatus.OK
     assert "COW area striped over /dev/sdb, /dev/sdc, /dev/sdd, 200% faster than the default" in ended.stdout
-    assert 'pvs = ["/dev/sdb", "/dev/sdc", "/dev/sdd"]; stripes = 3' in ended.stderr
+    uuids = '", "'.join(pv_uuid(f"/dev/sd{letter}") for letter in "bcd")
+    assert f'pvs = ["{uuids}"]; stripes = 3' in ended.stderr
     assert "is now" not in ended.stderr  # the volume's own PVs are no further risk
     assert "stripes = 3\n" in tuned.configuration.read_text()
     assert "COW area: striped over /dev/sdb, /dev/sdc, /dev/sdd\n" in tuned.run("check", "nightly").stdout
@@ -294,7 +297,7 @@ def test_stripes_that_are_recommended_are_entered_and_then_those_of_the_job(
         900.0 if any(lv.pvs == ("/dev/sde",) for lv in probing.world.host.lvs.values()) else 300.0
     )
     ended = tuned.run("probe", "nightly", *TUNE, "--write")
-    assert 'pvs = ["/dev/sde"]; stripes = 1' in ended.stderr
+    assert f'pvs = ["{pv_uuid("/dev/sde")}"]; stripes = 1' in ended.stderr
     assert "stripes = 1\n" in tuned.configuration.read_text()
 
 

@@ -44,6 +44,68 @@ def test_a_restore_goes_to_a_folder_or_to_a_volume(terminal: Terminal, words: tu
     assert "hint: --to DIR, or --into-volume VG/LV" in ended.stderr
 
 
+TO_LOAD = ("restore", "r1", "--tables", "shop.orders", "--into", "db1", "--as", "restored")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence", "hint"),
+    [
+        (("--into", "db1"), "--into HOST and --as NAME belong together", "give all three: --tables"),
+        (("--into", "db1", "--as", "x"), "--into HOST and --as NAME belong together", "give all three"),
+        (("--into", "db1", "--tables", "a.b"), "--into HOST and --as NAME belong together", "give all three"),
+        (("--to", "/x", "--tables", "a.b", "--as", "x"), "--into HOST and --as NAME belong together", "give all three"),
+        (("--into", "db1", "--to", "/x", "--tables", "a.b"), "give one place to restore to", "--to DIR, or"),
+        (
+            ("--into", "db1", "--tables", "a.b", "--as", "x", "--prepare-replica"),
+            "single tables can only be restored into a folder or a running server",
+            "with --tables, give --to DIR, or --into HOST --as NAME",
+        ),
+        (
+            ("--into", "db9:3306", "--tables", "a.b", "--as", "x"),
+            "no host 'db9:3306'",
+            "configured hosts: db1; add a table [hosts.NAME] for another server",
+        ),
+        (("--into", "db1", "--tables", "a.b", "--as", "a.b"), "'a.b' is not a name for a new schema", "letters, dig"),
+        (
+            ("--into", "db1", "--tables", "a.b", "--as", "backupd_loading_1"),
+            "'backupd_loading_1' is not a name for a new schema",
+            "letters, digits, _ and -",
+        ),
+        (
+            ("--into", "db1", "--tables", "a.b,c.B", "--as", "x"),
+            "two of these tables are called b, and both go into schema x",
+            "load one after the other",
+        ),
+        (
+            ("--into", "db1", "--tables", "a.b", "--tables", "c.B", "--as", "x"),
+            "two of these tables are called b, and both go into schema x",
+            "load one after the other",
+        ),
+        (("--into", "db1", "--tables", "b", "--as", "x"), "'b' is not a list of tables", "for example --tables shop"),
+    ],
+)
+def test_what_cannot_be_loaded_into_a_server_is_a_sentence_before_anything_is_done(
+    terminal: Terminal, world: World, words: tuple[str, ...], sentence: str, hint: str
+) -> None:
+    ended = terminal.run("restore", "r1", *words)
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert f"error: {sentence}" in ended.stderr
+    assert f"hint: {hint}" in ended.stderr
+    with world.catalogue() as catalogue:
+        assert "restore-started" not in {entry.event for entry in catalogue.audit_entries(limit=None)}
+
+
+def test_a_server_that_does_not_answer_is_told_before_anything_is_fetched(terminal: Terminal, world: World) -> None:
+    ended = terminal.run(*TO_LOAD)
+    assert (ended.status, ended.stdout) == (ExitStatus.SERVER, "")
+    assert f"error: cannot connect to the server at {world.base}/mysqld.sock" in ended.stderr
+    assert list(world.places.staging.glob("*")) == []
+    with world.catalogue() as catalogue:
+        told = catalogue.audit_entries(limit=1)[0]
+    assert (told.event, told.detail["to"]) == ("restore-ended", "server db1, schema restored")
+    assert (told.detail["outcome"], told.detail["code"]) == ("failed", "server-error")
+
+
 def test_a_restore_prints_what_a_replica_needs_next(terminal: Terminal, tmp_path: Path) -> None:
     ended = terminal.run("restore", "r1", "--to", str(tmp_path / "back"))
     assert ended.stdout.startswith(f"restored run r1 to {tmp_path}/back: datadir {tmp_path}/back\n")

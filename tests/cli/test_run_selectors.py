@@ -18,6 +18,7 @@ READING = (
     ["verify"],
     ["drill"],
     ["restore", "--to", "/nowhere"],
+    ["restore", "--tables", "shop.orders", "--into", "db1", "--as", "restored"],
     ["clone", "--to", "/nowhere", "--as-replica"],
 )
 PINNING = (["pin", "--note", "x"], ["unpin"])

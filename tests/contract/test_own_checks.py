@@ -147,7 +147,7 @@ def test_a_value_that_comes_too_late_counts_for_nothing(shared: RunningServer) -
 def test_a_statement_that_the_server_does_not_end_is_killed(
     shared: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backupd.mysql.own_checks._limit", lambda *_: None)
+    monkeypatch.setattr("backupd.mysql.own_checks.limit_statements", lambda *_: None)
     monkeypatch.setattr("backupd.mysql.own_checks._GRACE_SECONDS", 0.5)
     for sql in ("SELECT SLEEP(60)", "SELECT id, SLEEP(60) FROM t.innodb"):
         result = asked(shared, sql, timeout_seconds=0.5)

@@ -16,9 +16,10 @@ from backupd.host import process
 from backupd.lvm import Mounts, Snapshots
 from backupd.lvm.mounting import LinuxMounts, mount_of, mounts
 from backupd.lvm.snapshots import LvmSnapshots
+from backupd.policy.named_pvs import named_pvs
 from backupd.policy.snapshot_plan import plan_snapshot
 from backupd.vocabulary.errors import SnapshotError, SnapshotVoid
-from backupd.vocabulary.volumes import DeviceNumber, Snapshot, SnapshotPlan, Volume
+from backupd.vocabulary.volumes import PV_UUID, DeviceNumber, PvsGone, Snapshot, SnapshotPlan, Volume
 from tests.fakes.lvm_host import LvmHost, striped_volume, thin_volume
 from tests.fakes.target import MACHINE
 
@@ -39,6 +40,7 @@ class Settings:
     chunk_size: int = 64 << 10
     pvs: tuple[str, ...] = ()
     stripes: int = 1
+    pvs_gone: PvsGone = PvsGone.REFUSE
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,20 @@ def test_volume_and_its_group_are_told_together_as_they_are_told_alone(bench: Be
         volume, group = bench.snapshots.volume_at(bench.device), bench.snapshots.group(VG)
         assert bench.snapshots.volume_and_group_at(bench.device) == (volume, group)
         bench.take(f"r{len(bench.names())}")
+
+
+def test_every_pv_of_the_group_has_a_uuid_of_its_own(bench: Bench) -> None:
+    group = bench.snapshots.group(VG)
+    assert set(group.pv_uuids) == {*group.free_by_pv, *group.closed}
+    assert len(set(group.pv_uuids.values())) == len(group.pv_uuids)
+    assert all(PV_UUID.fullmatch(uuid) for uuid in group.pv_uuids.values())
+    assert group.missing == ()
+
+
+def test_a_pv_is_found_by_its_uuid(bench: Bench) -> None:
+    group = bench.snapshots.group(VG)
+    paths = tuple(group.free_by_pv)
+    assert named_pvs((group.pv_uuids[path] for path in paths), group).paths == paths
 
 
 def test_file_system_on_no_volume_is_refused(bench: Bench) -> None:

@@ -18,11 +18,14 @@ from backupd.catalogue.costs import RunCost
 from backupd.cli import audit, documents, identity, notify
 from backupd.cli.output import SCHEMA
 from backupd.config import JobConfig
+from backupd.host.ssh_signature import DocumentKey
 from backupd.notifications.fanout import Delivery
 from backupd.operations.upkeep.audit import AuditResult
 from backupd.operations.upkeep.prune import Pruning
 from backupd.operations.upkeep.rebuild import Rebuilding
 from backupd.report import bench_document, costs, impact_text, probe_table, run_comparison, volume_document
+from backupd.report.evidence import Evidence
+from backupd.report.evidence_document import evidence_document
 from backupd.report.impact import Impact
 from backupd.service import job_report
 from backupd.vocabulary.benches import BenchRecord
@@ -261,6 +264,13 @@ DOCUMENTS = (
         lambda make: impact_text.impact_document(make(Impact)),
     ),
     _Document(
+        "`report --evidence --json`; `audit_chain` is as `audit verify --json` prints it",
+        "Evidence",
+        lambda make: evidence_document(
+            make(Evidence), {}, key=DocumentKey(Path("/k"), "ssh-ed25519 A", "SHA256:A"), name="e.json"
+        ),
+    ),
+    _Document(
         "`identity show --json`, which adds `public_key` and `targets`",
         "An identity",
         lambda make: identity._document(make(Identity), make(Machine)),
@@ -275,7 +285,7 @@ DOCUMENTS = (
         "A row of the audit trail",
         lambda make: audit._entry(make(AuditEntry)),
     ),
-    _Document("`audit verify --json`", "The audit trail, checked", lambda make: audit._examination(make(AuditResult))),
+    _Document("`audit verify --json`", "The audit trail, checked", lambda make: audit.examination(make(AuditResult))),
     _Document(
         "`volumes --json`",
         "Volumes",

@@ -7,6 +7,7 @@ away, `mount` copies that to the mount point, so what is read is what was there 
 """
 
 import errno
+import hashlib
 import os
 import shutil
 from collections import Counter
@@ -18,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 from backupd.host.process import ChildLedger
 from backupd.lvm import Mark, SnapshotCreator, mark_of_tags, run_of_tags
+from backupd.lvm.report import dashed
 from backupd.vocabulary.errors import SnapshotError, SnapshotVoid
 from backupd.vocabulary.volumes import (
     CowUsage,
@@ -73,6 +75,11 @@ def thin_volume(*, used: int = 100 << 20, metadata_used: int = 1 << 20, **change
     return replace(thick, segments=(Segment("thin", thick.size, 1, 0, ()),), pool=pool)
 
 
+def pv_uuid(pv: str) -> str:
+    """That of the disk which has this path where nothing has happened to it."""
+    return dashed(hashlib.sha256(pv.encode()).hexdigest()[:32])
+
+
 @dataclass
 class _Failure:
     at_call: int
@@ -114,6 +121,7 @@ class LvmHost:
         default_factory=lambda: {"/dev/sdb": 200, "/dev/sdc": 200, "/dev/sdd": 200, "/dev/sde": 255}
     )
     closed: set[str] = field(default_factory=set)  # PVs that take no extents
+    missing: set[str] = field(default_factory=set)  # uuids of PVs whose disks are not there
     pv_uuids: dict[str, str] = field(default_factory=dict)  # those that are not as usual: the disk is another one
     failed: set[str] = field(default_factory=set)  # PVs whose disks the kernel has given up
     queue: DiskQueue | None = field(default_factory=lambda: DiskQueue(False, 1280 << 10))  # of each disk; None: untold
@@ -225,8 +233,21 @@ class LvmHost:
         queues = {pv: replace(queue, failed=pv in self.failed) for pv in self.free_by_pv} if queue is not None else {}
         closed = tuple(sorted(self.closed))
         whole = sum(self.free_by_pv[pv] for pv in usable) + (self.volume.size // EXTENT if usable else 0)
-        uuids = {pv: f"uuid of {pv}" for pv in self.free_by_pv} | self.pv_uuids
-        return VolumeGroup(self.volume.vg, EXTENT, sum(usable.values()), usable, closed, queues, whole, uuids)
+        return VolumeGroup(
+            name=self.volume.vg,
+            extent_size=EXTENT,
+            free_extents=sum(usable.values()),
+            free_by_pv=usable,
+            closed=closed,
+            missing=tuple(sorted(self.missing)),
+            queues=queues,
+            all_extents=whole,
+            pv_uuids={pv: pv_uuid(pv) for pv in self.free_by_pv} | self.pv_uuids,
+        )
+
+    def replace_disk(self, pv: str) -> None:
+        """The old disk was taken out of the group, and a new one, with the same path, was put into it."""
+        self.pv_uuids[pv] = pv_uuid(f"{self.pv_uuids.get(pv, pv)} replaced")
 
     def _made(self, plan: SnapshotPlan, tags: frozenset[str]) -> _Lv:
         device = self.next_device()
@@ -321,6 +342,8 @@ class FakeSnapshots:
         with host.call("prepared"):
             if plan.name in host.names():
                 raise SnapshotError(f'Logical Volume "{plan.name}" already exists in volume group "{host.volume.vg}"')
+            if host.missing:
+                raise SnapshotError(f"Cannot change VG {host.volume.vg} while PVs are missing.")
             if plan.extents % (len(plan.striped_over) or 1):
                 raise AssertionError(f"{plan.extents} extents are not whole on each of {plan.striped_over}")
             if not set(plan.pvs) <= set(host.free_by_pv):

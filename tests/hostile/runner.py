@@ -10,6 +10,7 @@ standard input, and answers with one for each. Started with `-P`, and not in the
 """
 
 import ctypes
+import gc
 import json
 import os
 import select
@@ -124,6 +125,8 @@ def _load() -> None:
         import_module(f"backupd.{name}")
     typer.main.get_command = cache(typer.main.get_command)
     typer.main.get_command(app)
+    gc.collect()
+    gc.freeze()  # no child's collector writes to what it shares with this process
 
 
 def _run(job: dict[str, Any]) -> Ended:

@@ -22,7 +22,7 @@ __all__ = ["s3_service", "sftp_server"]
 
 HISTORIES = 1000
 SHARDS = 20  # tests that run side by side
-EACH = seeded(HISTORIES // SHARDS, usual=10)
+EACH = seeded(HISTORIES // SHARDS, usual=5)
 ON_SERVERS = 12
 
 
@@ -38,7 +38,7 @@ def test_a_few_histories(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_thousand_histories(tmp_path: Path, record_property: Told, shard: int) -> None:
-    """Of each shard's fifty the first ten, unless all of what comes from a seed is tried."""
+    """Of each shard's fifty the first five, unless all of what comes from a seed is tried."""
     begin = shard * (HISTORIES // SHARDS)
     counted = run_histories(tmp_path, range(begin, begin + EACH))
     record_property(COUNTED, dict(counted))

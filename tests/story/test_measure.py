@@ -311,7 +311,7 @@ def test_what_is_refused_has_touched_nothing(
 
 
 def test_a_pv_of_another_group_is_refused(probe: ProbeWorld) -> None:
-    with pytest.raises(Refused, match="not a usable PV"):
+    with pytest.raises(Refused, match="is not a PV of"):
         probe.take(replace(SMALL, cow_on=("/dev/sdz",)))
     assert probe.disk.calls == 0
 

@@ -1,10 +1,12 @@
 """What the kernel counts of everybody's writes: in every run, with a probe and without, and in the record of each."""
 
+import time
+
 import pytest
 
 from backupd.config import LimitsConfig, SettleConfig
 from backupd.vocabulary.penalty import GateOutcome, Reason
-from backupd.vocabulary.records import RunStatus
+from backupd.vocabulary.records import Phase, RunStatus
 from tests.story.world import World
 
 ENDLESS = SettleConfig(windows=1, baseline_windows=1, patience=1e9)
@@ -48,6 +50,19 @@ def test_a_run_probes_only_where_that_can_change_something(
     row = world.back_up(job=world.job(settle=settle, limits=limits))
     assert any(sample.iops is not None for sample in row.samples) == bool(prepared) == probes
     assert row.status is RunStatus.SUCCESS
+    assert world.left() == []
+
+
+@pytest.mark.parametrize(
+    ("probe", "seconds"), [(False, 2.0), (True, 3.0)], ids=["the same seconds", "the server first, undisturbed"]
+)
+def test_who_only_watches_waits_for_nobody_else_who_only_watches(world: World, probe: bool, seconds: float) -> None:
+    """A probe's windows would be taken for what the server does undisturbed."""
+    world.with_probe = probe
+    world.undisturbed_seconds = 2.0
+    world.at["probe.window"] = lambda: time.sleep(1)
+    row = world.back_up(job=world.job(settle=SettleConfig(probe=probe, windows=1, baseline_windows=1)))
+    assert row.phases[Phase.BASELINE] == pytest.approx(seconds, abs=0.6)
     assert world.left() == []
 
 

@@ -89,6 +89,15 @@ def test_an_interrupted_one_goes_on_and_only_as_the_same(vault: Path, to: Path) 
     assert files_in(to) == {**EVERYBODY_S, **BINLOGS, "shop/large.ibd": LARGE, "shop/small.ibd": SMALL}
 
 
+def test_where_nothing_is_to_be_kept_an_interruption_leaves_no_folder_and_does_not_speak_of_one(
+    vault: Path, to: Path
+) -> None:
+    with pytest.raises(TargetError, match="the line is dead") as dead:
+        restore([source(Failing(vault, gives=5 * MIB))], to=to, tables=tables_in("shop.large"), keeps=False)
+    assert not to.exists()
+    assert str(to) not in f"{dead.value.hint}{getattr(dead.value, '__notes__', ())}"
+
+
 def test_a_backup_without_an_index_cannot_tell_tables_apart(tmp_path: Path, to: Path) -> None:
     (tmp_path / "vault").mkdir()
     target = DirectoryTarget("vault", tmp_path / "vault", machine=MACHINE)

@@ -192,6 +192,7 @@ class World:
     with_applier: bool = False  # the job has `lock.stop_applier`
     with_preflush: bool = False  # the job has `lock.preflush`
     scratch_disks: FakeScratchDisks = field(default_factory=FakeScratchDisks)
+    undisturbed_seconds: float = 0.0  # that the server is watched for before anything of ours disturbs it
     write_milliseconds: float = 5.0  # what a write to the volume takes
     machine: Machine = field(default_factory=lambda: Machine("db1", {"machine-id": "a1"}, boot_id="first boot"))
     renewal_seconds: float = 60.0
@@ -299,7 +300,7 @@ class World:
             flusher=self.flusher if self.with_preflush else None,
             canary=FakeCanary(self.database) if self.with_canary else None,
             work_counters=self.work_counters,
-            undisturbed_seconds=0.0,
+            undisturbed_seconds=self.undisturbed_seconds,
             probe=self.probe if self.with_probe else None,
             targets=(self.target, *self.others),
         )

@@ -26,12 +26,14 @@ from backupd.config.wording import keys_of
 from backupd.vocabulary.errors import ConfigurationError
 from backupd.vocabulary.faults import quoted
 from backupd.vocabulary.schedule import Deadline
-from backupd.vocabulary.volumes import AUTO
+from backupd.vocabulary.volumes import AUTO, PvsGone
 from tests.unit.config_texts import HOST, JOB, MINIMAL, TARGET, refusal
 
 Write = Callable[[str], Path]
 
 NO_TIME = "is neither a time of day nor how long a run may take"
+PV = "5QIaKV-SFG5-a8ZD-j1dl-iO3z-jV8Q-Rycilc"
+NO_PV = "neither the uuid of a physical volume nor a path under /dev"
 
 
 @pytest.fixture
@@ -71,6 +73,7 @@ def test_every_kind_of_value_arrives_typed(write: Write) -> None:
         'every = "12h"\ncanary = true\n'
         '[jobs.nightly.lock]\nstrategy = "backup-stage"\nwait_timeout = "5s"\npause = "500ms"\n'
         '[jobs.nightly.snapshot]\nsize = "5GiB"\nchunk_size = "4KiB"\npvs = ["/dev/sdd"]\nstripes = 2\n'
+        'pvs_gone = "refuse"\n'
         '[jobs.nightly.limits]\nmax_penalty = 8\nmax_replica_lag = "5m"\n'
         '[jobs.nightly.copy]\nmax_rate = "50MiB"\nmust_finish_by = "06:00"\n'
         '[hosts.far]\naddress = "db.example"\nport = 3307\nuser = "u"\npassword_env = "DB_PASSWORD"\n'
@@ -80,7 +83,7 @@ def test_every_kind_of_value_arrives_typed(write: Write) -> None:
     assert (job.every_seconds, job.canary, job.lock.strategy) == (43200, True, LockStrategy.BACKUP_STAGE)
     assert (job.lock.wait_timeout_seconds, job.lock.pause_seconds) == (5, 0.5)
     assert job.snapshot == SnapshotConfig(
-        size=SnapshotSize(bytes=5 << 30), chunk_size=4096, pvs=("/dev/sdd",), stripes=2
+        size=SnapshotSize(bytes=5 << 30), chunk_size=4096, pvs=("/dev/sdd",), pvs_gone=PvsGone.REFUSE, stripes=2
     )
     assert (job.limits.max_penalty, job.limits.max_replica_lag_seconds) == (8, 300)
     assert (job.copy.max_rate, job.copy.must_finish_by) == (50 << 20, Deadline(clock=time(6)))
@@ -88,6 +91,11 @@ def test_every_kind_of_value_arrives_typed(write: Write) -> None:
     assert (far.name, far.address, far.port, far.password_env) == ("far", "db.example", 3307, "DB_PASSWORD")
     assert configuration.targets["vault"].type is TargetKind.DIRECTORY
     assert configuration.targets["vault"].path == Path("/srv/backups")
+
+
+def test_a_pv_can_be_named_by_its_uuid_and_one_by_its_path_beside_it(write: Write) -> None:
+    text = MINIMAL + f'[jobs.nightly.snapshot]\npvs = ["{PV}", "/dev/sdd"]\n'
+    assert load(write(text)).jobs["nightly"].snapshot.pvs == (PV, "/dev/sdd")
 
 
 def test_a_local_time_of_toml_is_a_clock_time_too(write: Write) -> None:
@@ -258,7 +266,12 @@ def test_what_is_left_to_backupd_may_be_written_out(write: Write) -> None:
         ("snapshot", "size = 0", "snapshot.size: has no size"),
         ("snapshot", 'chunk_size = "1MiB"', "snapshot.chunk_size: 1 MiB is not a power of two from 4 KiB to 512 KiB"),
         ("snapshot", 'chunk_size = "64K"', 'snapshot.chunk_size: "64K" is ambiguous'),
-        ("snapshot", 'pvs = ["sdd"]', 'snapshot.pvs[0]: "sdd" is not a path under /dev'),
+        ("snapshot", 'pvs = ["sdd"]', f'snapshot.pvs[0]: "sdd" is {NO_PV}'),
+        ("snapshot", f'pvs = ["{PV[:-1]}"]', f'snapshot.pvs[0]: "{PV[:-1]}" is {NO_PV}'),
+        ("snapshot", f'pvs = ["{PV}\\n"]', f'snapshot.pvs[0]: "{PV}\\n" is {NO_PV}'),
+        ("snapshot", 'pvs = ["/dev/../etc/passwd"]', f'snapshot.pvs[0]: "/dev/../etc/passwd" is {NO_PV}'),
+        ("snapshot", f'pvs = ["uuid:{PV}"]', f'snapshot.pvs[0]: "uuid:{PV}" is {NO_PV}'),
+        ("snapshot", 'pvs_gone = "fail"', 'snapshot.pvs_gone: "fail" is none of anywhere or refuse'),
         ("snapshot", 'pvs = "/dev/sdd"', 'snapshot.pvs: "/dev/sdd" is not a list'),
         ("snapshot", "stripes = 0", "snapshot.stripes: 0 is not a number of stripes"),
         ("snapshot", "stripes = 129", "snapshot.stripes: 129 is not a number of stripes"),

@@ -4,12 +4,13 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 
 from backupd.config import load
-from backupd.config.entering import enter, entered, require_enterable
+from backupd.config.entering import devices_on, enter, entered, require_enterable
 from backupd.vocabulary.errors import Busy, ConfigurationError
 
 HEAD = """\
@@ -47,6 +48,7 @@ host = "db1"
 targets = ["vault"]
 """
 WHOLE = HEAD + JOB + SNAPSHOT
+PV, OTHER_PV = "5QIaKV-SFG5-a8ZD-j1dl-iO3z-jV8Q-Rycilc", "a0QvUp-4gnX-8P9T-CTHf-osUP-jiGE-CIdlH3"
 VALUES = {"chunk_size": "512KiB", "pvs": ("/dev/sde",)}
 
 
@@ -64,6 +66,40 @@ def test_values_are_changed_or_added_and_every_other_line_stays_in_its_place(pat
     snapshot = load(path).jobs["nightly"].snapshot
     assert (snapshot.chunk_size, snapshot.pvs) == (512 << 10, ("/dev/sde",))
     assert load(path).jobs["weekly"].snapshot.pvs == ()
+
+
+def test_a_note_stands_behind_a_value_until_the_next_and_no_comment_of_a_person_goes_for_it(path: Path) -> None:
+    def now(key: str) -> str:
+        (line,) = (line for line in path.read_text().splitlines() if line.startswith(f"{key} ="))
+        return line
+
+    day = date(2026, 11, 25)
+    enter(path, "nightly", {"pvs": (PV,)}, notes={"pvs": devices_on(day, ["/dev/sde"])})
+    assert now("pvs") == f'pvs = ["{PV}"]  # /dev/sde on 2026-11-25'
+    both = devices_on(day + timedelta(days=1), ["/dev/sdc", "/dev/sdd"])
+    enter(path, "nightly", {"pvs": (PV, OTHER_PV)}, notes={"pvs": both})
+    assert now("pvs") == f'pvs = ["{PV}", "{OTHER_PV}"]  # /dev/sdc, /dev/sdd on 2026-11-26'
+    enter(path, "nightly", {"pvs": ()})
+    assert now("pvs") == "pvs = []"
+    enter(path, "nightly", {"pvs": (PV,)}, notes={"pvs": devices_on(day, ["/dev/sde"])})
+    path.write_text(path.read_text().replace("# /dev/sde on 2026-11-25", "# fast, here on 2026-11-25"))
+    enter(path, "nightly", {"pvs": (OTHER_PV,)}, notes={"pvs": both})
+    assert now("pvs") == f'pvs = ["{OTHER_PV}"]  # fast, here on 2026-11-25'
+    assert now("chunk_size") == "chunk_size = '64KiB'  # by hand, 2024"
+
+
+def test_what_lvm_calls_a_device_is_escaped_in_a_note(path: Path) -> None:
+    for text in (WHOLE, WHOLE.replace("#pvs = []", "pvs = []")):
+        path.write_text(text)
+        enter(
+            path,
+            "nightly",
+            {"pvs": (PV,)},
+            notes={"pvs": devices_on(date(2026, 11, 25), ["/dev/sd\x07e\nextend = false"])},
+        )
+        snapshot = load(path).jobs["nightly"].snapshot
+        assert (snapshot.pvs, snapshot.extend) == ((PV,), True)
+        assert "\x07" not in path.read_text()
 
 
 def test_a_number_is_entered_as_one_and_takes_the_place_of_another(path: Path) -> None:

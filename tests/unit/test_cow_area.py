@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from backupd.policy.cow_area import LEAST_GAIN, cell_of, change_since, choose, layout_of, recommended, relative
 from backupd.report.tuning_text import tuning_text
 from backupd.vocabulary.gauges import TunedCell, Tuning, place_words
-from tests.fakes.lvm_host import LvmHost, striped_volume
+from tests.fakes.lvm_host import LvmHost, pv_uuid, striped_volume
 
 KIB = 1 << 10
 CHUNKS = tuple(size * KIB for size in (16, 64, 256, 512))
@@ -108,8 +108,10 @@ def test_a_tuning_is_of_one_layout() -> None:
     assert change() == ""
     host.free_by_pv["/dev/sdb"] = 3  # how much is free is no part of it
     assert change() == ""
-    host.pv_uuids["/dev/sde"] = "new disk"
+    host.replace_disk("/dev/sde")
     assert change() == "/dev/sde is missing or was replaced"
+    host.pv_uuids = {"/dev/sdb": pv_uuid("/dev/sde"), "/dev/sde": pv_uuid("/dev/sdb")}
+    assert change() == "the volume's layout on its PVs has changed"  # its disk has another path, the volume none
     host.pv_uuids.clear()
     del host.free_by_pv["/dev/sde"]
     assert change() == "/dev/sde is missing or was replaced"

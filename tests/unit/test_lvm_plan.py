@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from backupd.policy.snapshot_plan import complete_cow_bytes, further_extents, plan_snapshot
 from backupd.vocabulary.errors import SnapshotError
-from backupd.vocabulary.volumes import SnapshotPlan, VolumeGroup
+from backupd.vocabulary.volumes import PvsGone, SnapshotPlan, VolumeGroup
 from tests.fakes.lvm_host import striped_volume
 
 GIB = 1 << 30
@@ -27,6 +27,7 @@ class Settings:
     chunk_size: int = 64 << 10
     pvs: tuple[str, ...] = ()
     stripes: int = 1
+    pvs_gone: PvsGone = PvsGone.REFUSE
 
 
 def plan(size: Size, *, pvs: tuple[str, ...] = (), origin_size: int = GIB, stripes: int = 1) -> SnapshotPlan:
@@ -70,7 +71,7 @@ def test_only_the_chosen_disks_count() -> None:
 
 
 def test_disk_of_another_group_is_named_with_those_to_choose_from() -> None:
-    with pytest.raises(SnapshotError, match="/dev/sdz: not a usable PV of vg0") as caught:
+    with pytest.raises(SnapshotError, match=r"/dev/sdz is not a PV of vg0") as caught:
         plan(Size(percent_of_origin=20), pvs=("/dev/sdz",))
     assert "/dev/sda, /dev/sdb" in caught.value.hint
 

@@ -1,5 +1,6 @@
 """What LVM's reports are understood to say; every report here was printed by LVM 2.03.16."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,33 @@ def test_extents_of_a_disk_that_takes_no_allocations_are_not_free() -> None:
     assert "/dev/ubdb" not in group.free_by_pv
     assert group.closed == ("/dev/ubdb",)
     assert group.free_extents == 2 * 205 + 230
+
+
+def test_each_pv_has_its_uuid() -> None:
+    group = report.parse_group(recorded("group_four"))
+    assert group is not None
+    assert group.pv_uuids["/dev/ubde"] == "O5Rs9K-oGLu-JT7M-9XX6-rgdT-SYYk-8RFmI0"
+    assert (set(group.pv_uuids), group.missing) == (set(group.free_by_pv), ())
+
+
+def test_pvs_whose_disks_are_not_found_have_no_path_but_their_uuids() -> None:
+    """LVM calls each of them `[unknown]` (2.03.16: tests/data/lvm/full_partial.json)."""
+    document = json.loads(recorded("group_four"))
+    lost = document["report"][0]["pv"][2:]
+    for row in lost:
+        row.update(pv_name="[unknown]", pv_missing="1")
+    group = report.parse_group(json.dumps(document))
+    assert group is not None
+    assert group.missing == tuple(row["pv_uuid"] for row in lost)
+    assert set(group.pv_uuids) == set(group.free_by_pv) == {"/dev/ubdb", "/dev/ubdc"}
+
+
+@pytest.mark.parametrize(
+    "uuid", ["", "O5Rs9KoGLuJT7M9XX6rgdTSYYk8RFmI0", 'O5Rs9K-oGLu-JT7M-9XX6-rgdT-SYYk-8RFm\\"]', "a b"]
+)
+def test_a_uuid_that_is_none_is_not_understood(uuid: str) -> None:
+    with pytest.raises(UnexpectedOutput, match="is not the uuid of a PV"):
+        report.parse_group(recorded("group_four").replace("O5Rs9K-oGLu-JT7M-9XX6-rgdT-SYYk-8RFmI0", uuid))
 
 
 def test_unknown_group_is_none() -> None:

@@ -15,6 +15,7 @@ from backupd.vocabulary.volumes import (
     CowUsage,
     DeviceNumber,
     Layout,
+    PvsGone,
     Snapshot,
     SnapshotPlan,
     ThinPool,
@@ -118,6 +119,7 @@ class Settings:
     chunk_size: int = 16 << 10
     pvs: tuple[str, ...] = ()
     stripes: int = 1
+    pvs_gone: PvsGone = PvsGone.REFUSE
 
 
 def plan(volume: Volume, size: Size | None = None, *, pvs: tuple[str, ...] = ()) -> SnapshotPlan:

@@ -11,8 +11,8 @@ from backupd.policy.cow_area import layout_of
 from backupd.policy.snapshot_plan import plan_snapshot
 from backupd.vocabulary.errors import SnapshotError
 from backupd.vocabulary.gauges import TunedCell, Tuning
-from backupd.vocabulary.volumes import AUTO, DiskQueue
-from tests.fakes.lvm_host import LvmHost, thin_volume
+from backupd.vocabulary.volumes import AUTO, DiskQueue, PvsGone
+from tests.fakes.lvm_host import LvmHost, pv_uuid, thin_volume
 
 KIB = 1 << 10
 BESIDE = ("/dev/sde",)
@@ -79,7 +79,7 @@ def test_a_tuning_that_found_nothing_better_leaves_the_default() -> None:
 
 
 def other_disk(host: LvmHost) -> None:
-    host.pv_uuids["/dev/sde"] = "another"
+    host.replace_disk("/dev/sde")
 
 
 def missing(host: LvmHost) -> None:
@@ -128,13 +128,66 @@ def test_a_recommendation_that_does_not_hold_is_told_in_one_sentence_and_left_as
     happens: object, words: str
 ) -> None:
     host = LvmHost()
-    host.pv_uuids = {pv: f"uuid of {pv}" for pv in host.free_by_pv if pv != "/dev/sde"}
     found = tuning(host)
     happens(host)  # type: ignore[operator]
     size, pvs, reason, aside = planned(host, BOTH, found)
     assert (size, pvs) == (64 * KIB, ())
     assert aside == f"the probe of 2026-11-20: its recommendation is ignored: {words}"
     assert reason == f"the disks are not rotational; {aside}"
+
+
+def test_a_recommendation_follows_its_disk_to_another_path() -> None:
+    host = LvmHost()
+    found = tuning(host)
+    host.pv_uuids |= {"/dev/sdb": pv_uuid("/dev/sde"), "/dev/sde": pv_uuid("/dev/sdb")}
+    segment = replace(host.volume.segments[0], devices=("/dev/sde", "/dev/sdc", "/dev/sdd"))
+    host.volume = replace(host.volume, segments=(segment,))
+    size, pvs, reason, aside = planned(host, BOTH, found)
+    assert (size, pvs, aside) == (64 * KIB, ("/dev/sdb",), "")
+    assert "with the COW area on /dev/sdb by the probe of 2026-11-20" in reason
+
+
+# --- PVs that the job names ------------------------------------------------------------------------------------------
+
+FAST = SnapshotConfig(pvs=(pv_uuid("/dev/sde"),), chunk_size=64 * KIB)
+
+
+def test_a_job_s_uuid_is_followed_to_any_path_and_by_a_tuning() -> None:
+    host = LvmHost()
+    assert plan_snapshot(host.volume, host.group(), "r1", FAST).pvs == BESIDE
+    assert planned(host, replace(FAST, chunk_size=AUTO), tuning(host))[:2] == (64 * KIB, BESIDE)
+    faster = tuning(host, {**SPEEDS, (512 * KIB, BESIDE): 900.0})
+    assert planned(host, replace(FAST, chunk_size=AUTO), faster)[:2] == (512 * KIB, BESIDE)
+
+
+def test_a_job_whose_pv_is_gone_has_its_cow_area_anywhere_and_says_why() -> None:
+    host = LvmHost()
+    assert plan_snapshot(host.volume, host.group(), "r1", FAST).displaced == ""
+    host.replace_disk("/dev/sde")
+    plan = plan_snapshot(host.volume, host.group(), "r1", FAST)
+    assert (plan.pvs, plan.displaced) == (
+        (),
+        f"{pv_uuid('/dev/sde')} is not a PV of labvg",
+    )
+    striped = plan_snapshot(host.volume, host.group(), "r1", replace(FAST, pvs=(*FAST.pvs, "/dev/sdb"), stripes=2))
+    assert (striped.pvs, striped.striped_over) == ((), ())  # linear: whatever is left may have no room for stripes
+    assert striped.displaced == plan.displaced
+
+
+def test_a_job_that_wants_no_other_place_is_refused_when_its_pv_is_gone() -> None:
+    host = LvmHost()
+    host.replace_disk("/dev/sde")
+    with pytest.raises(SnapshotError, match=r".* is not a PV of labvg") as caught:
+        plan_snapshot(host.volume, host.group(), "r1", replace(FAST, pvs_gone=PvsGone.REFUSE))
+    assert caught.value.hint == "available: /dev/sdb, /dev/sdc, /dev/sdd, /dev/sde"
+
+
+def test_a_tuning_made_after_the_loss_counts_for_a_displaced_cow_area() -> None:
+    host = LvmHost()
+    host.replace_disk("/dev/sde")
+    plan = plan_snapshot(host.volume, host.group(), "r1", replace(FAST, chunk_size=AUTO), tuning=tuning(host))
+    assert (plan.chunk_size, plan.pvs) == (512 * KIB, ())
+    assert plan.displaced
 
 
 def test_a_default_that_was_not_measured_is_not_judged() -> None:

@@ -15,8 +15,8 @@ from backupd.operations.tools import FilesystemRoom
 from backupd.vocabulary.errors import CommandError, ExitStatus, NoTargetAnswers, Refused, SnapshotError
 from backupd.vocabulary.records import Finding, Level, RunStatus
 from backupd.vocabulary.servers import Blocker, Cluster, DataPath, Flavour, Membership
-from backupd.vocabulary.volumes import DeviceNumber, Layout, MountPoint, Segment
-from tests.fakes.lvm_host import FakeSnapshots
+from backupd.vocabulary.volumes import DeviceNumber, Layout, MountPoint, PvsGone, Segment
+from tests.fakes.lvm_host import FakeSnapshots, pv_uuid
 from tests.fakes.target import MemoryTarget
 from tests.story.world import World
 
@@ -237,9 +237,36 @@ def test_nobody_is_told_of_a_wait_that_there_will_not_be(world: World, change: C
     assert "redo log" not in findings(world)
 
 
-def test_a_pv_that_is_not_there_is_refused(world: World) -> None:
+def test_a_pv_that_is_gone_is_refused_where_the_job_says_so(world: World) -> None:
+    twenty = SnapshotSize(percent_of_origin=20.0)
+    snapshot = SnapshotConfig(size=twenty, pvs=("/dev/nowhere",), pvs_gone=PvsGone.REFUSE)
+    found = findings(world, world.job(snapshot=snapshot))["snapshot room"]
+    assert (found.level, found.detail) == (
+        REFUSED,
+        "/dev/nowhere is not a PV of labvg",
+    )
+    assert found.hint == "available: /dev/sdb, /dev/sdc, /dev/sdd, /dev/sde"
+
+
+def test_a_pv_that_is_gone_needs_attention_and_stops_no_run(world: World) -> None:
     snapshot = SnapshotConfig(size=SnapshotSize(percent_of_origin=20.0), pvs=("/dev/nowhere",))
-    assert findings(world, world.job(snapshot=snapshot))["snapshot room"].level is REFUSED
+    found = findings(world, world.job(snapshot=snapshot))
+    assert found["snapshot room"].level is OK
+    area = found["COW area"]
+    assert (area.level, area.attention) == (WARNING, True)
+    assert area.detail == ("on any PV, not as snapshot.pvs says: /dev/nowhere is not a PV of labvg")
+    assert area.hint.startswith("backupd probe nightly --tune --write ")
+
+
+def test_a_group_that_lacks_a_disk_is_refused_by_day_as_lvm_would_by_night(world: World) -> None:
+    assert "volume group" not in findings(world)
+    world.host.missing.add(pv_uuid("/dev/sde"))
+    found = findings(world)["volume group"]
+    assert (found.level, found.detail) == (
+        REFUSED,
+        f"LVM finds no disk for {pv_uuid('/dev/sde')} of labvg, and creates no snapshot until it does",
+    )
+    assert "vgreduce --removemissing labvg" in found.hint
 
 
 def test_a_volume_on_no_lvm_is_refused_in_words(world: World) -> None:

@@ -3,12 +3,15 @@
 import struct
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backupd.lvm.xfs_log import BLOCK, WINDOW_BLOCKS, LogPlace, log_place, why_replay, windows
+from backupd.lvm import xfs_log
+from backupd.lvm.xfs_log import BLOCK, WINDOW_BLOCKS, LogPlace, log_place, needs_no_replay, why_replay, windows
+from backupd.vocabulary.volumes import DeviceNumber
 
 UUID = bytes(range(16))
 PLACE = LogPlace(UUID, offset=2157772800, blocks=131072)
@@ -183,5 +186,20 @@ def test_the_logs_end_is_looked_for_from_the_live_one_backwards_and_not_for_long
     assert len(found) == 4
     assert found[0] <= 100_000 <= found[0] + WINDOW_BLOCKS
     assert all(later < earlier + WINDOW_BLOCKS and later > earlier for later, earlier in pairwise(found))
-    assert list(windows(3, 131_072)) == [0]
+    assert list(windows(3, WINDOW_BLOCKS)) == [0]
     assert next(windows(131_071, 131_072)) + WINDOW_BLOCKS == 131_072
+
+
+def test_a_log_that_has_begun_anew_since_the_snapshot_is_looked_at_from_its_other_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The live end is at its third block by now; the image's is where the ring closes."""
+    end = 131_072 - 3 * RECORD
+    begins = record(0, tail=0, logged=operations(INODE)) + record(RECORD, tail=0, logged=operations(INODE))
+    covered = record(end - 2 * RECORD, tail=end - 2 * RECORD) + record(end - RECORD, tail=end - 2 * RECORD)
+    image = begins + older(end - 4 * RECORD, cycle=2) + covered + older(3 * RECORD)
+    monkeypatch.setattr(xfs_log, "_live_end", lambda _origin: 3)
+    monkeypatch.setattr(
+        xfs_log, "_read", lambda _device, at, size: superblock() if at == 0 else image[at - PLACE.offset :][:size]
+    )
+    assert needs_no_replay(Path("/dev/image"), DeviceNumber(254, 0))

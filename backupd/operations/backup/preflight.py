@@ -146,6 +146,7 @@ def _examine_host(
         findings.append(refused("volume", error))
         return None
     findings += volume_checks.of_volume(volume)
+    findings += volume_checks.of_group(group)
     findings += volume_checks.of_room(job, volume, group, past, tuning=tunings.get(volume.uuid))
     if paths is None:
         return None

@@ -82,6 +82,8 @@ def run_backup(
             ready = examination.require()
             for warning in examination.warnings:
                 log.warning("%s: %s; hint: %s", warning.name, warning.detail, warning.hint)
+                if warning.attention:
+                    run.attention(f"{warning.name}: {warning.detail}")
             plan = plan_snapshot(
                 ready.volume, ready.group, run_id, job.snapshot, past, tuning=tunings.get(ready.volume.uuid)
             )
@@ -162,7 +164,6 @@ def _take(attempt: Attempt, owed: ExitStack, spool: Spool | None) -> Copied:
     """From the baseline to the last byte read. What is made on the host is in `owed` when this returns or raises."""
     run, tools, phases = attempt.run, attempt.tools, attempt.phases
     with phases.enter(Phase.BASELINE):
-        attempt.cost_meter.wait_undisturbed()
         probe = attempt.probe  # once: what the volume holds, by which it is decided, goes on changing
         baseline = take_baseline(attempt, owed, probe)
     with preflush.dirty_pages_flushed(

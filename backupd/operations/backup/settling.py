@@ -30,9 +30,12 @@ LOOK_SECONDS = 1.0  # between two looks at the COW area
 def take_baseline(attempt: Attempt, owed: ExitStack, probe: WriteProbe | None) -> Baseline:
     """What writes cost before the snapshot. The probe file must exist before it, to be copied on write as data is."""
     job, tools, run = attempt.job.settle, attempt.tools, attempt.run
-    meter = attempt.meter
+    meter, cost_meter = attempt.meter, attempt.cost_meter
     baseline = None
-    if probe is not None and job.enabled:
+    if not job.enabled:
+        probe = None
+    if probe is not None:
+        cost_meter.wait_undisturbed()
         folder = attempt.probe_folder
         owed.enter_context(held(run, Holding(HoldingKind.PROBE_FILES, str(folder)), tools.releases))
         try:
@@ -44,8 +47,10 @@ def take_baseline(attempt: Attempt, owed: ExitStack, probe: WriteProbe | None) -
             log.warning("no probe: %s", error.message)
             run.attention(f"no probe: the gate relied on the passive meter alone: {error.message}")
     baseline = baseline or watch_baseline(meter, looks=job.baseline_windows, seconds=job.window_seconds)
+    if probe is None:
+        cost_meter.wait_undisturbed()  # afterwards: both only watch, and may watch the same seconds
     run.samples(baseline.samples)
-    attempt.cost_meter.sampled(baseline.samples)
+    cost_meter.sampled(baseline.samples)
     return baseline
 
 

@@ -87,6 +87,18 @@ def _other_snapshots(volume: Volume) -> Finding:
     return ok("other snapshots", "none")
 
 
+def of_group(group: VolumeGroup) -> Iterator[Finding]:
+    """LVM changes no group of which a PV is missing (lvm2, `vg_read`: "Cannot change VG … while PVs are missing")."""
+    if group.missing:
+        yield Finding(
+            "volume group",
+            Level.REFUSED,
+            f"LVM finds no disk for {', '.join(group.missing)} of {group.name}, and creates no snapshot until it does",
+            f"bring the disk back; if it is gone for good and no volume is on it: vgreduce --removemissing {group.name}"
+            " (see `pvs -o +pv_uuid,pv_missing`, `lvs -a -o +devices`)",
+        )
+
+
 def of_room(
     job: JobConfig,
     volume: Volume,
@@ -108,9 +120,18 @@ def of_room(
         yield ok("snapshot", told)
     over = plan.striped_over
     where = over or plan.pvs
+    words = place_words(where, len(over) or 1)
     risk = "" if is_at_home(where, volume.devices) else RISK
-    if over or risk:
-        yield ok("COW area", ": ".join(filter(None, (place_words(where, len(over) or 1), risk))))
+    if plan.displaced:
+        hint = (
+            f"backupd probe {job.name} --tune --write compares the PVs of today and enters the best;"
+            " or edit snapshot.pvs, with a uuid of `pvs -o pv_uuid,pv_name,vg_name`"
+        )
+        yield Finding(
+            "COW area", Level.WARNING, f"{words}, not as snapshot.pvs says: {plan.displaced}", hint, attention=True
+        )
+    elif over or risk:
+        yield ok("COW area", ": ".join(filter(None, (words, risk))))
     if volume.pool is None:
         why = f"; {plan.size_reason}" if plan.size_reason else ""
         free = group.free_on(where, stripes=len(over) or 1)

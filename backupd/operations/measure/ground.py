@@ -6,17 +6,18 @@ has touched nothing; a probe needs less than a backup (no server, no target), an
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backupd.operations.tools import HostTools, Instruments, Versions
 from backupd.policy.chunk_size import chunks_for
 from backupd.policy.cow_placing import Placed, placed, without_probe
+from backupd.policy.named_pvs import named_pvs
 from backupd.policy.probe_plan import tuned_variants, variants
 from backupd.policy.snapshot_plan import CowSettings, complete_cow_bytes, free_bytes, plan_snapshot, usual_bytes
 from backupd.vocabulary.errors import CommandError, Refused, ServerError, SnapshotError, UnexpectedOutput, UsageError
 from backupd.vocabulary.gauges import CowPlace, Tuning
 from backupd.vocabulary.probes import ProbeRequest, Variant
-from backupd.vocabulary.volumes import AUTO, MountPoint, SnapshotPlan, Volume, VolumeGroup
+from backupd.vocabulary.volumes import AUTO, MountPoint, PvsGone, SnapshotPlan, Volume, VolumeGroup
 
 _FAULTS = (ServerError, SnapshotError, CommandError, UnexpectedOutput)
 _LEAST_SHARE_LEFT = 0.05  # of the file system, beside the probe's file: a server that runs out of room stops
@@ -63,6 +64,7 @@ class _Settings:
     chunk_size: int
     pvs: tuple[str, ...]
     stripes: int
+    pvs_gone: PvsGone = PvsGone.REFUSE  # a place that is measured is no other
 
 
 def find(subject: Subject, tools: HostTools) -> tuple[MountPoint, Volume]:
@@ -99,6 +101,7 @@ def require(
         _require_undisturbed(volume)
         _require_room(request, tools, mount)
         versions = instruments.versions(not request.passive)
+        request = replace(request, cow_on=_paths(request.cow_on, group))
         if request.tune:  # which does not build upon the last tuning
             area = without_probe(subject.snapshot, volume, group)
         else:
@@ -171,7 +174,7 @@ def _variants(
     if volume.pool is None and request.tune:
         return _tuned(request, subject, volume, group, area)
     if volume.pool is None:
-        return variants(request, chunk_size=area.chunks.size, place=(area.pvs, area.stripes)), ()
+        return variants(request, chunk_size=area.chunks.size, place=(area.pvs, area.stripes)), _displaced(area)
     if request.tune:
         raise UsageError(
             f"{volume.full_name} is thin: its snapshots are in thin pool {volume.vg}/{volume.pool.name}, in that pool's"
@@ -187,6 +190,17 @@ def _variants(
     return variants(request, chunk_size=area.chunks.size, place=((), 1)), ()
 
 
+def _paths(names: tuple[str, ...], group: VolumeGroup) -> tuple[str, ...]:
+    named = named_pvs(names, group)
+    if named.gone:
+        raise SnapshotError("; ".join(named.gone), hint=f"available: {', '.join(group.free_by_pv) or 'none'}")
+    return named.paths
+
+
+def _displaced(area: Placed) -> tuple[str, ...]:
+    return (f"not on the PVs of snapshot.pvs: {area.displaced}",) if area.displaced else ()
+
+
 def _tuned(
     request: ProbeRequest, subject: Subject, volume: Volume, group: VolumeGroup, area: Placed
 ) -> tuple[tuple[Variant, ...], tuple[str, ...]]:
@@ -198,12 +212,12 @@ def _tuned(
     linear, striped = _places(request, volume, group, need=need)
     failed = [pvs for pvs, _ in linear if any(group.has_failed(pv) for pv in pvs)]
     passed_over = [f"{', '.join(pvs)}: the kernel has disabled the disk, so it was not measured" for pvs in failed]
+    passed_over += _displaced(area)
     passed_over += [f"{pv} is missing or not allocatable, so no COW area was measured there" for pv in group.closed]
     tried: list[CowPlace] = []
     for pvs, stripes in [*(place for place in linear if place[0] not in failed), *striped]:
         free = group.free_on(pvs, stripes=stripes) * group.extent_size
-        known = all(pv in group.free_by_pv for pv in pvs)  # an unknown one is refused
-        if known and (pvs, stripes) != default.place and free < need:
+        if (pvs, stripes) != default.place and free < need:
             how = f"striped over {', '.join(pvs)}" if stripes > 1 else ", ".join(pvs)
             passed_over.append(
                 f"{how}: not measured: {free >> 20} MiB are free, a COW area needs {math.ceil(need / (1 << 20))} MiB"
@@ -250,10 +264,10 @@ def _cow_size(
 
     Raises:
         Refused: there is no room for so many at once.
-        SnapshotError: a PV is none of the group's.
+        SnapshotError: there are too few PVs for the stripes.
     """
     usual = round(usual_bytes(subject.snapshot.size, volume.size))
-    for variant in tried:  # names a PV that is none of the group's
+    for variant in tried:
         plan_snapshot(volume, group, "probe", _Settings(_Bytes(0), variant.chunk_size, *variant.place))
     least = max(_least(request, variant) for variant in tried)
     room = min(_room_for_one(volume, group, variant) for variant in tried)

@@ -43,6 +43,7 @@ def restore(
     tables: Collection[Table] = (),
     copied: _TellCopied = lambda _done, _total: None,
     confined: bool = True,
+    keeps: bool = True,
 ) -> Manifest:
     """Unpack a backup into an empty folder or mount point, which is made if it is not there.
 
@@ -51,7 +52,7 @@ def restore(
     When it is interrupted (`Cancelled`, a target that cannot be reached, the end of the process) the folder keeps what
     is durable, marked by `.backupd-incomplete`, and the same call continues from there. So does a folder in which
     something is not as recorded: the same call compares once more. After any other error it is as empty as before, but
-    what an earlier call has left, or what is whole, is kept.
+    what an earlier call has left, or what is whole, is kept. Unless it `keeps` that, any error leaves the folder so.
 
     With `tables`, only what a server with these tables needs is fetched. They are as the snapshot had them: a server
     has to recover them before they are of use. Where it is not `confined`, tar is bound by nothing but our judgement of
@@ -72,7 +73,7 @@ def restore(
     needed, there = _unpacked_bytes(parts, manifest), occupied_bytes(to)
     if there:
         _require_free(to, needed - there)  # before the block: a refusal undoes nothing
-    with resumable(to, what) as folder:
+    with resumable(to, what, keeps=keeps) as folder:
         if not there:
             _require_free(to, needed)
         work = _Work(

@@ -7,7 +7,6 @@ without it ("Cannot apply log to [page id: space=10, page number=0] of corrupted
 """
 
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from backupd.mysql.relocation import Relocation
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.session import Session
 from backupd.mysql.sqltext import comment, literal, quoted, require_definition
+from backupd.mysql.table_shape import in_schema
 from backupd.mysql.tablefiles import Table, TableFiles, file_name
 from backupd.vocabulary.errors import ServerError, UsageError
 from backupd.vocabulary.storage import Manifest
@@ -30,7 +30,6 @@ FOLDER = "tables"  # below the restored folder
 
 _IMPORTED = (".ibd", ".cfg", ".cfp")  # what InnoDB's import wants
 _TRANSPORTABLE = "InnoDB"
-_CREATE = re.compile(r"CREATE TABLE (?=`)")
 _BEGIN = (
     "SET @backupd_logged = @@SESSION.sql_log_bin, @backupd_mode = @@SESSION.sql_mode,"
     " @backupd_keys = @@SESSION.foreign_key_checks;",
@@ -213,7 +212,7 @@ def _statements(table: Table, definition: str, files: Sequence[Path], fresh: str
     made = [*_BEGIN, f"CREATE DATABASE IF NOT EXISTS {quoted(fresh)};"]  # other tables of this restore are in it
     if imported:
         made = [comment(f"this makes {name}; if it exists, this ends with error 1050 and changes nothing"), *made]
-        made += [*_made(_in_schema(fresh, table, definition), name), *_discard(name), *_END, comment(place)]
+        made += [*_made(in_schema(fresh, table, definition), name), *_discard(name), *_END, comment(place)]
         made += [*_BEGIN, *_unless_logged(f"ALTER TABLE {name} IMPORT TABLESPACE", refusal=_REFUSED), *_END]
         if any("#p#" in path.name.lower() for path in files):
             made.append(
@@ -223,16 +222,6 @@ def _statements(table: Table, definition: str, files: Sequence[Path], fresh: str
         made += [*_END, comment(f"{definition};"), comment(place)]
         made += [f"FLUSH NO_WRITE_TO_BINLOG TABLES {name};"]
     return "\n".join((*made, *_afterwards(table, name, definition))) + "\n"
-
-
-def _in_schema(fresh: str, table: Table, definition: str) -> str:
-    """SHOW CREATE TABLE names no schema: what was the session's would be used."""
-    found = _CREATE.match(definition)
-    if found is None:
-        raise ServerError(
-            (f"{table} has the definition {definition[:80]!r}"), hint="it is not a table: remove it from --tables"
-        )
-    return f"CREATE TABLE {quoted(fresh)}.{definition[found.end() :]}"
 
 
 def _made(create: str, name: str) -> tuple[str, ...]:

@@ -119,12 +119,12 @@ def filling(to: Path, what: Mapping[str, str]) -> Iterator[bool]:
 
 
 @contextmanager
-def resumable(to: Path, what: Unfinished) -> Iterator[Filling]:
+def resumable(to: Path, what: Unfinished, *, keeps: bool = True) -> Iterator[Filling]:
     """The same, but what an interruption leaves is kept as far as it was saved, and gone on with by the same restore.
 
     An interruption is a target that cannot be reached, a signal, or the end of this process. A folder whose content is
     not as recorded is kept as well, and marked. After any other error the folder is as empty as before, but what an
-    earlier restore has left, or what is whole, stays.
+    earlier restore has left, or what is whole, stays. Unless it `keeps` that, the folder is as before after any error.
 
     Raises:
         UsageError: the folder holds something else, or cannot be written.
@@ -143,15 +143,11 @@ def resumable(to: Path, what: Unfinished) -> Iterator[Filling]:
                 _mark(to, _to_text(folder._what))
             yield folder
             _finish(to)
-        except NotAsRecorded as error:
-            how = "fix that and run the same command again to compare; to use the files as they are, remove"
-            error.hint = (
-                f"{to} is kept: {how} {to / INCOMPLETE}, and open the folder to its server, its mode is {PRIVATE:04o}"
-            )
-            raise
         except BaseException as error:
             with shielded():
-                if folder.stays or (folder.kept and isinstance(error, Cancelled | TargetError)):
+                if keeps and isinstance(error, NotAsRecorded):
+                    _say_what_to_do(error, to)
+                elif keeps and (folder.stays or (folder.kept and isinstance(error, Cancelled | TargetError))):
                     _say_how_to_go_on(error, to)
                 else:
                     _empty(to, remove=folder._what.made)
@@ -169,6 +165,13 @@ def occupied_bytes(to: Path) -> int:
             for folder, _, files in os.walk(to):
                 blocks += sum((Path(folder) / name).lstat().st_blocks for name in files)
     return blocks * 512
+
+
+def _say_what_to_do(different: NotAsRecorded, to: Path) -> None:
+    how = "fix that and run the same command again to compare; to use the files as they are, remove"
+    different.hint = (
+        f"{to} is kept: {how} {to / INCOMPLETE}, and open the folder to its server, its mode is {PRIVATE:04o}"
+    )
 
 
 def _say_how_to_go_on(interrupted: BaseException, to: Path) -> None:

@@ -93,11 +93,24 @@ def check_refused(job: str, findings: Iterable[Finding]) -> Notice:
     at = datetime.now(UTC)
     found = [finding for finding in findings if finding.level is Level.REFUSED]
     said = "; ".join(f"{finding.name}: {_one_line(finding.detail)}" for finding in found)
-    hints = {f"hint for {finding.name}": finding.hint for finding in found if finding.hint}
     text = f"the next backup of job {job} would be refused: {said}"
-    return Notice(
-        NoticeKind.FAILED, job, at, f"check {at.isoformat()}", text, {**hints, "more": f"backupd check {job}"}
-    )
+    return Notice(NoticeKind.FAILED, job, at, f"check {at.isoformat()}", text, _detail_of_check(job, found))
+
+
+def check_warned(job: str, findings: Iterable[Finding]) -> Notice | None:
+    """For what the next backup of the job would need attention, found while there is time; None where for nothing."""
+    at = datetime.now(UTC)
+    found = [finding for finding in findings if finding.attention]
+    if not found:
+        return None
+    said = "; ".join(f"{finding.name}: {_one_line(finding.detail)}" for finding in found)
+    text = f"the next backup of job {job} would need attention: {said}"
+    return Notice(NoticeKind.ATTENTION, job, at, f"check {at.isoformat()}", text, _detail_of_check(job, found))
+
+
+def _detail_of_check(job: str, findings: Iterable[Finding]) -> dict[str, str]:
+    hints = {f"hint for {finding.name}": finding.hint for finding in findings if finding.hint}
+    return {**hints, "more": f"backupd check {job}"}
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from backupd.host.holdings import Releases
 from backupd.host.process import end_stray, ended_by_itself
 from backupd.lvm import BlankVolumes, Mounts, ScratchDisks, Snapshots, disks_of
 from backupd.mysql import Applier, Flusher
+from backupd.mysql.loading_schema import remove_loading
+from backupd.mysql.session import Connect
 from backupd.operations.backup import spool_folder
 from backupd.operations.backup.preflush import put_back
 from backupd.operations.backup.replicas import start_again
@@ -30,6 +32,7 @@ def releases(
     target_of: Callable[[Holding], Target],
     applier_of: Callable[[str], Applier],
     flusher_of: Callable[[str], Flusher],
+    loaded_into: Callable[[str], Connect],
 ) -> Releases:
     """For every kind. `target_of` and the others raise a UsageError for what is no longer configured."""
 
@@ -54,6 +57,7 @@ def releases(
         HoldingKind.CHILD: _end_child,
         HoldingKind.APPLIER: lambda holding: start_again(holding, applier_of),
         HoldingKind.FLUSH_SETTINGS: lambda holding: put_back(holding, flusher_of),
+        HoldingKind.LOADING_SCHEMA: lambda holding: remove_loading(loaded_into(holding.detail["host"]), holding),
         HoldingKind.FILESYSTEM: lambda holding: blank_volumes().wipe(
             Path("/dev", holding.name), holding.detail["uuid"]
         ),

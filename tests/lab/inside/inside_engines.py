@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from backupd.mysql.loading_schema import LOADING
 from backupd.mysql.scratch import ScratchServer
 from backupd.policy import manifest
 from tests.lab.inside.host import GATE_OFF, SITE, Changes, Host
@@ -82,6 +83,39 @@ def test_the_tables_of_every_engine_come_back_and_are_proved(host: Host, engines
     finally:
         shutil.rmtree(restored)
     assert found == live
+
+
+def test_tables_of_a_backup_are_loaded_into_the_running_server_under_a_new_schema(
+    host: Host, engines: list[str]
+) -> None:
+    names = ["csv", "myisam", *(["compressed", "innodb", "odd #name/x", "parts"] if MYSQL else ["aria"])]
+    (account,) = host.sql("SELECT CONCAT(QUOTE(user), '@', QUOTE(host)) FROM mysql.user WHERE user = 'backupd'")[0]
+    grants = {
+        f"`{LOADING}%`".replace("_", r"\_"): "SELECT, INSERT, CREATE, ALTER, DROP",
+        "restored": "SELECT, INSERT, CREATE",
+        "engines": "SELECT",
+    }
+    run = host.backupd("run", "nightly", "--json", changes=GATE_OFF).document["run_id"]
+    wanted = [word for name in names for word in ("--tables", f"engines.`{name}`")]
+    into = ("restore", run, *wanted, "--into", "lab", "--as", "restored")
+    assert "it lacks SELECT, INSERT, CREATE, ALTER, DROP ON" in host.backupd(*into, expect=REFUSED).stderr
+    host.sql("; ".join(f"GRANT {privileges} ON {schema}.* TO {account}" for schema, privileges in grants.items()))
+    host.sql("DELETE FROM engines.myisam WHERE id = 7; UPDATE engines.myisam SET v = 'another' WHERE id < 5")
+    try:
+        told = host.backupd(*into).stdout
+        live, loaded = (
+            {name: host.sql(f"CHECKSUM TABLE {schema}.`{name}`")[0][1] for name in names}
+            for schema in ("engines", "restored")
+        )
+        assert {name for name in names if loaded[name] != live[name]} == {"myisam"}
+        assert host.sql(f"SHOW DATABASES LIKE '{LOADING}%'") == []
+        host.sql("DROP DATABASE restored")
+    finally:
+        host.sql(
+            "; ".join(f"REVOKE {privileges} ON {schema}.* FROM {account}" for schema, privileges in grants.items())
+        )
+    assert "its key (id): 1 rows only in the backup, 0 only in the live table, 5 in both and changed" in told
+    assert "INSERT INTO `engines`.`myisam`" in told
 
 
 def test_a_jobs_own_checks_fail_alone_and_in_time(host: Host, engines: list[str]) -> None:

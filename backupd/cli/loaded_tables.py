@@ -1,0 +1,45 @@
+"""What a person reads of tables that were loaded into a running server, and types next."""
+
+from collections.abc import Iterator
+
+from backupd.mysql.loading_schema import LoadingPlace
+from backupd.mysql.row_differences import TableDifference, statements_for
+from backupd.operations.restore.into_server import LoadedTable, LoadedTables
+from backupd.report.words import size
+
+
+def loaded_lines(run_id: str, place: LoadingPlace, loaded: LoadedTables) -> Iterator[str]:
+    """Of each table: what is there, how it differs from the live one, and the statements that use it."""
+    for each in loaded.tables:
+        table = each.shape.table
+        yield (
+            f"loaded {table} of run {run_id} into {place.host} as {place.schema}.{table.name}: {each.rows:,} rows"
+            f" ({size(each.size)} of files), {_same(each)}"
+        )
+        if each.difference is not None:
+            yield from (f"  {line}" for line in _different(each, each.difference))
+            yield from statements_for(each.shape, place.schema, each.difference)
+    yield "-- replicas that filter schemas may lack the new one: a RENAME TABLE out of it stops them"
+    yield f"-- when it is no longer needed: DROP DATABASE `{place.schema}`;"
+
+
+def _same(each: LoadedTable) -> str:
+    return "checksums not compared" if each.checksum is None else f"checksum {each.checksum} as in the backup"
+
+
+def _different(each: LoadedTable, found: TableDifference) -> Iterator[str]:
+    if not found.live:
+        yield found.untold
+        return
+    counts = (
+        (found.only_in_backup, "rows only in the backup"),
+        (found.only_live, "only in the live table"),
+        (found.changed, "in both and changed"),
+    )
+    known = ", ".join(f"{count:,} {what}" for count, what in counts if count is not None)
+    if known:
+        yield f"compared with the live table by its key ({', '.join(each.shape.key)}): {known}"
+    if found.untold:
+        yield f"not {'all counted' if known else 'compared with the live table'}: {found.untold}"
+    if found.columns_apart:
+        yield f"columns that are not alike in both, and were not compared: {', '.join(found.columns_apart)}"

@@ -1,0 +1,159 @@
+"""A table from yesterday: `restore --tables … --into HOST --as NAME`, typed, with real servers on both sides.
+
+What is fetched from the target stands in for the files of a real image; all else is as a person has it.
+"""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backupd.mysql.loading_schema import remove_loading
+from backupd.operations.restore import into_server
+from backupd.vocabulary.errors import Cancelled, ExitStatus
+from backupd.vocabulary.records import HoldingKind
+from tests.cli.terminal import Terminal
+from tests.contract.mariadb import MariadbServer, mariadb, mysql_server
+from tests.contract.test_loading import before
+from tests.contract.test_scratch import Image
+from tests.story.world import World
+
+pytestmark = pytest.mark.thorough
+
+__all__ = ["before", "mysql_server"]
+
+LOAD = ("restore", "latest-good", "--tables", "live.child", "--into", "running", "--as", "restored_1121")
+
+
+@pytest.fixture
+def typing(
+    terminal: Terminal, world: World, mysql_server: MariadbServer, before: Image, monkeypatch: pytest.MonkeyPatch
+) -> Terminal:
+    """`backupd` on a host whose run `r1` has a backup of the running server."""
+    world.back_up("r1")
+
+    def fetched(_sources: Any, *, to: Path, **_how: object) -> Any:
+        shutil.copytree(before.folder, to)
+        return before.manifest
+
+    monkeypatch.setattr(into_server, "restore", fetched)
+    with terminal.configuration.open("a") as file:
+        file.write(f'\n[hosts.running]\nsocket = "{mysql_server.socket}"\nuser = "root"\n')
+    return terminal
+
+
+def test_a_table_from_yesterday_is_back_in_the_running_server(
+    typing: Terminal, world: World, mysql_server: MariadbServer
+) -> None:
+    with mysql_server.session() as root:
+        root.execute("SET SESSION foreign_key_checks = 0")
+        root.execute("DELETE FROM live.child WHERE a BETWEEN 11 AND 30")
+        ended = typing.run(*LOAD)
+        assert ended.status == ExitStatus.OK, ended.stderr
+        for line in (
+            "(the files of the tables) into running as schema restored_1121, by rows: they go through its binary log,",
+            "live.child is loaded without its foreign keys: CONSTRAINT `up` FOREIGN KEY (`p`) REFERENCES",
+            "live.child is loaded without its triggers: told",
+        ):
+            assert line in ended.stderr
+        told = ended.stdout.splitlines()
+        assert told[0].startswith("loaded live.child of run r1 into running as restored_1121.child: 5,000 rows (")
+        assert told[0].endswith(" as in the backup")
+        assert told[1] == (
+            "  compared with the live table by its key (a, b): 20 rows only in the backup, 0 only in the live table,"
+            " 0 in both and changed"
+        )
+        statements = [line for line in told if not line.startswith(("--", " ", "loaded"))]
+        assert [line.split()[0] for line in statements] == ["INSERT", "RENAME"]
+        root.execute("DROP TRIGGER live.told")
+        root.execute(statements[0])
+        assert root.value("SELECT COUNT(*) FROM live.child") == "5000"
+        again = typing.run(*LOAD)
+        assert again.status == ExitStatus.REFUSED
+        assert "schema restored_1121 exists on running" in again.stderr
+        root.execute("DROP DATABASE restored_1121")
+        root.execute("CREATE TRIGGER live.told BEFORE INSERT ON live.child FOR EACH ROW SET NEW.b = 'trigger'")
+    assert list(world.places.staging.glob("*")) == []
+    with world.catalogue() as catalogue:
+        refused, _, good, began = catalogue.audit_entries(limit=4)
+        assert list(catalogue.holdings()) == []
+    assert (began.event, began.detail["tables"]) == ("restore-started", ["live.child"])
+    assert (good.detail["to"], good.detail["outcome"]) == ("server running, schema restored_1121", "success")
+    assert refused.detail["outcome"] == "refused"
+
+
+def test_columns_that_the_live_table_has_otherwise_by_now_are_named_and_left_out(
+    typing: Terminal, mysql_server: MariadbServer
+) -> None:
+    with mysql_server.session() as root:
+        root.execute("ALTER TABLE live.parted ADD COLUMN more INT, MODIFY n BIGINT")
+        try:
+            ended = typing.run(*LOAD[:3], "live.parted", *LOAD[4:])
+        finally:
+            root.execute("ALTER TABLE live.parted DROP COLUMN more, MODIFY n INT")
+            root.execute("DROP DATABASE restored_1121")
+    assert ended.status == ExitStatus.OK, ended.stderr
+    assert "  not compared with the live table: they have no primary key in common" in ended.stdout
+    assert "  columns that are not alike in both, and were not compared: n, more" in ended.stdout
+    assert "INSERT INTO `live`.`parted` (`t`) SELECT `t` FROM `restored_1121`.`parted`;" in ended.stdout
+
+
+def test_another_server_receives_it_too_and_a_filter_of_its_binary_log_is_an_attention(typing: Terminal) -> None:
+    with mariadb("--binlog-ignore-db=elsewhere") as other:
+        with typing.configuration.open("a") as file:
+            file.write(f'\n[hosts.other]\nsocket = "{other.socket}"\nuser = "root"\n')
+        ended = typing.run(*LOAD[:-3], "other", *LOAD[-2:])
+        assert ended.status == ExitStatus.ATTENTION, ended.stderr
+        with other.session() as root:
+            assert root.value("SELECT COUNT(*) FROM restored_1121.child") == "5000"
+    assert (
+        "attention: the binary log of other is filtered (binlog_ignore_db = elsewhere): replicas may not receive schema"
+        " restored_1121, and a RENAME TABLE out of it would stop them" in ended.stderr
+    )
+    assert "there is no live live.child, or the account may not read it" in ended.stdout
+    assert "RENAME TABLE `restored_1121`.`child` TO `live`.`child`;" in ended.stdout
+
+
+def test_stopped_in_the_middle_it_leaves_nothing(
+    typing: Terminal, world: World, mysql_server: MariadbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_what: object, **_how: object) -> None:
+        raise Cancelled("stopped by SIGTERM", hint="")
+
+    monkeypatch.setattr(into_server, "load_rows", stop)
+    assert typing.run(*LOAD).status == ExitStatus.CANCELLED
+    with mysql_server.session() as root:
+        assert root.query("SHOW DATABASES LIKE 'backupd%'") == root.query("SHOW DATABASES LIKE 'restored%'") == []
+    assert list(world.places.staging.glob("*")) == []
+    with world.catalogue() as catalogue:
+        assert list(catalogue.holdings()) == []
+
+
+def test_killed_in_the_middle_its_remains_are_gone_after_recover(
+    typing: Terminal, world: World, mysql_server: MariadbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_what: object, **_how: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            monkeypatch.setattr(into_server, "load_rows", killed)
+            typing.run(*LOAD)
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    (folder,) = world.places.staging.glob("*")
+    world.also_released = {
+        HoldingKind.LOADING_SCHEMA: lambda holding: remove_loading(mysql_server.connect(), holding),
+    }
+    with mysql_server.session() as root:
+        ((left,),) = [tuple(row.values()) for row in root.query("SHOW DATABASES LIKE 'backupd%'")]
+        recovered = typing.run("recover")
+        assert recovered.status == ExitStatus.OK, recovered.stderr
+        assert f"loading-schema {left}" in recovered.stdout + recovered.stderr
+        assert root.query("SHOW DATABASES LIKE 'backupd%'") == []
+    assert not folder.exists()

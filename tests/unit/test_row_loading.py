@@ -1,0 +1,138 @@
+"""Rows become statements of bounded size; a loading schema is removed by nobody who does not know it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from backupd.config import Configuration
+from backupd.mysql.loading_schema import LOADING, LoadingServer, new_place, remove_loading
+from backupd.mysql.row_loading import STATEMENT_BYTES, statements
+from backupd.mysql.table_shape import TableColumn, TableShape
+from backupd.mysql.tablefiles import Table
+from backupd.operations.restore.into_server import _attentions, _beforehand
+from backupd.vocabulary.errors import ServerError, UsageError
+from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.servers import Flavour
+from backupd.wiring import host_tools
+from tests.fakes.target import MACHINE
+
+SHAPE = TableShape(
+    Table("live", "t"),
+    "InnoDB",
+    "CREATE TABLE `t` ()",
+    (TableColumn("id", "int", "int"), TableColumn("v", "blob", "blob")),
+    ("id",),
+    foreign_keys=(),
+    triggers=(),
+)
+
+
+SERVER = LoadingServer(
+    *("db1", Flavour.MARIADB, (10, 11, 19)),
+    largest_statement=16 << 20,
+    logs=True,
+    replicas=2,
+    left_out="",
+    is_replica=False,
+)
+
+
+@dataclass
+class Rows:
+    """A session of which rows are asked."""
+
+    sizes: list[int]
+    asked: str = ""
+
+    def byte_rows(self, statement: str) -> Iterator[tuple[bytes | None, ...]]:
+        self.asked = statement
+        yield from ((b"%d" % number, b"x" * size) for number, size in enumerate(self.sizes))
+
+
+def made(sizes: list[int], *, largest_statement: int) -> list[tuple[bytes, int]]:
+    server = replace(SERVER, largest_statement=largest_statement)
+    rows: Any = Rows(sizes)
+    found = list(statements(rows, SHAPE, "loading", server=server))
+    assert rows.asked == "SELECT `id`, `v` FROM `live`.`t`"
+    return found
+
+
+def test_many_rows_are_few_statements_of_bounded_size() -> None:
+    found = made([1000] * 5000, largest_statement=16 << 20)
+    assert sum(count for _, count in found) == 5000
+    assert max(len(statement) for statement, _ in found) <= STATEMENT_BYTES
+    assert len(found) <= 6
+    assert found[0][0].startswith(b"INSERT INTO `loading`.`t` (`id`, `v`) VALUES ('0',_binary'xxx")
+
+
+def test_no_statement_is_larger_than_the_server_takes() -> None:
+    found = made([1000] * 100, largest_statement=4096)
+    assert sum(count for _, count in found) == 100
+    assert max(len(statement) for statement, _ in found) < 4096
+
+
+def test_a_row_that_is_larger_than_a_statement_should_be_has_one_of_its_own() -> None:
+    assert [count for _, count in made([10, 2 << 20, 10], largest_statement=16 << 20)] == [1, 1, 1]
+
+
+def test_a_row_that_no_statement_holds_is_refused() -> None:
+    with pytest.raises(ServerError, match=r"a row of live\.t takes \d+ bytes in a statement, and db1 takes 4096") as it:
+        made([10, 5000], largest_statement=4096)
+    assert "max_allowed_packet" in it.value.hint
+
+
+def test_a_table_without_rows_needs_no_statement() -> None:
+    assert made([], largest_statement=4096) == []
+
+
+def test_no_two_loads_share_a_schema_and_each_tells_what_it_makes() -> None:
+    one, other = new_place("db1", "restored_1121"), new_place("db1", "restored_1121")
+    assert one.loading != other.loading
+    holding = one.holding([Table("shop", "orders")])
+    assert (holding.name, holding.detail["host"]) == (one.loading, "db1")
+    assert json.loads(holding.detail["tables"]) == ["orders"]
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a`b", "a b", "-a", "x" * 65, f"{LOADING}1", LOADING.upper() + "1", "é"])
+def test_a_name_that_needs_thought_is_none_for_a_new_schema(name: str) -> None:
+    with pytest.raises(UsageError, match="is not a name for a new schema"):
+        new_place("db1", name)
+
+
+def test_a_schema_that_is_not_a_loading_one_is_never_removed() -> None:
+    def connect(**_how: object) -> Any:
+        raise AssertionError("the server is not even asked")
+
+    with pytest.raises(ServerError, match="'shop' is not a loading schema"):
+        remove_loading(connect, Holding(HoldingKind.LOADING_SCHEMA, "shop", {"host": "db1", "tables": "[]"}))
+
+
+def test_a_load_into_a_host_that_the_configuration_has_no_more_is_a_sentence_and_no_crash() -> None:
+    release = host_tools(Configuration(), MACHINE).releases[HoldingKind.LOADING_SCHEMA]
+    with pytest.raises(UsageError, match="no host 'db1', into which a table was being loaded"):
+        release(Holding(HoldingKind.LOADING_SCHEMA, f"{LOADING}1", {"host": "db1", "tables": "[]"}))
+
+
+@pytest.mark.parametrize(
+    ("server", "share"),
+    [
+        (SERVER, "so each of its 2 connected replicas writes as much"),
+        (replace(SERVER, replicas=0), "so each replica that it has writes as much"),
+        (replace(SERVER, logs=False), "its binary log is off, so no replica receives them"),
+    ],
+)
+def test_bytes_and_what_replicas_have_to_write_are_told_beforehand(server: LoadingServer, share: str) -> None:
+    told = _beforehand(server, new_place("db1", "restored"), 3 << 29)
+    assert told.startswith("loading about 1.5 GiB (the files of the tables) into db1 as schema restored, by rows: ")
+    assert told.endswith(share)
+
+
+def test_a_replica_that_is_loaded_into_is_an_attention() -> None:
+    place = new_place("db1", "restored")
+    assert _attentions(SERVER, place) == []
+    assert _attentions(replace(SERVER, is_replica=True), place) == [
+        "db1 is a replica itself: its source does not receive schema restored"
+    ]

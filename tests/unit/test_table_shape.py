@@ -1,0 +1,89 @@
+"""What a definition loses, and as what a value is written, so that a server makes the same of it again."""
+
+import pytest
+
+from backupd.mysql.row_differences import TableDifference, statements_for
+from backupd.mysql.table_shape import TableColumn, TableShape, without_foreign_keys
+from backupd.mysql.tablefiles import Table
+from backupd.vocabulary.servers import Flavour
+
+HEAD = "CREATE TABLE `t` (\n  `a` int(11) DEFAULT NULL COMMENT 'FOREIGN KEY (x)',\n  KEY `k` (`a`)"
+ONE = "CONSTRAINT `one` FOREIGN KEY (`a`) REFERENCES `o`.`p` (`id`) ON DELETE CASCADE"
+TWO = "CONSTRAINT `t``w,o` FOREIGN KEY (`a`, `b`) REFERENCES `p` (`id`, `n`)"
+CHECK = "CONSTRAINT `c` CHECK (`a` < 5)"
+TAIL = "\n) ENGINE=InnoDB"
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept", "left"),
+    [
+        ([], [], ()),
+        ([ONE], [], (ONE,)),
+        ([ONE, TWO], [], (ONE, TWO)),
+        ([ONE, CHECK, TWO], [CHECK], (ONE, TWO)),
+        ([CHECK], [CHECK], ()),
+    ],
+)
+def test_foreign_keys_are_left_out_of_a_definition_and_nothing_else(
+    lines: list[str], kept: list[str], left: tuple[str, ...]
+) -> None:
+    told = "".join([HEAD, *(f",\n  {line}" for line in lines), TAIL])
+    assert without_foreign_keys(told) == ("".join([HEAD, *(f",\n  {line}" for line in kept), TAIL]), left)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "mariadb", "mysql"),
+    [
+        ("text", b"it's \\ \xff\0", b"_binary'it\\'s \\\\ \xff\0'", None),
+        ("longblob", b"", b"_binary''", None),
+        ("point", b"\0", b"_binary'\0'", None),
+        ("json", b"{}", b"_binary'{}'", b"_utf8mb4'{}'"),
+        ("set", b"18446744073709551615", b"18446744073709551615", None),
+        ("decimal", b"-0.50", b"'-0.50'", None),
+        ("uuid", b"a-b", b"'a-b'", None),
+        ("text", None, b"NULL", None),
+    ],
+)
+def test_a_value_is_written_so_that_no_character_set_changes_it(
+    kind: str, value: bytes | None, mariadb: bytes, mysql: bytes | None
+) -> None:
+    column = TableColumn("c", kind, kind)
+    assert column.writer(Flavour.MARIADB)(value) == mariadb
+    assert column.writer(Flavour.MYSQL)(value) == (mariadb if mysql is None else mysql)
+
+
+def test_what_is_to_be_a_number_is_one_or_nothing_is_written() -> None:
+    with pytest.raises(ValueError):
+        TableColumn("c", "enum", "enum('a')").writer(Flavour.MARIADB)(b"1); DROP TABLE x")
+
+
+def shape(*columns: TableColumn, key: tuple[str, ...] = (), name: str = "t") -> TableShape:
+    definition = f"CREATE TABLE `{name}` ()"
+    return TableShape(Table("live", name), "InnoDB", definition, columns, key, foreign_keys=(), triggers=())
+
+
+A, B = TableColumn("a", "int", "int"), TableColumn("b`{}", "varchar", "varchar(9)")
+G = TableColumn("g", "int", "int", generated=True)
+
+
+def test_it_is_made_in_another_schema_under_its_own_name() -> None:
+    assert shape(A).created_in("x`y") == "CREATE TABLE `x``y`.`t` ()"
+
+
+def test_what_a_person_may_type_names_the_columns_that_take_values() -> None:
+    put_back, rename = statements_for(shape(A, B, G, key=("a",)), "r", TableDifference(shared=("a", "b`{}")))[1::2]
+    assert put_back == (
+        "INSERT INTO `live`.`t` (`a`, `b``{}`) SELECT `a`, `b``{}` FROM `r`.`t` AS b"
+        " WHERE NOT EXISTS (SELECT 1 FROM `live`.`t` AS l WHERE b.`a` = l.`a`);"
+    )
+    assert rename == "RENAME TABLE `live`.`t` TO `live`.`t_replaced`, `r`.`t` TO `live`.`t`;"
+
+
+def test_without_a_key_in_common_no_row_is_said_to_be_missing() -> None:
+    _, put_back, *_ = statements_for(shape(A, B), "r", TableDifference(shared=("a",)))
+    assert put_back == "INSERT INTO `live`.`t` (`a`) SELECT `a` FROM `r`.`t`;"
+
+
+def test_a_table_moved_aside_has_a_name_that_the_server_takes() -> None:
+    *_, rename = statements_for(shape(A, name="n" * 64), "r", TableDifference(shared=("a",)))
+    assert f"`{'n' * 55}_replaced`" in rename

@@ -236,7 +236,7 @@ def test_a_variable_that_is_none_is_refused_without_showing_a_secret(
     fleet: Fleet, variables: dict[str, object]
 ) -> None:
     before = fleet.configured()
-    refused = fleet.play("-vvv", **variables)
+    refused = fleet.play("-vvv", package=None, **variables)
     assert refused.status == 2, refused.said
     assert SECRET not in refused.said
     assert fleet.configured() == before

@@ -22,7 +22,7 @@ from sqlalchemy import (
     text,
 )
 
-from backupd.catalogue import measurement_tables, notice_tables, target_rooms  # noqa: F401  the metadata has all tables
+from backupd.catalogue import measurement_tables, notice_tables  # noqa: F401  the metadata has all tables
 from backupd.catalogue.columns import InstantColumn, JsonColumn, ProseColumn, WordColumn
 from backupd.catalogue.metadata import metadata as metadata
 from backupd.catalogue.metadata import of_run

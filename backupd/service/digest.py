@@ -106,8 +106,12 @@ def _sections(facts: DigestFacts) -> Iterator[tuple[str, str]]:
     if troubles := _troubles(facts):
         yield "alarms", columns(_alarms(facts, troubles))
         yield "type now", columns(_remedies(troubles))
+    if paused := [status.pause for status in facts.jobs if status.pause is not None]:
+        rows = ((one.job, f"since {instant(one.at)}", one.note) for one in paused)
+        yield "paused, and nothing is started by schedule", columns(rows)
     yield "newest good copies", columns(_copies(facts), right=(3,))
-    yield f"backups since {instant(facts.now - WEEK)}", columns(_week(facts), right=range(1, 8))
+    since = instant(facts.now - WEEK)
+    yield f"backups since {since}, transactions lost, write penalty", columns(_week(facts), right=range(1, 8))
     yield "drills and verifications", columns(_proofs(facts))
     yield "room on targets", columns(_rooms(facts), right=(1, 2))
 
@@ -121,14 +125,16 @@ class _Trouble:
 
     alarm: Alarm
     job: str  # empty where it is a target's
-    name: str  # of the job or the target
+    name: str  # the job's; of a target with that word before it
     writers: tuple[str, ...] = ()  # jobs that write to the target
 
 
 def _troubles(facts: DigestFacts) -> list[_Trouble]:
     """The gravest first, and those of jobs before those of targets."""
     of_jobs = [_Trouble(alarm, one.job, one.job) for one in facts.jobs for alarm in one.alarms]
-    of_targets = [_Trouble(alarm, "", one.config.name, one.jobs) for one in facts.storage for alarm in one.alarms]
+    of_targets = [
+        _Trouble(alarm, "", f"target {one.config.name}", one.jobs) for one in facts.storage for alarm in one.alarms
+    ]
     return sorted((*of_jobs, *of_targets), key=lambda one: one.alarm.severity is not Severity.CRITICAL)
 
 
@@ -172,7 +178,7 @@ def _copies(facts: DigestFacts) -> Iterator[tuple[str, ...]]:
 
 
 def _week(facts: DigestFacts) -> Iterator[tuple[str, ...]]:
-    yield "JOB", "GOOD", "FAILED", "SKIPPED", "MISSED", "DRILLS", "TRANSACTIONS LOST", "WRITE PENALTY"
+    yield "JOB", "GOOD", "FAILED", "SKIPPED", "MISSED", "DRILLS", "LOST", "PENALTY"
     for status in facts.jobs:
         runs, beside = facts.runs.get(status.job, ()), facts.besides.get(status.job, Beside())
         lost = [run.transactions_lost for run in runs if run.transactions_lost is not None]
@@ -209,7 +215,7 @@ def _verified(status: JobStatus) -> str:
 
 
 def _rooms(facts: DigestFacts) -> Iterator[tuple[str, ...]]:
-    yield "TARGET", "FREE", "OF", "FULL IN"
+    yield "TARGET", "FREE", "SIZE", "FULL IN"
     for one in facts.storage:
         seen = one.seen
         if seen is None:

@@ -66,7 +66,7 @@ def _alarms(config: TargetConfig, seen: SeenTarget | None, full: float | None, l
     if seen is None or not isinstance(config, DirectoryConfig):
         return []
     if not seen.up:
-        text = f"{config.path} cannot be used: it is missing, not mounted or read-only, or does not answer"
+        text = f"{config.path} is missing, not mounted or read-only, or does not answer"
         return [Alarm(AlarmKind.STORAGE_UNREACHABLE, text, about=config.name)]
     if full is None or full > limit:
         return []

@@ -52,7 +52,9 @@ def remind(site: Site, live: Live, rooms: Rooms, tell: Callable[[Notice], None])
     for notice in _notices(changes, site, storage):
         tell(notice)
     if (due_at := digest_due(site)) is not None:
-        tell(digest(site, statuses, storage, due_at=due_at))
+        notice = digest(site, statuses, storage, due_at=due_at)
+        if site.catalogue.first_told(notice.kind, notice.job, notice.subject):
+            tell(notice)
 
 
 def _judged(

@@ -1,8 +1,8 @@
 """How each target stands: whether it is there, when it will be full, and what of that is an alarm.
 
-The one place that metrics, notifications and the digest ask. Knows: what deserves an alarm. A target that is no folder
-is not looked at: the check of a job that writes there finds it away (`[jobs.NAME.schedules.check]`). One that was not
-looked at yet is neither away nor well.
+The one place that metrics, notifications and the digest ask. Knows: what deserves an alarm. Only folders are looked at:
+of another target the check of a job that writes there finds that it is away (`[jobs.NAME.schedules.check]`). One that
+was not looked at yet is neither away nor well.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class StorageStatus:
 
     config: TargetConfig
     jobs: tuple[str, ...] = ()  # that write there
-    seen: SeenTarget | None = None  # None: no folder, or not looked at yet
+    seen: SeenTarget | None = None  # None: not a folder, or not looked at yet
     full_in_seconds: float | None = None  # None: it does not fill, or nobody can tell
     alarms: tuple[Alarm, ...] = ()
 

@@ -168,9 +168,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     wanted = [group for group in GROUPS if f"{test_job_in_the_lab.__name__}[{group}]" in selected]
     found: dict[Group, Future[Done]] = {group: Future() for group in wanted}
     waiting, working = (deque(group for group in wanted if group.waits is waits) for waits in (True, False))
-    outs = {
-        group: tmp_path_factory.mktemp("out") for group in wanted
-    }  # before the threads: pytest's factory is for one
+    outs = {group: tmp_path_factory.mktemp("out") for group in wanted}  # before the threads: pytest's factory is for one
 
     one_takes = threading.Lock()
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, TableValuedAlias, Text, and_, func, literal, select
+from sqlalchemy import Connection, Select, TableValuedAlias, Text, and_, func, literal, select, type_coerce
 from sqlalchemy import column as sql_column
 
 from backupd.catalogue import tables
@@ -131,6 +131,7 @@ class StoredOnTarget:
     unread: int  # of these backups: not known to be broken, and never read back whole
     newest_at: datetime  # when the run of the newest began
     verified_at: datetime | None = None  # when one of them was last read back whole
+    newest_good_at: datetime | None = None  # as `newest_at`, of those that are not known to be broken
 
 
 def stored(connection: Connection) -> list[StoredOnTarget]:
@@ -146,6 +147,9 @@ def stored(connection: Connection) -> list[StoredOnTarget]:
             func.count().filter(backups.c.verified_at.is_(None), backups.c.broken == "").label("unread"),
             func.max(runs.c.started_at, type_=runs.c.started_at.type).label("newest_at"),
             func.max(backups.c.verified_at, type_=backups.c.verified_at.type).label("verified_at"),
+            type_coerce(func.max(runs.c.started_at).filter(backups.c.broken == ""), runs.c.started_at.type).label(
+                "newest_good_at"
+            ),
         )
         .join_from(backups, runs, backups.c.run_id == runs.c.run_id)
         .where(tables.THERE, tables.OURS)

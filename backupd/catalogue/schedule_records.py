@@ -143,6 +143,12 @@ class ScheduleRecords(CatalogueFile):
         with self._writing() as connection:
             return bool(connection.execute(insert(notice_tables.notices).prefix_with("OR IGNORE").values(row)).rowcount)
 
+    def told(self, kind: NoticeKind, *, job: str) -> list[str]:
+        """The subjects of what `first_told` was asked of this kind and job, in no order."""
+        table = notice_tables.notices.c
+        query = select(table.subject).where(table.kind == kind, table.job == job)
+        return [row["subject"] for row in self._read(query)]
+
     def standing_alarms(self) -> list[StandingAlarm]:
         """What is remembered of alarms that were not over at the last look."""
         return [from_row(StandingAlarm, row) for row in self._read(select(notice_tables.standing_alarms))]

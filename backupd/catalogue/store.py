@@ -23,6 +23,7 @@ from backupd.catalogue.schedule_records import ScheduleRecords
 from backupd.catalogue.schema import prepare
 from backupd.catalogue.selection import of_kind, resolve
 from backupd.catalogue.stored_backups import StoredBackups
+from backupd.catalogue.target_rooms import RoomRecords
 from backupd.host.machine_ids import this_machine
 from backupd.host.signals import shielded
 from backupd.vocabulary.identity import Machine
@@ -38,7 +39,16 @@ if TYPE_CHECKING:  # what only looks at runs, probes and benches; a backup opens
 __all__ = ["Catalogue", "RunRecord"]
 
 
-class Catalogue(DeadRuns, MachineIdentities, OwnerChains, PastRuns, RetentionRules, ScheduleRecords, StoredBackups):
+class Catalogue(
+    DeadRuns,
+    MachineIdentities,
+    OwnerChains,
+    PastRuns,
+    RetentionRules,
+    RoomRecords,
+    ScheduleRecords,
+    StoredBackups,
+):
     """All verbs over one catalogue file. Close it, or use it as a context manager; threads may share it."""
 
     def __init__(self, engine: Engine, path: Path, machine: Callable[[], Machine] = this_machine) -> None:

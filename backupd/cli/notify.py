@@ -1,22 +1,26 @@
-"""`backupd notify`: try the ways in which somebody is told."""
+"""`backupd notify`: try the ways in which somebody is told; the digest at once."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.output import print_document, say
+from backupd.cli.output import print_document, print_text, say
 from backupd.vocabulary.errors import NotificationError, UsageError
 
 if TYPE_CHECKING:
+    from backupd.config import Configuration
     from backupd.notifications.fanout import Delivery
     from backupd.vocabulary.schedule import Notice
 
-app = typer.Typer(help="Test notifications.", no_args_is_help=True)
+_LOOK_SECONDS = 2.0  # that looks at folders are waited for
+
+app = typer.Typer(help="Test notifications, and show or send the digest.", no_args_is_help=True)
 
 
 @app.callback()
 def notify() -> None:
-    """Test notifications."""
+    """Test notifications, and show or send the digest."""
 
 
 @app.command("test")
@@ -42,7 +46,58 @@ def try_out(
             hint=(f"configured notifications: {known}"),
         )
     job = next(iter(configuration.jobs), "nightly")  # a proof host has none
-    deliveries = notifier.deliver(chosen, _notice(job))
+    _tell_deliveries(notifier.deliver(chosen, _notice(job)), json=json)
+
+
+@app.command("digest")
+def digest_now(
+    ctx: typer.Context,
+    *,
+    send: Annotated[
+        bool, typer.Option("--send", help="Send it to every channel that has digest in `on`, instead of showing it.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
+) -> None:
+    """Show the digest as it is now: alarms, copies, runs and costs of the last 7 days, proofs, room on targets.
+
+    The one that `backupd serve` sends at the time of service.digest is sent in any case.
+    """
+    from backupd import wiring
+    from backupd.notifications.words import body, document, title
+    from backupd.vocabulary.schedule import NoticeKind
+
+    configuration = wiring.configuration(ctx.obj.config)
+    notice = _digest(configuration)
+    if send:
+        notifier = wiring.notifier(configuration)
+        wanted = [subscriber for subscriber in notifier.subscribers if NoticeKind.DIGEST in subscriber.kinds]
+        if not wanted:
+            raise UsageError(
+                "no notification wants the digest", hint='add "digest" to `on` of a table [notifications.NAME]'
+            )
+        _tell_deliveries(notifier.deliver(wanted, notice), json=json)
+    elif json:
+        print_document(document(notice))
+    else:
+        print_text(f"Subject: {title(notice)}\n\n{body(notice)}".rstrip())
+
+
+def _digest(configuration: "Configuration") -> "Notice":
+    from backupd.operations import opening
+    from backupd.service.digest import digest
+    from backupd.service.job_status import job_statuses
+    from backupd.service.outlook import own_eyes
+    from backupd.service.site import Site
+    from backupd.service.storage import storage_statuses
+
+    seen = own_eyes(configuration)
+    with opening.catalogue(configuration) as catalogue:
+        site = Site(configuration, catalogue)
+        storage = storage_statuses(site, seen.rooms.seen(within_seconds=_LOOK_SECONDS))
+        return digest(site, job_statuses(site, seen.live), storage)
+
+
+def _tell_deliveries(deliveries: "Sequence[Delivery]", *, json: bool) -> None:
     if json:
         print_document({"notifications": [_as_document(delivery) for delivery in deliveries]})
     else:

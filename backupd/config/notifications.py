@@ -35,6 +35,7 @@ _ALARMS = (
     NoticeKind.RECOVERED,
     NoticeKind.ALARM,
     NoticeKind.OVER,
+    NoticeKind.DIGEST,
 )
 _ENDINGS = (
     NoticeKind.STARTED,

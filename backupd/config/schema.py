@@ -111,6 +111,8 @@ class ServiceConfig:
     public_url: PagesAddress | None = None  # at which people see the pages; notifications link to them
     token_file: SecretFile | None = None  # what a browser or Prometheus must show
     textfile: AbsolutePath | None = None  # written after each run, for node_exporter
+    digest: Cron | None = None  # when people are told how all jobs stand; None: never
+    storage_full_within_seconds: Annotated[PositiveDuration, key("storage_full_within")] = 14 * 86400.0  # an alarm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)

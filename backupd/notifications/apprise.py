@@ -18,6 +18,7 @@ _GRAVITY = {
     NoticeKind.ATTENTION: "warning",
     NoticeKind.ALARM: "warning",
     NoticeKind.OVER: "success",
+    NoticeKind.DIGEST: "info",
     NoticeKind.RETRYING: "warning",
     NoticeKind.MISSED: "failure",
     NoticeKind.FAILED: "failure",

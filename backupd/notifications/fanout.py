@@ -31,7 +31,7 @@ class Subscriber:
 
     def wants(self, notice: Notice) -> bool:
         """Whether it is to be told of this."""
-        return notice.kind in self.kinds and (not self.jobs or notice.job in self.jobs)
+        return notice.kind in self.kinds and (not self.jobs or not self.jobs.isdisjoint((notice.job, *notice.concerns)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class Fanout:
         for delivery in self.deliver(wanted, notice):
             if delivery.error is not None:
                 log.warning(
-                    "notification %s was not delivered (%s, job %s): %s; hint: %s",
-                    *(delivery.name, notice.kind, notice.job, delivery.error.message, delivery.error.hint),
+                    "notification %s was not delivered (%s, %s): %s; hint: %s",
+                    *(delivery.name, notice.kind, _whose(notice), delivery.error.message, delivery.error.hint),
                 )
 
     def deliver(self, subscribers: Sequence[Subscriber], notice: Notice) -> list[Delivery]:
@@ -83,6 +83,12 @@ class Fanout:
             (f"it did not finish within {self._within_seconds:g} s"), hint="backupd stopped waiting"
         )
         return Delivery(subscriber.name, self._within_seconds, error)
+
+
+def _whose(notice: Notice) -> str:
+    if notice.job:
+        return f"job {notice.job}"
+    return f"target {notice.target}" if notice.target else "all jobs"
 
 
 def _deliver(subscriber: Subscriber, notice: Notice, answers: SimpleQueue[Delivery]) -> None:

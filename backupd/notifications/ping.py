@@ -19,6 +19,7 @@ _BELOW = {
     NoticeKind.MISSED: "/fail",
     NoticeKind.ALARM: "/fail",
     NoticeKind.OVER: "/log",  # of one thing of several: a run tells that all is well
+    NoticeKind.DIGEST: "/log",
 }
 
 

@@ -1,7 +1,7 @@
 """A notice as people and programs get it, whichever way it goes.
 
-Knows: the words. Everything but a job's name and the machine's may hold what a server or a disk has said: it belongs
-into a body, never into a header.
+Knows: the words. Everything but the machine's name, names of the configuration and a digest's sentence may hold what a
+server or a disk has said: it belongs into a body, never into a header.
 """
 
 import socket
@@ -27,19 +27,27 @@ _BECAME = {
 
 
 def title(notice: Notice) -> str:
-    """One line of printable ASCII: which machine, which job, what became of it."""
-    line = f"backupd on {socket.gethostname()}: {notice.job} {_BECAME[notice.kind]}"
+    """One line of printable ASCII: which machine, which job or target, what became of it; of a digest its sentence."""
+    if notice.kind is NoticeKind.DIGEST:
+        became = f"digest: {notice.text}"
+    else:
+        became = f"{notice.job or f'target {notice.target}'} {_BECAME[notice.kind]}"
+    line = f"backupd on {socket.gethostname()}: {became}"
     return "".join(letter if " " <= letter <= "~" else "?" for letter in line)
 
 
 def body(notice: Notice) -> str:
     """The sentence, then what else is known, a line each, or several that are indented below its name.
 
-    `plain`, whatever a server or a disk has said.
+    `plain`, whatever a server or a disk has said. A digest's tables stand apart.
     """
     known = {"at": f"{notice.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC", "machine": socket.gethostname()}
-    lines = (f"{key}:{_between(value)}{value}" for key, value in {**known, **notice.detail}.items())
-    return "\n".join([*map(indented, (notice.text, "", *lines)), ""])
+    lines = [indented(notice.text), ""]
+    for key, value in {**known, **notice.detail}.items():
+        if notice.kind is NoticeKind.DIGEST and (lines[-1].count("\n") or "\n" in value):
+            lines.append("")
+        lines.append(indented(f"{key}:{_between(value)}{value}"))
+    return "\n".join([*lines, ""])
 
 
 def _between(value: str) -> str:
@@ -52,6 +60,7 @@ def document(notice: Notice) -> dict[str, Any]:
         "schema": SCHEMA,
         "kind": notice.kind.value,
         "job": notice.job,
+        "target": notice.target,
         "machine": socket.gethostname(),
         "at": notice.at.astimezone(UTC).isoformat(),
         "subject": notice.subject,

@@ -26,6 +26,7 @@ from backupd.service.listening import WebProcess
 from backupd.service.outlook import LiveHere
 from backupd.service.site import Site
 from backupd.service.systemd import Notify
+from backupd.service.target_rooms import TargetRooms
 from backupd.service.telling import told_by_a_thread
 from backupd.service.timetables import marks_of_machine, timetables
 from backupd.vocabulary.errors import BackupdError, CatalogueError, CatalogueUnavailable, ConfigurationError
@@ -120,8 +121,10 @@ class _Daemon:
     _draining: str = ""  # what was said of it last
     _reminded_at: float | None = None
     _machine: tuple[str, ...] = field(default_factory=marks_of_machine)
+    _rooms: TargetRooms = field(init=False)
 
     def __post_init__(self) -> None:
+        self._rooms = TargetRooms(self.site.configuration)
         self.notifier = self.given.notifier(self.site.configuration)
 
     @contextmanager
@@ -192,9 +195,9 @@ class _Daemon:
         passed = time.monotonic()
         if self._reminded_at is None or passed - self._reminded_at > reminders.EVERY_SECONDS:
             try:
-                reminders.remind(self.site, LiveHere(self.site.configuration.paths.run), tell)
+                reminders.remind(self.site, LiveHere(self.site.configuration.paths.run), self._rooms, tell)
             except ConfigurationError as error:  # the machine's zone cannot be told any more
-                log.warning("alarms are not told: %s; hint: %s", error.message, error.hint)
+                log.warning("alarms and digests are not told: %s; hint: %s", error.message, error.hint)
             self._reminded_at = passed
 
     def _moved(self) -> bool:
@@ -226,6 +229,7 @@ class _Daemon:
         if taken != new:
             log.warning("restart the daemon to apply changes of catalogue, paths, address, port and token")
         self.site, self.notifier = replace(self.site, configuration=taken), notifier
+        self._rooms = TargetRooms(taken)
         if self._web is not None:
             self._web.show(self.site.configuration)
         log.info("the configuration was reloaded; scheduled jobs: %s", _jobs(new))

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from backupd.catalogue.job_status import LastDrill, StoredOnTarget
 from backupd.policy.write_penalty import Penalty
 from backupd.service.job_status import JobStatus
-from backupd.vocabulary.alarms import AlarmKind
+from backupd.vocabulary.alarms import OF_TARGETS, AlarmKind
 from backupd.vocabulary.escaping import on_one_line
 from backupd.vocabulary.records import Phase, RunDetails, RunKind, RunStatus
 
@@ -95,7 +95,7 @@ def _runs(told: Told) -> _Values:
 
 def _alarms(told: Told) -> _Values:
     kinds = [alarm.kind for alarm in told.status.alarms]
-    return {kind.value: kinds.count(kind) for kind in AlarmKind}
+    return {kind.value: kinds.count(kind) for kind in AlarmKind if kind not in OF_TARGETS}
 
 
 def _penalties(told: Told) -> _Values:

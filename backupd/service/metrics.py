@@ -22,6 +22,7 @@ from backupd.service.job_metrics import FAMILIES, Told
 from backupd.service.job_status import JobStatus, job_statuses
 from backupd.service.outlook import Live, Rooms
 from backupd.service.site import Site
+from backupd.service.storage import StorageStatus, storage_statuses
 from backupd.service.target_rooms import SeenTarget
 from backupd.vocabulary.errors import CatalogueError
 from backupd.vocabulary.escaping import on_one_line
@@ -54,15 +55,17 @@ class Metrics(Collector):
         build = GaugeMetricFamily("backupd_build_info", "The version of backupd that exports this.", labels=["version"])
         build.add_metric([__version__], 1)
         yield build
+        seen = self._rooms.seen(within_seconds=self._patience)
         try:
-            told = self._told()
+            told, storage = self._told(), storage_statuses(self._site, seen)
         except CatalogueError as error:
             log.warning("metrics: %s", error.message)
             yield _gauge(_UP, 0)
         else:
             yield _gauge(_UP, 1)
             yield from (family.of(told) for family in FAMILIES)
-        yield from _of_targets(self._rooms.seen(within_seconds=self._patience))
+            yield from _of_storage(storage)
+        yield from _of_targets(seen)
 
     def _told(self) -> "list[Told]":
         found = job_statuses(self._site, self._live)
@@ -110,6 +113,26 @@ def _of_targets(seen: Mapping[str, SeenTarget]) -> Iterator[Metric]:
             if value is not None:
                 family.add_metric(label, value)
     yield from (up, free, size)
+
+
+def _of_storage(found: Sequence[StorageStatus]) -> Iterator[Metric]:
+    """What follows from looks of before, too. Nothing is told of what is not known."""
+    full = GaugeMetricFamily(
+        "backupd_target_full_in_seconds",
+        "When a target that is a folder will be full, by its free space of the last 30 days; absent if not filling.",
+        labels=["target"],
+    )
+    alarms = GaugeMetricFamily(
+        "backupd_target_alarms", "Alarms of a target that is a folder, by kind.", labels=["target", "kind"]
+    )
+    for one in found:
+        label = on_one_line(one.config.name)
+        if one.full_in_seconds is not None:
+            full.add_metric([label], one.full_in_seconds)
+        stand = {alarm.kind for alarm in one.alarms}
+        for kind in sorted(one.judged):
+            alarms.add_metric([label, kind.value], float(kind in stand))
+    yield from (full, alarms)
 
 
 def _gauge(named: tuple[str, str], value: float) -> Metric:

@@ -1,4 +1,4 @@
-"""What is not as it should be with a job, as frozen values: one thing at one instant, and one that people know of.
+"""What is not as it should be with a job or a target, as frozen values: at one instant, and as people know of it.
 
 Knows: how grave each kind is, and how long it has to last before anybody is told.
 """
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class AlarmKind(StrEnum):
-    """Why somebody should look at a job."""
+    """Why somebody should look at a job, or at a target."""
 
     FAILED = "failed"
     DIED = "died"
@@ -18,6 +18,11 @@ class AlarmKind(StrEnum):
     MISSED = "missed"
     DRILL_OVERDUE = "drill-overdue"
     ATTENTION = "attention"
+    STORAGE_UNREACHABLE = "storage-unreachable"
+    STORAGE_FILLS = "storage-fills"
+
+
+OF_TARGETS = frozenset({AlarmKind.STORAGE_UNREACHABLE, AlarmKind.STORAGE_FILLS})  # once, however many jobs write there
 
 
 class Severity(StrEnum):
@@ -36,7 +41,7 @@ class Alarm:
     """One thing that is not as it should be."""
 
     kind: AlarmKind
-    text: str  # one sentence, without the job's name
+    text: str  # one sentence, without the job's name or the target's
     run_id: str = ""  # where to look; empty where there is no run
     about: str = ""  # what tells it from another of its kind and job: an activity, a run, a copy; it does not change
 
@@ -49,22 +54,25 @@ class Alarm:
     def patience(self) -> timedelta:
         """How long it has to last before people are told, as `for` in the shipped rules for Prometheus.
 
-        The daemon cleans up after a dead run within minutes, and a new job has no backup before its first night.
+        The daemon cleans up after a dead run within minutes, a new job has no backup before its first night, and a
+        file system that is mounted anew is away for a moment.
         """
         if self.kind is AlarmKind.DIED:
             return timedelta(minutes=5)
         if self.kind is AlarmKind.OVERDUE and not self.run_id:
             return timedelta(days=1)
+        if self.kind in OF_TARGETS:
+            return timedelta(minutes=15)
         return timedelta()
 
 
 @dataclass(frozen=True, slots=True)
 class StandingAlarm:
-    """An alarm of a job that has been seen and is not over, as the catalogue remembers it."""
+    """An alarm that has been seen and is not over, as the catalogue remembers it."""
 
-    job: str
+    job: str  # empty where it is of a target
     kind: AlarmKind
-    about: str
+    about: str  # as `Alarm.about`; of a target its name
     text: str  # of when people were last told; before that, of when it was first seen
     since: datetime  # when it was first seen
     told_at: datetime | None  # when people were last told; None: not yet

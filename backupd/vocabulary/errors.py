@@ -203,7 +203,7 @@ class Cancelled(BackupdError):
 
 
 class NotificationError(BackupdError):
-    """Somebody who should be told could not be. Only `backupd notify test` ends with it: it changes no run's result."""
+    """Somebody who should be told could not be. Only `backupd notify` ends with it: it changes no run's result."""
 
     exit_status = ExitStatus.USAGE
 

@@ -93,6 +93,7 @@ class NoticeKind(StrEnum):
     MISSED = "missed"
     ALARM = "alarm"  # something is wrong that no run has told of, or still is a day later
     OVER = "over"  # what an alarm was told of is no more
+    DIGEST = "digest"  # how all jobs stand, once a week
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +101,10 @@ class Notice:
     """One thing to be told, once."""
 
     kind: NoticeKind
-    job: str
+    job: str  # empty where it is of a target, or of the whole machine
     at: datetime
     subject: str  # what tells it from another of its kind: a run's id, or the instant that a slot was due at
     text: str  # one sentence
     detail: Mapping[str, str] = field(default_factory=dict)
+    target: str = ""  # that it is of
+    concerns: tuple[str, ...] = ()  # the jobs that should hear of it, where it is of none

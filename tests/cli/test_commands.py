@@ -87,7 +87,7 @@ COMMANDS = [
     *(["config"], ["config", "init"], ["config", "check"], ["config", "show"], ["config", "schema"]),
     *(["catalogue"], ["catalogue", "rebuild"]),
     *(["identity"], ["identity", "show"], ["identity", "new"], ["identity", "adopt"]),
-    *(["notify"], ["notify", "test"]),
+    *(["notify"], ["notify", "test"], ["notify", "digest"]),
     *(["schedule"], ["schedule", "list"], ["schedule", "next"], ["schedule", "pause"], ["schedule", "resume"]),
     *(["audit"], ["audit", "list"], ["audit", "verify"]),
     *(["bench"], ["bench", "layouts"], ["bench", "show"], ["bench", "compare"]),

@@ -82,6 +82,7 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
     "schedule pause": [["nightly", "--note", ARGUMENT]],
     "schedule resume": [["nightly"]],
     "notify test": [[]],
+    "notify digest": [[], ["--json"], ["--send"]],
     "audit list": [[], ["--json"]],
     "audit verify": [[], ["--json"]],
     "bench layouts": [["--vg", "vg0", "--yes"]],

@@ -282,3 +282,40 @@ def test_a_test_of_nobody_says_who_there_is(terminal: Terminal) -> None:
     ended = terminal.run("notify", "test", "somebody")
     assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
     assert ended.stderr == "error: no notification 'somebody'\nhint: configured notifications: all\n"
+
+
+# --- backupd notify digest --------------------------------------------------------------------------------------------
+
+
+def test_the_digest_is_shown_as_a_mail_and_sent_to_nobody(terminal: Terminal, peer: WebPeer, world: World) -> None:
+    world.back_up("r1")
+    shown = terminal.run("notify", "digest")
+    assert shown.status == ExitStatus.OK
+    subject, _, text = shown.stdout.partition("\n\n")
+    assert subject.startswith("Subject: backupd on ")
+    assert ": digest: all is well with 1 job and " in subject
+    assert "newest good copies:\n    JOB      TARGET  NEWEST GOOD COPY" in text
+    document = terminal.run("notify", "digest", "--json").document
+    assert (document["kind"], document["job"]) == ("digest", "")
+    assert told(peer) == []
+
+
+def test_the_digest_is_sent_at_once_to_those_who_want_it(terminal: Terminal, peer: WebPeer) -> None:
+    refused = terminal.run("notify", "digest", "--send")
+    assert refused.status == ExitStatus.USAGE
+    assert "no notification wants the digest" in refused.stderr
+    add(terminal, f'[notifications.week]\ntype = "webhook"\nurl = "http://127.0.0.1:{peer.port}/"\non = ["digest"]\n')
+    sent = terminal.run("notify", "digest", "--send")
+    assert sent.status == ExitStatus.OK
+    assert sent.stdout.startswith("week: delivered in ")
+    (document,) = told(peer)
+    assert (document["kind"], document["text"]) == ("digest", "1 of 1 job needs attention")
+    assert "there is no good backup yet" in document["detail"]["alarms"]
+
+
+def test_a_digest_that_nobody_takes_is_an_error(terminal: Terminal, peer: WebPeer) -> None:
+    add(terminal, f'[notifications.week]\ntype = "webhook"\nurl = "http://127.0.0.1:{peer.port}/"\non = ["digest"]\n')
+    peer.manner = Manner.HANGING_UP
+    failed = terminal.run("notify", "digest", "--send")
+    assert failed.status == ExitStatus.USAGE
+    assert "not delivered: week" in failed.stderr

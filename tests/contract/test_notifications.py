@@ -225,6 +225,7 @@ def test_a_webhook_gets_one_document_and_the_token(secret: Callable[..., Path]) 
         "schema": 1,
         "kind": "failed",
         "job": "nightly",
+        "target": "",
         "at": "2026-11-21T02:30:00+00:00",
         "subject": "r1",
         "text": "the disk is full",

@@ -1,11 +1,13 @@
 """A daemon over a catalogue as it is after a while, and a Prometheus that scrapes it: once for all tests."""
 
 import re
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The configuration, the catalogue and the token of one machine."""
     made = tmp_path_factory.mktemp("machine")
     make_catalogue(made / "catalogue.sqlite", 400, jobs=2)
+    now, free = datetime.now(UTC), shutil.disk_usage(made).free
+    with Catalogue.open(made / "catalogue.sqlite") as catalogue:  # a target that fills
+        for ago in range(16, 0, -1):
+            catalogue.remember_rooms({"vault": free + (ago << 30)}, at=now - timedelta(days=ago))
     (made / "backupd.toml").write_text(CONFIGURATION.format(folder=made))
     (made / "token").write_text(TOKEN)
     (made / "token").chmod(0o600)

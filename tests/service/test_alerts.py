@@ -127,6 +127,18 @@ CASES = (
         labels=VAULT,
     ),
     Case(
+        "BackupdTargetFills",
+        {
+            'backupd_target_alarms{instance="bad", target="vault", kind="storage-fills"}': "1x10",
+            'backupd_target_alarms{instance="good", target="vault", kind="storage-fills"}': "0x10",
+            'backupd_target_alarms{instance="good", target="vault", kind="storage-unreachable"}': "1x10",
+        },
+        fires="20m",
+        quiet="10m",
+        summary="target vault of bad will soon be full",
+        labels={**VAULT, "kind": "storage-fills"},
+    ),
+    Case(
         "BackupdTargetNotSeen",
         {
             'backupd_target_up{instance="bad", target="vault"}': "0x10",

@@ -14,6 +14,7 @@ from backupd.service.job_status import job_statuses
 from backupd.service.outlook import LiveHere
 from backupd.service.reminders import remind
 from backupd.service.site import Site
+from backupd.service.target_rooms import TargetRooms
 from backupd.vocabulary.alarms import AlarmKind
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, Slot, SlotState
 from backupd.vocabulary.storage import Backup
@@ -46,7 +47,7 @@ def look(path: Path) -> Look:
         told: list[Notice] = []
         with Catalogue.open(path) as catalogue:
             site = Site(configuration, catalogue, lambda: began + later)
-            remind(site, LiveHere(path.parent), told.append)
+            remind(site, LiveHere(path.parent), TargetRooms(configuration), told.append)
             # What people hear of is what pages and metrics show.
             standing = {alarm.kind for status in job_statuses(site, LiveHere(path.parent)) for alarm in status.alarms}
             assert {AlarmKind(notice.detail["alarm"]) for notice in told if notice.kind is NoticeKind.ALARM} <= standing

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from email import policy
 from email.parser import BytesParser
@@ -22,12 +23,15 @@ from tests.hostile_words import ARGUMENT, FORGED, HOSTILE, faults
 
 ANY = HOSTILE + ARGUMENT  # with bytes that are no text, too
 NOTICE = Notice(NoticeKind.FAILED, ANY, datetime.now(UTC), ANY, ANY, {"hint": ANY, ANY: ANY})
+OF_ALL = replace(NOTICE, kind=NoticeKind.DIGEST, job="", detail={ANY: f"{ANY}\n{ANY}"})
+OF_TARGET = replace(NOTICE, kind=NoticeKind.ALARM, job="", target=ANY)
 MAIL = {"type": "mail", "address": "mx.example", "sender": "b@example.com", "recipients": ["dba@example.com"]}
 
 
-def test_a_mail_has_no_character_that_acts_and_no_line_that_passes_for_ours() -> None:
+@pytest.mark.parametrize("notice", [NOTICE, OF_ALL, OF_TARGET], ids=lambda notice: notice.kind.value)
+def test_a_mail_has_no_character_that_acts_and_no_line_that_passes_for_ours(notice: Notice) -> None:
     config = TypeAdapter(MailConfig).validate_python({**MAIL, "name": "dba"})
-    sent = BytesParser(policy=policy.default).parsebytes(bytes(message(NOTICE, config)))
+    sent = BytesParser(policy=policy.default).parsebytes(bytes(message(notice, config)))
     assert sorted(key for key in sent if key.startswith(("X", "B"))) == []
     for value in sent.values():
         assert str(value).isprintable()

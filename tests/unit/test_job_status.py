@@ -119,10 +119,12 @@ def test_an_alarm_is_as_grave_as_in_the_rules_for_prometheus() -> None:
     by_kind = {
         AlarmKind(kind): rule["labels"]["severity"]
         for rule in group["rules"]
-        for kind in re.findall(r'backupd_alarms\{kind="([\w-]+)"\}', rule["expr"])
+        for kind in re.findall(r'backupd_(?:target_)?alarms\{kind="([\w-]+)"\}', rule["expr"])
     }
-    too_old = next(rule for rule in group["rules"] if rule["alert"] == "BackupdBackupTooOld")
-    by_kind[AlarmKind.OVERDUE] = too_old["labels"]["severity"]
+    otherwise = {"BackupdBackupTooOld": AlarmKind.OVERDUE, "BackupdTargetNotSeen": AlarmKind.STORAGE_UNREACHABLE}
+    for rule in group["rules"]:
+        if (kind := otherwise.get(rule["alert"])) is not None:
+            by_kind[kind] = rule["labels"]["severity"]
     assert by_kind == {kind: Alarm(kind, "").severity.value for kind in AlarmKind}
 
 

@@ -1,8 +1,8 @@
 """The Ansible role, on a Debian in a folder, by the playbook of the documentation.
 
 The tests go on from one another, as the months on a host do. Instead of SSH a command is run in the folder's own
-namespaces; instead of systemd there is a stand-in, which starts and ends the real daemon. The role's part for an .rpm
-is looked at for its syntax only.
+namespaces; instead of systemd there is a stand-in, which starts and ends the real daemon. Of the role's part for an
+.rpm only the syntax is checked.
 """
 
 import json
@@ -72,9 +72,9 @@ class Fleet:
         (self.folder / "backupd.toml").write_text(main)
         (self.folder / "nightly.toml").write_text(job)
 
-    def play(self, *options: str, package: Path | None = None, **variables: object) -> Play:
+    def play(self, *options: str, **variables: object) -> Play:
         given = {
-            "backupd_package": str(package or self.package),
+            "backupd_package": str(self.package),
             "backupd_companions": {".deb": ["lvm2"], ".rpm": []},
             "vault_backupd_password": SECRET,
         }
@@ -134,7 +134,7 @@ def playbook() -> str:
 @pytest.fixture(scope="module")
 def fleet(packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A host that has a Python and no backupd."""
-    options = ("--include=python3,python3-apt,lvm2,passwd,tzdata",)
+    options = ("--include=python3,python3-apt,lvm2,passwd,tzdata", "--dpkgopt=force-unsafe-io")
     root = root_of(RELEASES[-1], tmp_path_factory.mktemp("host"), *options)
     output("install", "--mode=755", ROOT / "tests/packaging/systemctl", root.folder / "usr/bin/systemctl")
     folder = tmp_path_factory.mktemp("person")
@@ -236,7 +236,7 @@ def test_a_variable_that_is_none_is_refused_without_showing_a_secret(
     fleet: Fleet, variables: dict[str, object]
 ) -> None:
     before = fleet.configured()
-    refused = fleet.play("-vvv", package=None, **variables)
+    refused = fleet.play("-vvv", **variables)
     assert refused.status == 2, refused.said
     assert SECRET not in refused.said
     assert fleet.configured() == before
@@ -251,7 +251,7 @@ def test_an_upgrade_waits_for_who_uses_backupd_and_changes_nothing_if_that_takes
     restore = "exec /opt/backupd/bin/python -c 'open(\"/tmp/gate\").read()'"
     with subprocess.Popen([fleet.folder / "ssh", restore]) as process:
         with gate.open("w"):  # opens when that process has opened it
-            refused = fleet.play(package=newer, backupd_drain_timeout=5)
+            refused = fleet.play(backupd_package=str(newer), backupd_drain_timeout=5)
             assert process.poll() is None
         assert process.wait(timeout=60) == 0
     gate.unlink()
@@ -265,7 +265,7 @@ def test_an_upgrade_ends_the_daemon_by_draining_it_and_starts_the_new_one(fleet:
     fleet.write()
     daemon = fleet.daemon()
     fleet.run("rm /run/daemon.said.before")
-    upgraded = fleet.play(package=newer)
+    upgraded = fleet.play(backupd_package=str(newer))
     assert upgraded.status == 0, upgraded.said
     assert fleet.version() == UPGRADED
     assert fleet.daemon() != daemon

@@ -344,6 +344,7 @@ drills = Table(
     Column("at", InstantColumn, nullable=False),
     Column("position", JsonColumn(Position)),
     Column("undecided", ProseColumn, nullable=False, server_default=text("''")),
+    Index(None, "at"),  # walked from the newest back
 )
 
 # --- what is done by schedule ----------------------------------------------------------------------------------------

@@ -130,7 +130,8 @@ AUTO: Final = "auto"
 
 
 Auto = Literal["auto"]  # what a person leaves to backupd
-PV_UUID: Final = re.compile(r"[0-9A-Za-z]{6}(?:-[0-9A-Za-z]{4}){5}-[0-9A-Za-z]{6}")  # as LVM writes it
+# As LVM writes it and, by `--uuid`, takes it: of the marks of scratch disks some letters are ! and # (lvm2, lib/uuid/uuid.c).
+PV_UUID: Final = re.compile(r"[0-9A-Za-z!#]{6}(?:-[0-9A-Za-z!#]{4}){5}-[0-9A-Za-z!#]{6}")
 
 
 class PvsGone(StrEnum):

@@ -178,6 +178,13 @@ def test_each_pv_has_its_uuid() -> None:
     assert (set(group.pv_uuids), group.missing) == (set(group.free_by_pv), ())
 
 
+def test_the_mark_of_a_scratch_disk_is_a_uuid() -> None:
+    mark = "backup-d0QS-l5la-b!6e-647d-65##-######"
+    group = report.parse_group(recorded("group_four").replace("O5Rs9K-oGLu-JT7M-9XX6-rgdT-SYYk-8RFmI0", mark))
+    assert group is not None
+    assert group.pv_uuids["/dev/ubde"] == mark
+
+
 def test_pvs_whose_disks_are_not_found_have_no_path_but_their_uuids() -> None:
     """LVM calls each of them `[unknown]` (2.03.16: tests/data/lvm/full_partial.json)."""
     document = json.loads(recorded("group_four"))

@@ -130,7 +130,7 @@ AUTO: Final = "auto"
 
 
 Auto = Literal["auto"]  # what a person leaves to backupd
-# As LVM writes it and, by `--uuid`, takes it: of the marks of scratch disks some letters are ! and # (lvm2, lib/uuid/uuid.c).
+# As LVM writes it; the marks of scratch disks have ! and #, too: they are of its alphabet (lvm2, lib/uuid/uuid.c).
 PV_UUID: Final = re.compile(r"[0-9A-Za-z!#]{6}(?:-[0-9A-Za-z!#]{4}){5}-[0-9A-Za-z!#]{6}")
 
 

@@ -134,8 +134,8 @@ def test_the_head_of_the_chain_is_read_from_its_end(few: Path) -> None:
 
 def test_nobody_looks_for_a_proof_of_what_has_no_backups(few: Path) -> None:
     """Drills are walked back to each job's newest proof: all of them, for one that cannot have any."""
-    assert "SCAN drills" in " ".join(plans(few, lambda catalogue: catalogue.records(["nightly"], at=NEWEST)))
-    assert "SCAN drills" not in " ".join(plans(few, lambda catalogue: catalogue.records([""], at=NEWEST)))
+    assert "ix_drills_at" in " ".join(plans(few, lambda catalogue: catalogue.records(["nightly"], at=NEWEST)))
+    assert "ix_drills_at" not in " ".join(plans(few, lambda catalogue: catalogue.records([""], at=NEWEST)))
 
 
 def test_a_beginning_that_only_one_id_has_finds_it_and_others_are_told(few: Path) -> None:

@@ -6,6 +6,7 @@ Knows: how far apart looks are kept, and for how long. Refuses to judge them: `p
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Column, Integer, Table, Text, delete, func, insert, or_, select
 
@@ -13,7 +14,9 @@ from backupd.catalogue.columns import InstantColumn
 from backupd.catalogue.file import CatalogueFile
 from backupd.catalogue.metadata import metadata
 from backupd.policy.filling import WINDOW
-from backupd.policy.trend import Point
+
+if TYPE_CHECKING:
+    from backupd.policy.trend import Point
 
 APART = timedelta(hours=6)
 
@@ -45,8 +48,10 @@ class RoomRecords(CatalogueFile):
             for name, count in due.items():
                 connection.execute(insert(rooms).values(target=name, at=at, free=count))
 
-    def room_points(self, *, until: datetime) -> dict[str, list[Point]]:
+    def room_points(self, *, until: datetime) -> "dict[str, list[Point]]":
         """The free bytes of each target over time, the oldest first."""
+        from backupd.policy.trend import Point  # statistics is not for every command that opens a catalogue
+
         found: dict[str, list[Point]] = defaultdict(list)
         query = select(rooms).where(rooms.c.at <= until, rooms.c.at >= until - WINDOW)
         for row in self._read(query.order_by(rooms.c.target, rooms.c.at)):

@@ -52,7 +52,7 @@ def prune(
             try:
                 names = (*one.targets, *_former(configuration, catalogue, one))
                 targets = [wiring.target(configuration, name, machine) for name in names]
-                if not dry_run:
+                if keys and not dry_run:
                     read_proofs(one.name, targets, catalogue, keys, wiring.notifier(configuration))
                 prunings.append(prune_job(one, targets, catalogue, ownership=ownership, dry_run=dry_run))
                 prunings[-1].require_complete()

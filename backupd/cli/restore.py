@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from backupd.archive.encryption import Identities
     from backupd.catalogue.store import Catalogue
+    from backupd.config import Configuration
     from backupd.mysql.tablefiles import Table
     from backupd.operations.restore.into_server import IntoServer
     from backupd.operations.tools import HostTools
@@ -80,7 +81,6 @@ def restore(
     from backupd.cli.progress import share_done
     from backupd.host.signals import cancellable
     from backupd.mysql.tablefiles import tables_in
-    from backupd.operations.restore.into_server import into_server
     from backupd.operations.restore.on_record import Deed, on_record
 
     if [to, into_volume, into].count(None) != 2:
@@ -100,7 +100,7 @@ def restore(
         )
     chosen = () if tables is None else tables_in(",".join(tables))
     configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
-    server = None if into is None else into_server(into, wiring.connect_to(configuration, into), schema or "", chosen)
+    server = None if into is None else _server(configuration, into, schema or "", chosen)
     with wiring.catalogue(configuration) as catalogue:
         run = run_of(catalogue, run_id, target=target)
         sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
@@ -184,6 +184,14 @@ def _export(to: Path, manifest: "Manifest", tables: "Sequence[Table]", *, confin
     for each in exported:
         say(f"to import {each.table}: follow {each.statements}")
     return ()
+
+
+def _server(configuration: "Configuration", host: str, schema: str, tables: "Sequence[Table]") -> "IntoServer":
+    """Imported here: a restore into a folder loads nothing into a server."""
+    from backupd import wiring
+    from backupd.operations.restore.into_server import into_server
+
+    return into_server(host, wiring.connect_to(configuration, host), schema, tables)
 
 
 def _into_server(

@@ -6,14 +6,16 @@ Two weeks of looks are needed: in the first days nothing is pruned yet, and ever
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from backupd.policy.trend import Point
+if TYPE_CHECKING:
+    from backupd.policy.trend import Point
 
 WINDOW = timedelta(days=30)
 LEAST = timedelta(days=14)  # between the first look and the last
 
 
-def full_in_seconds(free: Sequence[Point], *, now_free: float) -> float | None:
+def full_in_seconds(free: "Sequence[Point]", *, now_free: float) -> float | None:
     """In which time these free bytes will be used up; None where they do not become fewer, or nobody can tell yet.
 
     `free` is what earlier looks found, the oldest first.
@@ -24,7 +26,7 @@ def full_in_seconds(free: Sequence[Point], *, now_free: float) -> float | None:
     return max(0.0, now_free) / lost if lost > 0 else None
 
 
-def _slope(points: Sequence[Point]) -> float:
+def _slope(points: "Sequence[Point]") -> float:
     """A second. The points are not all of one instant."""
     middle = sum(point.at for point in points) / len(points)
     mean = sum(point.value for point in points) / len(points)

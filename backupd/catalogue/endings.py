@@ -12,7 +12,6 @@ from backupd.catalogue.columns import to_row
 from backupd.vocabulary.errors import BackupdError, ExitStatus
 from backupd.vocabulary.records import Holding, RunError, RunStatus
 
-GOOD = (RunStatus.SUCCESS, RunStatus.ATTENTION)
 _ENDINGS = {
     ExitStatus.REFUSED: RunStatus.REFUSED,
     ExitStatus.BUSY: RunStatus.BUSY,

@@ -14,9 +14,8 @@ from backupd.catalogue.audit import Event, audit_step, manifests_of
 from backupd.catalogue.columns import Fact, to_row
 from backupd.vocabulary.errors import Untrusted
 from backupd.vocabulary.escaping import encodable
-from backupd.vocabulary.records import RunDetails, RunStatus
+from backupd.vocabulary.records import GOOD, RunDetails
 
-_GOOD = (RunStatus.SUCCESS, RunStatus.ATTENTION)
 _Row = Mapping[str, Any]
 
 
@@ -41,7 +40,7 @@ def import_run(connection: Connection, run: RunDetails) -> bool:
     have = select(table.c.target).where(table.c.run_id == run.run_id)
     there = set(connection.execute(have.where(table.c.removed_at.is_(None))).scalars())
     new = tuple(backup for backup in run.backups if backup.target not in there)
-    if known is not None and (known not in _GOOD or not new):
+    if known is not None and (known not in GOOD or not new):
         return False
     wanted = _rows(run)
     if known is not None:  # one that was said to be removed is there all the same: its row is written anew

@@ -20,8 +20,7 @@ from sqlalchemy import column as sql_column
 from backupd.catalogue import tables
 from backupd.catalogue.columns import from_row
 from backupd.catalogue.details import details
-from backupd.catalogue.endings import GOOD
-from backupd.vocabulary.records import RunDetails, RunKind, RunStatus
+from backupd.vocabulary.records import GOOD, RunDetails, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, Pause, Slot, SlotState
 from backupd.vocabulary.storage import Backup
 

@@ -7,11 +7,10 @@ from sqlalchemy import func, select
 
 from backupd.catalogue import tables, tunings
 from backupd.catalogue.details import our_newest
-from backupd.catalogue.endings import GOOD
 from backupd.catalogue.file import CatalogueFile
 from backupd.vocabulary.gauges import Tuning
 from backupd.vocabulary.penalty import GateOutcome, Reason, SnapshotLife
-from backupd.vocabulary.records import Phase
+from backupd.vocabulary.records import GOOD, Phase
 from backupd.vocabulary.storage import LastCopy
 
 _LIVES = 10  # of a job's past runs that say what the next one fills

@@ -13,10 +13,9 @@ from typing import Any
 
 from backupd.catalogue.audit import UNREADABLE, AuditEntry, Event
 from backupd.report.words import instant, many
-from backupd.vocabulary.records import Check, RunDetails, RunKind, RunStatus
+from backupd.vocabulary.records import GOOD, Check, RunDetails, RunKind, RunStatus
 from backupd.vocabulary.storage import Backup
 
-_GOOD = (RunStatus.SUCCESS, RunStatus.ATTENTION)
 _NO_END = "no end recorded"  # it was killed, or goes on
 
 
@@ -177,9 +176,9 @@ def _rows(sources: EvidenceSources) -> Iterator[EvidenceRow]:
 def _backup(run: RunDetails, began: AuditEntry | None, ended: AuditEntry | None) -> EvidenceRow:
     """As its row says; where the chain has another end of it, that is told, and counts."""
     said = () if run.error is None else (run.error.message,)
-    good = None if run.status is RunStatus.RUNNING else run.status in _GOOD
+    good = None if run.status is RunStatus.RUNNING else run.status in GOOD
     chained = "" if ended is None else _word(ended, "status")
-    if chained and (chained in _GOOD) != bool(good):
+    if chained and (chained in GOOD) != bool(good):
         said, good = (f"the audit chain has it as {chained}, the catalogue as {run.status}", *said), False
     return EvidenceRow(
         EvidenceKind.BACKUP,
@@ -261,7 +260,7 @@ def _ended(row: EvidenceRow, began: datetime | None, end: AuditEntry) -> Evidenc
     return replace(
         row,
         outcome=outcome or "not known",
-        good=outcome in _GOOD if outcome else None,
+        good=outcome in GOOD if outcome else None,
         seconds=max(0.0, (end.at - began).total_seconds()) if known and began is not None else None,
         remarks=(*row.remarks, *(words for words in said if words)),
     )

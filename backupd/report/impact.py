@@ -14,13 +14,12 @@ from statistics import median
 from backupd.catalogue.costs import Beside, RunCost
 from backupd.report.costs import copy_rate, hold_seconds, penalties
 from backupd.report.words import count, duration, ratio, size
-from backupd.vocabulary.records import RunStatus
+from backupd.vocabulary.records import GOOD, RunStatus
 
 RECENT = timedelta(days=30)
 _OUTLIER = 3.0  # times the median, or a third of it where less is worse
 _FEWEST = 5  # values that a median needs before anything can stand out from it, or on each side of a trend
 _TREND = 1.25  # what changes by less is called steady: nights differ by as much
-GOOD = (RunStatus.SUCCESS, RunStatus.ATTENTION)
 
 
 @dataclass(frozen=True, slots=True)

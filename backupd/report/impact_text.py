@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from backupd.report.impact import GOOD, Impact, Outlier, Summary, Trend
+from backupd.report.impact import Impact, Outlier, Summary, Trend
 from backupd.report.json_document import iso
 from backupd.report.words import columns, instant, many
 from backupd.vocabulary.escaping import on_one_line
+from backupd.vocabulary.records import GOOD, RunStatus
 
 SHOWN = 10  # outliers that are listed; of the others the number is told
 
@@ -47,7 +48,7 @@ def outcome_lines(impact: Impact) -> Iterator[str]:
     if impact.runs:
         good = sum(impact.outcomes.get(status, 0) for status in GOOD)
         others = ", ".join(f"{count} {status}" for status, count in impact.outcomes.items() if status not in GOOD)
-        attention = impact.outcomes.get(GOOD[1], 0)
+        attention = impact.outcomes.get(RunStatus.ATTENTION, 0)
         wanted = f" ({attention} with attention)" if attention else ""
         yield f"{good} good{wanted}{', ' if others else ''}{others}; last good: {instant(impact.last_good_at)}"
     if impact.failures:

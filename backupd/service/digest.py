@@ -21,12 +21,11 @@ from backupd.service.storage import StorageStatus
 from backupd.service.timetables import zone_of
 from backupd.vocabulary.alarms import Alarm, AlarmKind, Severity, StandingAlarm
 from backupd.vocabulary.errors import ExitStatus
-from backupd.vocabulary.records import RunStatus
+from backupd.vocabulary.records import GOOD, RunStatus
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, SlotState
 
 WEEK = timedelta(days=7)
 
-_GOOD = {RunStatus.SUCCESS, RunStatus.ATTENTION}
 _FAILED = {RunStatus.FAILED, RunStatus.REFUSED}
 _SKIPPED = {RunStatus.BUSY, RunStatus.CANCELLED}
 
@@ -182,7 +181,7 @@ def _week(facts: DigestFacts) -> Iterator[tuple[str, ...]]:
         penalty = [run.penalty_seconds for run in runs if run.penalty_seconds is not None]
         yield (
             status.job,
-            *(str(sum(run.status in wanted for run in runs)) for wanted in (_GOOD, _FAILED, _SKIPPED)),
+            *(str(sum(run.status in wanted for run in runs)) for wanted in (GOOD, _FAILED, _SKIPPED)),
             str(beside.missed),
             f"{beside.drills}" + (f" ({beside.drills_failed} failed)" if beside.drills_failed else ""),
             count(sum(lost)) if lost else "-",

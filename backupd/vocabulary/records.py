@@ -59,6 +59,9 @@ class RunStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+GOOD = (RunStatus.SUCCESS, RunStatus.ATTENTION)  # there is a backup
+
+
 class Level(StrEnum):
     """How grave a finding is. Only `refused` stops a run."""
 

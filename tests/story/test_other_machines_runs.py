@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from backupd.catalogue.details import Filter
-from backupd.catalogue.endings import GOOD
 from backupd.catalogue.store import Catalogue
 from backupd.cli.chosen import run_of
 from backupd.vocabulary.errors import UsageError
-from backupd.vocabulary.records import Drill, RunDetails
+from backupd.vocabulary.records import GOOD, Drill, RunDetails
 from tests.story.world import World
 
 OTHER = "db2-0a1b2c3e"

@@ -7,10 +7,9 @@ from itertools import pairwise
 import pytest
 
 from backupd.catalogue.details import Filter
-from backupd.catalogue.endings import GOOD
 from backupd.catalogue.store import Catalogue
 from backupd.vocabulary.errors import UsageError
-from backupd.vocabulary.records import RunKind
+from backupd.vocabulary.records import GOOD, RunKind
 from tests.many_runs import NEWEST, catalogue_of
 
 RUNS = 450

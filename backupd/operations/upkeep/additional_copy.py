@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from backupd.archive import Governor, Sink
 from backupd.archive.governor import CopyGovernor
-from backupd.catalogue.endings import GOOD
 from backupd.host.holdings import held
 from backupd.host.signals import shielded
 from backupd.operations.backup.copies import Copies
@@ -30,7 +29,7 @@ from backupd.policy import manifest as manifests
 from backupd.targets import BackupSource, Target
 from backupd.targets.listing import require_listed, unknown_beside
 from backupd.vocabulary.errors import NoRoom, Refused, TargetError, Unreadable, Untrusted, UsageError, VerificationError
-from backupd.vocabulary.records import Holding, HoldingKind, RunDetails
+from backupd.vocabulary.records import GOOD, Holding, HoldingKind, RunDetails
 from backupd.vocabulary.storage import Backup, Manifest
 
 log = logging.getLogger(__name__)

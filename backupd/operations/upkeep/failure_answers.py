@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from backupd.catalogue.endings import GOOD
 from backupd.catalogue.store import Catalogue
 from backupd.host.run_log import RunLogs
 from backupd.report.words import age, instant
 from backupd.vocabulary.errors import BackupdError, ExitStatus
-from backupd.vocabulary.records import RunError
+from backupd.vocabulary.records import GOOD, RunError
 from backupd.vocabulary.storage import Backup
 
 if TYPE_CHECKING:  # what a run that is good does without

@@ -18,7 +18,7 @@ from backupd.notifications import Notifier
 from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.report.words import duration, instant, size
 from backupd.vocabulary.errors import BackupdError, ExitStatus, Undecided
-from backupd.vocabulary.records import Finding, Level, RunDetails, RunError, RunStatus
+from backupd.vocabulary.records import GOOD, Finding, Level, RunDetails, RunError, RunStatus
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, SlotState
 
 if TYPE_CHECKING:  # what a run that is good does without
@@ -31,7 +31,6 @@ DIED = "died"  # the code of the error of a run whose process died without repor
 # Nobody is woken for these: a person has ended it, another run does the work, or the command line was wrong.
 _NO_ALARM = {ExitStatus.CANCELLED, ExitStatus.BUSY}
 _NO_ANSWER = {RunStatus.RUNNING, RunStatus.CANCELLED, RunStatus.BUSY}  # whether backups work is not known from these
-_GOOD = {RunStatus.SUCCESS, RunStatus.ATTENTION}
 _LOOK_BACK = 20  # runs, to find one that has an answer
 
 
@@ -185,7 +184,7 @@ def _good(catalogue: Catalogue, run_id: str) -> Notice | None:
     """None where this run of ours has no backup; another may have that id, and be why ours was refused."""
     with contextlib.suppress(BackupdError):
         run = catalogue.run(run_id)
-        if run.run_id == run_id and run.pid == os.getpid() and run.status in _GOOD:
+        if run.run_id == run_id and run.pid == os.getpid() and run.status in GOOD:
             return ended(catalogue, run)
     return None
 

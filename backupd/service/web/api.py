@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 
 from backupd.catalogue.details import Filter
-from backupd.catalogue.endings import GOOD
 from backupd.host.live_progress import Progress
 from backupd.report.costs import RunFigures
 from backupd.service.job_status import JobStatus, Running, job_statuses, remaining_seconds
@@ -21,7 +20,7 @@ from backupd.service.web.history import run_named
 from backupd.service.web.refusals import Refusal
 from backupd.service.web.schedules import ScheduleLine, schedule_lines
 from backupd.vocabulary.alarms import Alarm
-from backupd.vocabulary.records import RunDetails, RunKind, RunStatus
+from backupd.vocabulary.records import GOOD, RunDetails, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity
 
 Answers = dict[int | str, dict[str, Any]]  # what FastAPI is told of a status, by the status

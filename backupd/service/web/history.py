@@ -10,12 +10,11 @@ from urllib.parse import urlencode
 
 from backupd.catalogue.costs import RunCost
 from backupd.catalogue.details import Filter
-from backupd.catalogue.endings import GOOD
 from backupd.service.site import Site
 from backupd.service.web.asked import day
 from backupd.service.web.refusals import BadQuestion, NotFound
 from backupd.vocabulary.errors import UsageError
-from backupd.vocabulary.records import RunDetails, RunStatus
+from backupd.vocabulary.records import GOOD, RunDetails, RunStatus
 
 PAGE = 50  # runs
 

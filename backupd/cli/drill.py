@@ -52,19 +52,20 @@ def drill(
         sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
         told = partial(notices.failure_told, wiring.notifier(configuration), run.job, run.run_id, what="drill")
         with told(), cancellable(), unpruned(configuration, run):
-            tools = wiring.host_tools(configuration, catalogue.identity().name)
+            machine = catalogue.identity().name
+            tools = wiring.host_tools(configuration, machine)
             result = drill_backup(
                 *(sources, tools),
                 identities=identities,
                 confined=not configuration.restore.unconfined,
-                checks=_own_checks(configuration, run, catalogue.identity().name),
+                checks=_own_checks(configuration, run, machine),
                 telling=tell,
             )
             catalogue.record_drill(result)  # before anybody may prune what is proven now
             for failure in leave_proof(sources, result, ownership_of(catalogue, tools), host=run.host):
                 tell(f"warning: {failure}")
                 catalogue.attention(run.run_id, failure)
-            if result.ok and (long := too_long(result.seconds, _restore_within(configuration, run, catalogue))):
+            if result.ok and (long := too_long(result.seconds, _restore_within(configuration, run, machine))):
                 tell(f"attention: the drill took {long}")
                 catalogue.attention(run.run_id, f"a drill took {long}")
     if json:
@@ -102,10 +103,10 @@ def _own_checks(configuration: "Configuration", run: "RunDetails", machine: str)
     return checks
 
 
-def _restore_within(configuration: "Configuration", run: "RunDetails", catalogue: "Catalogue") -> float | None:
+def _restore_within(configuration: "Configuration", run: "RunDetails", machine: str) -> float | None:
     """What the run's job allows, unless another machine's job made the backup."""
     job = configuration.jobs.get(run.job)
-    return job.restore_within_seconds if job is not None and run.machine == catalogue.identity().name else None
+    return job.restore_within_seconds if job is not None and run.machine == machine else None
 
 
 def _chosen(catalogue: "Catalogue", run_id: str | None, job: str | None, target: str | None) -> "RunDetails":

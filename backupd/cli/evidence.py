@@ -87,13 +87,16 @@ def _gathered(configuration: "Configuration", wanted: EvidenceRequest) -> "tuple
     now = datetime.now(UTC)
     since, until = span(wanted.since, wanted.until, now=now)
     since = since or datetime.min.replace(tzinfo=UTC)
-    within = {name: job.restore_within_seconds for name, job in configuration.jobs.items()}
+    within = {
+        name: job.restore_within_seconds
+        for name, job in configuration.jobs.items()
+        if job.restore_within_seconds is not None
+    }
     with opening.catalogue(configuration) as catalogue:
         machine = catalogue.identity().name
         runs, entries = catalogue.told_since(since)
         found = checked(configuration, catalogue, None)
-    limits = {name: seconds for name, seconds in within.items() if seconds is not None}
-    sources = EvidenceSources(machine, since, runs, entries, limits)
+    sources = EvidenceSources(machine, since, runs, entries, within)
     evidence = Evidence(
         *(machine, wanted.job, since, until, now),
         rows=evidence_rows(sources, job=wanted.job, until=until),

@@ -56,8 +56,7 @@ def probe(
     ] = 1.0,
     chunk_sizes: Annotated[str, typer.Option(metavar="SIZE,…", help="Chunk sizes to compare: 4k to 512k.")] = "",
     cow_on: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PV", help="Also measure with the COW area on this PV; repeatable."),
+        list[str] | None, typer.Option(metavar="PV", help="Also measure with the COW area on this PV; repeatable.")
     ] = None,
     snapshots: Annotated[str, typer.Option(metavar="N,…", help="Also measure with this many snapshots at once.")] = "",
     reads: Annotated[bool, typer.Option("--reads", help="Also measure reads, from origin and snapshot.")] = False,

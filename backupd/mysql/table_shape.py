@@ -139,7 +139,7 @@ def shape_of(session: Session, table: Table) -> TableShape:
         engine=str(found["engine"]),
         definition=definition,
         columns=columns_of(session, table),
-        key=tuple(str(row["name"]) for row in session.query(_KEY, *names)),
+        key=key_of_table(session, table),
         foreign_keys=foreign_keys,
         triggers=tuple(str(row["name"]) for row in session.query(_TRIGGERS, *names)),
     )

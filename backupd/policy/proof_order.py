@@ -29,27 +29,25 @@ def in_order(copies: Iterable[ProvableCopy]) -> list[ProvableCopy]:
     """The copies in the order in which to drill them."""
     found = list(copies)
     of_job: dict[tuple[str, ...], list[ProvableCopy]] = defaultdict(list)
-    of_place: dict[tuple[str, ...], list[ProvableCopy]] = defaultdict(list)
+    last_of_job: dict[tuple[str, ...], datetime] = defaultdict(lambda: _NEVER)  # the newest try of any of its copies
+    last_of_place: dict[tuple[str, ...], datetime] = defaultdict(lambda: _NEVER)
     for copy in found:
-        of_job[copy.machine, copy.job].append(copy)
-        of_place[copy.machine, copy.job, copy.target].append(copy)
+        job, place, tried = (copy.machine, copy.job), (copy.machine, copy.job, copy.target), copy.tried_at or _NEVER
+        of_job[job].append(copy)
+        last_of_job[job] = max(last_of_job[job], tried)
+        last_of_place[place] = max(last_of_place[place], tried)
 
     def key(copy: ProvableCopy) -> tuple[object, ...]:
-        job = of_job[copy.machine, copy.job]
-        newer = {other.run_id for other in job if (other.at, other.run_id) > (copy.at, copy.run_id)} - {copy.run_id}
+        others = of_job[copy.machine, copy.job]
+        newer = {other.run_id for other in others if (other.at, other.run_id) > (copy.at, copy.run_id)} - {copy.run_id}
         return (
             copy.tried_at is not None,
             len(newer) if copy.tried_at is None else 0,
             copy.tried_at or _NEVER,
-            _last(job),
-            _last(of_place[copy.machine, copy.job, copy.target]),
+            last_of_job[copy.machine, copy.job],
+            last_of_place[copy.machine, copy.job, copy.target],
             -copy.at.timestamp(),
             (copy.machine, copy.job, copy.run_id, copy.target),
         )
 
     return sorted(found, key=key)
-
-
-def _last(copies: Iterable[ProvableCopy]) -> datetime:
-    """The newest try of any of them."""
-    return max((copy.tried_at or _NEVER for copy in copies), default=_NEVER)

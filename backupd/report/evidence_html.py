@@ -13,12 +13,13 @@ from backupd.report.evidence_text import (
     check_words,
     copies_words,
     followed_words,
+    long_words,
     operator_words,
     tally,
     title,
 )
 from backupd.report.templating import report
-from backupd.report.words import duration, instant, too_long
+from backupd.report.words import duration, instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def _line(row: EvidenceRow) -> _Line:
         at=at_words(row),
         operator=operator_words(row),
         took=duration(row.seconds),
-        long=too_long(row.seconds, row.within_seconds) if row.seconds is not None else "",
+        long=long_words(row),
         copies=copies_words(row),
         checks=[(check.ok, check_words(check)) for check in row.checks],
         followed=followed_words(row),

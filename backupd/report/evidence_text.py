@@ -92,8 +92,12 @@ def at_words(row: EvidenceRow) -> str:
 
 def outcome_words(row: EvidenceRow) -> str:
     """What became of it, against `restore_within` and with what followed."""
-    long = too_long(row.seconds, row.within_seconds) if row.seconds is not None else ""
-    return "; ".join(words for words in (row.outcome, long, followed_words(row)) if words)
+    return "; ".join(words for words in (row.outcome, long_words(row), followed_words(row)) if words)
+
+
+def long_words(row: EvidenceRow) -> str:
+    """That it took longer than the job allows; empty where it did not."""
+    return "" if row.seconds is None else too_long(row.seconds, row.within_seconds)
 
 
 def followed_words(row: EvidenceRow) -> str:

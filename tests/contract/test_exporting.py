@@ -10,11 +10,11 @@ import pytest
 
 from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.session import Session
-from backupd.mysql.tablefiles import Table, TableFiles
+from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.table_export import Exported, export
 from backupd.vocabulary.errors import ServerError
 from tests.contract.mariadb import PASSWORD, MariadbServer, mysql_server
-from tests.contract.test_scratch import Image, load, taken
+from tests.contract.test_scratch import Image, keep_only, load, taken
 
 pytestmark = pytest.mark.thorough
 
@@ -32,12 +32,7 @@ def partial(mysql_server: MariadbServer, tmp_path: Path) -> Image:
         session.execute("CREATE TABLE other.gone (id INT PRIMARY KEY) ENGINE=InnoDB")
         session.execute("INSERT INTO other.gone SELECT seq FROM other.seq_1_to_5000")
         image = taken(mysql_server, tmp_path)
-    paths = sorted(image.datadir.rglob("*"), reverse=True)
-    names = [str(path.relative_to(tmp_path)) for path in paths]
-    files = TableFiles(names, datadir="data", lower_case=False)
-    for path, wanted in zip(paths, files.selected(names, [INNODB, MYISAM]), strict=True):
-        if not wanted:
-            path.rmdir() if path.is_dir() else path.unlink()
+    keep_only([INNODB, MYISAM], image)
     assert not (image.datadir / "other").exists()
     return image
 

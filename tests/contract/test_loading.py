@@ -15,13 +15,13 @@ from backupd.mysql.loading_schema import LOADING, remove_loading
 from backupd.mysql.row_differences import TableDifference, statements_for
 from backupd.mysql.session import Connect, Session
 from backupd.mysql.table_shape import TableShape, shape_of
-from backupd.mysql.tablefiles import Table, TableFiles
+from backupd.mysql.tablefiles import Table
 from backupd.operations.restore import into_server as operation
 from backupd.operations.restore.into_server import LoadedTables, into_server, load_recovered
 from backupd.operations.run_holdings import RunHoldings
 from backupd.vocabulary.errors import Cancelled, Refused, ServerError, UsageError, VerificationError
 from tests.contract.mariadb import MariadbServer, mysql_server
-from tests.contract.test_scratch import RUN, Image, taken
+from tests.contract.test_scratch import RUN, Image, keep_only, taken
 
 pytestmark = pytest.mark.thorough
 
@@ -96,12 +96,7 @@ def before(mysql_server: MariadbServer, tmp_path_factory: pytest.TempPathFactory
         root.execute("INSERT INTO live.child SELECT seq, 'x', NULL FROM live.seq_1_to_5000")
         root.execute("CREATE TRIGGER live.told BEFORE INSERT ON live.child FOR EACH ROW SET NEW.b = 'trigger'")
         image = taken(mysql_server, folder)
-    paths = sorted(image.datadir.rglob("*"), reverse=True)
-    names = [str(path.relative_to(folder)) for path in paths]
-    files = TableFiles(names, datadir="data", lower_case=False)
-    for path, wanted in zip(paths, files.selected(names, TABLES), strict=True):
-        if not wanted:
-            path.rmdir() if path.is_dir() else path.unlink()
+    keep_only(TABLES, image)
     return image
 
 

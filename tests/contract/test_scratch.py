@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -27,6 +27,7 @@ from backupd.mysql.recorded import judged
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Login, StatementError
+from backupd.mysql.tablefiles import Table, TableFiles
 from backupd.mysql.unlocked import NoLock
 from backupd.policy.manifest import to_text
 from backupd.vocabulary.errors import LockLost, ServerError, UsageError
@@ -134,6 +135,16 @@ def taken(mariadb: MariadbServer, folder: Path, *, strategy: str = AUTO) -> Imag
     image = Image(folder, manifest(mariadb, held.position, held.receipt))
     cut(image)
     return image
+
+
+def keep_only(tables: Sequence[Table], image: Image) -> None:
+    """Of the image are left these tables, and what a server needs: as a restore of single tables leaves it."""
+    paths = sorted(image.datadir.rglob("*"), reverse=True)
+    names = [str(path.relative_to(image.folder)) for path in paths]
+    files = TableFiles(names, datadir="data", lower_case=False)
+    for path, wanted in zip(paths, files.selected(names, tables), strict=True):
+        if not wanted:
+            path.rmdir() if path.is_dir() else path.unlink()
 
 
 @pytest.fixture(params=["ftwrl", "backup-stage"])

@@ -60,7 +60,7 @@ def test_who_only_watches_waits_for_nobody_else_who_only_watches(world: World, p
     """A probe's windows would be taken for what the server does undisturbed."""
     world.with_probe = probe
     world.undisturbed_seconds = 2.0
-    world.at["probe.window"] = lambda: time.sleep(1)
+    world.at["probe.window"] = lambda: time.sleep(1)  # as long as a window of the real one takes
     row = world.back_up(job=world.job(settle=SettleConfig(probe=probe, windows=1, baseline_windows=1)))
     assert row.phases[Phase.BASELINE] == pytest.approx(seconds, abs=0.6)
     assert world.left() == []

@@ -290,7 +290,6 @@ def survey_sources(configuration: Configuration, catalogue: Catalogue | None) ->
     from backupd.lvm.fullreport import landscape
     from backupd.lvm.uses import uses
     from backupd.operations.measure.volume_survey import Sources
-    from backupd.vocabulary.schedule import Notice
 
     return Sources(
         landscape=landscape,

@@ -86,6 +86,7 @@ class AuditChain:
     numbers: Mapping[str, int] = field(default_factory=dict)  # of the row with this digest
     started: Mapping[str, int] = field(default_factory=dict)  # by run: the row that tells of its beginning
     ended: Mapping[str, int] = field(default_factory=dict)  # and of its end
+    statuses: Mapping[str, str] = field(default_factory=dict)  # by run: what the last row of its end says
     imported: Mapping[str, int] = field(default_factory=dict)  # and where it was entered from a manifest
     stored: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by run and target: the backup's digest
     manifests: Mapping[tuple[str, str], str] = field(default_factory=dict)  # and its manifest's, where that was kept
@@ -96,7 +97,7 @@ class Trail:
     """The chain, and what else the catalogue says that the chain tells of."""
 
     chain: AuditChain
-    runs: frozenset[str]  # that have a row
+    runs: Mapping[str, str]  # that have a row, and their status
     backups: Mapping[tuple[str, str], str]  # by run and target: the digest in its row, removed or not
     manifests: Mapping[tuple[str, str], str] = field(default_factory=dict)  # and its manifest's; empty: not kept
 
@@ -202,6 +203,7 @@ def chain(connection: Connection) -> AuditChain:
     by_event: dict[str, dict[str, int]] = {
         event.value: {} for event in (Event.RUN_STARTED, Event.RUN_ENDED, Event.IMPORTED)
     }
+    statuses: dict[str, str] = {}
     stored: dict[tuple[str, str], str] = {}
     manifests: dict[tuple[str, str], str] = {}
     last = ""
@@ -214,6 +216,8 @@ def chain(connection: Connection) -> AuditChain:
             detail = entry(row).detail
             stored |= {(row["subject"], target): sha256 for target, sha256 in detail.get("backups", {}).items()}
             manifests |= {(row["subject"], target): digest for target, digest in detail.get("manifests", {}).items()}
+        if row["event"] == Event.RUN_ENDED:
+            statuses[row["subject"]] = str(detail.get("status", ""))
     return AuditChain(
         rows=len(numbers),
         first_fault=first_fault(connection),
@@ -221,6 +225,7 @@ def chain(connection: Connection) -> AuditChain:
         numbers=numbers,
         started=by_event[Event.RUN_STARTED],
         ended=by_event[Event.RUN_ENDED],
+        statuses=statuses,
         imported=by_event[Event.IMPORTED],
         stored=stored,
         manifests={where: digest for where, digest in manifests.items() if digest},

@@ -328,7 +328,10 @@ class Catalogue(
         with self._reading() as connection:
             return Trail(
                 chain=audit.chain(connection),
-                runs=frozenset(connection.execute(select(tables.runs.c.run_id)).scalars()),
+                runs={
+                    row.run_id: row.status
+                    for row in connection.execute(select(tables.runs.c.run_id, tables.runs.c.status))
+                },
                 backups={
                     (run_id, target): sha256
                     for run_id, target, sha256 in connection.execute(

@@ -222,6 +222,17 @@ def test_a_failure_that_somebody_took_out_of_the_catalogue_is_told_all_the_same(
     assert [row["good"] for row in rows(ended, "backup")] == [True, False, True]
 
 
+@pytest.mark.parametrize(("was", "said"), [("r2", "success"), ("r3", "failed")])
+def test_the_verdict_is_not_sound_where_a_run_ended_otherwise_by_the_chain(
+    year: Terminal, world: World, was: str, said: str
+) -> None:
+    force(world, f"UPDATE runs SET status = '{said}' WHERE run_id = '{was}'")
+    ended = year.run(*EVIDENCE, "--json")
+    assert ended.status == ExitStatus.VERIFICATION
+    assert f"has run {was} as" in ended.stderr
+    assert not ended.document["audit_chain"]["sound"]
+
+
 def test_a_target_that_cannot_be_read_is_told_and_the_document_is_there(
     year: Terminal, world: World, tmp_path: Path
 ) -> None:

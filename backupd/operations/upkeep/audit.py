@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from backupd.catalogue.audit import Trail
 from backupd.targets import Target
 from backupd.vocabulary.errors import BackupdError, TargetError, Unreadable, VerificationError
+from backupd.vocabulary.records import GOOD
 from backupd.vocabulary.storage import Manifest, StoredBackup
 
 _HINT = (
@@ -99,6 +100,15 @@ def _of_itself(trail: Trail) -> Iterator[Flaw]:
         if run_id not in trail.runs:
             yield Flaw(
                 f"row {row} of the audit chain names run {run_id}, which is not in the catalogue",
+                row=row,
+                run_id=run_id,
+            )
+    for run_id, status in chain.statuses.items():
+        if run_id in trail.runs and (status in GOOD) != (trail.runs[run_id] in GOOD):
+            row = chain.ended[run_id]
+            yield Flaw(
+                f"the audit chain has run {run_id} as {status}, the catalogue as {trail.runs[run_id]}: its row was"
+                " changed",
                 row=row,
                 run_id=run_id,
             )

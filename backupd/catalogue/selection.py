@@ -99,7 +99,7 @@ def _latest(connection: Connection, selector: Selector, kind: RunKind) -> str:
         _require_one_job(connection, selector)
     newest = connection.execute(our_newest(selector.job, kind=kind).limit(1)).scalar()
     if newest is None:
-        if selector.job and (jobs := _jobs(connection)):
+        if selector.job and kind is RunKind.BACKUP and (jobs := _jobs(connection)):
             hint = f"{hint}; there are runs of {', '.join(jobs)}"
         raise UsageError(f"no {noun} of job {selector.job} yet" if selector.job else f"no {noun} yet", hint=hint)
     return newest

@@ -5,6 +5,7 @@ is in the body only, so that no header can be slipped in.
 """
 
 import contextlib
+import logging
 import smtplib
 import socket
 import time
@@ -18,6 +19,8 @@ from backupd.notifications.connection import ended_after, tls, undelivered
 from backupd.notifications.words import body, title
 from backupd.vocabulary.errors import NotificationError
 from backupd.vocabulary.schedule import Notice
+
+log = logging.getLogger(__name__)
 
 _PORTS = {MailSecurity.STARTTLS: 587, MailSecurity.TLS: 465, MailSecurity.NONE: 25}
 
@@ -76,7 +79,12 @@ def message(notice: Notice, config: MailConfig, page: Page) -> EmailMessage:
     mail["Message-ID"] = make_msgid(domain=config.sender.rpartition("@")[2])
     mail["Auto-Submitted"] = "auto-generated"
     mail.set_content(body(notice))
-    mail.add_alternative(page(notice), subtype="html")
+    try:
+        shown = page(notice)
+    except Exception as bug:  # noqa: BLE001 - whoever is to be woken is woken by text, too
+        log.warning("notification %s has no page: %s; it is sent as text only", config.name, type(bug).__name__)
+    else:
+        mail.add_alternative(shown, subtype="html")
     return mail
 
 

@@ -121,6 +121,18 @@ def test_a_file_name_that_is_no_text_is_spelt_out_rather_than_the_mail_lost() ->
     assert json.loads(document)["text"] == "caf\\udce9.ibd cannot be read"
 
 
+def test_a_mail_goes_as_text_where_its_page_cannot_be_made(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_notice: Notice) -> str:
+        raise FileNotFoundError(CANARY)  # as while a package is replaced
+
+    with mail_server(MailPeer()) as peer:
+        Mail(mail_config(peer.port), broken).deliver(notice())
+    (mail,) = peer.mails
+    assert (mail.get_content_type(), words_of(mail).startswith("the disk is full")) == ("text/plain", True)
+    assert "notification dba has no page: FileNotFoundError" in caplog.text
+    assert CANARY not in caplog.text
+
+
 def test_no_header_can_be_slipped_into_a_mail() -> None:
     slipped = "full\r\nBcc: mallory@example.com\r\n\r\n.\r\nMAIL FROM:<mallory@example.com>"
     with mail_server(MailPeer()) as peer:

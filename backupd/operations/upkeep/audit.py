@@ -104,7 +104,7 @@ def _of_itself(trail: Trail) -> Iterator[Flaw]:
                 run_id=run_id,
             )
     for run_id, status in chain.statuses.items():
-        if run_id in trail.runs and (status in GOOD) != (trail.runs[run_id] in GOOD):
+        if status and run_id in trail.runs and (status in GOOD) != (trail.runs[run_id] in GOOD):
             row = chain.ended[run_id]
             yield Flaw(
                 f"the audit chain has run {run_id} as {status}, the catalogue as {trail.runs[run_id]}: its row was"

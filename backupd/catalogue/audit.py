@@ -11,6 +11,7 @@ from its beginning, so that two processes cannot append to the same head.
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -87,7 +88,8 @@ class AuditChain:
     started: Mapping[str, int] = field(default_factory=dict)  # by run: the row that tells of its beginning
     ended: Mapping[str, int] = field(default_factory=dict)  # and of its end
     statuses: Mapping[str, str] = field(default_factory=dict)  # by run: what the last row of its end says
-    imported: Mapping[str, int] = field(default_factory=dict)  # and where it was entered from a manifest
+    drilled: Mapping[tuple[str, bool], int] = field(default_factory=dict)  # by run and result: how many drills
+    imported: Mapping[str, int] = field(default_factory=dict)  # by run: the row where it was entered from a manifest
     stored: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by run and target: the backup's digest
     manifests: Mapping[tuple[str, str], str] = field(default_factory=dict)  # and its manifest's, where that was kept
 
@@ -100,6 +102,7 @@ class Trail:
     runs: Mapping[str, str]  # that have a row, and their status
     backups: Mapping[tuple[str, str], str]  # by run and target: the digest in its row, removed or not
     manifests: Mapping[tuple[str, str], str] = field(default_factory=dict)  # and its manifest's; empty: not kept
+    drills: Mapping[tuple[str, bool], int] = field(default_factory=dict)  # by run and result: how many
 
 
 def carry_out(connection: Connection, steps: Sequence[Step]) -> None:
@@ -204,6 +207,7 @@ def chain(connection: Connection) -> AuditChain:
         event.value: {} for event in (Event.RUN_STARTED, Event.RUN_ENDED, Event.IMPORTED)
     }
     statuses: dict[str, str] = {}
+    drilled: Counter[tuple[str, bool]] = Counter()
     stored: dict[tuple[str, str], str] = {}
     manifests: dict[tuple[str, str], str] = {}
     last = ""
@@ -218,6 +222,8 @@ def chain(connection: Connection) -> AuditChain:
             manifests |= {(row["subject"], target): digest for target, digest in detail.get("manifests", {}).items()}
         if row["event"] == Event.RUN_ENDED:
             statuses[row["subject"]] = str(detail.get("status", ""))
+        if row["event"] == Event.DRILLED and isinstance(ok := entry(row).detail.get("ok"), bool):
+            drilled[row["subject"], ok] += 1
     return AuditChain(
         rows=len(numbers),
         first_fault=first_fault(connection),
@@ -226,6 +232,7 @@ def chain(connection: Connection) -> AuditChain:
         started=by_event[Event.RUN_STARTED],
         ended=by_event[Event.RUN_ENDED],
         statuses=statuses,
+        drilled=drilled,
         imported=by_event[Event.IMPORTED],
         stored=stored,
         manifests={where: digest for where, digest in manifests.items() if digest},

@@ -112,6 +112,11 @@ def _of_itself(trail: Trail) -> Iterator[Flaw]:
                 row=row,
                 run_id=run_id,
             )
+    for (run_id, ok), told in chain.drilled.items():
+        there = trail.drills.get((run_id, ok), 0)
+        if run_id in trail.runs and there < told:
+            drills = f"{told} {'good' if ok else 'failed'} drill{'s' if told > 1 else ''}"
+            yield Flaw(f"the audit chain has {drills} of run {run_id}, the catalogue {there}", run_id=run_id)
     for (run_id, target), sha256 in chain.stored.items():
         if run_id in trail.runs and trail.backups.get((run_id, target)) != sha256:
             row = chain.ended[run_id]

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
 
+from jinja2 import TemplateError
+
 from backupd.config import MailConfig, MailSecurity
 from backupd.config.secrets import line_in
 from backupd.notifications.connection import ended_after, tls, undelivered
@@ -81,8 +83,8 @@ def message(notice: Notice, config: MailConfig, page: Page) -> EmailMessage:
     mail.set_content(body(notice))
     try:
         shown = page(notice)
-    except Exception as bug:  # noqa: BLE001 - whoever is to be woken is woken by text, too
-        log.warning("notification %s has no page: %s; it is sent as text only", config.name, type(bug).__name__)
+    except (TemplateError, OSError) as error:  # an upgrade stopped half-way: whoever is to be woken is woken by text
+        log.warning("notification %s has no page: %s; it is sent as text only", config.name, type(error).__name__)
     else:
         mail.add_alternative(shown, subtype="html")
     return mail

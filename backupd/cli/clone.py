@@ -190,7 +190,7 @@ def _scrubbed(asked: _Asked, files: "Sequence[SqlFile]", within_seconds: float) 
         return
     for file in made.scrub.files:
         say(
-            f"ran {file.file}: {many(file.statements, 'statement')}, {many(file.rows_changed, 'row')} changed,"
+            f"ran {file.file}: {many(file.statements, 'statement')}, {many(file.rows_affected, 'row')} affected,"
             f" in {duration(file.seconds)}; sha256 {file.sha256}"
         )
     say(f"cloned run {manifest.run_id} to {asked.to}, scrubbed; proof: {made.proof}")

@@ -43,7 +43,7 @@ class ScrubbedBy:
     file: str
     sha256: str
     statements: int
-    rows_changed: int  # as the server counts: a row that is changed twice counts twice
+    rows_affected: int  # as the server counts, which counts those that an ALTER TABLE copies, too
     seconds: float
 
 
@@ -60,7 +60,7 @@ class Scrub:
         """Of all files together, and where, as plain values."""
         return {
             "statements": sum(each.statements for each in self.files),
-            "rows_changed": sum(each.rows_changed for each in self.files),
+            "rows_affected": sum(each.rows_affected for each in self.files),
             "server_version": self.server_version,
             "seconds": round(self.seconds, 3),
         }
@@ -114,7 +114,7 @@ def _run(server: RunningServer, file: SqlFile, deadline: float, within_seconds: 
         watchdog.allow(left)
         for number, statement in enumerate((*file.statements, _LAST), 1):
             try:
-                rows += session.changed_rows(statement.text)
+                rows += session.affected_rows(statement.text)
             except StatementError as error:
                 which = _which(file, number, statement)
                 if watchdog.fired:
@@ -164,7 +164,7 @@ def _require_nothing_prepared(session: Session) -> None:
     """An XA transaction that waits for its end has rows of its own, which no statement saw."""
     if prepared := len(session.query("XA RECOVER")):
         raise ScrubFailed(
-            f"{prepared} prepared transactions are in the copy, whose rows were not scrubbed",
+            f"the copy has prepared transactions, whose rows were not scrubbed: {prepared}",
             hint="begin the file with an XA ROLLBACK of each (XA RECOVER lists them); nothing was handed over",
         )
 

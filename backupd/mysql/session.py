@@ -160,8 +160,8 @@ class Session:
         with self._explaining(doing):
             return int(self._connection.cursor().execute(statement))
 
-    def changed_rows(self, statement: str) -> int:
-        """Run a statement to its end and pass over what it answers: how many rows it changed, as the server counts.
+    def affected_rows(self, statement: str) -> int:
+        """Run a statement to its end and pass over what it answers: how many rows it affected, as the server counts.
 
         Raises:
             StatementError: it was refused, or the session was over. The session is over.

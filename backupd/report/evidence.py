@@ -276,10 +276,10 @@ def _asked(entry: AuditEntry) -> tuple[str, ...]:
 def _scrubbed(end: AuditEntry) -> str:
     """What ran on a copy before it was handed over; empty where nothing did."""
     found = _mapping(end, "scrubbed")
-    statements, rows, seconds = (_number(found, key) for key in ("statements", "rows_changed", "seconds"))
+    statements, rows, seconds = (_number(found, key) for key in ("statements", "rows_affected", "seconds"))
     if statements is None or rows is None or seconds is None:
         return ""
-    told = f"{many(int(statements), 'statement')} ran, {many(int(rows), 'row')} changed, in {duration(seconds)}"
+    told = f"{many(int(statements), 'statement')} ran, {many(int(rows), 'row')} affected, in {duration(seconds)}"
     return f"scrubbed: {told}, on server {found.get('server_version', 'not known')}"
 
 

@@ -72,8 +72,8 @@ def scrubbed_clone(
 ) -> ScrubbedClone:
     """The folder holds a recovered copy on which every statement of these files did run, and a proof of that.
 
-    `sources` are copies of the run, the first of them preferred, whose manifest it is. Until it is whole, only its
-    owner can enter the folder, and it is marked as incomplete. When this raises, the folder is as empty as before.
+    `sources` are copies of the run, the first of them preferred, whose manifest it is. Until it is whole, the folder is
+    marked as incomplete and has no proof. When this raises, the folder is as empty as before.
 
     Raises:
         ScrubFailed: a statement failed, or did not end in time.
@@ -95,6 +95,7 @@ def scrubbed_clone(
         relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
         require_self_contained(relocation)  # before a file is removed in it
         forget_the_old_server(relocation.datadir)
+        (to / PROOF_FILE).unlink(missing_ok=True)  # of a scrubbed copy that was backed up
         telling("starting a server on the restored files")
         with server.running() as running:
             done = scrub(running, files, flavour=flavour, within_seconds=within_seconds, telling=telling)

@@ -39,6 +39,7 @@ _ADDRESS = re.compile(r"(?P<host>[^\s:\[\]'\\]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0
 _LARGEST_PORT = 0xFFFF
 
 
+_DURATIONS = "for example --scrub-within 90s, 30m or 2h"
 _REPLICA_ONLY = "--source, --source-user, --source-password-file, --server-id and --gtid are for replicas"
 
 
@@ -223,16 +224,16 @@ def _read(paths: "Sequence[Path]") -> "tuple[SqlFile, ...]":
 def _scrub_limit(text: str | None) -> float:
     from backupd.operations.restore.scrubbed_clone import WITHIN_SECONDS
     from backupd.vocabulary.faults import BadValue
-    from backupd.vocabulary.units import DURATION_HINT, parse_duration
+    from backupd.vocabulary.units import parse_duration
 
     if text is None:
         return WITHIN_SECONDS
     try:
         seconds = parse_duration(text)
     except BadValue as bad:
-        raise UsageError(f"--scrub-within: {bad.fact}", hint=bad.hint) from bad
+        raise UsageError(f"--scrub-within: {bad.fact}", hint=_DURATIONS) from bad
     if not seconds:
-        raise UsageError("--scrub-within: it must be more than 0", hint=DURATION_HINT)
+        raise UsageError("--scrub-within must be more than 0", hint=_DURATIONS)
     return seconds
 
 

@@ -26,6 +26,7 @@ from backupd.vocabulary.servers import Flavour
 from backupd.vocabulary.units import format_duration
 
 _GRACE_SECONDS = 5.0  # that the server has to answer a KILL
+_ENDED = (0, ER.SERVER_SHUTDOWN, ER.QUERY_INTERRUPTED, 1927)  # 1927: ER_CONNECTION_KILLED, MariaDB's
 _LONGEST_WORDS = 300  # of a server, in a hint
 _AGAIN = "; nothing was handed over: correct the file and clone again"
 
@@ -142,7 +143,7 @@ def _late(which: str, within_seconds: float) -> ScrubFailed:
 
 
 def _failed(which: str, error: StatementError) -> ScrubFailed:
-    if not error.number:
+    if error.number in _ENDED:
         return ScrubFailed(
             f"the server or its session ended during {which}",
             hint=f"does the file have a SHUTDOWN or a KILL? did the host run out of memory?{_AGAIN}",

@@ -5,7 +5,6 @@ Thorough: each clone restores a datadir and starts a server on it.
 
 import hashlib
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -20,12 +19,12 @@ import pytest
 
 from backupd.archive.index import written
 from backupd.mysql.scratch import ScratchServer
-from backupd.policy.manifest import to_text
 from backupd.targets.directory import DirectoryTarget
 from tests.cli.terminal import Ended
 from tests.contract.mariadb import MariadbServer, mariadb, wait_until
 from tests.contract.test_proof_host import stream_of
 from tests.contract.test_scratch import Image, taken
+from tests.hostile_words import faults
 from tests.story import stored
 
 pytestmark = pytest.mark.thorough
@@ -36,6 +35,7 @@ SCRUB = """
     UPDATE t.people SET email = CONCAT('user', id, '@example.org'), bio = '';
     UPDATE t.myisam SET v = 'x'; UPDATE t.aria SET v = 'x';
 """
+FORGED = "\x1b[2J\nhint: this is forged"
 REBUILT = "ALTER TABLE t.people FORCE; ALTER TABLE t.myisam FORCE; ALTER TABLE t.aria FORCE;"
 
 
@@ -45,7 +45,11 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     folder = tmp_path_factory.mktemp("image")
     with mariadb(*LOGGING) as server:
         fill(server)
-        yield taken(server, folder)
+        image = taken(server, folder)
+    for name in ("older-name.000007", "t/relay.000001"):  # of a time when the binlog was called so
+        shutil.copy(image.datadir / "bin.000001", image.datadir / name)
+    (image.datadir / "t" / "notes.000001").write_text("no binlog")
+    yield image
 
 
 def fill(server: MariadbServer) -> None:
@@ -173,6 +177,7 @@ def test_a_copy_is_handed_over_scrubbed_and_with_proof(host: Path, image: Image,
     # Of the original rows only the system tablespace may have something: its doublewrite area is never cut.
     assert marked(to) <= {"data/ibdata1"}
     assert not list(to.rglob("bin.*"))
+    assert {path.name for path in to.rglob("*.0000*")} == {"notes.000001", "aria_log.00000002"}
     owners = {path.lstat().st_uid for path in to.rglob("*")}
     assert owners == {(to / "data").stat().st_uid}
     copy = ScratchServer(to, replace(image.manifest, binlog=None))
@@ -197,10 +202,11 @@ def test_its_server_starts_by_the_option_file(host: Path, tmp_path: Path) -> Non
     [
         ("UPDATE t.people SET bio='';\nUPDATE t.gone SET a=1;", 6, "statement 2 of {} (line 2) failed with", "t.gone"),
         ("SELECT SLEEP(600)", 6, "did not end within 1s: statement 1 of {} (line 1)", "raise --scrub-within"),
+        (f"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '{FORGED}'", 6, "(line 1) failed with", "is forged"),
         ("SHUTDOWN", 6, "", "SHUTDOWN or a KILL"),
         ("", 2, "{} has no SQL statement", "pass a file"),
     ],
-    ids=["refused", "for ever", "shutdown", "empty"],
+    ids=["refused", "for ever", "hostile words", "shutdown", "empty"],
 )
 def test_a_scrub_that_fails_hands_nothing_over(
     host: Path, tmp_path: Path, sql: str, status: int, says: str, hint: str
@@ -210,6 +216,7 @@ def test_a_scrub_that_fails_hands_nothing_over(
     assert (ended.status, ended.stdout) == (status, "")
     assert says.format(tmp_path / "scrub.sql") in ended.stderr
     assert hint in ended.stderr
+    assert faults(ended.stderr) == []
     assert not to.exists()
     assert running_in(to) == []
     rows = audit(host, to)
@@ -226,7 +233,7 @@ def test_one_that_is_stopped_leaves_nothing_behind(host: Path, tmp_path: Path) -
         for line in process.stderr:
             if line.startswith("running "):
                 break
-        wait_until(lambda: (to / "data" / "ibtmp1").exists())
+        wait_until((to / "data" / "ibtmp1").exists)
         assert [path.name for path in to.iterdir() if path.name.startswith(".backupd")] == [".backupd-incomplete"]
         assert not (to / "backupd-scrub.json").exists()
         process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A person's SQL on a server that was started on a restored copy: what runs to its end, what fails, what it can reach."""
+"""A person's SQL on a server on a restored copy: what runs to its end, what fails, and what it can reach."""
 
 import os
 import shutil
@@ -110,7 +110,7 @@ def test_each_statement_runs_and_is_counted(another: Image, tmp_path: Path) -> N
             1242,
             "",
         ),
-        ("KILL CONNECTION_ID()", "statement 1 of {} (line 1)", 1927, ""),
+        ("KILL CONNECTION_ID()", "the server or its session ended during statement 1 of {} (line 1)", 0, "a KILL?"),
         ("CALL sys.nothing()", "statement 1", 0, ""),
     ],
 )
@@ -210,4 +210,4 @@ def test_a_file_that_ends_the_server_or_our_session_is_no_scrub(another: Image, 
     with pytest.raises(BackupdError) as raised, another.scratch().running() as server:
         text = text.replace("KILL 3", f"KILL {server.session.connection_id}")
         scrubbed(server, sql(tmp_path, text))
-    assert "SHUTDOWN or a KILL" in raised.value.hint or "error 1053" in raised.value.message
+    assert "SHUTDOWN or a KILL" in raised.value.hint

@@ -67,7 +67,7 @@ def test_nothing_is_lost_between_statements_but_what_ends_or_explains_them(
 
 @pytest.mark.parametrize("text", ["a;\nb 'c;\n d", 'a;\n"', "a;\n`b", "a;\n/* b", "a;\n b /* c", "a;\n'b\\'"])
 def test_a_quote_or_comment_without_an_end_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UsageError, match="a quote or comment that begins on line 2 of .*scrub.sql has no end"):
+    with pytest.raises(UsageError, match=r"a quote or comment that begins on line 2 of .*scrub\.sql has no end"):
         found(tmp_path, text)
 
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 _ADDRESS = re.compile(r"(?P<host>[^\s:\[\]'\\]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?")
 _LARGEST_PORT = 0xFFFF
-
-
 _DURATIONS = "for example --scrub-within 90s, 30m or 2h"
 _REPLICA_ONLY = "--source, --source-user, --source-password-file, --server-id and --gtid are for replicas"
 
@@ -171,16 +169,16 @@ def _replica(asked: _Asked, followed: "ReplicationSource | None", server_id: int
         say(f"then: {'; '.join(made.seeded.left)}")
 
 
-def _scrubbed(asked: _Asked, files: "Sequence[SqlFile]", within_seconds: float) -> None:
+def _scrubbed(asked: _Asked, files: "Sequence[SqlFile]", limit: float | None) -> None:
     from backupd.cli.documents import scrubbed_clone_document
-    from backupd.operations.restore.scrubbed_clone import scrubbed_clone
+    from backupd.operations.restore.scrubbed_clone import WITHIN_SECONDS, scrubbed_clone
 
     manifest, digests = asked.manifest, {file.name: file.sha256 for file in files}
     with asked.recorded(scrub=digests) as done:
         made = scrubbed_clone(
             *(manifest, asked.sources, files),
             to=asked.to.absolute(),
-            within_seconds=within_seconds,
+            within_seconds=WITHIN_SECONDS if limit is None else limit,
             identities=asked.identities,
             confined=not asked.configuration.restore.unconfined,
             telling=tell,
@@ -221,18 +219,15 @@ def _read(paths: "Sequence[Path]") -> "tuple[SqlFile, ...]":
     return tuple(map(read_sql_file, paths))
 
 
-def _scrub_limit(text: str | None) -> float:
-    from backupd.operations.restore.scrubbed_clone import WITHIN_SECONDS
+def _scrub_limit(text: str | None) -> float | None:
     from backupd.vocabulary.faults import BadValue
     from backupd.vocabulary.units import parse_duration
 
-    if text is None:
-        return WITHIN_SECONDS
     try:
-        seconds = parse_duration(text)
+        seconds = None if text is None else parse_duration(text)
     except BadValue as bad:
         raise UsageError(f"--scrub-within: {bad.fact}", hint=_DURATIONS) from bad
-    if not seconds:
+    if seconds == 0:
         raise UsageError("--scrub-within must be more than 0", hint=_DURATIONS)
     return seconds
 

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from math import isfinite
 from typing import Any
 
 from backupd.catalogue.audit import UNREADABLE, AuditEntry, Event
@@ -17,6 +16,7 @@ from backupd.report.words import duration, instant, many
 from backupd.vocabulary.records import GOOD, Check, RunDetails, RunKind, RunStatus
 from backupd.vocabulary.storage import Backup
 
+_BEYOND = 2**63
 _NO_END = "no end recorded"  # it was killed, or goes on
 
 
@@ -353,8 +353,10 @@ def _mapping(entry: AuditEntry, key: str) -> Mapping[str, Any]:
 
 
 def _number(values: Mapping[str, Any], key: str) -> float | None:
+    """As it is where somebody changed the row: a number that no row of ours has is none."""
     value = values.get(key)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) else None
+    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _BEYOND
+    return value if known else None
 
 
 def _words(entry: AuditEntry, key: str) -> tuple[str, ...]:

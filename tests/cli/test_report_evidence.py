@@ -32,6 +32,8 @@ US = f"{operator().name} (uid {operator().uid})"
 EVIDENCE = ("report", "--evidence", "--since", "365d")
 BROKEN = VerificationError("a frame is damaged", hint="")
 DIGEST = "1f2e" * 16
+HUGE = {"statements": 10**400, "rows_affected": 1, "seconds": 1}
+NAN = {"statements": 1, "rows_affected": 1, "seconds": float("nan")}
 TOTALS = {"statements": 12, "rows_affected": 4822, "server_version": "10.11.19-MariaDB", "seconds": 3.25}
 
 
@@ -139,7 +141,8 @@ def test_a_scrubbed_clone_is_shown_with_what_ran_and_a_failed_one_with_what_was_
 
 
 @pytest.mark.parametrize(
-    ("scrub", "totals"), [([1], "x"), ({"a": 1}, {"statements": True, "rows_affected": 1, "seconds": 1}), (None, {})]
+    ("scrub", "totals"),
+    [([1], "x"), ({"a": 1}, {"statements": True, "rows_affected": 1, "seconds": 1}), (None, {}), ({}, HUGE), ({}, NAN)],
 )
 def test_a_row_of_the_chain_that_somebody_changed_proves_no_scrub(
     terminal: Terminal, world: World, scrub: Any, totals: Any

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,7 +39,7 @@ REBUILT = "ALTER TABLE t.people FORCE; ALTER TABLE t.myisam FORCE; ALTER TABLE t
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
     """Of a server that logs all statements, whose rows were changed before, and of whose columns it has statistics."""
     folder = tmp_path_factory.mktemp("image")
     with mariadb(*LOGGING) as server:
@@ -49,7 +48,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     for name in ("older-name.000007", "t/relay.000001"):  # of a time when the binlog was called so
         shutil.copy(image.datadir / "bin.000001", image.datadir / name)
     (image.datadir / "t" / "notes.000001").write_text("no binlog")
-    yield image
+    return image
 
 
 def fill(server: MariadbServer) -> None:

@@ -4,8 +4,9 @@ Knows: what of a copy still has the original rows when they are gone from its ta
 server's logs, and the logs of its engines. Refuses to promise what it cannot: free space within files that remain may
 still hold what was there before.
 
-Tried on MariaDB 10.11.19: after an UPDATE of every row, a full purge and a clean shutdown, the redo log has the old
-rows a million times; a start with another size of the log writes it anew, and Aria begins a log where it finds none.
+Tried on MariaDB 10.11.19 and MySQL 9.7.4: after an UPDATE of every row, a full purge and a clean shutdown, the redo log
+still has the old rows, all of them; a start with another size of the log writes it anew. Where they find none, MariaDB
+begins another Aria log, and MySQL makes new doublewrite files.
 """
 
 import json
@@ -32,8 +33,7 @@ from backupd.operations.restore.clone import hand_over
 from backupd.operations.restore.into_folder import key_of, require_room, unpack_objects
 from backupd.operations.restore.unfinished import filling
 from backupd.targets import BackupSource
-from backupd.vocabulary.errors import ServerError
-from backupd.vocabulary.servers import Flavour
+from backupd.vocabulary.errors import ServerError, UsageError
 from backupd.vocabulary.storage import Manifest
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ _MAGIC = (b"\xfebin", b"\xfdbin")  # of a binlog or relay log; of an encrypted o
 _NUMBERED = re.compile(r".+\.[0-9]{6,}")
 _SERVER_LOG = re.compile(r".+\.(log|err)(\.[0-9]+)?(\.gz)?")
 _ARIA_LOG = re.compile(r"aria_log\.[0-9]+")
-_REDO_SIZES = (4 << 20, 8 << 20)
+_DOUBLEWRITE = re.compile(r"#ib_[0-9]+_[0-9]+\.b?dblwr")
+_REDO_SIZES = ("8388608", "16777216")  # both small, and taken by both servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,6 @@ def scrubbed_clone(
         ServerError: no matching server is here, or it did not start.
     """
     manifest = judged(manifest)
-    flavour = manifest.server.flavour
     matching_program(manifest.server)
     server = ScratchServer(to, manifest, confined=confined)
     key_of(manifest, identities)
@@ -95,14 +95,16 @@ def scrubbed_clone(
         relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
         require_self_contained(relocation)  # before a file is removed in it
         forget_the_old_server(relocation.datadir)
-        (to / PROOF_FILE).unlink(missing_ok=True)  # of a scrubbed copy that was backed up
+        with suppress(OSError):  # there is none, or no file is called so
+            (to / PROOF_FILE).unlink()  # of a scrubbed copy that was backed up
         telling("starting a server on the restored files")
         with server.running() as running:
-            done = scrub(running, files, flavour=flavour, within_seconds=within_seconds, telling=telling)
+            done = scrub(
+                running, files, flavour=manifest.server.flavour, within_seconds=within_seconds, telling=telling
+            )
         _remove_logs(manifest, relocation)
-        if flavour is Flavour.MARIADB:
-            telling("starting it once more, to write its redo log anew")
-            _write_redo_anew(manifest, to, confined=confined)
+        telling("starting it once more, to write its redo log anew")
+        _write_redo_anew(manifest, to, confined=confined)
         written = ScrubbedClone(relocation.datadir, to / SCRUBBED_OPTION_FILE, to / PROOF_FILE, done)
         write_beside(written.option_file, scrubbed_option_file(manifest, relocation), hint=MORE_ROOM)
         write_beside(written.proof, proof_text(manifest, done), hint=MORE_ROOM)
@@ -136,7 +138,13 @@ def _remove_logs(manifest: Manifest, relocation: Relocation) -> None:
     if manifest.binlog is not None:
         remove_binlogs(to / manifest.binlog)
     for path in list(_logs(relocation, aria)):
-        path.unlink()
+        try:
+            path.unlink()
+        except OSError as error:
+            raise UsageError(
+                f"{path}, a log with original rows, could not be removed: {error.strerror}",
+                hint="clone into a folder on another file system",
+            ) from error
 
 
 def _logs(relocation: Relocation, aria: Path) -> Iterator[Path]:
@@ -147,6 +155,7 @@ def _logs(relocation: Relocation, aria: Path) -> Iterator[Path]:
             if (
                 (folder == relocation.datadir and _SERVER_LOG.fullmatch(name))
                 or (folder == aria and _ARIA_LOG.fullmatch(name))
+                or _DOUBLEWRITE.fullmatch(name)
                 or (_NUMBERED.fullmatch(name) and _is_binlog(path, relocation.folder))
             ):
                 yield path
@@ -159,10 +168,10 @@ def _is_binlog(path: Path, folder: Path) -> bool:
 
 
 def _write_redo_anew(manifest: Manifest, to: Path, *, confined: bool) -> None:
-    """MariaDB writes its redo log anew where it is started with another size of it. This start has no binlog."""
-    recorded = manifest.server.settings.get("innodb_log_file_size")
-    other = next(size for size in map(str, _REDO_SIZES) if size != recorded)
-    settings = {**manifest.server.settings, "innodb_log_file_size": other}
+    """By a start with another size of it, and without a binlog."""
+    settings = {**manifest.server.settings}
+    for name in {"innodb_log_file_size", "innodb_redo_log_capacity"} & settings.keys():
+        settings[name] = next(size for size in _REDO_SIZES if size != settings[name])
     resized = replace(manifest, binlog=None, server=replace(manifest.server, settings=settings))
     with ScratchServer(to, resized, confined=confined).running() as server:
         ended = server.shut_down()

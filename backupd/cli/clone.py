@@ -84,7 +84,7 @@ def clone(
 ) -> None:
     """Make a replica from a backup, or a scrubbed copy for developers: a folder, ready for a new server.
 
-    A replica knows its replication position. A scrubbed copy is handed over only if every statement of FILE did run;
+    A replica knows its replication position. A scrubbed copy is handed over only if every statement of FILE ran;
     what ran is told by backupd-scrub.json in the folder, and by the audit trail.
     """
     from backupd import wiring

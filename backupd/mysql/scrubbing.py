@@ -94,7 +94,7 @@ def scrub(
     began = time.monotonic()
     done = []
     for file in files:
-        telling(f"running {file.name} ({len(file.statements)} statements)")
+        telling(f"running {file.name}")
         done.append(_run(server, file, began + within_seconds, within_seconds))
     seconds = time.monotonic() - began
     telling("shutting its server down, after a full purge")

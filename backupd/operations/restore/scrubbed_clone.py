@@ -1,4 +1,4 @@
-"""A copy for others: restore a backup, run a person's SQL on it, and hand it over only if every statement did run.
+"""A copy for others: restore a backup, run a person's SQL on it, and hand it over only if every statement ran.
 
 Knows: what of a copy still has the original rows when they are gone from its tables: binlogs and relay logs, the
 server's logs, and the logs of its engines. Refuses to promise what it cannot: free space within files that remain may
@@ -71,7 +71,7 @@ def scrubbed_clone(
     confined: bool = True,
     telling: Callable[[str], None] = lambda _step: None,
 ) -> ScrubbedClone:
-    """The folder holds a recovered copy on which every statement of these files did run, and a proof of that.
+    """The folder holds a recovered copy on which every statement of these files ran, and a proof of that.
 
     `sources` are copies of the run, the first of them preferred, whose manifest it is. Until it is whole, the folder is
     marked as incomplete and has no proof. When this raises, the folder is as empty as before.

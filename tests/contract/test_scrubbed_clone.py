@@ -5,6 +5,7 @@ Thorough: each clone restores a datadir and starts a server on it.
 
 import hashlib
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -21,12 +22,14 @@ from backupd.mysql.scratch import ScratchServer
 from backupd.targets.directory import DirectoryTarget
 from tests.cli.terminal import Ended
 from tests.contract.mariadb import MariadbServer, mariadb, wait_until
-from tests.contract.test_proof_host import stream_of
+from tests.contract.test_proof_host import anybodys, stream_of
 from tests.contract.test_scratch import Image, taken
 from tests.hostile_words import faults
 from tests.story import stored
 
 pytestmark = pytest.mark.thorough
+
+__all__ = ["anybodys"]
 
 MACHINE, MARKER = "db1-0a1b2c3d", "alice-lives-here"
 LOGGING = ("--general-log=ON", "--slow-query-log=ON", "--long-query-time=0", "--log-output=TABLE,FILE")
@@ -223,21 +226,26 @@ def test_a_scrub_that_fails_hands_nothing_over(
     assert "scrubbed" not in json.dumps(rows)
 
 
-def test_one_that_is_stopped_leaves_nothing_behind(host: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_one_that_is_stopped_leaves_nothing_that_looks_finished(
+    host: Path, tmp_path: Path, anybodys: Path, number: signal.Signals
+) -> None:
     to = tmp_path / "dev"
     to.mkdir()
-    words = argv(host, *typed(to, "SELECT SLEEP(600)"))
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith("running "):
-                break
-        wait_until((to / "data" / "ibtmp1").exists)
-        assert [path.name for path in to.iterdir() if path.name.startswith(".backupd")] == [".backupd-incomplete"]
-        assert not (to / "backupd-scrub.json").exists()
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
-    assert process.returncode == 11
-    assert list(to.iterdir()) == []
+    words, own = argv(host, *typed(to, "SELECT SLEEP(600)")), {**os.environ, "TMPDIR": str(anybodys)}
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=own) as process:
+        try:
+            assert process.stderr is not None
+            assert any(line.startswith("running ") for line in process.stderr)
+        finally:
+            process.send_signal(number)
+            process.communicate(timeout=50)
     wait_until(lambda: running_in(to) == [])
-    assert audit(host, to)[-1]["detail"]["outcome"] == "cancelled"
+    left = {path.name for path in to.iterdir()}
+    if number is signal.SIGKILL:
+        assert {".backupd-incomplete", "data"} == left
+        ended = clone(host, to, SCRUB)
+        assert (ended.status, "has an interrupted restore" in ended.stderr) == (2, True)
+    else:
+        assert (process.returncode, left) == (11, set())
+        assert audit(host, to)[-1]["detail"]["outcome"] == "cancelled"

@@ -1,7 +1,7 @@
 """How each job stands: its last backups, what is going on, what is due next, and what is an alarm.
 
-The one place that pages, metrics, notifications and `backupd status` ask. Knows: what deserves an alarm, and how long a
-run may still take. `job_statuses` reads; all else here is pure.
+Knows: what deserves an alarm, and how long a run may still take. `job_statuses` reads; all else here is pure. Who shows
+alarms asks `site_status`, which has those of targets as well.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from backupd.report.words import instant
 from backupd.service.outlook import Live
 from backupd.service.site import Site
 from backupd.service.timetables import timetables
-from backupd.vocabulary.alarms import Alarm, AlarmKind, Severity
+from backupd.vocabulary.alarms import Alarm, AlarmKind, Severity, gravest
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import Phase, RunDetails, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, Pause, Slot, SlotState
@@ -57,8 +57,7 @@ class JobStatus:
     @property
     def severity(self) -> Severity:
         """Of its gravest alarm."""
-        found = {alarm.severity for alarm in self.alarms}
-        return next((one for one in (Severity.CRITICAL, Severity.WARNING) if one in found), Severity.OK)
+        return gravest(self.alarms)
 
     @property
     def allowed_seconds(self) -> float | None:

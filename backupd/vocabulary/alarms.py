@@ -3,6 +3,7 @@
 Knows: how grave each kind is, and how long it has to last before anybody is told.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -64,6 +65,12 @@ class Alarm:
         if self.kind in OF_TARGETS:
             return timedelta(minutes=15)
         return timedelta()
+
+
+def gravest(alarms: Iterable[Alarm]) -> Severity:
+    """Of these alarms; where there is none, all is well."""
+    found = {alarm.severity for alarm in alarms}
+    return next((one for one in (Severity.CRITICAL, Severity.WARNING) if one in found), Severity.OK)
 
 
 @dataclass(frozen=True, slots=True)

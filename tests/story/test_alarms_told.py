@@ -77,7 +77,7 @@ def test_the_end_is_told_with_what_it_was_and_since_when(path: Path, look: Look)
     (began,) = look(timedelta())
     assert began.text == "job nightly: the copy on vault cannot be restored: sha256 differs"
     assert "severity: critical\n" in body(began)
-    assert "more: backupd show r1\n" in body(began)
+    assert "run: r1\ntype now: backupd verify r1\n" in body(began)
     with Catalogue.open(path) as catalogue:
         catalogue.removed("r1", "vault", because="a person")
     (over,) = look(timedelta(hours=1))

@@ -81,7 +81,7 @@ class AuditChain:
     """The whole chain at one instant, as far as others can be compared with it."""
 
     rows: int = 0
-    first_fault: int | None = None  # the number of the first row that is missing or was changed; see `first_fault`
+    first_fault: int | None = None  # the number of the first row that is missing or is not as it was written
     head: str = ""
     numbers: Mapping[str, int] = field(default_factory=dict)  # of the row with this digest
     started: Mapping[str, int] = field(default_factory=dict)  # by run: the row that tells of its beginning
@@ -167,16 +167,6 @@ def head(connection: Connection) -> str:
     return connection.execute(newest).scalar() or ""
 
 
-def first_fault(connection: Connection) -> int | None:
-    """The number of the first row that is missing or is not as it was written; None where there is no such row."""
-    expected, previous = 1, ""
-    for row in connection.execute(select(tables.audit).order_by(tables.audit.c.number)).mappings():
-        if (row["number"], row["previous"], row["digest"]) != (expected, previous, digest(row)):
-            return expected
-        expected, previous = expected + 1, row["digest"]
-    return None
-
-
 def entries(since: datetime | None, limit: int | None) -> Select[Any]:
     """The newest rows, the newest first; told at this instant or later."""
     query = select(tables.audit).order_by(tables.audit.c.number.desc()).limit(limit)
@@ -196,34 +186,55 @@ def entry(row: RowMapping) -> AuditEntry:
     return AuditEntry(row["number"], at, str(row["event"]), str(row["subject"]), told)
 
 
-def chain(connection: Connection) -> AuditChain:
-    """All of it; what stands behind a fault is taken as it stands there."""
+def chain(connection: Connection, *, each: Callable[[AuditEntry], object] = lambda _: None) -> AuditChain:
+    """All of it, read once; what stands behind a fault is taken as it stands there.
+
+    `each` is given what every row tells, the oldest first.
+    """
     numbers: dict[str, int] = {}
     by_event: dict[str, dict[str, int]] = {
         event.value: {} for event in (Event.RUN_STARTED, Event.RUN_ENDED, Event.IMPORTED)
     }
     stored: dict[tuple[str, str], str] = {}
     manifests: dict[tuple[str, str], str] = {}
-    last = ""
-    for row in connection.execute(select(tables.audit).order_by(tables.audit.c.number)).mappings():
+    last, fault = "", None
+    for expected, row in enumerate(
+        connection.execute(select(tables.audit).order_by(tables.audit.c.number)).mappings(), start=1
+    ):
+        if fault is None and (row["number"], row["previous"], row["digest"]) != (expected, last, digest(row)):
+            fault = expected
+        told = entry(row)
+        each(told)
         last = str(row["digest"])
         numbers[last] = row["number"]
         if row["event"] in by_event:
             by_event[row["event"]].setdefault(row["subject"], row["number"])
         if row["event"] in (Event.RUN_ENDED, Event.IMPORTED, Event.COPIED):
-            detail = entry(row).detail
-            stored |= {(row["subject"], target): sha256 for target, sha256 in detail.get("backups", {}).items()}
-            manifests |= {(row["subject"], target): digest for target, digest in detail.get("manifests", {}).items()}
+            backups, written = told.detail.get("backups", {}), told.detail.get("manifests", {})
+            stored |= {(row["subject"], target): sha256 for target, sha256 in backups.items()}
+            manifests |= {(row["subject"], target): value for target, value in written.items()}
     return AuditChain(
         rows=len(numbers),
-        first_fault=first_fault(connection),
+        first_fault=fault,
         head=last,
         numbers=numbers,
         started=by_event[Event.RUN_STARTED],
         ended=by_event[Event.RUN_ENDED],
         imported=by_event[Event.IMPORTED],
         stored=stored,
-        manifests={where: digest for where, digest in manifests.items() if digest},
+        manifests={where: value for where, value in manifests.items() if value},
+    )
+
+
+def trail(connection: Connection, *, each: Callable[[AuditEntry], object] = lambda _: None) -> Trail:
+    """The chain, as `chain` reads it, and the rows that it must agree with."""
+    backups = tables.backups.c
+    copies = connection.execute(select(backups.run_id, backups.target, backups.sha256, backups.manifest_digest)).all()
+    return Trail(
+        chain=chain(connection, each=each),
+        runs=frozenset(connection.execute(select(tables.runs.c.run_id)).scalars()),
+        backups={(copy.run_id, copy.target): copy.sha256 for copy in copies},
+        manifests={(copy.run_id, copy.target): copy.manifest_digest for copy in copies},
     )
 
 

@@ -174,20 +174,20 @@ class Catalogue(
         with self._reading() as connection:
             return details(connection, query, samples=False)
 
-    def told_since(self, since: datetime) -> tuple[list[RunDetails], list[AuditEntry]]:
+    def told_since(self, since: datetime) -> tuple[list[RunDetails], list[AuditEntry], Trail]:
         """Backups of every machine of which anything is told since, and the whole audit chain, at one instant.
 
         They began, were drilled, or have an audit row since; newest first, without their samples. The chain's oldest
-        row comes first.
+        row comes first. It is read once: what it tells, and whether it can be believed, are of the same rows.
         """
+        entries: list[AuditEntry] = []
         drilled = select(tables.drills.c.run_id).where(tables.drills.c.at >= since)
         told = audit.entries(since, None).with_only_columns(tables.audit.c.subject).order_by(None)
         runs = tables.runs.c
         of_them = (runs.started_at >= since) | runs.run_id.in_(drilled) | runs.run_id.in_(told)
         with self._reading() as connection:
-            chain = connection.execute(audit.entries(None, None).order_by(None).order_by(tables.audit.c.number))
-            entries = [audit.entry(row) for row in chain.mappings()]
-            return details(connection, newest_first().where(of_them), samples=False), entries
+            trail = audit.trail(connection, each=entries.append)
+            return details(connection, newest_first().where(of_them), samples=False), entries, trail
 
     def costs(
         self,
@@ -324,21 +324,5 @@ class Catalogue(
 
     def audit_trail(self) -> Trail:
         """The audit chain, and the rows that it must agree with, at one instant."""
-        backups = tables.backups.c
         with self._reading() as connection:
-            return Trail(
-                chain=audit.chain(connection),
-                runs=frozenset(connection.execute(select(tables.runs.c.run_id)).scalars()),
-                backups={
-                    (run_id, target): sha256
-                    for run_id, target, sha256 in connection.execute(
-                        select(backups.run_id, backups.target, backups.sha256)
-                    )
-                },
-                manifests={
-                    (run_id, target): digest
-                    for run_id, target, digest in connection.execute(
-                        select(backups.run_id, backups.target, backups.manifest_digest)
-                    )
-                },
-            )
+            return audit.trail(connection)

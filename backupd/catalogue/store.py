@@ -1,6 +1,6 @@
 """The catalogue: every run and all that is known of it, in one SQLite file that many processes may open at once."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -122,14 +122,20 @@ class Catalogue(
 
         `told` is what else the audit chain says of it.
         """
-        steps: list[Step] = [
-            insert(tables.drills).values(to_row(drill)),
-            audit_step(Event.DRILLED, drill.run_id, ok=drill.ok, undecided=drill.undecided, **told),
-        ]
-        if drill.ok and drill.position is not None:
-            row = {**to_row(drill.position), "run_id": drill.run_id, "derived": True}
-            steps.append(insert(tables.positions).prefix_with("OR REPLACE").values(row))
-        self._write(*steps)
+        self._write(*_drilled(drill, told))
+
+    def take_in_drill(self, drill: Drill, **told: str) -> bool:
+        """As `record_drill`, of a drill that was done elsewhere; False where its result was kept already.
+
+        Of several processes that read it at once, one keeps it.
+        """
+        drills = tables.drills.c
+        known = select(drills.id).where(drills.run_id == drill.run_id, drills.at == drill.at)
+        with self._writing() as connection:
+            if connection.execute(known).first() is not None:
+                return False
+            audit.carry_out(connection, _drilled(drill, told))
+        return True
 
     def import_run(self, run: RunDetails) -> bool:
         """The run of a backup that was found on a target has its row, with all that is told of it; see `imported`.
@@ -326,3 +332,14 @@ class Catalogue(
         """The audit chain, and the rows that it must agree with, at one instant."""
         with self._reading() as connection:
             return audit.trail(connection)
+
+
+def _drilled(drill: Drill, told: Mapping[str, str]) -> Sequence[Step]:
+    steps: list[Step] = [
+        insert(tables.drills).values(to_row(drill)),
+        audit_step(Event.DRILLED, drill.run_id, ok=drill.ok, undecided=drill.undecided, **told),
+    ]
+    if drill.ok and drill.position is not None:
+        row = {**to_row(drill.position), "run_id": drill.run_id, "derived": True}
+        steps.append(insert(tables.positions).prefix_with("OR REPLACE").values(row))
+    return steps

@@ -264,11 +264,14 @@ def _drill_overdue(config: JobConfig, record: JobRecord, now: datetime) -> list[
 
 
 def _attention(record: JobRecord) -> list[Alarm]:
-    good = record.last_good
-    if good is None or good.status is not RunStatus.ATTENTION:
-        return []
-    said = "; ".join(good.attention) or "the last good backup needs attention"
-    return [Alarm(AlarmKind.ATTENTION, said, good.run_id)]
+    good, check, found = record.last_good, record.last_slots.get(Activity.CHECK), []
+    if good is not None and good.status is RunStatus.ATTENTION:
+        said = "; ".join(good.attention) or "the last good backup needs attention"
+        found.append(Alarm(AlarmKind.ATTENTION, said, good.run_id))
+    if check is not None and check.state is SlotState.ENDED and check.exit_status == ExitStatus.ATTENTION:
+        text = f"the next backup would need attention, as the check of {instant(check.due_at)} found"
+        found.append(Alarm(AlarmKind.ATTENTION, text, about=Activity.CHECK))
+    return found
 
 
 # --- how long it may still take --------------------------------------------------------------------------------------

@@ -124,7 +124,9 @@ def _of_storage(found: Sequence[StorageStatus]) -> Iterator[Metric]:
         labels=["target"],
     )
     alarms = GaugeMetricFamily(
-        "backupd_target_alarms", "Alarms of a target that is a folder, by kind.", labels=["target", "kind"]
+        "backupd_target_alarms",
+        "Alarms of a target that is a folder, by kind, as on the daemon's page.",
+        labels=["target", "kind"],
     )
     for one in found:
         label = on_one_line(one.config.name)

@@ -22,7 +22,7 @@ class ProofReaders:
     def __init__(self, launcher: Launcher, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._launcher = launcher
         self._clock = clock
-        self._began: dict[str, float] = {}  # by target: when it was begun last
+        self._began: dict[str, float] = {}  # by target: its newest reading
         self._reading: dict[str, Child] = {}
 
     def look(self, configuration: Configuration, *, starting: bool = True) -> None:

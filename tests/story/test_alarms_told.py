@@ -104,6 +104,22 @@ def test_what_a_check_refuses_is_over_when_the_next_one_finds_nothing(path: Path
     assert "UTC failed (refused" in over.text
 
 
+def test_what_a_check_wants_attention_for_is_an_alarm_until_one_finds_nothing(path: Path, look: Look) -> None:
+    """Such as a PV that is gone: the backup goes elsewhere, and nobody else would know by day."""
+    back_up(path, "r1")
+    check(path, ago=timedelta(minutes=2), exit_status=3)
+    assert told(look(timedelta())) == []  # the check has told it
+    check(path, ago=timedelta(minutes=1), exit_status=None)
+    assert told(look(timedelta(hours=1))) == []  # it goes on: nobody knows yet
+    check(path, ago=timedelta(seconds=30), exit_status=3)
+    assert told(look(timedelta(hours=2))) == []
+    (again,) = look(timedelta(hours=27))
+    assert "job nightly: the next backup would need attention, as the check of " in again.text
+    assert again.detail["type now"] == "backupd check nightly"
+    check(path, ago=timedelta(), exit_status=0)
+    assert told(look(timedelta(hours=28))) == [("over", "attention")]
+
+
 def check(path: Path, *, ago: timedelta, exit_status: int | None) -> None:
     at = datetime.now(UTC) - ago
     slot = Slot("nightly", Activity.CHECK, at, SlotState.STARTED, at)

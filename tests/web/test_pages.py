@@ -167,7 +167,7 @@ def test_the_schedule_says_why_its_run_has_failed(tmp_path: Path) -> None:
         ):
             words = seen(client, "/schedule").words
             (line,) = [one for one in client.get("/api/schedule").json()["lines"] if one["error"]]
-    assert "failed server or lock : <b>the server</b> has gone away" in words
+    assert "failed server or lock: <b>the server</b> has gone away" in words
     assert (line["job"], line["error"]) == ("nightly", "<b>the server</b> has gone away")
 
 

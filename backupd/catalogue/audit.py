@@ -11,13 +11,14 @@ from its beginning, so that two processes cannot append to the same head.
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Executable, RowMapping, Select, insert, select
+from sqlalchemy import Connection, Executable, RowMapping, Select, func, insert, select
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import InstantColumn
@@ -86,7 +87,9 @@ class AuditChain:
     numbers: Mapping[str, int] = field(default_factory=dict)  # of the row with this digest
     started: Mapping[str, int] = field(default_factory=dict)  # by run: the row that tells of its beginning
     ended: Mapping[str, int] = field(default_factory=dict)  # and of its end
-    imported: Mapping[str, int] = field(default_factory=dict)  # and where it was entered from a manifest
+    statuses: Mapping[str, str] = field(default_factory=dict)  # by run: what the last row of its end says
+    drilled: Mapping[tuple[str, bool], int] = field(default_factory=dict)  # by run and result: how many drills
+    imported: Mapping[str, int] = field(default_factory=dict)  # by run: the row where it was entered from a manifest
     stored: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by run and target: the backup's digest
     manifests: Mapping[tuple[str, str], str] = field(default_factory=dict)  # and its manifest's, where that was kept
 
@@ -96,9 +99,10 @@ class Trail:
     """The chain, and what else the catalogue says that the chain tells of."""
 
     chain: AuditChain
-    runs: frozenset[str]  # that have a row
+    runs: Mapping[str, str]  # that have a row, and their status
     backups: Mapping[tuple[str, str], str]  # by run and target: the digest in its row, removed or not
     manifests: Mapping[tuple[str, str], str] = field(default_factory=dict)  # and its manifest's; empty: not kept
+    drills: Mapping[tuple[str, bool], int] = field(default_factory=dict)  # by run and result: how many
 
 
 def carry_out(connection: Connection, steps: Sequence[Step]) -> None:
@@ -195,6 +199,8 @@ def chain(connection: Connection, *, each: Callable[[AuditEntry], object] = lamb
     by_event: dict[str, dict[str, int]] = {
         event.value: {} for event in (Event.RUN_STARTED, Event.RUN_ENDED, Event.IMPORTED)
     }
+    statuses: dict[str, str] = {}
+    drilled: Counter[tuple[str, bool]] = Counter()
     stored: dict[tuple[str, str], str] = {}
     manifests: dict[tuple[str, str], str] = {}
     last, fault = "", None
@@ -213,6 +219,10 @@ def chain(connection: Connection, *, each: Callable[[AuditEntry], object] = lamb
             backups, written = told.detail.get("backups", {}), told.detail.get("manifests", {})
             stored |= {(row["subject"], target): sha256 for target, sha256 in backups.items()}
             manifests |= {(row["subject"], target): value for target, value in written.items()}
+        if row["event"] == Event.RUN_ENDED:
+            statuses[row["subject"]] = str(told.detail.get("status", ""))
+        if row["event"] == Event.DRILLED and isinstance(ok := told.detail.get("ok"), bool):
+            drilled[row["subject"], ok] += 1
     return AuditChain(
         rows=len(numbers),
         first_fault=fault,
@@ -220,6 +230,8 @@ def chain(connection: Connection, *, each: Callable[[AuditEntry], object] = lamb
         numbers=numbers,
         started=by_event[Event.RUN_STARTED],
         ended=by_event[Event.RUN_ENDED],
+        statuses=statuses,
+        drilled=drilled,
         imported=by_event[Event.IMPORTED],
         stored=stored,
         manifests={where: value for where, value in manifests.items() if value},
@@ -228,12 +240,14 @@ def chain(connection: Connection, *, each: Callable[[AuditEntry], object] = lamb
 
 def trail(connection: Connection, *, each: Callable[[AuditEntry], object] = lambda _: None) -> Trail:
     """The chain, as `chain` reads it, and the rows that it must agree with."""
-    backups = tables.backups.c
+    runs, backups, drills = tables.runs.c, tables.backups.c, tables.drills.c
     copies = connection.execute(select(backups.run_id, backups.target, backups.sha256, backups.manifest_digest)).all()
+    drilled = select(drills.run_id, drills.ok, func.count()).group_by(drills.run_id, drills.ok)
     return Trail(
         chain=chain(connection, each=each),
-        runs=frozenset(connection.execute(select(tables.runs.c.run_id)).scalars()),
+        runs={row.run_id: row.status for row in connection.execute(select(runs.run_id, runs.status))},
         backups={(copy.run_id, copy.target): copy.sha256 for copy in copies},
+        drills={(run_id, ok): count for run_id, ok, count in connection.execute(drilled)},
         manifests={(copy.run_id, copy.target): copy.manifest_digest for copy in copies},
     )
 

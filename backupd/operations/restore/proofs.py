@@ -113,12 +113,13 @@ def take_in_proofs(
     known = frozenset(proof_name(drill.at) for drill in run.drills)
     taken = []
     for name, _, drill in _believed(source, hosts, known=known):
+        if not catalogue.take_in_drill(drill, proof=name, target=source.target.name):
+            continue
         log.log(
             logging.WARNING if drill.failed else logging.INFO,
             "%s says of run %s on target %s: %s",
             *(name, run.run_id, source.target.name, _outcome(drill)),
         )
-        catalogue.record_drill(drill, proof=name, target=source.target.name)
         taken.append(drill)
     return tuple(taken)
 

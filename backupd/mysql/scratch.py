@@ -37,11 +37,11 @@ from backupd.mysql.recorded import is_binlog, judged, libraries
 from backupd.mysql.recovery import recovery_seconds, redo_bytes
 from backupd.mysql.relocation import Relocation, read_from_copy, require_self_contained
 from backupd.mysql.scratch_account import Account, account_for
+from backupd.mysql.server_programs import matching_program
 from backupd.mysql.session import Login, Session
 from backupd.mysql.startup import (
     ScratchPlaces,
     folders_of,
-    matching_program,
     require_keys,
     require_no_live_tablespace,
     require_tablespaces,
@@ -173,7 +173,7 @@ class ScratchServer:
             UsageError: nothing on this host can keep it within its bounds; or it needs none and cannot get to the copy.
             Undecided: it ran into a limit of its own: time, memory, room.
         """
-        program = matching_program(self._facts, self._servers).path
+        program = matching_program(self._facts, self._servers)
         copy = self._relocation
         binlog = copy.folder / self._binlog if self._binlog else None
         require_self_contained(copy, *folders_of(copy, self._facts), *([binlog.parent] if binlog else []))

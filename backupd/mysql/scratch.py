@@ -16,7 +16,6 @@ needs that account's keys. Nothing that it starts outlives it, and what we say t
 
 import contextlib
 import re
-import shutil
 import signal
 import tempfile
 import time
@@ -29,6 +28,7 @@ from typing import IO
 
 from backupd.host import process as programs
 from backupd.host.filesystem import read_plain
+from backupd.host.held_folders import held_folder
 from backupd.host.process import ChildLedger
 from backupd.host.sandbox import NO_PROGRAM, Bounds, not_confined
 from backupd.mysql.facts import key_files
@@ -65,6 +65,7 @@ _LARGEST_INDEX = 4 << 20  # bytes: the names of a hundred thousand binlogs
 _LONGEST_LINE = 500  # of a log, in an error
 
 
+_FOLDERS = "backupd-drill-"  # how the names of all of them begin
 _SOCKET_LENGTH = 107  # unix(7): sun_path has 108 bytes with its terminator
 _POLL_SECONDS = 0.1
 
@@ -326,11 +327,8 @@ def first_error(text: str) -> str:
 @contextmanager
 def _private_folder() -> Iterator[ScratchPlaces]:
     roots = (root for root in (tempfile.gettempdir(), "/tmp") if len(root) < _SOCKET_LENGTH - 30)  # noqa: S108
-    folder = Path(tempfile.mkdtemp(prefix="backupd-", dir=next(roots)))
-    try:
+    with held_folder(Path(next(roots)), _FOLDERS) as folder:
         yield ScratchPlaces(folder)
-    finally:
-        shutil.rmtree(folder)
 
 
 def _said(places: ScratchPlaces) -> str:

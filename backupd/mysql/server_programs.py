@@ -4,10 +4,10 @@ Knows: where a tarball, a package and the root of an image have their server, an
 its own. Refuses to start anything but `--version`.
 """
 
-import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from backupd.host import process
@@ -15,8 +15,6 @@ from backupd.mysql.dialect import DIALECTS
 from backupd.mysql.facts import version_number
 from backupd.vocabulary.errors import CommandError, ServerError
 from backupd.vocabulary.servers import Flavour, ServerFacts
-
-log = logging.getLogger(__name__)
 
 _PROGRAMS_IN = ("usr/sbin", "usr/bin", "sbin", "bin")  # of a folder with a server: a package's, a tarball's
 _LIBRARIES_IN = (
@@ -60,14 +58,11 @@ def matching_program(facts: ServerFacts, folders: Sequence[Path] = ()) -> Server
     found = []
     for path, loader in _programs(facts.flavour, folders):
         try:
-            said = process.run([*loader, path, "--no-defaults", "--version"], timeout_seconds=30).stdout
-        except CommandError as error:
-            log.debug("%s: %s", path, error.message)
+            flavour, version, number = _version((*loader, path), _changed_at(path))
+        except (CommandError, ServerError) as error:
             found.append(f"{path}, which did not report its version ({error.message})")
             continue
-        version = said.partition(" Ver ")[2].split(" ")[0]
-        flavour = Flavour.MARIADB if "MariaDB" in said else Flavour.MYSQL  # either may be called mysqld
-        if flavour is facts.flavour and version_number(version)[:2] == facts.version_number[:2]:
+        if flavour is facts.flavour and number[:2] == facts.version_number[:2]:
             return ServerProgram(path, version, loader)
         found.append(f"{path} {version}")
     series = ".".join(map(str, facts.version_number[:2]))
@@ -75,6 +70,23 @@ def matching_program(facts: ServerFacts, folders: Sequence[Path] = ()) -> Server
         f"no {facts.flavour} {series} server is installed here; found: {', '.join(found) or 'none'}",
         hint=f"install the server program of the series that was backed up ({facts.version})",
     )
+
+
+@cache  # a proof host asks for each of thousands of copies
+def _version(argv: tuple[str, ...], _changed_at: int) -> tuple[Flavour, str, tuple[int, ...]]:
+    """What a program says it is. Raises CommandError or ServerError where it says nothing of the kind."""
+    said = process.run([*argv, "--no-defaults", "--version"], timeout_seconds=30).stdout
+    version = said.partition(" Ver ")[2].split(" ")[0]
+    flavour = Flavour.MARIADB if "MariaDB" in said else Flavour.MYSQL  # either may be called mysqld
+    return flavour, version, version_number(version)
+
+
+def _changed_at(path: str) -> int:
+    """When the program was replaced; 0 where it is gone."""
+    try:
+        return Path(process.where(path) or path).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def _programs(flavour: Flavour, folders: Sequence[Path]) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -71,6 +71,22 @@ def test_one_that_does_not_start_keeps_no_other_from_being_found(tmp_path: Path)
         matching_program(replace(FACTS, version_number=(11, 8, 3)), [tmp_path / "broken"])
 
 
+def test_one_that_says_nothing_of_a_version_is_none(tmp_path: Path) -> None:
+    put_program(tmp_path / "broken/bin/mariadbd").write_text("#!/bin/sh\n")
+    right = put_program(tmp_path / "right/bin/mariadbd")
+    assert found(tmp_path / "broken", tmp_path / "right").path == str(right)
+
+
+def test_a_program_is_asked_once_until_it_is_replaced(tmp_path: Path) -> None:
+    path, asked = tmp_path / "bin/mariadbd", tmp_path / "asked"
+    put_program(path).write_text(f"{path.read_text()}echo >> {asked}\n")
+    assert [found(tmp_path).version for _ in range(3)] == [RIGHT] * 3
+    assert asked.read_text() == "\n"
+    put_program(path, "10.11.100-MariaDB")
+    os.utime(path, (1, 1))
+    assert found(tmp_path).version == "10.11.100-MariaDB"
+
+
 @pytest.mark.parametrize("place", ["usr/lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "usr/lib64", "lib64"])
 def test_the_root_of_an_image_starts_with_its_own_libraries(tmp_path: Path, place: str) -> None:
     loader = put_loader(tmp_path / place)

@@ -200,8 +200,8 @@ def build(*images: str, alone_in: Path | None = None) -> None:
         pytest.fail.Exception: one could not be built; with what was said.
     """
     with ExitStack() as claimed:
-        for image in sorted(images) if alone_in is not None else ():
-            fcntl.flock(claimed.enter_context((alone_in / f"building-{image}").open("w")), fcntl.LOCK_EX)
+        for lock in [alone_in / f"building-{image}" for image in sorted(images)] if alone_in is not None else ():
+            fcntl.flock(claimed.enter_context(lock.open("w")), fcntl.LOCK_EX)
         running = {
             image: subprocess.Popen([ROOT / "docker/build", image], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             for image in images

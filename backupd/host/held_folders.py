@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from backupd.host.filesystem import remove_tree
+from backupd.vocabulary.errors import CleanupIncomplete
+
 log = logging.getLogger(__name__)
 
 
@@ -41,9 +44,9 @@ def _remove_abandoned(root: Path, prefix: str) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.listdir(descriptor):  # noqa: PTH208 - of the folder that is locked, whatever has its name
-                shutil.rmtree(folder)
+                remove_tree(folder)
                 log.warning("removed %s, which a process that was killed had left", folder)
-        except OSError as error:
+        except (OSError, CleanupIncomplete) as error:
             log.debug("%s stays: %s", folder, error)
         finally:
             os.close(descriptor)

@@ -75,3 +75,14 @@ def test_one_that_is_locked_by_whomever_stays(tmp_path: Path) -> None:
     with held_folder(tmp_path, "ours-"):
         assert (tmp_path / "ours-x" / "inner").exists()
     os.close(descriptor)
+
+
+def test_one_too_deep_to_be_removed_is_in_nobody_s_way(tmp_path: Path) -> None:
+    subprocess.run(
+        ["sh", "-c", "mkdir ours-x && cd ours-x && for i in $(seq 1500); do mkdir d && cd d || exit 1; done"],
+        cwd=tmp_path,
+        check=True,
+    )
+    with held_folder(tmp_path, "ours-") as folder:
+        assert folder.exists()
+    subprocess.run(["rm", "-rf", str(tmp_path / "ours-x")], check=True)

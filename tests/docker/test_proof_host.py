@@ -54,26 +54,9 @@ def roots() -> Iterator[dict[str, Path]]:
         for kind in KINDS:
             here = script.replace("/opt/mysql-8.4", f"{folder}/{kind}").replace("mysql:8.4", f"backupd-server:{kind}")
             subprocess.run(["sh", "-eux", "-c", here], check=True, capture_output=True, text=True, timeout=300)
-            found = subprocess.run(
-                [
-                    "find",
-                    f"{folder}/{kind}",
-                    "(",
-                    "-perm",
-                    "/6000",
-                    "-o",
-                    "!",
-                    "-uid",
-                    str(os.geteuid()),
-                    ")",
-                    "!",
-                    "-type",
-                    "l",
-                ],
-                check=True,
-                capture_output=True,
-                text=True,
-            )
+            privileged = ["(", "-perm", "/6000", "-o", "!", "-uid", str(os.geteuid()), ")", "!", "-type", "l"]
+            argv = ["find", f"{folder}/{kind}", *privileged]
+            found = subprocess.run(argv, check=True, capture_output=True, text=True)
             assert found.stdout == "", "programs of an image have rights on this host"
         yield {kind: Path(folder) / kind for kind in KINDS}
 

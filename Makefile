@@ -65,7 +65,7 @@ service-tests: setup-python setup-service ## the pages in a real browser, the me
 	$(BIN)/pytest tests/service -n 2 --dist worksteal --durations=5 -m "not exhaustive"
 
 # On the Docker engine that answers, else on one that is started for them.
-docker-tests: setup-python setup-docker ## backupd on real servers in containers (4 minutes)
+docker-tests: setup-python setup-check setup-docker ## backupd on real servers in containers (5 minutes)
 	.ci/with-docker $(BIN)/pytest tests/docker -n 2 --timeout=900 --durations=10
 
 # Apart from `make test`, because what it needs of npm and Go takes five minutes to get, the first time.

@@ -16,7 +16,6 @@ needs that account's keys. Nothing that it starts outlives it, and what we say t
 
 import contextlib
 import re
-import shutil
 import signal
 import tempfile
 import time
@@ -29,6 +28,7 @@ from typing import IO
 
 from backupd.host import process as programs
 from backupd.host.filesystem import read_plain
+from backupd.host.held_folders import held_folder
 from backupd.host.process import ChildLedger
 from backupd.host.sandbox import NO_PROGRAM, Bounds, not_confined
 from backupd.mysql.facts import key_files
@@ -37,11 +37,11 @@ from backupd.mysql.recorded import is_binlog, judged, libraries
 from backupd.mysql.recovery import recovery_seconds, redo_bytes
 from backupd.mysql.relocation import Relocation, read_from_copy, require_self_contained
 from backupd.mysql.scratch_account import Account, account_for
+from backupd.mysql.server_programs import matching_program
 from backupd.mysql.session import Login, Session
 from backupd.mysql.startup import (
     ScratchPlaces,
     folders_of,
-    matching_program,
     require_keys,
     require_no_live_tablespace,
     require_tablespaces,
@@ -65,6 +65,7 @@ _LARGEST_INDEX = 4 << 20  # bytes: the names of a hundred thousand binlogs
 _LONGEST_LINE = 500  # of a log, in an error
 
 
+_FOLDERS = "backupd-drill-"  # how the names of all of them begin
 _SOCKET_LENGTH = 107  # unix(7): sun_path has 108 bytes with its terminator
 _POLL_SECONDS = 0.1
 
@@ -173,7 +174,7 @@ class ScratchServer:
             UsageError: nothing on this host can keep it within its bounds; or it needs none and cannot get to the copy.
             Undecided: it ran into a limit of its own: time, memory, room.
         """
-        program = matching_program(self._facts, self._servers).path
+        program = matching_program(self._facts, self._servers)
         copy = self._relocation
         binlog = copy.folder / self._binlog if self._binlog else None
         require_self_contained(copy, *folders_of(copy, self._facts), *([binlog.parent] if binlog else []))
@@ -326,11 +327,8 @@ def first_error(text: str) -> str:
 @contextmanager
 def _private_folder() -> Iterator[ScratchPlaces]:
     roots = (root for root in (tempfile.gettempdir(), "/tmp") if len(root) < _SOCKET_LENGTH - 30)  # noqa: S108
-    folder = Path(tempfile.mkdtemp(prefix="backupd-", dir=next(roots)))
-    try:
+    with held_folder(Path(next(roots)), _FOLDERS) as folder:
         yield ScratchPlaces(folder)
-    finally:
-        shutil.rmtree(folder)
 
 
 def _said(places: ScratchPlaces) -> str:

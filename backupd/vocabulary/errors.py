@@ -38,7 +38,7 @@ _MEANINGS = {
     ExitStatus.OK: "done",
     ExitStatus.INTERNAL: "internal error: a bug in backupd",
     ExitStatus.USAGE: "usage or configuration",
-    ExitStatus.ATTENTION: "good backup, attention needed",
+    ExitStatus.ATTENTION: "good, but attention needed",
     ExitStatus.BUSY: "busy: another run holds the job or the volume group",
     ExitStatus.REFUSED: "refused by preflight, nothing touched",
     ExitStatus.SERVER: "server or lock",

@@ -79,6 +79,7 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
     "config show": [[], ["--json"]],
     "config schema": [[]],
     "catalogue rebuild": [["--target", "vault"], ["--target", "vault", "--json"]],
+    "catalogue proofs": [[]],
     "identity show": [[], ["--json"]],
     "identity new": [["--yes"]],
     "identity adopt": [["db9-0123abcd", "--yes"]],

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
@@ -424,3 +425,21 @@ def test_no_cell_is_a_formula_to_a_spreadsheet(year: Terminal, world: World, tmp
     (row,) = (row for row in cells if row["run_id"] == "r9")
     assert row["remarks"][0] in "'\\"
     assert not any(cell.lstrip().startswith(("=", "+", "-", "@", "\uff1d")) for one in cells for cell in one.values())
+
+
+# --- how it is gathered ----------------------------------------------------------------------------------------------
+
+
+def test_the_chain_is_read_once_for_its_rows_and_for_its_verdict(year: Terminal) -> None:
+    asked: list[str] = []
+
+    def hear(*told: Any) -> None:
+        asked.append(told[2])
+
+    event.listen(Engine, "before_cursor_execute", hear)
+    try:
+        ended = year.run(*EVIDENCE, "--json")
+    finally:
+        event.remove(Engine, "before_cursor_execute", hear)
+    assert rows(ended, "restore")
+    assert len([one for one in asked if one.startswith("SELECT audit.number")]) == 1

@@ -27,7 +27,9 @@ from backupd.report import bench_document, costs, impact_text, probe_table, run_
 from backupd.report.evidence import Evidence
 from backupd.report.evidence_document import evidence_document
 from backupd.report.impact import Impact
-from backupd.service import job_report
+from backupd.service import job_report, target_report
+from backupd.service.site_status import SiteAlarm
+from backupd.service.storage import StorageStatus
 from backupd.vocabulary.benches import BenchRecord
 from backupd.vocabulary.extents import Survey
 from backupd.vocabulary.identity import Identity, Machine
@@ -224,6 +226,11 @@ DOCUMENTS = (
         "`status --json`: `jobs`, a list of these",
         "How a job stands",
         lambda make: job_report.job_report_document(make(job_report.JobReport)),
+    ),
+    _Document(
+        "`status --json`: `targets`, a list of these",
+        "How a target stands",
+        lambda make: target_report.target_report_document(make(StorageStatus), (make(SiteAlarm),)),
     ),
     _Document(
         "`check --json`",

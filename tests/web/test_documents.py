@@ -17,9 +17,8 @@ from backupd.report.evidence import Evidence, EvidenceKind, EvidenceRow
 from backupd.report.evidence_html import evidence_page
 from backupd.report.notice_html import notice_page
 from backupd.service.digest import digest
-from backupd.service.job_status import job_statuses
 from backupd.service.outlook import LiveHere
-from backupd.service.storage import storage_statuses
+from backupd.service.site_status import site_status
 from backupd.service.target_rooms import SeenTarget
 from backupd.vocabulary.records import Check
 from backupd.vocabulary.schedule import Notice, NoticeKind
@@ -52,8 +51,8 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
     with sample_site(tmp_path_factory.mktemp("digest")) as site:
         seen = {"vault": SeenTarget(up=True, free=1 << 36, size=1 << 40), "offsite": SeenTarget(up=False)}
-        jobs = job_statuses(site, LiveHere(site.configuration.paths.run))
-        made["digest"] = notice_page(digest(site, jobs, storage_statuses(site, seen)))
+        status = site_status(site, LiveHere(site.configuration.paths.run), seen)
+        made["digest"] = notice_page(digest(site, status))
     return made
 
 

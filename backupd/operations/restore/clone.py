@@ -14,7 +14,7 @@ from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.replica_files import OPTION_FILE, STATEMENTS_FILE, option_file, statements_file
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.seeding import Seeded, Wanted, forget_the_old_server, remove_binlogs, seed
-from backupd.mysql.startup import matching_program
+from backupd.mysql.server_programs import matching_program
 from backupd.operations.restore.into_folder import key_of, require_room, unpack_objects
 from backupd.operations.restore.unfinished import filling
 from backupd.targets import BackupSource

@@ -27,8 +27,8 @@ from backupd.mysql.replica_files import SCRUBBED_OPTION_FILE, scrubbed_option_fi
 from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.scrubbing import Scrub, scrub
 from backupd.mysql.seeding import forget_the_old_server, remove_binlogs
+from backupd.mysql.server_programs import matching_program
 from backupd.mysql.sql_file import SqlFile
-from backupd.mysql.startup import matching_program
 from backupd.operations.restore.clone import hand_over
 from backupd.operations.restore.into_folder import key_of, require_room, unpack_objects
 from backupd.operations.restore.unfinished import filling

@@ -9,7 +9,6 @@ import logging
 import secrets
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from io import BytesIO
 from threading import BoundedSemaphore, Event
 
@@ -99,8 +98,7 @@ class BlobUpload:
                 self._service.ask(f"abort {self._name} on", parts.discard, tries=LAST_TRIES)
             if self._may_exist and (found := self._look(tries=LAST_TRIES)) is not None and found.mark == self._mark:
                 store = self._service.store
-                with suppress(BlobFailure):
-                    self._service.persist("remove from", lambda: store.delete(self._key), tries=LAST_TRIES)
+                self._service.ask("remove from", lambda: store.delete(self._key), tries=LAST_TRIES)
         except TargetError as error:
             log.error("%s may have been left behind: %s", self._key, error.message)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backupd.catalogue.job_status import StoredOnTarget
-from backupd.config import DirectoryConfig, SftpConfig, TargetConfig
+from backupd.config import AzureConfig, DirectoryConfig, SftpConfig, TargetConfig
 from backupd.service.outlook import Rooms
 from backupd.service.site import Site
 from backupd.service.storage import StorageStatus, storage_statuses
@@ -60,5 +60,6 @@ def _location(config: TargetConfig) -> str:
         return str(config.path)
     if isinstance(config, SftpConfig):
         return f"{config.user}@{config.address}:{config.path}"
+    bucket = f"{config.account}/{config.container}" if isinstance(config, AzureConfig) else config.bucket
     where = f" at {config.endpoint}" if config.endpoint else ""
-    return f"{config.bucket}/{config.prefix}{where}"
+    return f"{bucket}/{config.prefix}{where}"

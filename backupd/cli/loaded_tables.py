@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from backupd.mysql.loading_schema import LoadingPlace
 from backupd.mysql.row_differences import TableDifference, statements_for
-from backupd.operations.restore.into_server import LoadedTable, LoadedTables
+from backupd.operations.restore.table_loading import LoadedTable, LoadedTables
 from backupd.report.words import size
 
 
@@ -18,7 +18,7 @@ def loaded_lines(run_id: str, place: LoadingPlace, loaded: LoadedTables) -> Iter
         )
         if each.difference is not None:
             yield from (f"  {line}" for line in _different(each, each.difference))
-            yield from statements_for(each.shape, place.schema, each.difference)
+            yield from statements_for(each.shape, place.schema, each.difference, logged=loaded.logged)
     yield "-- replicas that filter schemas may lack the new one: a RENAME TABLE out of it stops them"
     yield f"-- when it is no longer needed: DROP DATABASE `{place.schema}`;"
 

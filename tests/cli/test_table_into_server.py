@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from backupd.mysql.loading_schema import remove_loading
-from backupd.operations.restore import into_server
+from backupd.operations.restore import into_server, table_loading
 from backupd.vocabulary.errors import Cancelled, ExitStatus
 from backupd.vocabulary.records import HoldingKind
 from tests.cli.terminal import Terminal
@@ -123,7 +123,7 @@ def test_stopped_in_the_middle_it_leaves_nothing(
     def stop(*_what: object, **_how: object) -> None:
         raise Cancelled("stopped by SIGTERM", hint="")
 
-    monkeypatch.setattr(into_server, "load_rows", stop)
+    monkeypatch.setattr(table_loading, "load_rows", stop)
     assert typing.run(*LOAD).status == ExitStatus.CANCELLED
     with mysql_server.session() as root:
         assert root.query("SHOW DATABASES LIKE 'backupd%'") == root.query("SHOW DATABASES LIKE 'restored%'") == []
@@ -141,7 +141,7 @@ def test_killed_in_the_middle_its_remains_are_gone_after_recover(
     child = os.fork()
     if child == 0:
         try:
-            monkeypatch.setattr(into_server, "load_rows", killed)
+            monkeypatch.setattr(table_loading, "load_rows", killed)
             typing.run(*LOAD)
         finally:
             os._exit(0)

@@ -1,0 +1,216 @@
+"""A table's tablespace on its way from the server on the restored files into the running one, as a file.
+
+Knows: what speaks against it, and how the file gets there: into a folder that the running server has just made for a
+schema with a random name, in place of a file that it had made for an empty table. So it is known whose datadir that is,
+and nothing else in it is touched. The server drops what is there with the schema, whole or not (MariaDB 10.11.19, MySQL
+9.7.4: also after it was killed in between).
+
+An import is not written to a binary log in a form that others could repeat: they lack the file.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from backupd.host.filesystem import opened_plain
+from backupd.mysql.facts import KEYRING_COMPONENT, key_files, version_number
+from backupd.mysql.replication import cluster_of
+from backupd.mysql.session import Session
+from backupd.mysql.sqltext import quoted
+from backupd.mysql.table_shape import TableShape
+from backupd.mysql.tablefiles import Table
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.servers import Cluster, Flavour
+from backupd.vocabulary.storage import Manifest
+
+CHUNK_BYTES = 8 << 20  # between two that are durable
+
+_TABLESPACE, _DESCRIPTION = ".ibd", ".cfg"
+_OFF = ("OFF", "0", "")
+_ENCRYPTING = ("innodb_encrypt_tables", "default_table_encryption")  # MariaDB; MySQL
+_OPTIONS = """
+    SELECT create_options AS options FROM information_schema.tables WHERE table_schema = %s AND table_name = %s
+"""
+_ODD_INDEXES = """
+    SELECT GROUP_CONCAT(DISTINCT index_type) FROM information_schema.statistics
+    WHERE table_schema = %s AND table_name = %s AND index_type <> 'BTREE'
+"""
+
+
+def datadir_here(session: Session) -> Path | None:
+    """The server's datadir where it is one of this host's that we may write to; None where that is not known.
+
+    By the process at the socket's other end, and what it calls its datadir: a container may call another folder so.
+
+    Raises:
+        ServerError: the session is over.
+    """
+    told = Path(session.value("SELECT @@datadir") or ".")
+    if not session.peer or not told.is_absolute():
+        return None
+    try:
+        if not Path(f"/proc/{session.peer}/root{told}").samefile(told):
+            return None
+        owner = told.stat().st_uid
+    except OSError:
+        return None
+    return told if os.geteuid() in (0, owner) and os.access(told, os.W_OK | os.X_OK) else None
+
+
+def obstacle(session: Session, manifest: Manifest, recovered_by: str) -> str | None:
+    """Why this server cannot import a tablespace of the backup, as a clause; None where nothing speaks against it.
+
+    `recovered_by` is the version of the server on the restored files.
+
+    Raises:
+        ServerError: the session is over.
+    """
+    return next(_obstacles(session, manifest, recovered_by), None)
+
+
+def _obstacles(session: Session, manifest: Manifest, recovered_by: str) -> Iterator[str]:
+    variables, backed_up = session.variables(), manifest.server
+    cluster = cluster_of(session, variables)
+    if cluster is not None or variables.get("wsrep_on") == "ON":
+        kind = "Galera" if cluster is not Cluster.GROUP_REPLICATION else "Group Replication"
+        yield f"it is a member of a {kind} cluster, whose other members would lack the table"
+    here, there = version_number(variables["version"]), version_number(recovered_by)
+    flavour = Flavour.MARIADB if "aria_block_size" in variables else Flavour.MYSQL
+    if (flavour, here[:2]) != (backed_up.flavour, backed_up.version_number[:2]):
+        yield f"it is {flavour} {variables['version']}, and the backup is of {backed_up.flavour} {backed_up.version}"
+    if here < there:
+        yield f"it is {variables['version']}, older than the server that recovers the files ({recovered_by})"
+    if int(variables["innodb_page_size"]) != backed_up.page_size:
+        yield f"its pages are of {variables['innodb_page_size']} bytes, those of the backup of {backed_up.page_size}"
+    if variables.get("innodb_file_per_table") == "OFF":
+        yield "it keeps tables in its system tablespace (innodb_file_per_table = OFF)"
+    if any(variables.get(name, "OFF") not in _OFF for name in _ENCRYPTING):
+        yield "it encrypts its tables"
+    settings = backed_up.settings
+    if key_files(backed_up) or KEYRING_COMPONENT in settings or settings.get(_ENCRYPTING[0], "OFF") not in _OFF:
+        yield "the server that was backed up had keys for encryption"
+    if datadir_here(session) is None:
+        yield "its datadir is not known to be on this host, by a socket, or backupd may not write there"
+
+
+def obstacle_of_table(session: Session, shape: TableShape, files: Sequence[Path]) -> str | None:
+    """Why the tablespace of a table, which has these files, cannot be moved, as a clause; None where it can.
+
+    Raises:
+        ServerError: the session, of the server that has the table, is over.
+    """
+    names = (shape.table.schema, shape.table.name)
+    if shape.engine != "InnoDB":
+        return f"it is of the engine {shape.engine}"
+    if tablespace_of(files) is None:
+        return "it has partitions, or no tablespace of its own in the datadir"
+    if odd := session.value(_ODD_INDEXES, *names):
+        return f"it has an index of the type {odd}"
+    options = (session.value(_OPTIONS, *names) or "").lower()
+    if "encrypt" in options or "page_compressed" in options or "compression" in options:
+        return "its pages are encrypted or compressed"
+    return None
+
+
+def tablespace_of(files: Sequence[Path]) -> Path | None:
+    """The one among a table's files; None where it has several, of partitions, or none."""
+    found = [path for path in files if path.suffix == _TABLESPACE]
+    return found[0] if len(found) == 1 and "#p#" not in found[0].name.lower() else None
+
+
+def import_tablespace(
+    source: Session,
+    to: Session,
+    shape: TableShape,
+    place: Path,
+    *,
+    tablespace: Path,
+    beneath: Path,
+    took: Callable[[float], None] = lambda _seconds: None,
+) -> None:
+    """The empty table, which `to` has just made in the schema whose folder is `place`, has the pages of the backup's.
+
+    `source` is a session of the server on the restored files, whose tablespace of it lies `beneath` a folder that this
+    server can write to. `took` is told how long each chunk took to be durable.
+
+    Raises:
+        ServerError: either server refused, the folder is not the server's, or its file system has no room.
+    """
+    named = f"{quoted(place.name)}.{quoted(shape.table.name)}"
+    with _opened(place) as folder, _exported(source, shape.table):
+        before = _tablespaces(folder)
+        to.execute(f"ALTER TABLE {named} DISCARD TABLESPACE")
+        gone = before.keys() - _tablespaces(folder).keys()
+        if len(gone) != 1:
+            raise ServerError(f"the server does not keep {named} in {place}", hint="load it with --by rows")
+        (name,) = gone
+        description = name.removesuffix(_TABLESPACE) + _DESCRIPTION
+        for path, as_name in ((tablespace, name), (tablespace.with_suffix(_DESCRIPTION), description)):
+            _copy(path, beneath, folder, as_name, like=before[name], took=took)
+    to.execute(f"ALTER TABLE {named} IMPORT TABLESPACE")
+    with _opened(place) as folder:
+        os.unlink(description, dir_fd=folder)  # else the folder outlives the schema
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    """A folder of the server's, whose account can rename what is around it, but put no link in its place."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise ServerError(
+            f"{folder} cannot be opened, in which the server should keep the new tables: {error.strerror}",
+            hint="load them with --by rows",
+        ) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _exported(session: Session, table: Table) -> Iterator[None]:
+    """Within the block the files of the table stay as they are, whole, with a description beside them."""
+    session.execute(f"FLUSH TABLES {quoted(table.schema)}.{quoted(table.name)} FOR EXPORT")
+    yield
+    session.execute("UNLOCK TABLES")
+
+
+def _tablespaces(folder: int) -> Mapping[str, os.stat_result]:
+    """Those in a folder by their names."""
+    names = [name for name in os.listdir(folder) if name.endswith(_TABLESPACE)]
+    return {name: os.stat(name, dir_fd=folder, follow_symlinks=False) for name in names}
+
+
+def _copy(
+    path: Path, beneath: Path, folder: int, name: str, *, like: os.stat_result, took: Callable[[float], None]
+) -> None:
+    try:
+        with opened_plain(path, beneath=beneath) as original, _new(folder, name, like) as copy:
+            while True:
+                began = time.monotonic()
+                if not os.sendfile(copy, original.fileno(), None, CHUNK_BYTES):
+                    return
+                os.fdatasync(copy)
+                took(time.monotonic() - began)
+    except OSError as error:
+        raise ServerError(
+            f"{name} could not be copied into the server's datadir: {error.strerror}",
+            hint="nothing of it is kept there; restore the table into a folder with more space, with --to DIR",
+        ) from error
+
+
+@contextmanager
+def _new(folder: int, name: str, like: os.stat_result) -> Iterator[int]:
+    """A file that was not there before, with the owner and the mode of the one that was."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(name, flags, 0o600, dir_fd=folder)
+    try:
+        if os.geteuid() == 0:
+            os.fchown(descriptor, like.st_uid, like.st_gid)
+        os.fchmod(descriptor, like.st_mode & 0o777)
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,316 @@
+"""Tables of a backup, imported into the running server as files: the same in every bit, seen whole or not at all."""
+
+import errno
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backupd.catalogue.store import Catalogue
+from backupd.mysql import tablespace_loading
+from backupd.mysql.loading_schema import LOADING, remove_loading
+from backupd.mysql.row_differences import statements_for
+from backupd.mysql.session import Session
+from backupd.mysql.tablefiles import Table
+from backupd.operations.restore import table_loading as operation
+from backupd.operations.restore.into_server import into_server, load_recovered
+from backupd.operations.restore.table_loading import LoadedTables
+from backupd.operations.run_holdings import RunHoldings
+from backupd.vocabulary.errors import Cancelled, Refused, ServerError, VerificationError
+from backupd.vocabulary.servers import LoadingWay
+from tests.contract.mariadb import MariadbServer, mariadb, mysql_server
+from tests.contract.test_loading import AWKWARD, CHILD, PARTED, before, catalogue, checksum, definition, schemas
+from tests.contract.test_scratch import RUN, Image
+
+pytestmark = pytest.mark.exhaustive
+
+__all__ = ["before", "catalogue", "mysql_server"]
+
+TABLESPACE, ROWS = LoadingWay.TABLESPACE, LoadingWay.ROWS
+Load = Callable[..., LoadedTables]
+
+
+@pytest.fixture(scope="module")
+def quiet() -> Iterator[MariadbServer]:
+    """A running server without a binary log."""
+    with mariadb("--skip-log-bin") as server:
+        yield server
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def load(quiet: MariadbServer, before: Image, catalogue: Catalogue, told: list[str]) -> Iterator[Load]:
+    """Into that server; afterwards its datadir is as it was."""
+    kept = files_of(quiet)
+
+    def loaded(
+        *tables: Table, by: LoadingWay | None = None, to: MariadbServer = quiet, image: Image = before
+    ) -> LoadedTables:
+        into = into_server("db1", to.connect(), "restored", tables, by=by)
+        return load_recovered(
+            image.folder, image.manifest, tables, into, RunHoldings(catalogue, RUN), telling=told.append
+        )
+
+    yield loaded
+    with quiet.session() as root:
+        root.execute("DROP DATABASE IF EXISTS restored")
+    assert files_of(quiet) == kept
+    assert list(catalogue.holdings(RUN)) == []
+
+
+def files_of(server: MariadbServer) -> set[str]:
+    """Every schema's folder and what is in it."""
+    found = (path.relative_to(server.datadir) for path in server.datadir.glob("**/*"))
+    return {str(path) for path in found if len(path.parts) > 1 or (server.datadir / path).is_dir()}
+
+
+def test_a_table_of_every_type_is_the_same_in_every_bit(
+    quiet: MariadbServer, mysql_server: MariadbServer, load: Load, told: list[str]
+) -> None:
+    awkward, child = load(AWKWARD, CHILD).tables
+    with mysql_server.session() as live, quiet.session() as root:
+        for table in ("awkward", "child"):
+            assert checksum(root, f"restored.{table}") == checksum(live, f"live.{table}")
+        assert definition(root, "restored.awkward") == definition(live, "live.awkward")
+        assert root.value("SELECT COUNT(*) FROM restored.child") == str(child.rows) == "5000"
+        assert {row["Msg_text"] for row in root.query("CHECK TABLE restored.awkward, restored.child")} == {"OK"}
+        root.execute("INSERT INTO restored.child VALUES (9001, 'new', NULL)")
+    assert awkward.checksum is not None
+    assert sorted(path.name for path in (quiet.datadir / "restored").iterdir()) == [
+        *("awkward.frm", "awkward.ibd", "child.frm", "child.ibd", "db.opt"),
+    ]
+    own = (quiet.datadir / "t" / "innodb.ibd").stat()
+    new = (quiet.datadir / "restored" / "child.ibd").stat()
+    assert (own.st_uid, own.st_gid, own.st_mode) == (new.st_uid, new.st_gid, new.st_mode)
+    assert "importing live.child" in told
+    assert any("schema restored, by tablespace: its binary log is off, so no replica" in line for line in told)
+
+
+def test_what_cannot_be_imported_is_loaded_by_rows_beside_it(
+    quiet: MariadbServer, mysql_server: MariadbServer, load: Load, told: list[str]
+) -> None:
+    load(PARTED, CHILD)
+    assert any("by tablespace and by rows: its binary log is off" in line for line in told)
+    assert "live.parted is loaded by rows: it has partitions, or no tablespace of its own in the datadir" in told
+    with mysql_server.session() as live, quiet.session() as root:
+        for table in ("parted", "child"):
+            assert checksum(root, f"restored.{table}") == checksum(live, f"live.{table}")
+    with pytest.raises(Refused, match=r"live\.parted cannot be loaded by tablespace: it has partitions"):
+        load(PARTED, by=TABLESPACE)
+
+
+def test_by_rows_can_be_asked_for(load: Load, told: list[str]) -> None:
+    load(CHILD, by=ROWS)
+    assert "loading live.child" in told
+
+
+def test_a_server_with_a_binary_log_gets_rows_unless_the_operator_says_otherwise(
+    mysql_server: MariadbServer, load: Load, told: list[str]
+) -> None:
+    with mysql_server.session() as root:
+        try:
+            load(CHILD, to=mysql_server)
+            assert any(line.startswith("not by tablespace: its binary log is on, and neither") for line in told)
+            root.execute("DROP DATABASE restored")
+            where = logged(root)
+            loaded = load(CHILD, by=TABLESPACE, to=mysql_server)
+            assert logged(root) == where
+            assert any(
+                "they do not go through its binary log, so neither its replicas (0 connected) nor a recovery" in line
+                for line in told
+            )
+            [child] = loaded.tables
+            assert checksum(root, "restored.child") == checksum(root, "live.child")
+            assert not loaded.logged
+            assert child.difference is not None
+            said = statements_for(child.shape, "restored", child.difference, logged=False)
+            assert said[1] == "SET SESSION binlog_format = ROW;"
+            assert not [line for line in said if line.startswith("RENAME")]
+        finally:
+            root.execute("DROP DATABASE IF EXISTS restored")
+
+
+def logged(root: Session) -> Mapping[str, str | None] | None:
+    return root.one("SHOW MASTER STATUS")
+
+
+def test_without_the_privilege_to_keep_it_out_of_the_log_nothing_is_made(
+    mysql_server: MariadbServer, before: Image, catalogue: Catalogue
+) -> None:
+    restorer = mysql_server.account(
+        "restorer", r"GRANT SELECT, INSERT, CREATE, ALTER, DROP ON *.* TO 'restorer'@'localhost'"
+    )
+    into = into_server("db1", restorer, "restored", [CHILD], by=TABLESPACE)
+    with pytest.raises(Refused, match="may not keep the tables out of the binary log") as refused:
+        load_recovered(before.folder, before.manifest, [CHILD], into, RunHoldings(catalogue, RUN))
+    assert "GRANT BINLOG ADMIN" in refused.value.hint
+    with mysql_server.session() as root:
+        assert schemas(root) == {"elsewhere", "live", "t"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--innodb-page-size=8k",), "its pages are of 8192 bytes, those of the backup of 16384"),
+        (("--innodb-file-per-table=0",), "it keeps tables in its system tablespace"),
+    ],
+)
+def test_a_server_that_cannot_import_gets_rows_and_is_refused_a_tablespace(
+    load: Load, told: list[str], mysql_server: MariadbServer, options: tuple[str, ...], sentence: str
+) -> None:
+    with mariadb("--skip-log-bin", *options) as other:
+        load(CHILD, to=other)
+        assert any(line.startswith(f"not by tablespace: {sentence}") for line in told)
+        with mysql_server.session() as live, other.session() as root:
+            assert checksum(root, "restored.child") == checksum(live, "live.child")
+            root.execute("DROP DATABASE restored")
+        with pytest.raises(Refused, match=f"db1 cannot import a tablespace of this backup: {sentence}"):
+            load(CHILD, by=TABLESPACE, to=other)
+
+
+def test_another_series_another_row_format_and_keys_are_obstacles(before: Image, load: Load, told: list[str]) -> None:
+    server = before.manifest.server
+    for changed, sentence in (
+        (replace(server, version_number=(10, 6, 1)), "and the backup is of mariadb"),
+        (replace(server, settings={**server.settings, "innodb_encrypt_tables": "ON"}), "had keys for encryption"),
+    ):
+        with pytest.raises((Refused, ServerError)) as refused:
+            load(CHILD, by=TABLESPACE, image=Image(before.folder, replace(before.manifest, server=changed)))
+        assert sentence in str(refused.value) or "server is installed here" in str(refused.value)
+
+
+def test_a_server_with_another_row_format_refuses_the_import_and_gets_rows(
+    quiet: MariadbServer, mysql_server: MariadbServer, load: Load, told: list[str]
+) -> None:
+    with quiet.session() as root, mysql_server.session() as live:
+        root.execute("SET GLOBAL innodb_default_row_format = compact")
+        try:
+            load(CHILD)
+            assert checksum(root, "restored.child") == checksum(live, "live.child")
+            root.execute("DROP DATABASE restored")
+            assert any(line.startswith("live.child is loaded by rows after all: Schema mismatch") for line in told)
+            with pytest.raises(ServerError, match="Schema mismatch"):
+                load(CHILD, by=TABLESPACE)
+        finally:
+            root.execute("SET GLOBAL innodb_default_row_format = DEFAULT")
+
+
+def test_a_datadir_that_is_not_seen_is_no_place_to_write(
+    load: Load, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "peer", os.getpid())  # as a proxy at the socket: what it calls so is not the server's
+    monkeypatch.setattr(Path, "samefile", lambda *_: False)
+    load(CHILD)
+    assert any(line.startswith("not by tablespace: its datadir is not known to be on this host") for line in told)
+
+
+def test_a_folder_that_is_not_the_servers_own_gets_nothing(
+    load: Load, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(operation, "datadir_here", lambda _session: tmp_path)
+    with pytest.raises(ServerError, match="cannot be opened, in which the server should keep the new tables"):
+        load(CHILD)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_that_would_run_full_is_refused_before_anything_is_made(
+    load: Load, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operation, "room", lambda _path: (1 << 20, 10 << 20, False))
+    with pytest.raises(Refused, match=r"the file system of the datadir of db1 has 1\.0 MiB free: with these tables"):
+        load(CHILD)
+    assert "importing live.child" not in told
+
+
+def test_a_file_system_that_runs_full_in_the_middle_leaves_nothing(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tablespace_loading, "CHUNK_BYTES", 16384)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fdatasync", full)
+    with pytest.raises(ServerError, match=r"child\.ibd could not be copied into the server's datadir: No space left"):
+        load(CHILD)
+
+
+def test_pages_that_were_damaged_on_the_way_are_refused_and_nothing_is_kept(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(monkeypatch, lambda page: page[:200] + bytes(100) + page[300:])
+    with pytest.raises(ServerError, match=r"Data structure corruption|corrupt"):
+        load(CHILD, by=TABLESPACE)
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes], bytes]) -> None:
+    """A page of the file, once it is in the datadir."""
+    change_of = Session.execute
+
+    def execute(session: Session, statement: str, *values: object) -> None:
+        if "IMPORT" in statement:
+            schema = statement.split("`")[1]
+            datadir = Path(session.value("SELECT @@datadir") or "")
+            with (datadir / schema / "child.ibd").open("r+b") as file:
+                file.seek(16384 * 4)
+                page = file.read(16384)
+                file.seek(16384 * 4)
+                file.write(change(page))
+        change_of(session, statement, *values)
+
+    monkeypatch.setattr(Session, "execute", execute)
+
+
+def test_a_table_that_is_not_the_same_is_not_published(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = operation.checksum
+    monkeypatch.setattr(
+        operation, "checksum", lambda session, schema, table: "1" if LOADING in schema else real(session, schema, table)
+    )
+    with pytest.raises(VerificationError, match=r"live\.child is not on db1 as it is in the backup: checksum 1"):
+        load(CHILD)
+
+
+@pytest.mark.parametrize("error", [Cancelled("stopped by SIGTERM"), ServerError("the session ended")])
+def test_an_interrupted_copy_leaves_nothing(load: Load, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def stop(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "fdatasync", stop)
+    with pytest.raises(type(error)):
+        load(CHILD, AWKWARD)
+
+
+@pytest.mark.parametrize("moment", ["FLUSH TABLES", "IMPORT", "RENAME"])
+def test_what_is_left_when_both_are_killed_is_removed_by_recover(
+    quiet: MariadbServer, load: Load, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Before the file is copied, before it is imported, before it is seen."""
+    execute = Session.execute
+
+    def killed(session: Session, statement: str, *values: object) -> None:
+        if moment in statement and (moment != "FLUSH TABLES" or "EXPORT" in statement):
+            os.kill(os.getpid(), signal.SIGKILL)
+        execute(session, statement, *values)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            monkeypatch.setattr(Session, "execute", killed)
+            load(CHILD)
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    quiet.stop(signal.SIGKILL)
+    quiet.start()
+    with quiet.session() as root:
+        (left,) = {schema for schema in schemas(root) if schema.startswith(LOADING)}
+        ((_, holding),) = catalogue.holdings(RUN)
+        assert holding.name == left
+        remove_loading(quiet.connect(), holding)
+        catalogue.released(RUN, holding)
+        assert schemas(root) == {"t"}

@@ -20,6 +20,7 @@ from backupd.mysql.session import Connect, Session, StatementError
 from backupd.mysql.sqltext import quoted
 from backupd.mysql.table_shape import TableShape
 from backupd.mysql.tablefiles import Table
+from backupd.mysql.tablespace_loading import datadir_here, remove_files
 from backupd.vocabulary.errors import Refused, ServerError, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind
 from backupd.vocabulary.servers import Flavour
@@ -223,6 +224,10 @@ def remove_loading(connect: Connect, holding: Holding) -> None:
                 f"schema {holding.name} has tables that backupd did not load: {', '.join(others)}",
                 hint=f"move them elsewhere, then `backupd recover`; or DROP DATABASE {quoted(holding.name)} by hand",
             )
+        for name in there:
+            session.execute(f"DROP TABLE IF EXISTS {quoted(holding.name)}.{quoted(name)}")
+        if (datadir := datadir_here(session)) is not None:
+            remove_files(datadir, holding.name)
         session.execute(f"DROP DATABASE IF EXISTS {quoted(holding.name)}")
 
 

@@ -10,17 +10,18 @@ An import is not written to a binary log in a form that others could repeat: the
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from backupd.host.filesystem import opened_plain
-from backupd.mysql.facts import KEYRING_COMPONENT, key_files, version_number
+from backupd.mysql.facts import KEYRING_COMPONENT, flavour_of, key_files, version_number
 from backupd.mysql.replication import cluster_of
-from backupd.mysql.session import Session
+from backupd.mysql.session import Session, StatementError
 from backupd.mysql.sqltext import quoted
 from backupd.mysql.table_shape import TableShape
 from backupd.mysql.tablefiles import Table
+from backupd.mysql.tablespace_ids import MOST, highest, is_free, number_of, renumber
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Cluster, Flavour
 from backupd.vocabulary.storage import Manifest
@@ -28,6 +29,7 @@ from backupd.vocabulary.storage import Manifest
 CHUNK_BYTES = 8 << 20  # between two that are durable
 
 _TABLESPACE, _DESCRIPTION = ".ibd", ".cfg"
+_UNSEEN = ".backupd"  # behind the name of a file that is not whole yet: no server looks at it
 _OFF = ("OFF", "0", "")
 _ENCRYPTING = ("innodb_encrypt_tables", "default_table_encryption")  # MariaDB; MySQL
 _OPTIONS = """
@@ -91,26 +93,39 @@ def _obstacles(session: Session, manifest: Manifest, recovered_by: str) -> Itera
     settings = backed_up.settings
     if key_files(backed_up) or KEYRING_COMPONENT in settings or settings.get(_ENCRYPTING[0], "OFF") not in _OFF:
         yield "the server that was backed up had keys for encryption"
+    if highest(session) is None:
+        yield "the account may not see the numbers of its tablespaces (GRANT PROCESS ON *.*)"
     if datadir_here(session) is None:
         yield "its datadir is not known to be on this host, by a socket, or backupd may not write there"
 
 
-def obstacle_of_table(session: Session, shape: TableShape, files: Sequence[Path]) -> str | None:
+def obstacle_of_table(
+    session: Session, to: Session, shape: TableShape, files: Sequence[Path], beneath: Path
+) -> str | None:
     """Why the tablespace of a table, which has these files, cannot be moved, as a clause; None where it can.
 
+    `session` is of the server that has the table, in a folder that the files lie `beneath`.
+
     Raises:
-        ServerError: the session, of the server that has the table, is over.
+        ServerError: a session is over.
     """
     names = (shape.table.schema, shape.table.name)
     if shape.engine != "InnoDB":
         return f"it is of the engine {shape.engine}"
-    if tablespace_of(files) is None:
+    tablespace = tablespace_of(files)
+    if tablespace is None:
         return "it has partitions, or no tablespace of its own in the datadir"
     if odd := session.value(_ODD_INDEXES, *names):
         return f"it has an index of the type {odd}"
     options = (session.value(_OPTIONS, *names) or "").lower()
     if "encrypt" in options or "page_compressed" in options or "compression" in options:
         return "its pages are encrypted or compressed"
+    if is_free(to, number_of(tablespace, beneath)):
+        return None
+    if flavour_of(to) is Flavour.MYSQL:
+        return "the running server has a tablespace of its number, and would not start if it died meanwhile"
+    if (highest(to) or 0) - (highest(session) or 0) > MOST:
+        return f"more than {MOST:,} tablespaces were made since in the running server"
     return None
 
 
@@ -139,6 +154,8 @@ def import_tablespace(
         ServerError: either server refused, the folder is not the server's, or its file system has no room.
     """
     named = f"{quoted(place.name)}.{quoted(shape.table.name)}"
+    if not is_free(to, number_of(tablespace, beneath)):
+        renumber(source, shape.table, beyond=highest(to) or 0)
     with _opened(place) as folder, _exported(source, shape.table):
         before = _tablespaces(folder)
         to.execute(f"ALTER TABLE {named} DISCARD TABLESPACE")
@@ -147,11 +164,45 @@ def import_tablespace(
             raise ServerError(f"the server does not keep {named} in {place}", hint="load it with --by rows")
         (name,) = gone
         description = name.removesuffix(_TABLESPACE) + _DESCRIPTION
+        if not is_free(to, number := number_of(tablespace, beneath)):
+            raise ServerError(
+                f"the running server may need the number {number} of the tablespace", hint="load it with --by rows"
+            )
         for path, as_name in ((tablespace, name), (tablespace.with_suffix(_DESCRIPTION), description)):
-            _copy(path, beneath, folder, as_name, like=before[name], took=took)
-    to.execute(f"ALTER TABLE {named} IMPORT TABLESPACE")
-    with _opened(place) as folder:
-        os.unlink(description, dir_fd=folder)  # else the folder outlives the schema
+            _copy(path, beneath, folder, as_name + _UNSEEN, like=before[name], took=took)
+        try:
+            for each in (description, name):
+                os.rename(each + _UNSEEN, each, src_dir_fd=folder, dst_dir_fd=folder)
+            to.execute(f"ALTER TABLE {named} IMPORT TABLESPACE")
+        except StatementError as error:
+            if error.number:  # it has answered, and does nothing any more
+                _remove(folder, (name, description))
+            raise
+        _remove(folder, (description,))  # else the folder outlives the schema
+
+
+def remove_files(datadir: Path, schema: str) -> None:
+    """What a dropped table leaves in the folder of a schema that was made for loading is gone: MySQL does not look.
+
+    Raises:
+        ServerError: it cannot be removed.
+    """
+    if not (datadir / schema).is_dir():
+        return
+    with _opened(datadir / schema) as folder:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries]
+        _remove(folder, [name for name in names if name.endswith((_TABLESPACE, _DESCRIPTION, _UNSEEN))])
+
+
+def _remove(folder: int, names: Iterable[str]) -> None:
+    for name in names:
+        try:
+            os.unlink(name, dir_fd=folder)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise ServerError(f"{name} cannot be removed from the server's datadir: {error.strerror}") from error
 
 
 @contextmanager
@@ -197,7 +248,7 @@ def _copy(
                 took(time.monotonic() - began)
     except OSError as error:
         raise ServerError(
-            f"{name} could not be copied into the server's datadir: {error.strerror}",
+            f"{path.name} could not be copied into the server's datadir: {error.strerror}",
             hint="nothing of it is kept there; restore the table into a folder with more space, with --to DIR",
         ) from error
 

@@ -10,13 +10,7 @@ from backupd.vocabulary.servers import LoadingWay
 
 def beforehand(server: LoadingServer, place: LoadingPlace, size: int, ways: Sequence[LoadingWay]) -> str:
     """Bytes, way, and what replicas have to do with it."""
-    by = (
-        "by tablespace"
-        if LoadingWay.ROWS not in ways
-        else "by rows"
-        if LoadingWay.TABLESPACE not in ways
-        else "partly by rows"
-    )
+    by = " and ".join(f"by {way}" for way in LoadingWay if way in ways)
     if not server.logs:
         share = "its binary log is off, so no replica receives them"
     elif not place.logged:

@@ -99,14 +99,13 @@ class TableLoading:
     def load(self, tables: Sequence[Table], against: str | None) -> LoadedTables:
         """All tables, seen together; by rows where something speaks `against` tablespaces."""
         self.scratch.session.execute(f"SET GLOBAL max_allowed_packet = {_LARGEST_ROW}")
-        sources = [self._source(table, against) for table in tables]
         connect = self.connect
-        found = tuple(attentions(self.server, self.place))
-        size = sum(source.size for source in sources)
         with connect() as session:
+            sources = [self._source(session, table, against) for table in tables]
             datadir = datadir_here(session)
         if datadir is not None:
-            _require_room(datadir, size, self.place.host)
+            _require_room(datadir, sum(source.size for source in sources), self.place.host)
+        found = tuple(attentions(self.server, self.place))
         self._tell(sources, against, found)
         releases = {HoldingKind.LOADING_SCHEMA: lambda holding: remove_loading(connect, holding)}
         with (
@@ -126,9 +125,9 @@ class TableLoading:
         ]
         return LoadedTables(tuple(loaded), (*found, *unsure, *self.journal.attentions), logged=self.place.logged)
 
-    def _source(self, table: Table, against: str | None) -> _Source:
+    def _source(self, to: Session, table: Table, against: str | None) -> _Source:
         shape, files = shape_of(self.scratch.session, table), restored_files(self.folder, self.manifest, table)
-        odd = None if against else obstacle_of_table(self.scratch.session, shape, files)
+        odd = None if against else obstacle_of_table(self.scratch.session, to, shape, files, self.folder)
         if odd and self.by is LoadingWay.TABLESPACE:
             raise Refused(f"{table} cannot be loaded by tablespace: {odd}", hint="load it with --by rows")
         size = sum(path.lstat().st_size for path in files)
@@ -145,7 +144,7 @@ class TableLoading:
     def _table(self, to: Session, source: _Source, datadir: Path | None) -> LoadedTable:
         shape = source.shape
         self.telling(f"checking {shape.table}")
-        _require_whole(self.scratch, shape.table)
+        _require_whole(self.scratch.session, shape.table, f"{shape.table} in this backup")
         rows = None
         if source.tablespace is not None and datadir is not None:
             rows = self._by_tablespace(to, shape, source.tablespace, datadir)
@@ -174,10 +173,12 @@ class TableLoading:
             import_tablespace(
                 *(source, to, shape, datadir / self.place.loading), tablespace=tablespace, beneath=self.folder
             )
-        except StatementError as error:
-            if self.by is LoadingWay.TABLESPACE or not error.number:
+            _require_whole(to, Table(self.place.loading, shape.table.name), f"{shape.table}, once imported,")
+        except (StatementError, VerificationError) as error:
+            refused = error.said if isinstance(error, StatementError) and error.number else error.message
+            if self.by is LoadingWay.TABLESPACE or (isinstance(error, StatementError) and not error.number):
                 raise
-            self.telling(f"{shape.table} is loaded by rows after all: {error.said}")
+            self.telling(f"{shape.table} is loaded by rows after all: {refused}")
             make_again(to, self.place, shape)
             return None
         return int(source.value(f"SELECT COUNT(*) FROM {quoted(shape.table.schema)}.{quoted(shape.table.name)}") or 0)  # noqa: S608
@@ -193,17 +194,17 @@ class TableLoading:
             )
 
 
-def _require_whole(scratch: RunningServer, table: Table) -> None:
+def _require_whole(session: Session, table: Table, called: str) -> None:
     """No page of it is damaged: a server that passes over missing tables passes over damaged rows as well.
 
     Raises:
         VerificationError: one is.
     """
     named = f"{quoted(table.schema)}.{quoted(table.name)}"
-    for result in table_results(scratch.session.query(f"CHECK TABLE {named} MEDIUM")):
+    for result in table_results(session.query(f"CHECK TABLE {named} MEDIUM")):
         if not result.ok:
             raise VerificationError(
-                f"{table} is damaged in this backup: {result.text}",
+                f"{called} is damaged: {result.text}",
                 hint="load it from another backup; `backupd drill` checks all tables of one",
             )
 

@@ -127,6 +127,7 @@ def _once(server: MariadbServer, act: Callable[[], None], rate: int, into: Round
         into.seconds.append(time.monotonic() - began)
     into.lost.append(100 * clients.share_lost)
     into.longest.append(clients.longest)
+    _tell(f"{into.seconds[-1]:.1f} s, {into.lost[-1]:.2f}% lost, longest {clients.longest:.2f} s")
 
 
 def _judged(found: Mapping[str, Rounds]) -> int:

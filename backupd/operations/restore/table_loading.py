@@ -1,5 +1,6 @@
 """Tables on their way from the server on restored files into the running one, each by its way, and seen together."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ from backupd.mysql.tablespace_loading import (
 )
 from backupd.operations.restore.loading_told import attentions, beforehand, left_behind
 from backupd.operations.run_holdings import RunHoldings
+from backupd.policy.loading_pace import LoadingPace
 from backupd.report import words
 from backupd.vocabulary.errors import Refused, VerificationError
 from backupd.vocabulary.records import HoldingKind
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     pass
 
 _LARGEST_ROW = 1 << 30  # bytes: the most that either server lets a packet be
+_WORTH_TELLING = 1.0  # seconds
 _STAYS_FREE = 0.05  # of the running server's file system
 
 
@@ -169,9 +172,13 @@ class TableLoading:
         """How many rows are there; None where the server refused, and the table is empty as before."""
         self.telling(f"importing {shape.table}")
         source = self.scratch.session
+        pacer = _Pacer()
         try:
             import_tablespace(
-                *(source, to, shape, datadir / self.place.loading), tablespace=tablespace, beneath=self.folder
+                *(source, to, shape, datadir / self.place.loading),
+                tablespace=tablespace,
+                beneath=self.folder,
+                took=pacer.took,
             )
             _require_whole(to, Table(self.place.loading, shape.table.name), f"{shape.table}, once imported,")
         except (StatementError, VerificationError) as error:
@@ -185,13 +192,34 @@ class TableLoading:
 
     def _by_rows(self, to: Session, shape: TableShape) -> int:
         self.telling(f"loading {shape.table}")
+        pacer = _Pacer()
         with self.scratch.another_session(answer_seconds=CHECK_SECONDS, as_stored=True) as source:
             prepare_source(source)
-            return load_rows(
+            rows = load_rows(
                 *(source, to, shape, self.place.loading),
                 server=self.server,
                 loaded=lambda so_far: self.telling(f"loading {shape.table}: {so_far:,} rows so far"),
+                took=pacer.took,
             )
+        if pacer.paused_seconds >= _WORTH_TELLING:
+            self.telling(
+                f"loading {shape.table} paused for {pacer.paused_seconds:.0f} s while {self.server.host} was busy"
+            )
+        return rows
+
+
+class _Pacer:
+    """Waits after each piece as long as the law says."""
+
+    def __init__(self) -> None:
+        self._pace = LoadingPace()
+        self.paused_seconds = 0.0
+
+    def took(self, seconds: float) -> None:
+        """A piece took so long; returns when the next may begin."""
+        self._pace = self._pace.after(seconds)
+        self.paused_seconds += self._pace.pause_seconds
+        time.sleep(self._pace.pause_seconds)
 
 
 def _require_whole(session: Session, table: Table, called: str) -> None:

@@ -19,7 +19,7 @@ COMPARE_SECONDS = 60.0  # of each of three statements: a change of the live tabl
 
 _LONGEST_NAME = 64
 _AS_ROWS = "SET SESSION binlog_format = ROW;"
-_UNSEEN = "with SET SESSION sql_log_bin = 0"
+_RENAME_UNSEEN = "-- (only without replicas, after SET SESSION sql_log_bin = 0) RENAME TABLE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ def statements_for(shape: TableShape, schema: str, found: TableDifference, *, lo
     """
     live, loaded = _named(shape.table), _named(Table(schema, shape.table.name))
     columns = [column for column in shape.carried if column.name in found.shared]
-    said: list[str] = [] if logged else [f"-- the binary log lacks schema {quoted(schema)}:", _AS_ROWS]
-    rename = "RENAME TABLE" if logged else f"-- (where there are no replicas, and {_UNSEEN}) RENAME TABLE"
+    said: list[str] = []
+    rename = "RENAME TABLE" if logged else _RENAME_UNSEEN
     if not found.live:
         said += ["-- to put it into place, if there is no such table:", f"{rename} {loaded} TO {live};"]
     elif columns:
@@ -89,6 +89,8 @@ def statements_for(shape: TableShape, schema: str, found: TableDifference, *, lo
         if shape.key and set(shape.key) <= set(found.shared):
             same = _same_key(shape, "b", "l")
             missing = f" AS b WHERE NOT EXISTS (SELECT 1 FROM {live} AS l WHERE {same})"  # noqa: S608 - quoted names
+        if not logged:
+            said += [f"-- the binary log lacks schema {quoted(schema)}: replicas must be sent rows", _AS_ROWS]
         said += [
             "-- to put back the rows that the live table lacks:"
             if missing

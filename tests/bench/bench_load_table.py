@@ -27,13 +27,14 @@ from functools import partial
 from pathlib import Path
 
 from backupd.catalogue.store import Catalogue
+from backupd.mysql.locks import ServerLock
 from backupd.mysql.session import Session
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.into_server import into_server, load_recovered
 from backupd.operations.run_holdings import RunHoldings
 from backupd.vocabulary.servers import LoadingWay
 from tests.contract.mariadb import MariadbServer, mariadb
-from tests.contract.test_scratch import RUN, Image, taken
+from tests.contract.test_scratch import LIMITS, RUN, Image, copied, cut, manifest
 
 TIMES_LONGER = 2.0  # than the copy, at most
 LOST = 0.05  # of the transactions that were asked for, at most
@@ -80,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
     options = ("--innodb-buffer-pool-size=512M", "--innodb-log-file-size=512M")  # the last that is said counts
     with tempfile.TemporaryDirectory(prefix="backupd-bench-") as made, mariadb(*options) as server:
         _fill(server, rows=(asked.mib << 20) // _ROW)
-        image = taken(server, Path(made) / "image")
+        image = _image(server, Path(made) / "image")
         file = image.datadir / "shop" / "orders.ibd"
         size = file.stat().st_size
         ways = _ways(server, Image(Path(made) / "again", image.manifest), file, Path(made))
@@ -166,6 +167,16 @@ def _fill(server: MariadbServer, *, rows: int) -> None:
             f" REPEAT(CHAR(97 + seq % 26), 150 + seq % 50) FROM shop.seq_{start}_to_{end}",
         )
     _at_leisure(server, "FLUSH TABLES shop.orders FOR EXPORT")
+
+
+def _image(server: MariadbServer, folder: Path) -> Image:
+    """Nobody writes yet: the copy, which may take long, needs no lock."""
+    with ServerLock(server.connect(), LIMITS).held() as held:
+        pass
+    copied(server, folder / "data")
+    image = Image(folder, manifest(server, held.position, held.receipt))
+    cut(image)
+    return image
 
 
 def _copied(file: Path, to: Path) -> None:

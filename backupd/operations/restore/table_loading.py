@@ -248,5 +248,5 @@ def _require_room(datadir: Path, size: int, host: str) -> None:
         raise Refused(
             f"the file system of the datadir of {host} has {words.size(free)} free: with these tables"
             f" ({words.size(size)}) less than {_STAYS_FREE:.0%} of it would stay free",
-            hint="make room there, or restore the tables into a folder, with --to DIR",
+            hint="free some there, or restore the tables into a folder, with --to DIR",
         )

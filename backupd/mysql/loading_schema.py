@@ -74,7 +74,7 @@ class LoadingPlace:
     host: str
     loading: str
     schema: str
-    logged: bool = True  # what is done there is in the server's binary log, where it has one
+    logged: bool = True  # what is done there goes into the server's binary log, where it has one
 
     def holding(self, tables: Sequence[Table]) -> Holding:
         """What `remove_loading` removes."""
@@ -116,6 +116,8 @@ def require_takes(session: Session, place: LoadingPlace) -> LoadingServer:
             hint="nothing is loaded into an existing one: choose another",
         )
     told = session.one(_SETTINGS) or {}
+    if told["logs"] == "1" and not place.logged:
+        _stop_logging(session)
     if told.get("closed") not in ("0", "OFF"):
         raise Refused(
             f"the server {place.host} is read-only (a replica?)",

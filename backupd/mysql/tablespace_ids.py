@@ -35,7 +35,7 @@ def highest(session: Session) -> int | None:
 
 
 def number_of(tablespace: Path, beneath: Path) -> int:
-    """Of a file that somebody else can write to, below a folder.
+    """Of a file that somebody else can write to, below a folder; 0 where its first page is not there yet.
 
     Raises:
         ServerError: it cannot be read.
@@ -55,7 +55,7 @@ def is_free(session: Session, number: int) -> bool:
     """
     taken = _asked(session, "SELECT COUNT(*) FROM information_schema.{} WHERE SPACE = %s", number)
     top = highest(session)
-    return taken == 0 and top is not None and not top < number < top + _AHEAD // 2
+    return number != 0 and taken == 0 and top is not None and not top < number < top + _AHEAD // 2
 
 
 def _asked(session: Session, question: str, value: int) -> int | None:

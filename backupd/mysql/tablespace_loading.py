@@ -31,6 +31,7 @@ CHUNK_BYTES = 8 << 20  # between two that are durable
 _TABLESPACE, _DESCRIPTION = ".ibd", ".cfg"
 _UNSEEN = ".backupd"  # behind the name of a file that is not whole yet: no server looks at it
 _OFF = ("OFF", "0", "")
+_LOCK, _LOCK_SECONDS = "backupd_import", 3600
 _ENCRYPTING = ("innodb_encrypt_tables", "default_table_encryption")  # MariaDB; MySQL
 _OPTIONS = """
     SELECT create_options AS options FROM information_schema.tables WHERE table_schema = %s AND table_name = %s
@@ -61,42 +62,46 @@ def datadir_here(session: Session) -> Path | None:
     return told if os.geteuid() in (0, owner) and os.access(told, os.W_OK | os.X_OK) else None
 
 
-def obstacle(session: Session, manifest: Manifest, recovered_by: str) -> str | None:
-    """Why this server cannot import a tablespace of the backup, as a clause; None where nothing speaks against it.
-
-    `recovered_by` is the version of the server on the restored files.
+def obstacle(session: Session) -> str | None:
+    """Why this server can import no tablespace of any backup, as a clause; None where nothing speaks against it.
 
     Raises:
         ServerError: the session is over.
     """
-    return next(_obstacles(session, manifest, recovered_by), None)
-
-
-def _obstacles(session: Session, manifest: Manifest, recovered_by: str) -> Iterator[str]:
-    variables, backed_up = session.variables(), manifest.server
+    variables = session.variables()
     cluster = cluster_of(session, variables)
     if cluster is not None or variables.get("wsrep_on") == "ON":
-        kind = "Galera" if cluster is not Cluster.GROUP_REPLICATION else "Group Replication"
-        yield f"it is a member of a {kind} cluster, whose other members would lack the table"
-    here, there = version_number(variables["version"]), version_number(recovered_by)
-    flavour = Flavour.MARIADB if "aria_block_size" in variables else Flavour.MYSQL
-    if (flavour, here[:2]) != (backed_up.flavour, backed_up.version_number[:2]):
-        yield f"it is {flavour} {variables['version']}, and the backup is of {backed_up.flavour} {backed_up.version}"
-    if here < there:
-        yield f"it is {variables['version']}, older than the server that recovers the files ({recovered_by})"
-    if int(variables["innodb_page_size"]) != backed_up.page_size:
-        yield f"its pages are of {variables['innodb_page_size']} bytes, those of the backup of {backed_up.page_size}"
+        kind = "Group Replication" if cluster is Cluster.GROUP_REPLICATION else "Galera"
+        return f"it is a member of a {kind} cluster, whose other members would lack the table"
     if variables.get("innodb_file_per_table") == "OFF":
-        yield "it keeps tables in its system tablespace (innodb_file_per_table = OFF)"
+        return "it keeps tables in its system tablespace (innodb_file_per_table = OFF)"
     if any(variables.get(name, "OFF") not in _OFF for name in _ENCRYPTING):
-        yield "it encrypts its tables"
+        return "it encrypts its tables"
+    if highest(session) is None:
+        return "the account may not see the numbers of its tablespaces (GRANT PROCESS ON *.*)"
+    if datadir_here(session) is None:
+        return "its datadir is not known to be on this host, by a socket, or backupd may not write there"
+    return None
+
+
+def obstacle_of_backup(session: Session, manifest: Manifest, recovered_by: str) -> str | None:
+    """Why this server, which imports tablespaces, can import none of this backup. As `obstacle`.
+
+    `recovered_by` is the version of the server on the restored files.
+    """
+    backed_up, flavour = manifest.server, flavour_of(session)
+    version = session.value("SELECT @@version") or ""
+    page_size = int(session.value("SELECT @@innodb_page_size") or 0)
+    if (flavour, version_number(version)[:2]) != (backed_up.flavour, backed_up.version_number[:2]):
+        return f"it is {flavour} {version}, and the backup is of {backed_up.flavour} {backed_up.version}"
+    if version_number(version) < version_number(recovered_by):
+        return f"it is {version}, older than the server that recovers the files ({recovered_by})"
+    if page_size != backed_up.page_size:
+        return f"its pages are of {page_size} bytes, those of the backup of {backed_up.page_size}"
     settings = backed_up.settings
     if key_files(backed_up) or KEYRING_COMPONENT in settings or settings.get(_ENCRYPTING[0], "OFF") not in _OFF:
-        yield "the server that was backed up had keys for encryption"
-    if highest(session) is None:
-        yield "the account may not see the numbers of its tablespaces (GRANT PROCESS ON *.*)"
-    if datadir_here(session) is None:
-        yield "its datadir is not known to be on this host, by a socket, or backupd may not write there"
+        return "the server that was backed up had keys for encryption"
+    return None
 
 
 def obstacle_of_table(
@@ -154,9 +159,9 @@ def import_tablespace(
         ServerError: either server refused, the folder is not the server's, or its file system has no room.
     """
     named = f"{quoted(place.name)}.{quoted(shape.table.name)}"
-    if not is_free(to, number_of(tablespace, beneath)):
-        renumber(source, shape.table, beyond=highest(to) or 0)
-    with _opened(place) as folder, _exported(source, shape.table):
+    with _alone(to), _opened(place) as folder:
+        if not is_free(to, number_of(tablespace, beneath)):
+            renumber(source, shape.table, beyond=highest(to) or 0)
         before = _tablespaces(folder)
         to.execute(f"ALTER TABLE {named} DISCARD TABLESPACE")
         gone = before.keys() - _tablespaces(folder).keys()
@@ -164,15 +169,16 @@ def import_tablespace(
             raise ServerError(f"the server does not keep {named} in {place}", hint="load it with --by rows")
         (name,) = gone
         description = name.removesuffix(_TABLESPACE) + _DESCRIPTION
-        if not is_free(to, number := number_of(tablespace, beneath)):
+        with _exported(source, shape.table):
+            for path, as_name in ((tablespace, name), (tablespace.with_suffix(_DESCRIPTION), description)):
+                _copy(path, beneath, folder, as_name + _UNSEEN, like=before[name], took=took)
+        if not is_free(to, number := number_of(place / (name + _UNSEEN), place)):
             raise ServerError(
                 f"the running server may need the number {number} of the tablespace", hint="load it with --by rows"
             )
-        for path, as_name in ((tablespace, name), (tablespace.with_suffix(_DESCRIPTION), description)):
-            _copy(path, beneath, folder, as_name + _UNSEEN, like=before[name], took=took)
+        for each in (description, name):
+            os.rename(each + _UNSEEN, each, src_dir_fd=folder, dst_dir_fd=folder)
         try:
-            for each in (description, name):
-                os.rename(each + _UNSEEN, each, src_dir_fd=folder, dst_dir_fd=folder)
             to.execute(f"ALTER TABLE {named} IMPORT TABLESPACE")
         except StatementError as error:
             if error.number:  # it has answered, and does nothing any more
@@ -225,8 +231,25 @@ def _opened(folder: Path) -> Iterator[int]:
 def _exported(session: Session, table: Table) -> Iterator[None]:
     """Within the block the files of the table stay as they are, whole, with a description beside them."""
     session.execute(f"FLUSH TABLES {quoted(table.schema)}.{quoted(table.name)} FOR EXPORT")
-    yield
-    session.execute("UNLOCK TABLES")
+    try:
+        yield
+    finally:
+        session.execute("UNLOCK TABLES")
+
+
+@contextmanager
+def _alone(session: Session) -> Iterator[None]:
+    """No other import of ours is under way in this server: two would choose the same number.
+
+    Raises:
+        ServerError: another one takes too long, or the session is over.
+    """
+    if session.value("SELECT GET_LOCK(%s, %s)", _LOCK, _LOCK_SECONDS) != "1":
+        raise ServerError("another table is being imported into the server", hint="load again when it is there")
+    try:
+        yield
+    finally:
+        session.execute("DO RELEASE_LOCK(%s)", _LOCK)
 
 
 def _tablespaces(folder: int) -> Mapping[str, os.stat_result]:

@@ -27,9 +27,7 @@ from backupd.mysql.row_differences import COMPARE_SECONDS, TableDifference, diff
 from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.session import Connect, Session
 from backupd.mysql.tablefiles import Table
-from backupd.mysql.tablespace_loading import (
-    obstacle,
-)
+from backupd.mysql.tablespace_loading import obstacle, obstacle_of_backup
 from backupd.operations.restore.into_folder import restore
 from backupd.operations.restore.table_loading import LoadedTable, LoadedTables, TableLoading
 from backupd.operations.run_holdings import RunHoldings
@@ -75,7 +73,8 @@ def into_server(
             f"two of these tables are called {twice}, and both go into schema {schema}",
             hint="load one after the other, each under a schema of its own",
         )
-    return IntoServer(connect, new_place(host, schema), by)
+    place = new_place(host, schema)
+    return IntoServer(connect, replace(place, logged=by is not LoadingWay.TABLESPACE), by)
 
 
 def load_tables(
@@ -106,6 +105,7 @@ def load_tables(
     """
     with into.connect() as session:
         require_takes(session, into.place)
+        _require_imports(session, into)
     run_id = sources[0].run_id
     folder = tools.places.drill_folder(f"{run_id}-tables")
     with tools.claims.run(folder.name), tools.claims.run(run_id):
@@ -149,13 +149,27 @@ def load_recovered(
         server = require_takes(session, into.place)
         own = ScratchServer(folder, manifest, partial=True, confined=confined)
         against = _against(session, into, server, manifest, recovered_by=own.require_startable())
-    place = replace(into.place, logged=not (into.by is LoadingWay.TABLESPACE and server.logs))
+    place = replace(into.place, logged=into.place.logged or not server.logs)
     telling("starting a server on the restored files")
     with own.running() as scratch:
         work = TableLoading(into.connect, into.by, server, place, journal, scratch, folder, manifest, telling)
         loaded = work.load(tables, against)
     telling(f"schema {into.place.schema} is complete on {into.place.host}")
     return _compared(into, server, loaded, telling)
+
+
+def _require_imports(session: Session, into: IntoServer) -> None:
+    """Where tables are to be imported, the server can.
+
+    Raises:
+        Refused: it cannot, whatever the backup.
+    """
+    if into.by is LoadingWay.TABLESPACE and (found := obstacle(session)) is not None:
+        raise _cannot_import(into, found)
+
+
+def _cannot_import(into: IntoServer, why: str) -> Refused:
+    return Refused(f"{into.place.host} cannot import a tablespace of this backup: {why}", hint="load with --by rows")
 
 
 def _against(
@@ -168,11 +182,9 @@ def _against(
     """
     if into.by is LoadingWay.ROWS:
         return "as asked for"
-    found = obstacle(session, manifest, recovered_by)
+    found = obstacle(session) or obstacle_of_backup(session, manifest, recovered_by)
     if into.by is LoadingWay.TABLESPACE and found is not None:
-        raise Refused(
-            f"{server.host} cannot import a tablespace of this backup: {found}", hint="load the tables with --by rows"
-        )
+        raise _cannot_import(into, found)
     if found is None and into.by is None and server.logs:
         return (
             "its binary log is on, and neither replicas nor a recovery from that log would have the tables;"

@@ -47,8 +47,9 @@ if TYPE_CHECKING:
     pass
 
 _LARGEST_ROW = 1 << 30  # bytes: the most that either server lets a packet be
+_ANOTHER = "load it from another backup; `backupd drill` checks all tables of one"
 _WORTH_TELLING = 1.0  # seconds
-_STAYS_FREE = 0.05  # of the running server's file system
+_STAYS_FREE, _STAYS_FREE_BYTES = 0.05, 10 << 30  # of the running server's file system: the less of the two
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,8 @@ class TableLoading:
                 beneath=self.folder,
                 took=pacer.took,
             )
-            _require_whole(to, Table(self.place.loading, shape.table.name), f"{shape.table}, once imported,")
+            imported = Table(self.place.loading, shape.table.name)
+            _require_whole(to, imported, f"{shape.table}, once imported,", hint="load it with --by rows")
         except (StatementError, VerificationError) as error:
             refused = error.said if isinstance(error, StatementError) and error.number else error.message
             if self.by is LoadingWay.TABLESPACE or (isinstance(error, StatementError) and not error.number):
@@ -222,7 +224,7 @@ class _Pacer:
         time.sleep(self._pace.pause_seconds)
 
 
-def _require_whole(session: Session, table: Table, called: str) -> None:
+def _require_whole(session: Session, table: Table, called: str, *, hint: str = _ANOTHER) -> None:
     """No page of it is damaged: a server that passes over missing tables passes over damaged rows as well.
 
     Raises:
@@ -233,7 +235,7 @@ def _require_whole(session: Session, table: Table, called: str) -> None:
         if not result.ok:
             raise VerificationError(
                 f"{called} is damaged: {result.text}",
-                hint="load it from another backup; `backupd drill` checks all tables of one",
+                hint=hint,
             )
 
 
@@ -244,9 +246,10 @@ def _require_room(datadir: Path, size: int, host: str) -> None:
         Refused: these bytes would leave it less than the share that has to stay free.
     """
     free, total, _ = room(datadir)
-    if free - size < total * _STAYS_FREE:
+    least = min(round(total * _STAYS_FREE), _STAYS_FREE_BYTES)
+    if free - size < least:
         raise Refused(
             f"the file system of the datadir of {host} has {words.size(free)} free: with these tables"
-            f" ({words.size(size)}) less than {_STAYS_FREE:.0%} of it would stay free",
+            f" ({words.size(size)}) less than {words.size(least)} would stay free",
             hint="free some there, or restore the tables into a folder, with --to DIR",
         )

@@ -15,7 +15,7 @@ from backupd.mysql import tablespace_loading
 from backupd.mysql.loading_schema import LOADING, remove_loading
 from backupd.mysql.row_differences import statements_for
 from backupd.mysql.row_loading import checksum as checksum_of
-from backupd.mysql.session import Session
+from backupd.mysql.session import Row, Session
 from backupd.mysql.tablefiles import Table
 from backupd.mysql.tablespace_ids import highest, is_free, number_of
 from backupd.mysql.tablespace_loading import obstacle_of_backup
@@ -279,6 +279,27 @@ def spoil(monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes], bytes]) -> 
         change_of(session, statement, *values)
 
     monkeypatch.setattr(Session, "execute", execute)
+
+
+def test_an_import_that_the_server_finds_damaged_afterwards_is_undone_and_rows_are_loaded(
+    load: Load, monkeypatch: pytest.MonkeyPatch, told: list[str], quiet: MariadbServer, mysql_server: MariadbServer
+) -> None:
+    """As MySQL 9.7.4 does with an index on a virtual column of a table that was changed by ALGORITHM=INSTANT."""
+    query = Session.query
+
+    def damaged(session: Session, statement: str, *values: object) -> list[Row]:
+        found = query(session, statement, *values)
+        if statement.startswith("CHECK TABLE") and LOADING in statement:
+            return [{**row, "Msg_type": "error", "Msg_text": "Corrupt"} for row in found]
+        return found
+
+    monkeypatch.setattr(Session, "query", damaged)
+    with pytest.raises(VerificationError, match=r"live\.child, once imported, is damaged: error: Corrupt"):
+        load(CHILD, by=TABLESPACE)
+    load(CHILD)
+    assert "live.child is loaded by rows after all: live.child, once imported, is damaged: error: Corrupt" in told
+    with quiet.session() as root, mysql_server.session() as live:
+        assert checksum(root, "restored.child") == checksum(live, "live.child")
 
 
 def test_a_table_that_is_not_the_same_is_not_published(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:

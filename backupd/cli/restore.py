@@ -119,16 +119,16 @@ def restore(
             wanted = _Wanted(run, sources, identities, copied, prepare_replica=prepare_replica, confined=confined)
             place = server.told if server else to.absolute() if to is not None else str(into_volume)
             asked = {"tables": list(map(str, chosen))} if chosen else {}
-            with on_record(catalogue, run.run_id, Deed.RESTORE, place, telling=tell, **asked) as attentions:
+            with on_record(catalogue, run.run_id, Deed.RESTORE, place, telling=tell, **asked) as done:
                 if to is not None:
-                    attentions.extend(_to_folder(wanted, to, chosen))
+                    done.attentions.extend(_to_folder(wanted, to, chosen))
                 elif into_volume is not None:
                     tools = wiring.host_tools(configuration, catalogue.identity().name)
-                    attentions.extend(_into_volume(wanted, into_volume, tools, catalogue))
+                    done.attentions.extend(_into_volume(wanted, into_volume, tools, catalogue))
                 elif server is not None:
                     tools = wiring.host_tools(configuration, catalogue.identity().name)
-                    attentions.extend(_into_server(wanted, server, chosen, tools, catalogue))
-    if attentions:
+                    done.attentions.extend(_into_server(wanted, server, chosen, tools, catalogue))
+    if done.attentions:
         raise typer.Exit(ExitStatus.ATTENTION)
 
 

@@ -95,7 +95,7 @@ class RunningServer:
         _require_itself(session, self._process)
         return session
 
-    def shut_down(self) -> Check:
+    def shut_down(self, *, within_seconds: float = STOP_SECONDS) -> Check:
         """End it cleanly; the answer is whether it went so. Its session is over.
 
         Raises:
@@ -104,10 +104,10 @@ class RunningServer:
         expected = "status 0"
         try:
             self.session.execute("SHUTDOWN")
-            status = self._process.wait(STOP_SECONDS)
+            status = self._process.wait(within_seconds)
         except TimeoutExpired as error:
             raise Undecided(
-                f"the server on the restored files did not shut down within {STOP_SECONDS:g} s", hint=_MORE
+                f"the server on the restored files did not shut down within {within_seconds:g} s", hint=_MORE
             ) from error
         except ServerError as error:
             return Check("clean shutdown", ok=False, expected=expected, found=str(error))

@@ -126,6 +126,7 @@ def server_argv(
         *(f"--socket={places.socket}", f"--pid-file={places.folder}/pid", f"--tmpdir={places.folder}"),
         *([f"--relay-log={RELAY_LOG}"] if seeding else elsewhere),
         f"--log-error={places.error_log}",
+        *_file_statements(facts.flavour, places),
         *_binlog_options(places, binlog),
         *file_options(relocation, facts),
     ]
@@ -207,6 +208,12 @@ def require_no_live_tablespace(error_log: str) -> None:
         raise ServerError(
             (f"the server on the restored files opened {found[1]}, which is not one of them"), hint=NOT_HERE
         )
+
+
+def _file_statements(flavour: Flavour, places: ScratchPlaces) -> Iterator[str]:
+    """LOAD DATA INFILE, LOAD_FILE() and the like reach no file of the host: MariaDB has no NULL for that."""
+    if flavour is Flavour.MARIADB:
+        yield f"--secure-file-priv={places.folder}"
 
 
 def _option(setting: str) -> str:

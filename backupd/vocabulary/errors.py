@@ -114,6 +114,12 @@ class Undecided(ServerError):
     exit_status = ExitStatus.UNDECIDED
 
 
+class ScrubFailed(BackupdError):
+    """The SQL that was to be run on a copy before it is handed over did not run to its end; the copy was removed."""
+
+    exit_status = ExitStatus.SERVER
+
+
 class NoTargetAnswers(Refused):
     """Preflight found that every target is away, and nothing else that forbids a run; that may pass by itself."""
 

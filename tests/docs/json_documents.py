@@ -52,7 +52,10 @@ _OTHERS = """
   `unreachable`), what was read, and its `error`; with `--job` a list `runs` of these.
 - `schedule list --json`: `schedules`, for each activity when it is due, its pause, and its `last` slot;
   `schedule next --json`: `times`.
-- `clone --json`: where the copy and its files are, its position, and the statements that are left to be run.
+- `clone --json`: where the copy and its files are; of a replica its position, and the statements that are left to be
+  run; of a scrubbed copy `scrub`: `files`, each with `file`, `sha256`, `statements`, `rows_affected` and `seconds`, and
+  of all of them `statements`, `rows_affected`, `server_version` and `seconds`. `backupd-scrub.json` in the copy has the
+  same.
 - `version --json`: `version`."""
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -79,7 +79,7 @@ def clone(
         written = Clone(relocation.datadir, to / OPTION_FILE, to / STATEMENTS_FILE, seeded)
         write_beside(written.option_file, option_file(manifest, relocation, wanted), hint=MORE_ROOM)
         write_beside(written.statements_file, statements_file(manifest, seeded, wanted), hint=MORE_ROOM)
-        _hand_over(to, like=relocation.datadir, itself=made)
+        hand_over(to, like=relocation.datadir, itself=made)
     return written
 
 
@@ -137,7 +137,7 @@ def _position(server: RunningServer, manifest: Manifest) -> Position:
     return manifest.position
 
 
-def _hand_over(to: Path, *, like: Path, itself: bool) -> None:
+def hand_over(to: Path, *, like: Path, itself: bool) -> None:
     """What root wrote into the copy belongs to the copy's owner, as whom the new server will run."""
     owner = like.stat()
     if os.geteuid() != 0 or owner.st_uid == 0:

@@ -5,11 +5,11 @@ for what clients wait for as well: the processors, the disk, room in the redo lo
 server catch up, and leaves a server that is only slow alone. Nothing here tells time or waits.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 LONGEST_SECONDS = 2.0  # after one piece: loading goes on, however busy the server is
 
-_DRIFT = 1.01  # what is usual rises with each piece that takes longer: the table may have become larger than memory
+_WEIGHT = 0.1  # of the last piece in what is usual: a server that is busy for good is not waited for
 _NOTICED = 3.0  # times what is usual; less is noise, and clients hardly notice
 
 
@@ -24,6 +24,6 @@ class LoadingPace:
         """Once a piece has taken so long."""
         if self.usual_seconds is None:
             return LoadingPace(seconds)
-        usual = min(seconds, self.usual_seconds * _DRIFT)
+        usual = self.usual_seconds
         waited = seconds - usual if seconds > _NOTICED * usual else 0.0
-        return replace(self, usual_seconds=usual, pause_seconds=min(waited, LONGEST_SECONDS))
+        return LoadingPace(usual + _WEIGHT * (seconds - usual), min(waited, LONGEST_SECONDS))

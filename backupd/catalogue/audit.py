@@ -88,6 +88,7 @@ class AuditChain:
     ended: Mapping[str, int] = field(default_factory=dict)  # and of its end
     imported: Mapping[str, int] = field(default_factory=dict)  # and where it was entered from a manifest
     stored: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by run and target: the backup's digest
+    told: Mapping[tuple[str, str], int] = field(default_factory=dict)  # and the row that has it: of the newest copy
     manifests: Mapping[tuple[str, str], str] = field(default_factory=dict)  # and its manifest's, where that was kept
 
 
@@ -145,17 +146,16 @@ def run_ended(run_id: str) -> Callable[[Connection], None]:
         runs, backups = tables.runs, tables.backups
         status = connection.execute(select(runs.c.status).where(runs.c.run_id == run_id)).scalar_one()
         rows = connection.execute(select(backups).where(backups.c.run_id == run_id).order_by(backups.c.ordinal)).all()
-        detail: dict[str, Any] = {"status": status.value, "backups": {row.target: row.sha256 for row in rows}}
-        if rows:
-            detail |= manifests_of(rows)
-        audit_step(Event.RUN_ENDED, run_id, **detail)(connection)
+        told = copies_told(rows) if rows else {"backups": {}}
+        audit_step(Event.RUN_ENDED, run_id, status=status.value, **told)(connection)
 
     return append
 
 
-def manifests_of(backups: Sequence[Any]) -> dict[str, Any]:
-    """What a row of the chain tells of the manifests of these copies of one run, rows or `Backup`s."""
+def copies_told(backups: Sequence[Any]) -> dict[str, Any]:
+    """What a row of the chain tells of these copies of one run, for the same readers; they are rows or `Backup`s."""
     return {
+        "backups": {backup.target: backup.sha256 for backup in backups},
         "manifests": {backup.target: backup.manifest_digest for backup in backups},
         "recipients": list(backups[0].recipients),
     }
@@ -203,6 +203,7 @@ def chain(connection: Connection) -> AuditChain:
         event.value: {} for event in (Event.RUN_STARTED, Event.RUN_ENDED, Event.IMPORTED)
     }
     stored: dict[tuple[str, str], str] = {}
+    told: dict[tuple[str, str], int] = {}
     manifests: dict[tuple[str, str], str] = {}
     last = ""
     for row in connection.execute(select(tables.audit).order_by(tables.audit.c.number)).mappings():
@@ -212,7 +213,9 @@ def chain(connection: Connection) -> AuditChain:
             by_event[row["event"]].setdefault(row["subject"], row["number"])
         if row["event"] in (Event.RUN_ENDED, Event.IMPORTED, Event.COPIED):
             detail = entry(row).detail
-            stored |= {(row["subject"], target): sha256 for target, sha256 in detail.get("backups", {}).items()}
+            backups = {(row["subject"], target): sha256 for target, sha256 in detail.get("backups", {}).items()}
+            stored |= backups
+            told |= dict.fromkeys(backups, row["number"])
             manifests |= {(row["subject"], target): digest for target, digest in detail.get("manifests", {}).items()}
     return AuditChain(
         rows=len(numbers),
@@ -223,6 +226,7 @@ def chain(connection: Connection) -> AuditChain:
         ended=by_event[Event.RUN_ENDED],
         imported=by_event[Event.IMPORTED],
         stored=stored,
+        told=told,
         manifests={where: digest for where, digest in manifests.items() if digest},
     )
 

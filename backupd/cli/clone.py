@@ -74,7 +74,7 @@ def clone(
     with wiring.catalogue(configuration) as catalogue:
         run = run_of(catalogue, run_id, target=target)
         copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
-        manifest, sources = agreed(copies)
+        manifest, sources = agreed(copies, identities)
         require_position(manifest)
         if followed is not None:
             require_password_fits(manifest.server.flavour, followed.password)

@@ -20,7 +20,7 @@ from backupd.host.holdings import held
 from backupd.host.signals import shielded
 from backupd.operations.backup.copies import Copies
 from backupd.operations.backup.publishing import Published, publish_copy
-from backupd.operations.restore.into_folder import key_of
+from backupd.operations.restore.opening import key_of
 from backupd.operations.restore.proofs import copy_proofs
 from backupd.operations.restore.verify import manifest_of
 from backupd.operations.run_holdings import RunHoldings
@@ -95,7 +95,12 @@ def missing(route: CopyRoute, jobs: Sequence[str]) -> list[RunDetails]:
 
 
 def for_others(route: CopyRoute, jobs: Sequence[str]) -> list[RunDetails]:
-    """The runs of these jobs of which both have a good backup, and the destination's is for others than the route's."""
+    """The runs of these jobs of which both have a good backup, and the destination's is for others than the route's.
+
+    There is none where the route names nobody.
+    """
+    if not route.recipients:
+        return []
     catalogue, origin, destination = route.ownership.catalogue, route.origin.name, route.destination.name
     found = [run for job in jobs for run in catalogue.on_target(job, destination).values()]
     there = [(run, run.backup_on(destination)) for run in found if _is_there(run.backup_on(origin))]

@@ -65,6 +65,7 @@ def copy(
     Encrypted backups stay as they are, and no key is needed, unless --recipients names others.
     """
     from backupd import wiring
+    from backupd.archive import heap
     from backupd.host.signals import cancellable
     from backupd.operations.upkeep import additional_copy
 
@@ -76,6 +77,7 @@ def copy(
         raise UsageError("--job needs --missing", hint="a run belongs to one job anyway")
     if origin == destination:
         raise UsageError(f"--from and --to are both {origin}", hint="name two targets")
+    heap.confine()
     readers = _recipients(recipients)
     configuration = wiring.configuration(ctx.obj.config)
     jobs = tuple(configuration.jobs) if job is None else (wiring.job(configuration, job).name,)
@@ -129,11 +131,13 @@ def _left_to_others(route: "CopyRoute", run_ids: "Sequence[str]") -> "Sequence[s
 def _route(configuration: "Configuration", catalogue: "Catalogue", origin: str, destination: str) -> "CopyRoute":
     """Raises UsageError where one of the targets is not configured."""
     from backupd import wiring
-    from backupd.config.targets import takes_plain
+    from backupd.config.targets import modest, takes_plain
     from backupd.operations.upkeep.additional_copy import CopyRoute
     from backupd.operations.upkeep.ownership import ownership_of
 
     machine = catalogue.identity().name
+    targets = {name: modest(target) for name, target in configuration.targets.items()}
+    configuration = replace(configuration, targets=targets)
     tools = wiring.host_tools(configuration, machine)
     return CopyRoute(
         wiring.target(configuration, origin, machine),

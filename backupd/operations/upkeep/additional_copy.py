@@ -22,14 +22,14 @@ from backupd.operations.backup.copies import Copies
 from backupd.operations.backup.publishing import Published, publish_copy
 from backupd.operations.restore.opening import key_of
 from backupd.operations.restore.proofs import copy_proofs
-from backupd.operations.restore.verify import manifest_of
+from backupd.operations.restore.verify import manifest_of, verify_object
 from backupd.operations.run_holdings import RunHoldings
 from backupd.operations.tools import HostTools
 from backupd.operations.upkeep import recover
 from backupd.operations.upkeep.finishing import MaxRate
 from backupd.operations.upkeep.ownership import Ownership
 from backupd.operations.upkeep.prune_plan import GONE
-from backupd.operations.upkeep.sending_on import send_on
+from backupd.operations.upkeep.sending_on import send_anew, send_as_it_is
 from backupd.policy import manifest as manifests
 from backupd.policy.signing import Signer
 from backupd.targets import BackupSource, Target
@@ -303,11 +303,21 @@ def _copied(
         with shielded():  # a signal between its thread's start and the block would leave the thread behind
             renewing.enter_context(ownership.renewal([target], lost=copies.drop))
         began = time.monotonic()
-        objects = _sent(route, source, manifest, copies, pacing, rewriting)
+        try:
+            objects = _sent(source, manifest, copies, pacing, rewriting)
+        except (Unreadable, Untrusted):
+            raise
+        except VerificationError as error:
+            raise _broken(route, source, error) from error
         seconds = time.monotonic() - began
-        if rewriting is not None:
-            manifest = rewriting.manifest(manifest, objects)
-        one = publish_copy(target, manifest, governor=pacing, require_ours=ownership.require_ours)
+        stored = manifest if rewriting is None else rewriting.manifest(manifest, objects)
+        try:
+            one = publish_copy(target, stored, governor=pacing, require_ours=ownership.require_ours)
+        except VerificationError as error:
+            fault = _origins_fault(source, manifest, pacing) if rewriting is None else None  # else it was compared
+            if fault is None:
+                raise
+            raise _broken(route, source, fault) from error
         with shielded():
             catalogue.copied(source.run_id, one.backup, holding, source=source.target.name)
             claim.kept = True
@@ -330,29 +340,32 @@ def _holding(route: CopyRoute, source: BackupSource) -> Holding:
 
 
 def _sent(
-    route: CopyRoute,
-    source: BackupSource,
-    manifest: Manifest,
-    copies: Copies,
-    pacing: CopyGovernor,
-    rewriting: _Rewriting | None,
+    source: BackupSource, manifest: Manifest, copies: Copies, pacing: CopyGovernor, rewriting: _Rewriting | None
 ) -> tuple[StoredObject, ...]:
-    """Every object is durable on the destination, and is what was recorded of the origin's; what is stored there.
+    """Every object is durable on the destination; what is stored there. What is wrong with one is the origin's."""
+    if rewriting is None:
+        return tuple(send_as_it_is(source, stored, copies, pacing) for stored in manifest.objects)
+    return tuple(send_anew(source, stored, copies, pacing, rewriting.readers) for stored in manifest.objects)
 
-    Raises:
-        VerificationError: one on the origin is not; nothing of it is on the destination, and its row says so.
-    """
-    readers = None if rewriting is None else rewriting.readers
+
+def _origins_fault(source: BackupSource, manifest: Manifest, pacing: CopyGovernor) -> VerificationError | None:
+    """What the first object of the origin's has that is not what was recorded; None where nobody knows of anything."""
     try:
-        return tuple(send_on(source, stored, copies, pacing, readers) for stored in manifest.objects)
-    except (Unreadable, Untrusted):
-        raise
+        for stored in manifest.objects:
+            verify_object(source.target, source.job, source.run_id, stored, governor=pacing)
+    except (Unreadable, TargetError) as error:
+        log.warning("whether target %s has it as recorded is unknown: %s", source.target.name, error.message)
     except VerificationError as error:
-        route.ownership.catalogue.found_broken(source.run_id, source.target.name, error.message)
-        raise VerificationError(
-            f"the copy of run {source.run_id} on target {source.target.name} is broken: {error.message}",
-            hint=error.hint,
-        ) from error
+        return error
+    return None
+
+
+def _broken(route: CopyRoute, source: BackupSource, fault: VerificationError) -> VerificationError:
+    """The origin's row says so from now on."""
+    route.ownership.catalogue.found_broken(source.run_id, source.target.name, fault.message)
+    return VerificationError(
+        f"the copy of run {source.run_id} on target {source.target.name} is broken: {fault.message}", hint=fault.hint
+    )
 
 
 def _afterwards(source: BackupSource, one: Published) -> Iterator[str]:

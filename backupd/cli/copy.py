@@ -120,9 +120,10 @@ def _left_to_others(route: "CopyRoute", run_ids: "Sequence[str]") -> "Sequence[s
         return ()
     from backupd.vocabulary.escaping import some
 
+    found = "1 backup" if len(run_ids) == 1 else f"{len(run_ids)} backups"
     text = (
-        f"{len(run_ids)} backups on target {route.destination.name} are not encrypted for exactly these recipients, and"
-        f" stay as they are: {some(run_ids, _NAMED)}"
+        f"{found} on target {route.destination.name} {'is' if len(run_ids) == 1 else 'are'} not encrypted for exactly"
+        f" these recipients, and {'was' if len(run_ids) == 1 else 'were'} not copied again: {some(run_ids, _NAMED)}"
     )
     tell(f"attention: {text}")
     return (text,)

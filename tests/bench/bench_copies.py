@@ -173,7 +173,7 @@ def main(argv: Sequence[str]) -> int:
         ground = Ground(Path(made), asked.size << 20)
         missed = False
         for kind in asked.to:
-            with _SERVED[kind](ground) as destination:
+            with SERVED[kind](ground) as destination:
                 for number in range(asked.rounds):
                     sys.stderr.write(f"{kind}: round {number + 1} of {asked.rounds}\n")
                     _round(ground, destination)
@@ -283,7 +283,7 @@ def _s3(ground: Ground) -> Iterator[Destination]:
         yield Destination("s3", upload, service.folder / s3server.BUCKET / "plain")
 
 
-_SERVED = {"folder": _folder, "sftp": _sftp, "s3": _s3}
+SERVED = {"folder": _folder, "sftp": _sftp, "s3": _s3}
 
 
 def _configure(ground: Ground, table: str) -> None:

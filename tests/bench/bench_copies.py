@@ -3,7 +3,9 @@
 By turns in each round, the same objects of an encrypted backup go from a folder to another folder, to an SFTP and to an
 S3 server, both real ones on this host:
 
-- by a plain client, which compares nothing: `cp` and `sync FILE`, `sftp` (`put -f`), and `upload_file` of boto3;
+- by a plain client, which compares nothing: `dd iflag=direct conv=fsync`, `sftp` (`put -f`), `upload_file` of boto3;
+  to the folder by `cp` and `sync FILE` as well, which is told only: it reads many requests ahead, and through the page
+  cache, where it takes the place of a database's pages; backupd reads past it, as that `dd` does;
 - by `backupd copy`: until all of it is durable there, every byte having been compared on the way; and as a whole, with
   reading it back, beside the plain client and a `sha256sum` of what it wrote (in the folder that the server serves);
 - by `backupd copy --recipients`, which decrypts and encrypts all of it on the way.
@@ -91,6 +93,8 @@ class Destination:
     kind: str
     plain: Callable[[Path, str], None]  # a file, by a name there: durable when it returns
     served: Path  # where on this host its objects lie
+    cached: Callable[[Path, str], None] | None = None  # the same through the page cache
+    cached_seconds: list[float] = field(default_factory=list)
     plain_seconds: list[float] = field(default_factory=list)
     compared_seconds: list[float] = field(default_factory=list)  # the same, and sha256sum of what was written
     copies: list[OneCopy] = field(default_factory=list)
@@ -182,12 +186,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _round(ground: Ground, to: Destination) -> None:
-    for path in ground.objects:
-        _forget(path)
+    if to.cached is not None:
+        to.cached_seconds.append(_by_client(ground, to.cached))
+        for path in to.served.rglob("*.age"):
+            path.unlink()
     began = time.monotonic()
-    for path in ground.objects:
-        to.plain(path, path.name)
-    to.plain_seconds.append(time.monotonic() - began)
+    to.plain_seconds.append(_by_client(ground, to.plain))
     written = [path for path in to.served.rglob("*.age") if path.name in {one.name for one in ground.objects}]
     for path in written:
         _forget(path)
@@ -199,6 +203,15 @@ def _round(ground: Ground, to: Destination) -> None:
     to.resealed.append(ground.copy(to.kind, reseal=True))
 
 
+def _by_client(ground: Ground, send: Callable[[Path, str], None]) -> float:
+    for path in ground.objects:
+        _forget(path)
+    began = time.monotonic()
+    for path in ground.objects:
+        send(path, path.name)
+    return time.monotonic() - began
+
+
 def _print(to: Destination, size: int) -> bool:
     """Whether a limit was missed."""
     plain, compared = to.plain_seconds, to.compared_seconds
@@ -206,6 +219,7 @@ def _print(to: Destination, size: int) -> bool:
     _say(f"\nto {to.kind}: {size >> 20} MiB, {rounds}")
     _say(f"{'':40}  seconds: median (from - to)   MiB/s   rate beside the plain one")
     rows = [
+        *([("cp, through the page cache", to.cached_seconds, plain, None)] if to.cached_seconds else []),
         ("a plain client", plain, None, None),
         ("copy, until it is durable", [copy.send_seconds for copy in to.copies], plain, RATE_AT_LEAST),
         ("copy --recipients, until it is durable", [copy.send_seconds for copy in to.resealed], plain, None),
@@ -240,11 +254,14 @@ def _folder(ground: Ground) -> Iterator[Destination]:
     (to / "plain").mkdir(parents=True)
     _configure(ground, f'[targets.folder]\ntype = "directory"\npath = "{to}"\n')
 
-    def copy(path: Path, name: str) -> None:
+    def past_cache(path: Path, name: str) -> None:
+        _run("dd", f"if={path}", f"of={to / 'plain' / name}", "bs=1M", "iflag=direct", "conv=fsync")
+
+    def through_cache(path: Path, name: str) -> None:
         _run("cp", str(path), str(to / "plain" / name))
         _run("sync", str(to / "plain" / name))
 
-    yield Destination("folder", copy, to / "plain")
+    yield Destination("folder", past_cache, to / "plain", cached=through_cache)
 
 
 @contextmanager

@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from backupd.notifications import NotificationChannel
     from backupd.operations.measure.ground import Subject
     from backupd.operations.measure.volume_survey import Sources
+    from backupd.vocabulary.schedule import Notice
 
 _UNDISTURBED_SECONDS = 5.0
 _LEAST_SECTOR = 512  # bytes
@@ -122,7 +123,7 @@ def _channel(chosen: NotificationConfig) -> "NotificationChannel":
         case MailConfig():
             from backupd.notifications.mail import Mail
 
-            return Mail(chosen)
+            return Mail(chosen, _page_of_mail)
         case WebhookConfig():
             from backupd.notifications.webhook import Webhook
 
@@ -135,6 +136,13 @@ def _channel(chosen: NotificationConfig) -> "NotificationChannel":
             from backupd.notifications.apprise import Apprise
 
             return Apprise(chosen)
+
+
+def _page_of_mail(notice: "Notice") -> str:
+    """Imported here: templates take longer to load than the rest of a run that tells nothing."""
+    from backupd.report.notice_html import notice_page
+
+    return notice_page(notice)
 
 
 def blank_volumes() -> BlankVolumes:

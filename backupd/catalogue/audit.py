@@ -11,6 +11,7 @@ from its beginning, so that two processes cannot append to the same head.
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -86,7 +87,9 @@ class AuditChain:
     numbers: Mapping[str, int] = field(default_factory=dict)  # of the row with this digest
     started: Mapping[str, int] = field(default_factory=dict)  # by run: the row that tells of its beginning
     ended: Mapping[str, int] = field(default_factory=dict)  # and of its end
-    imported: Mapping[str, int] = field(default_factory=dict)  # and where it was entered from a manifest
+    statuses: Mapping[str, str] = field(default_factory=dict)  # by run: what the last row of its end says
+    drilled: Mapping[tuple[str, bool], int] = field(default_factory=dict)  # by run and result: how many drills
+    imported: Mapping[str, int] = field(default_factory=dict)  # by run: the row where it was entered from a manifest
     stored: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by run and target: the backup's digest
     told: Mapping[tuple[str, str], int] = field(default_factory=dict)  # and the row that has it: of the newest copy
     manifests: Mapping[tuple[str, str], str] = field(default_factory=dict)  # and its manifest's, where that was kept
@@ -97,9 +100,10 @@ class Trail:
     """The chain, and what else the catalogue says that the chain tells of."""
 
     chain: AuditChain
-    runs: frozenset[str]  # that have a row
+    runs: Mapping[str, str]  # that have a row, and their status
     backups: Mapping[tuple[str, str], str]  # by run and target: the digest in its row, removed or not
     manifests: Mapping[tuple[str, str], str] = field(default_factory=dict)  # and its manifest's; empty: not kept
+    drills: Mapping[tuple[str, bool], int] = field(default_factory=dict)  # by run and result: how many
 
 
 def carry_out(connection: Connection, steps: Sequence[Step]) -> None:
@@ -202,6 +206,8 @@ def chain(connection: Connection) -> AuditChain:
     by_event: dict[str, dict[str, int]] = {
         event.value: {} for event in (Event.RUN_STARTED, Event.RUN_ENDED, Event.IMPORTED)
     }
+    statuses: dict[str, str] = {}
+    drilled: Counter[tuple[str, bool]] = Counter()
     stored: dict[tuple[str, str], str] = {}
     told: dict[tuple[str, str], int] = {}
     manifests: dict[tuple[str, str], str] = {}
@@ -217,6 +223,10 @@ def chain(connection: Connection) -> AuditChain:
             stored |= backups
             told |= dict.fromkeys(backups, row["number"])
             manifests |= {(row["subject"], target): digest for target, digest in detail.get("manifests", {}).items()}
+        if row["event"] == Event.RUN_ENDED:
+            statuses[row["subject"]] = str(detail.get("status", ""))
+        if row["event"] == Event.DRILLED and isinstance(ok := entry(row).detail.get("ok"), bool):
+            drilled[row["subject"], ok] += 1
     return AuditChain(
         rows=len(numbers),
         first_fault=first_fault(connection),
@@ -224,6 +234,8 @@ def chain(connection: Connection) -> AuditChain:
         numbers=numbers,
         started=by_event[Event.RUN_STARTED],
         ended=by_event[Event.RUN_ENDED],
+        statuses=statuses,
+        drilled=drilled,
         imported=by_event[Event.IMPORTED],
         stored=stored,
         told=told,

@@ -59,7 +59,7 @@ def with_backup(connection: Connection, selector: Selector, *, target: str | Non
         if selector.by is None or (run.snapshot_by is not None and run.snapshot_by <= selector.by):
             return run
     oldest = connection.execute(there.order_by(None).order_by(tables.runs.c.started_at).limit(1)).scalar()
-    raise _no_backup(selector, target, None if oldest is None else _details(connection, oldest))
+    raise _no_backup(connection, selector, target, None if oldest is None else _details(connection, oldest))
 
 
 def _details(connection: Connection, run_id: str) -> RunDetails:
@@ -99,6 +99,8 @@ def _latest(connection: Connection, selector: Selector, kind: RunKind) -> str:
         _require_one_job(connection, selector)
     newest = connection.execute(our_newest(selector.job, kind=kind).limit(1)).scalar()
     if newest is None:
+        if selector.job and kind is RunKind.BACKUP and (jobs := _jobs(connection)):
+            hint = f"{hint}; there are runs of {', '.join(jobs)}"
         raise UsageError(f"no {noun} of job {selector.job} yet" if selector.job else f"no {noun} yet", hint=hint)
     return newest
 
@@ -115,7 +117,9 @@ def _identified(connection: Connection, wanted: str, kind: RunKind) -> str:
         return found[0]
     if found:
         raise UsageError(f"more than one {noun} begins with {wanted}: {', '.join(found)}", hint=hint)
-    raise UsageError(f"no {noun} {wanted}", hint=hint)
+    if kind is RunKind.BACKUP:
+        hint = f"{hint} lists them, and --help says how to name one"
+    raise UsageError(f"no {noun} {wanted or repr(wanted)}", hint=hint)
 
 
 def _alike(connection: Connection, wanted: str, *, kind: RunKind | None) -> list[str]:
@@ -144,12 +148,13 @@ def _is_of_one_bench(connection: Connection, wanted: str, *, first: str) -> bool
     return connection.execute(alike.order_by(runs.run_id.desc()).limit(1)).scalar_one().startswith(f"{first}-")
 
 
-def _no_backup(selector: Selector, target: str | None, oldest: RunDetails | None = None) -> UsageError:
-    """The oldest of those that are there is too young, where there is one."""
+def _no_backup(connection: Connection, selector: Selector, target: str | None, oldest: RunDetails | None) -> UsageError:
+    """The oldest of those that are there is too young, where there is one; else a name may be mistyped."""
     of = f" of job {selector.job}" if selector.job else ""
     on = f" on target {target}" if target is not None else ""
     if selector.by is None or oldest is None or oldest.snapshot_by is None:
-        hint = "see `backupd history`; name a backup of another machine by its id"
+        known = f"; there are runs of {', '.join(jobs)}" if selector.job and (jobs := _jobs(connection)) else ""
+        hint = f"`backupd status` shows what is on which target{known}; name a backup of another machine by its id"
         return UsageError(f"there is no backup{of} yet{on}", hint=hint)
     return UsageError(
         f"there is no backup{of}{on} that was taken by {selector.by:%Y-%m-%d %H:%M:%S} UTC",
@@ -163,6 +168,16 @@ def _require_one_job(connection: Connection, selector: Selector) -> None:
     Raises:
         UsageError: there are backups of several jobs; names some.
     """
+    jobs = _jobs(connection)
+    if len(jobs) > 1:
+        raise UsageError(
+            f"there are backups of several jobs: `{selector.said}` needs a job",
+            hint=f"say {' or '.join(map(selector.of, jobs))}",
+        )
+
+
+def _jobs(connection: Connection) -> list[str]:
+    """The first of those that have a run of a backup on this machine."""
     runs = tables.runs.c
     jobs: list[str] = []
     while len(jobs) < _NAMED_JOBS:  # from one to the next in the index: among many runs there are few jobs
@@ -171,8 +186,4 @@ def _require_one_job(connection: Connection, selector: Selector) -> None:
         if job is None:
             break
         jobs.append(job)
-    if len(jobs) > 1:
-        raise UsageError(
-            f"there are backups of several jobs: `{selector.said}` needs a job",
-            hint=f"say {' or '.join(map(selector.of, jobs))}",
-        )
+    return jobs

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Engine, insert, select
+from sqlalchemy import Engine, func, insert, select
 
 from backupd.catalogue import audit, paging, tables
 from backupd.catalogue.audit import AuditEntry, Event, Step, Trail, audit_step
@@ -324,15 +324,24 @@ class Catalogue(
 
     def audit_trail(self) -> Trail:
         """The audit chain, and the rows that it must agree with, at one instant."""
-        backups = tables.backups.c
+        backups, drills = tables.backups.c, tables.drills.c
         with self._reading() as connection:
             return Trail(
                 chain=audit.chain(connection),
-                runs=frozenset(connection.execute(select(tables.runs.c.run_id)).scalars()),
+                runs={
+                    row.run_id: row.status
+                    for row in connection.execute(select(tables.runs.c.run_id, tables.runs.c.status))
+                },
                 backups={
                     (run_id, target): sha256
                     for run_id, target, sha256 in connection.execute(
                         select(backups.run_id, backups.target, backups.sha256)
+                    )
+                },
+                drills={
+                    (run_id, ok): count
+                    for run_id, ok, count in connection.execute(
+                        select(drills.run_id, drills.ok, func.count()).group_by(drills.run_id, drills.ok)
                     )
                 },
                 manifests={

@@ -21,13 +21,13 @@ from backupd.vocabulary.escaping import PlainFormatter
 
 _COMPLETING = "_BACKUPD_COMPLETE"  # set by the script of `backupd completion`
 _TRACEBACKS = 1  # a level below DEBUG: `-vv`
-STATUSES = "\n\n".join(f"{status.value} {status.meaning}" for status in ExitStatus)
+STATUSES = "\n".join(f"{status.value} {status.meaning}" for status in ExitStatus)
 
 app = typer.Typer(
     name="backupd",
     cls=CommandTree,
     help="Snapshot-aware backups for MySQL and MariaDB on LVM, with the cost of every snapshot measured.",
-    epilog=f"Exit statuses:\n\n{STATUSES}",
+    epilog=f"\b\nExit statuses:\n{STATUSES}",
     no_args_is_help=True,
     add_completion=False,  # its options write into the shell's own files; `backupd completion` prints the script
     pretty_exceptions_enable=False,

@@ -40,10 +40,12 @@ def try_out(
     notifier = wiring.notifier(configuration)
     chosen = [subscriber for subscriber in notifier.subscribers if name in (None, subscriber.name)]
     if not chosen:
-        known = ", ".join(configuration.notifications) or "none: add a table [notifications.NAME]"
+        known = ", ".join(configuration.notifications)
         raise UsageError(
             f"no notification {name!r}" if name else "no notification is configured",
-            hint=(f"configured notifications: {known}"),
+            hint=f"configured notifications: {known}"
+            if known
+            else "add a table [notifications.NAME] to the configuration",
         )
     job = next(iter(configuration.jobs), "nightly")  # a proof host has none
     _tell_deliveries(notifier.deliver(chosen, _notice(job)), json=json)

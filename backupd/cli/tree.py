@@ -4,6 +4,7 @@ Knows: that one process runs one command; importing the other thirty would cost 
 command is called is said in its module, by the function of that name or by `app`, a group of commands.
 """
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -79,7 +80,9 @@ def _refused_plainly() -> Iterator[None]:
     try:
         yield
     except TyperException as refused:
-        refused.message = indented(refused.message or "")
+        said = (refused.message or "").replace("Value error, ", "")
+        one_word = "\nhint: write as-of=TIME as one word" if "as-of" in sys.argv and "extra argument" in said else ""
+        refused.message = indented(said) + one_word
         raise
 
 

@@ -1,15 +1,19 @@
-"""A mail through a server that takes it.
+"""A mail through a server that takes it: as text, and as a page for whoever's program shows one.
 
 Knows: SMTP with STARTTLS, TLS or neither, a password, a deadline over all of it. What a server or a disk has said
 is in the body only, so that no header can be slipped in.
 """
 
 import contextlib
+import logging
 import smtplib
 import socket
 import time
+from collections.abc import Callable
 from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
+
+from jinja2 import TemplateError
 
 from backupd.config import MailConfig, MailSecurity
 from backupd.config.secrets import line_in
@@ -18,14 +22,19 @@ from backupd.notifications.words import body, title
 from backupd.vocabulary.errors import NotificationError
 from backupd.vocabulary.schedule import Notice
 
+log = logging.getLogger(__name__)
+
 _PORTS = {MailSecurity.STARTTLS: 587, MailSecurity.TLS: 465, MailSecurity.NONE: 25}
+
+Page = Callable[[Notice], str]  # the text of an HTML file that loads nothing
 
 
 class Mail:
     """The `Channel` of one `[notifications.NAME]` with `type = "mail"`."""
 
-    def __init__(self, config: MailConfig, *, deadline_seconds: float = 30.0) -> None:
+    def __init__(self, config: MailConfig, page: Page, *, deadline_seconds: float = 30.0) -> None:
         self._config = config
+        self._page = page
         self._deadline_seconds = deadline_seconds
 
     def deliver(self, notice: Notice) -> None:
@@ -39,7 +48,7 @@ class Mail:
             with ended_after(deadline, lambda: client.sock):
                 client.connect(config.address, port)
                 self._log_in(client)
-                refused = client.send_message(message(notice, config))
+                refused = client.send_message(message(notice, config, self._page))
                 with contextlib.suppress(smtplib.SMTPException, OSError):  # it has been taken: how we part is the same
                     client.quit()
         except smtplib.SMTPServerDisconnected as error:
@@ -62,7 +71,7 @@ class Mail:
             client.login(config.user, password)
 
 
-def message(notice: Notice, config: MailConfig) -> EmailMessage:
+def message(notice: Notice, config: MailConfig, page: Page) -> EmailMessage:
     """The mail. `Auto-Submitted` keeps other programs from answering it (RFC 3834)."""
     mail = EmailMessage()
     mail["Subject"] = title(notice)
@@ -72,6 +81,12 @@ def message(notice: Notice, config: MailConfig) -> EmailMessage:
     mail["Message-ID"] = make_msgid(domain=config.sender.rpartition("@")[2])
     mail["Auto-Submitted"] = "auto-generated"
     mail.set_content(body(notice))
+    try:
+        shown = page(notice)
+    except (TemplateError, OSError) as error:  # an upgrade stopped half-way: whoever is to be woken is woken by text
+        log.warning("notification %s has no page: %s; it is sent as text only", config.name, type(error).__name__)
+    else:
+        mail.add_alternative(shown, subtype="html")
     return mail
 
 

@@ -41,13 +41,18 @@ def body(notice: Notice) -> str:
 
     `plain`, whatever a server or a disk has said. A digest's tables stand apart.
     """
-    known = {"at": f"{notice.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC", "machine": socket.gethostname()}
     lines = [indented(notice.text), ""]
-    for key, value in {**known, **notice.detail}.items():
+    for key, value in known(notice).items():
         if notice.kind is NoticeKind.DIGEST and (lines[-1].count("\n") or "\n" in value):
             lines.append("")
         lines.append(indented(f"{key}:{_between(value)}{value}"))
     return "\n".join([*lines, ""])
+
+
+def known(notice: Notice) -> dict[str, str]:
+    """By name, whatever is known beside the sentence; not escaped."""
+    at = f"{notice.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return {"at": at, "machine": socket.gethostname(), **notice.detail}
 
 
 def _between(value: str) -> str:

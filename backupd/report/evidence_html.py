@@ -43,6 +43,7 @@ class _Kind:
     heading: str
     count: int
     words: str
+    bad: bool  # whether anything of it was not well
     lines: Sequence[_Line]
 
 
@@ -62,7 +63,8 @@ def evidence_page(evidence: Evidence, signature: Sequence[str]) -> str:
 
 def _kind(evidence: Evidence, kind: EvidenceKind) -> _Kind:
     rows = [row for row in evidence.rows if row.kind is kind]
-    return _Kind(HEADINGS[kind], len(rows), ", ".join(tally(rows)) or "none", list(map(_line, rows)))
+    bad = any(row.good is False for row in rows)
+    return _Kind(HEADINGS[kind], len(rows), ", ".join(tally(rows)) or "none", bad, list(map(_line, rows)))
 
 
 def _line(row: EvidenceRow) -> _Line:

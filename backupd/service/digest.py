@@ -22,7 +22,7 @@ from backupd.service.timetables import zone_of
 from backupd.vocabulary.alarms import Alarm, AlarmKind, Severity, StandingAlarm
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import GOOD, RunStatus
-from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, SlotState
+from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, NoticeTable, SlotState
 
 WEEK = timedelta(days=7)
 
@@ -82,8 +82,13 @@ def digest(
     page = {"page": site.configuration.service.public_url} if site.configuration.service.public_url else {}
     subject = (now if due_at is None else due_at).isoformat()
     concerns = tuple(one.job for one in jobs)
-    detail = {**late, **dict(_sections(facts)), "more": "backupd status", **page}
-    return Notice(NoticeKind.DIGEST, "", now, subject, _sentence(facts), detail, concerns=concerns)
+    tables = dict(_sections(facts))
+    detail = {**late, **{name: _in_columns(table) for name, table in tables.items()}, "more": "backupd status", **page}
+    return Notice(NoticeKind.DIGEST, "", now, subject, _sentence(facts), detail, concerns=concerns, tables=tables)
+
+
+def _in_columns(table: NoticeTable) -> str:
+    return columns([table.head, *table.rows] if table.head else table.rows, right=table.right)
 
 
 def _sentence(facts: DigestFacts) -> str:
@@ -97,19 +102,24 @@ def _sentence(facts: DigestFacts) -> str:
     return f"{' and '.join(bad)} {'needs' if sum((*jobs, *targets)) == 1 else 'need'} attention"
 
 
-def _sections(facts: DigestFacts) -> Iterator[tuple[str, str]]:
-    """Each has a name and a table, in which no line feed is a stranger's."""
+def _sections(facts: DigestFacts) -> Iterator[tuple[str, NoticeTable]]:
+    """By name, in their order."""
     if troubles := _troubles(facts):
-        yield "alarms", columns(_alarms(facts, troubles))
-        yield "type now", columns(_remedies(troubles))
+        yield "alarms", _headed(_alarms(facts, troubles))
+        yield "type now", NoticeTable(tuple(_remedies(troubles)))
     if paused := [status.pause for status in facts.jobs if status.pause is not None]:
-        rows = ((one.job, f"since {instant(one.at)}", one.note) for one in paused)
-        yield "paused, and nothing is started by schedule", columns(rows)
-    yield "newest good copies", columns(_copies(facts), right=(3,))
+        rows = tuple((one.job, f"since {instant(one.at)}", one.note) for one in paused)
+        yield "paused, and nothing is started by schedule", NoticeTable(rows)
+    yield "newest good copies", _headed(_copies(facts), right=(3,))
     since = instant(facts.now - WEEK)
-    yield f"backups since {since}, transactions lost, write penalty", columns(_week(facts), right=range(1, 8))
-    yield "drills and verifications", columns(_proofs(facts))
-    yield "room on targets", columns(_rooms(facts), right=(1, 2))
+    yield f"backups since {since}, transactions lost, write penalty", _headed(_week(facts), right=tuple(range(1, 8)))
+    yield "drills and verifications", _headed(_proofs(facts))
+    yield "room on targets", _headed(_rooms(facts), right=(1, 2))
+
+
+def _headed(rows: Iterator[tuple[str, ...]], *, right: tuple[int, ...] = ()) -> NoticeTable:
+    head, *others = rows
+    return NoticeTable(tuple(others), head, right)
 
 
 # --- what is wrong ---------------------------------------------------------------------------------------------------

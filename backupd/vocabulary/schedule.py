@@ -97,6 +97,15 @@ class NoticeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class NoticeTable:
+    """What is told in rows and columns."""
+
+    rows: tuple[tuple[str, ...], ...]
+    head: tuple[str, ...] = ()
+    right: tuple[int, ...] = ()  # columns of figures
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """One thing to be told, once."""
 
@@ -108,3 +117,4 @@ class Notice:
     detail: Mapping[str, str] = field(default_factory=dict)
     target: str = ""  # that it is of
     concerns: tuple[str, ...] = ()  # the jobs that should hear of it, where it is of none
+    tables: Mapping[str, NoticeTable] = field(default_factory=dict)  # in cells, what `detail` has by these names

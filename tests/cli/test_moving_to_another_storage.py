@@ -12,6 +12,7 @@ from backupd.operations.tools import Tools
 from backupd.targets import Target
 from backupd.vocabulary.errors import ExitStatus
 from tests.cli.terminal import Ended, Terminal
+from tests.cli.test_drill_command import Drills
 from tests.story.world import World
 
 
@@ -54,13 +55,16 @@ def move(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     return Move(terminal, world)
 
 
-def test_all_backups_move_and_the_old_storage_is_pruned_by_the_last_rule_it_had(move: Move) -> None:
+def test_all_backups_move_and_the_old_storage_is_pruned_by_the_last_rule_it_had(
+    move: Move, monkeypatch: pytest.MonkeyPatch
+) -> None:
     move.configure("old", has=("old",), more="[jobs.nightly.retention]\nkeep_last = 3\n")
     for run_id in ("r1", "r2"):
         move.type("run", "nightly", "--run-id", run_id)
 
     move.configure("old", "new", more="[jobs.nightly.retention]\nkeep_last = 3\n")
     move.type("config", "check")
+    assert "target new: writable" in move.type("check", "nightly").stdout
     move.type("run", "nightly", "--run-id", "r3")
     assert (move.on(move.old), move.on(move.new)) == ({"r1", "r2", "r3"}, {"r3"})
 
@@ -69,6 +73,9 @@ def test_all_backups_move_and_the_old_storage_is_pruned_by_the_last_rule_it_had(
     assert move.on(move.new) == {"r1", "r2", "r3"}
     verified = move.type("verify", "--job", "nightly", "--target", "new")
     assert verified.stdout.count("on target new: all of it read back") == 3
+    monkeypatch.setattr("backupd.operations.restore.drill.drill", drills := Drills())
+    move.type("drill", "--target", "new")
+    assert drills.of == ["r3"]
 
     move.configure("new", more="[jobs.nightly.retention]\nkeep_last = 1\n")
     planned = move.type("prune", "--dry-run")

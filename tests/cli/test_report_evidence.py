@@ -222,6 +222,25 @@ def test_a_failure_that_somebody_took_out_of_the_catalogue_is_told_all_the_same(
     assert [row["good"] for row in rows(ended, "backup")] == [True, False, True]
 
 
+@pytest.mark.parametrize(
+    ("statement", "flaw"),
+    [
+        ("UPDATE runs SET status = 'success' WHERE run_id = 'r2'", "has run r2 as failed, the catalogue as success"),
+        ("UPDATE runs SET status = 'failed' WHERE run_id = 'r3'", "has run r3 as success, the catalogue as failed"),
+        ("UPDATE drills SET ok = 1", "has 1 failed drill of run r1, the catalogue 0"),
+        ("DELETE FROM drills", "has 1 failed drill of run r1, the catalogue 0"),
+    ],
+)
+def test_the_verdict_is_not_sound_where_the_chain_has_another_outcome(
+    year: Terminal, world: World, statement: str, flaw: str
+) -> None:
+    assert year.run("audit", "verify").status == ExitStatus.OK
+    force(world, statement)
+    ended = year.run(*EVIDENCE, "--json")
+    assert (ended.status, flaw in ended.stderr) == (ExitStatus.VERIFICATION, True), ended.stderr
+    assert not ended.document["audit_chain"]["sound"]
+
+
 def test_a_target_that_cannot_be_read_is_told_and_the_document_is_there(
     year: Terminal, world: World, tmp_path: Path
 ) -> None:

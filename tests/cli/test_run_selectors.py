@@ -142,3 +142,17 @@ def test_every_help_text_of_run_says_what_it_may_be() -> None:
     for text in told.values():
         for said in ("latest[:JOB]", "latest-good[:JOB]", "as-of=TIME[:JOB]", "With several jobs, `:JOB` is required."):
             assert said in text
+
+
+def test_a_time_in_two_words_and_a_value_that_is_none_are_refused_in_plain_words(terminal: Terminal) -> None:
+    assert "hint: write as-of=TIME as one word\n" in terminal.run("show", "as-of", "2026-11-20").stderr
+    assert "as-of=TIME" not in terminal.run("show", "latest", "2026-11-20").stderr
+    said = terminal.run("history", "--status", "faild").stderr
+    assert "Error: Invalid value for '--status': 'faild' is not one of 'running', 'success'," in said
+
+
+def test_a_job_that_is_mistyped_is_answered_with_those_that_there_are(three_runs: Terminal) -> None:
+    for words in (["show"], ["drill"]):
+        ended = three_runs.run(*words, "latest:nigthly")
+        assert ended.status == ExitStatus.USAGE
+        assert "there are runs of nightly" in ended.stderr

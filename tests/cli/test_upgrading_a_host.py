@@ -51,6 +51,8 @@ def test_a_host_is_upgraded_goes_back_and_loses_no_backup(
     catalogue = world.places.catalogue
     kept = catalogue.with_name(f"{catalogue.name}.before-{TOMORROW}")
     good(terminal.run("run", "nightly", "--run-id", "r1"))
+    assert "no job has a schedule" in good(terminal.run("schedule", "list")).stdout
+    assert good(terminal.run("serve", "--drain")).stdout == "no daemon is running\n"
 
     with newer.context() as installed:
         installed.setattr(tables, "HEAD", TOMORROW)

@@ -68,6 +68,23 @@ class WebPeer(Peer):
     requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
 
 
+def words_of(mail: Message) -> str:
+    """What is shown where a mail is text only."""
+    return _part(mail, "text/plain")
+
+
+def page_of(mail: Message) -> str:
+    """What is shown elsewhere."""
+    return _part(mail, "text/html")
+
+
+def _part(mail: Message, kind: str) -> str:
+    (part,) = (part for part in mail.walk() if part.get_content_type() == kind)
+    payload = part.get_payload(decode=True)
+    assert isinstance(payload, bytes)
+    return payload.decode().replace("\r\n", "\n")
+
+
 @contextmanager
 def mail_server(peer: MailPeer, *, context: ssl.SSLContext | None = None) -> Iterator[MailPeer]:
     """It listens for the length of the block; over TLS from the first byte with `context`."""

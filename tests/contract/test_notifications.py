@@ -21,10 +21,11 @@ from backupd.notifications.fanout import Fanout, Subscriber
 from backupd.notifications.mail import Mail
 from backupd.notifications.ping import Ping
 from backupd.notifications.webhook import Webhook
+from backupd.report.notice_html import notice_page
 from backupd.vocabulary.errors import BackupdError, ConfigurationError, NotificationError
 from backupd.vocabulary.schedule import Notice, NoticeKind
 from tests.contract.certificates import Certificate, certificate
-from tests.contract.peers import MailPeer, Manner, WebPeer, mail_server, web_server
+from tests.contract.peers import MailPeer, Manner, WebPeer, mail_server, page_of, web_server, words_of
 
 CANARY = "c4n4ry-s3cr3t"
 DEADLINE = 0.3  # seconds, for peers that never end
@@ -96,32 +97,46 @@ def undelivered(channel: NotificationChannel) -> BackupdError:
 
 def test_a_mail_says_who_what_and_why() -> None:
     with mail_server(MailPeer()) as peer:
-        Mail(mail_config(peer.port)).deliver(notice())
+        Mail(mail_config(peer.port), notice_page).deliver(notice())
     (mail,) = peer.mails
     assert (mail["From"], mail["To"]) == ("backupd@example.com", "dba@example.com, boss@example.com")
     assert mail["Subject"].endswith(": nightly failed")
     assert mail["Auto-Submitted"] == "auto-generated"
-    text = str(mail.get_payload())
+    text = words_of(mail)
     assert text.startswith("the disk is full")
     assert "hint: make room" in text
+    assert [part.get_content_type() for part in mail.walk()][1:] == ["text/plain", "text/html"]
+    assert "make room" in page_of(mail)
     assert peer.recipients == ["dba@example.com", "boss@example.com"]
 
 
 def test_a_file_name_that_is_no_text_is_spelt_out_rather_than_the_mail_lost() -> None:
     with mail_server(MailPeer()) as peer, web_server(WebPeer()) as listener:
         read = notice(text="caf\udce9.ibd cannot be read")
-        Mail(mail_config(peer.port)).deliver(read)
+        Mail(mail_config(peer.port), notice_page).deliver(read)
         Webhook(webhook_config(url=f"http://127.0.0.1:{listener.port}/")).deliver(read)
     (mail,) = peer.mails
-    assert str(mail.get_payload()).startswith("caf\\udce9.ibd cannot be read")
+    assert words_of(mail).startswith("caf\\udce9.ibd cannot be read")
     ((_, _, document),) = listener.requests
     assert json.loads(document)["text"] == "caf\\udce9.ibd cannot be read"
+
+
+def test_a_mail_goes_as_text_where_its_page_cannot_be_made(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_notice: Notice) -> str:
+        raise FileNotFoundError(CANARY)  # as while a package is replaced
+
+    with mail_server(MailPeer()) as peer:
+        Mail(mail_config(peer.port), broken).deliver(notice())
+    (mail,) = peer.mails
+    assert (mail.get_content_type(), words_of(mail).startswith("the disk is full")) == ("text/plain", True)
+    assert "notification dba has no page: FileNotFoundError" in caplog.text
+    assert CANARY not in caplog.text
 
 
 def test_no_header_can_be_slipped_into_a_mail() -> None:
     slipped = "full\r\nBcc: mallory@example.com\r\n\r\n.\r\nMAIL FROM:<mallory@example.com>"
     with mail_server(MailPeer()) as peer:
-        Mail(mail_config(peer.port)).deliver(notice(text=slipped, job="a\r\nBcc: mallory@example.com"))
+        Mail(mail_config(peer.port), notice_page).deliver(notice(text=slipped, job="a\r\nBcc: mallory@example.com"))
     (mail,) = peer.mails
     assert mail["Bcc"] is None
     assert peer.recipients == ["dba@example.com", "boss@example.com"]
@@ -132,14 +147,14 @@ def test_a_mail_goes_over_starttls_with_a_password(
 ) -> None:
     with mail_server(MailPeer(tls=server_side, password=CANARY)) as peer:
         keys = {"security": "starttls", "ca": cert.ca, "user": "backupd", "password_file": secret()}
-        Mail(mail_config(peer.port, **keys)).deliver(notice())
+        Mail(mail_config(peer.port, **keys), notice_page).deliver(notice())
     assert peer.secured
     assert len(peer.mails) == 1
 
 
 def test_a_mail_goes_over_tls_from_the_first_byte(cert: Certificate, server_side: ssl.SSLContext) -> None:
     with mail_server(MailPeer(), context=server_side) as peer:
-        Mail(mail_config(peer.port, security="tls", ca=cert.ca)).deliver(notice())
+        Mail(mail_config(peer.port, security="tls", ca=cert.ca), notice_page).deliver(notice())
     assert len(peer.mails) == 1
 
 
@@ -150,7 +165,7 @@ def test_a_mail_server_whose_certificate_is_not_trusted_gets_nothing(
     over = server_side if security == "tls" else None
     with mail_server(MailPeer(tls=server_side, password=CANARY), context=over) as peer:
         keys = {"security": security, "user": "backupd", "password_file": secret()}
-        error = undelivered(Mail(mail_config(peer.port, **keys)))
+        error = undelivered(Mail(mail_config(peer.port, **keys), notice_page))
     assert "certificate that is not trusted" in error.message
     assert (peer.mails, peer.recipients) == ([], [])
 
@@ -160,7 +175,7 @@ def test_a_certificate_for_another_name_is_not_trusted(tmp_path: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(other.chain)
     with mail_server(MailPeer(tls=context)) as peer:
-        error = undelivered(Mail(mail_config(peer.port, security="starttls", ca=other.ca)))
+        error = undelivered(Mail(mail_config(peer.port, security="starttls", ca=other.ca), notice_page))
     assert "certificate that is not trusted" in error.message
     assert peer.mails == []
 
@@ -168,7 +183,7 @@ def test_a_certificate_for_another_name_is_not_trusted(tmp_path: Path) -> None:
 def test_a_server_without_starttls_gets_no_password(secret: Callable[..., Path]) -> None:
     with mail_server(MailPeer(password=CANARY)) as peer:
         keys = {"security": "starttls", "user": "backupd", "password_file": secret()}
-        error = undelivered(Mail(mail_config(peer.port, **keys)))
+        error = undelivered(Mail(mail_config(peer.port, **keys), notice_page))
     assert "STARTTLS" in error.message
     assert peer.mails == []
 
@@ -178,14 +193,14 @@ def test_a_wrong_password_is_told_and_not_shown(
 ) -> None:
     with mail_server(MailPeer(tls=server_side, password="another")) as peer:
         keys = {"security": "starttls", "ca": cert.ca, "user": "backupd", "password_file": secret()}
-        error = undelivered(Mail(mail_config(peer.port, **keys)))
+        error = undelivered(Mail(mail_config(peer.port, **keys), notice_page))
     assert "rejects the login: 535" in error.message
     assert CANARY not in f"{error!r} {error.message} {error.hint} {error.__cause__!r}"
 
 
 def test_a_recipient_that_is_refused_is_named_and_the_others_get_the_mail() -> None:
     with mail_server(MailPeer(refused=("boss@example.com",))) as peer:
-        error = undelivered(Mail(mail_config(peer.port)))
+        error = undelivered(Mail(mail_config(peer.port), notice_page))
     assert "refused boss@example.com" in error.message
     assert len(peer.mails) == 1
 
@@ -193,21 +208,21 @@ def test_a_recipient_that_is_refused_is_named_and_the_others_get_the_mail() -> N
 @pytest.mark.parametrize("manner", [Manner.SILENT, Manner.DRIPPING])
 def test_a_mail_server_that_does_not_end_is_left(manner: Manner) -> None:
     with mail_server(MailPeer(manner=manner)) as peer:
-        error = undelivered(Mail(mail_config(peer.port), deadline_seconds=DEADLINE))
+        error = undelivered(Mail(mail_config(peer.port), notice_page, deadline_seconds=DEADLINE))
     assert "did not answer within 0.3 s" in error.message
 
 
 @pytest.mark.parametrize("manner", [Manner.REFUSING, Manner.HANGING_UP])
 def test_a_mail_server_that_does_not_want_us_is_told_of(manner: Manner) -> None:
     with mail_server(MailPeer(manner=manner)) as peer:
-        error = undelivered(Mail(mail_config(peer.port)))
+        error = undelivered(Mail(mail_config(peer.port), notice_page))
     assert f"mail server 127.0.0.1:{peer.port}" in error.message
 
 
 def test_nobody_listening_is_told_of() -> None:
     with mail_server(MailPeer()) as peer:
         pass
-    assert "Connection refused" in undelivered(Mail(mail_config(peer.port))).message
+    assert "Connection refused" in undelivered(Mail(mail_config(peer.port), notice_page)).message
 
 
 # --- the web ----------------------------------------------------------------------------------------------------------

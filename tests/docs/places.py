@@ -4,6 +4,7 @@ Knows: the marks. Refuses to know what is written between them.
 """
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,6 +35,20 @@ def replaced(text: str, kind: str, write: Callable[[str], str]) -> str:
         return f"<!-- {kind}: {name} -->\n{write(name).rstrip()}\n<!-- /{kind} -->"
 
     return _pattern(kind).sub(whole, text)
+
+
+def typed(page: str, heading: str = "") -> list[list[str]]:
+    """What a reader of this section types after `backupd`, in its order; without a heading, of the page."""
+    lines = [line.removeprefix("$ ") for code in code_of(page, heading) for line in code.splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("backupd ")]
+
+
+def code_of(page: str, heading: str = "") -> list[str]:
+    """The blocks of code of this section; without a heading, of the page."""
+    text = (PAGES / page).read_text()
+    if heading:
+        (text,) = (section for section in re.split(r"^## ", text, flags=re.M) if section.startswith(f"{heading}\n"))
+    return re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def fenced(text: str, language: str = "") -> str:

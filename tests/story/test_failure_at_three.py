@@ -12,7 +12,8 @@ from backupd.catalogue.store import Catalogue
 from backupd.vocabulary.errors import BackupdError, ExitStatus, LockNotGranted, SnapshotError
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
 from tests.cli.terminal import Terminal
-from tests.contract.peers import MailPeer, mail_server
+from tests.contract.peers import MailPeer, mail_server, page_of, words_of
+from tests.docs.places import code_of, typed
 from tests.story.world import World
 
 SETTINGS = """
@@ -59,15 +60,9 @@ def fail(world: World, error: BackupdError) -> None:
     world.at["host.mount"] = refuse
 
 
-def text(mail: Message) -> str:
-    payload = mail.get_payload(decode=True)
-    assert isinstance(payload, bytes)
-    return payload.decode().replace("\r\n", "\n")
-
-
 def lines_after(question: str, mail: Message) -> list[str]:
     """The answer that is indented below it."""
-    _, _, rest = text(mail).partition(f"\n{question}:\n")
+    _, _, rest = words_of(mail).partition(f"\n{question}:\n")
     answer = []
     for line in rest.splitlines():
         if not line.startswith("    "):
@@ -99,7 +94,7 @@ def test_a_failure_at_three(terminal: Terminal, peer: MailPeer, world: World) ->
     fail(world, LockNotGranted("the lock was not granted in 10 tries\na statement of root", hint="wait"))
     assert terminal.run("run", "nightly", "--run-id", "r1").status == ExitStatus.SERVER
     (mail,) = peer.mails
-    said = text(mail)
+    said = words_of(mail)
     assert mail["Subject"].endswith(": nightly failed and will be tried again")
     assert said.startswith("the backup of job nightly failed: the lock was not granted in 10 tries; a statement")
     assert "\nhint: wait\n" in said
@@ -127,14 +122,33 @@ def test_a_failure_at_three(terminal: Terminal, peer: MailPeer, world: World) ->
     assert terminal.run("run", "nightly", "--run-id", "r2").status == ExitStatus.SNAPSHOT
     failed = peer.mails[1]
     assert failed["Subject"].endswith(": nightly failed")
-    assert f"\nnext try: the backup of {tomorrow():%Y-%m-%d} 03:00 UTC\n" in text(failed)
+    assert f"\nnext try: the backup of {tomorrow():%Y-%m-%d} 03:00 UTC\n" in words_of(failed)
     assert lines_after("type now", failed)[-1] == "backupd run nightly  # once the cause is gone: take the backup now"
 
     world.at.clear()
     assert terminal.run("run", "nightly", "--run-id", "r3").status == ExitStatus.OK
     assert len(peer.mails) == 3
     assert peer.mails[2]["Subject"].endswith(": nightly is good again")
-    assert text(peer.mails[2]).partition("\n")[0].endswith("; before it run r2 had none")
+    assert words_of(peer.mails[2]).partition("\n")[0].endswith("; before it run r2 had none")
+
+
+def test_what_the_runbook_says_to_type_then(terminal: Terminal, peer: MailPeer, world: World) -> None:
+    show, log, check, run, status = typed("restore.md", "A failure at three")
+    free, world.host.free_by_pv = world.host.free_by_pv, dict.fromkeys(world.host.free_by_pv, 0)
+    assert terminal.run("run", "nightly", "--run-id", "r1").status == ExitStatus.REFUSED
+    (mail,) = peer.mails
+    assert "another good copy: NO" in words_of(mail)
+    assert "<h2>type now</h2>" in page_of(mail)
+    shown, (_, example) = terminal.run(*show).stdout, code_of("restore.md", "A failure at three")
+    assert [line for line in example.splitlines() if line not in shown.splitlines()] == []
+    assert "need 30, have 0" in terminal.run(*log).stdout
+    refused = terminal.run(*check)
+    assert (refused.status, "refused  snapshot room" in refused.stdout) == (ExitStatus.REFUSED, True)
+    world.host.free_by_pv = free
+    assert terminal.run(*check).status == ExitStatus.OK
+    assert terminal.run(*run).status == ExitStatus.OK
+    assert terminal.run(*status).stdout.startswith("nightly: OK\n")
+    assert peer.mails[-1]["Subject"].endswith(": nightly is good again")
 
 
 def tomorrow() -> datetime:
@@ -148,7 +162,7 @@ def test_the_first_failure_of_all_says_that_there_is_no_copy(terminal: Terminal,
     world.host.fail("remove")
     terminal.run("run", "nightly", "--run-id", "r1")
     (mail,) = peer.mails
-    assert "\nanother good copy: NO: no good backup of this job is left\n" in text(mail)
+    assert "\nanother good copy: NO: no good backup of this job is left\n" in words_of(mail)
     assert lines_after("type now", mail)[0].startswith("backupd recover  # ")
 
 
@@ -162,7 +176,7 @@ def test_a_copy_that_is_broken_or_removed_is_no_other_good_copy(
         catalogue.found_broken("broken", "vault", "sha256 differs")
     fail(world, SnapshotError("no room in the group"))
     terminal.run("run", "nightly", "--run-id", "r1")
-    assert "\nanother good copy: NO: no good backup of this job is left\n" in text(peer.mails[-1])
+    assert "\nanother good copy: NO: no good backup of this job is left\n" in words_of(peer.mails[-1])
 
 
 def test_what_a_catalogue_that_cannot_be_used_would_tell_is_unknown(
@@ -172,7 +186,7 @@ def test_what_a_catalogue_that_cannot_be_used_would_tell_is_unknown(
     world.places.catalogue.write_text("no database")
     assert terminal.run("run", "nightly", "--run-id", "r1").status == ExitStatus.CATALOGUE
     (mail,) = peer.mails
-    assert "\nanother good copy: unknown: the catalogue cannot be used\n" in text(mail)
+    assert "\nanother good copy: unknown: the catalogue cannot be used\n" in words_of(mail)
     assert lines_after("type now", mail)[0].startswith("backupd log r1  # ")
 
 
@@ -183,9 +197,9 @@ def test_words_of_a_server_move_no_cursor_and_begin_no_line_of_ours(
     terminal.run("run", "nightly", "--run-id", "r1")
     (mail,) = peer.mails
     assert mail["Bcc"] is None
-    assert "\x1b" not in text(mail)
-    assert "\\x1b[2J" in text(mail)
-    assert text(mail).count("\nnext try: ") == 1
+    assert "\x1b" not in words_of(mail)
+    assert "\\x1b[2J" in words_of(mail)
+    assert words_of(mail).count("\nnext try: ") == 1
 
 
 def test_a_paused_job_is_said_to_be(terminal: Terminal, peer: MailPeer, world: World) -> None:
@@ -193,7 +207,7 @@ def test_a_paused_job_is_said_to_be(terminal: Terminal, peer: MailPeer, world: W
         catalogue.pause("nightly", "new disks")
     fail(world, SnapshotError("no room in the group"))
     terminal.run("run", "nightly", "--run-id", "r1")
-    assert "\nnext try: none: the job is paused; backupd schedule resume nightly\n" in text(peer.mails[0])
+    assert "\nnext try: none: the job is paused; backupd schedule resume nightly\n" in words_of(peer.mails[0])
 
 
 @pytest.mark.parametrize("url", ["db1.example.com", "https://db1.example.com/?token=x", "https://u:p@db1.example.com"])

@@ -467,22 +467,22 @@ def test_latest_shows_no_job_s_success_in_place_of_another_s_failure(catalogue: 
 
 
 @pytest.mark.parametrize(
-    ("wanted", "sentence"),
+    ("wanted", "sentence", "hint"),
     [
-        ("x", "no run x"),
-        ("", "no run "),
-        ("R", "no run R"),
-        ("%", "no run %"),
-        ("r", "more than one run begins with r: r1, r2"),
-        ("latest:other", "no run of job other yet"),
+        ("x", "no run x", " lists them, and --help says how to name one"),
+        ("", "no run ''", " lists them, and --help says how to name one"),
+        ("R", "no run R", " lists them, and --help says how to name one"),
+        ("%", "no run %", " lists them, and --help says how to name one"),
+        ("r", "more than one run begins with r: r1, r2", ""),
+        ("latest:other", "no run of job other yet", "; there are runs of nightly"),
     ],
 )
-def test_a_run_that_is_not_there_is_said_to_be_so(catalogue: Catalogue, wanted: str, sentence: str) -> None:
+def test_a_run_that_is_not_there_is_said_to_be_so(catalogue: Catalogue, wanted: str, sentence: str, hint: str) -> None:
     finished(catalogue, "r1")
     finished(catalogue, "r2")
     with pytest.raises(UsageError) as raised:
         catalogue.run(wanted)
-    assert (raised.value.message, raised.value.hint) == (sentence, "backupd history")
+    assert (raised.value.message, raised.value.hint) == (sentence, f"backupd history{hint}")
 
 
 def test_there_is_no_latest_run_in_an_empty_catalogue(catalogue: Catalogue) -> None:

@@ -328,7 +328,7 @@ def test_a_backup_is_not_meant_where_only_backups_have_a_beginning_in_common(cat
     ("wanted", "sentence"),
     [
         ("x", "no bench x"),
-        ("", "no bench "),
+        ("", "no bench ''"),
         ("b", "more than one bench begins with b: b1, b2"),
         ("latest:nightly", "no bench of job nightly yet"),
         ("r1", "run r1 is a backup, not a bench"),

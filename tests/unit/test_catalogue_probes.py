@@ -273,7 +273,7 @@ def test_a_beginning_that_only_one_probe_has_means_it_whatever_backups_there_are
     ("wanted", "sentence"),
     [
         ("x", "no probe x"),
-        ("", "no probe "),
+        ("", "no probe ''"),
         ("p", "more than one probe begins with p: p1, p2"),
         ("latest:other", "no probe of job other yet"),
         ("b1", "run b1 is a backup, not a probe"),

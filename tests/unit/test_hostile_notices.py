@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,26 +19,38 @@ from backupd.cli.progress import share_done
 from backupd.config import MailConfig
 from backupd.notifications.mail import message
 from backupd.notifications.words import document, title
-from backupd.vocabulary.schedule import Notice, NoticeKind
-from tests.hostile_words import ARGUMENT, FORGED, HOSTILE, faults
+from backupd.report.notice_html import notice_page
+from backupd.vocabulary.schedule import Notice, NoticeKind, NoticeTable
+from tests.hostile_words import ARGUMENT, FORGED, HOSTILE, MARKUP, faults
 
 ANY = HOSTILE + ARGUMENT  # with bytes that are no text, too
 NOTICE = Notice(NoticeKind.FAILED, ANY, datetime.now(UTC), ANY, ANY, {"hint": ANY, ANY: ANY})
-OF_ALL = replace(NOTICE, kind=NoticeKind.DIGEST, job="", detail={ANY: f"{ANY}\n{ANY}"})
+TABLE = NoticeTable(((ANY, ANY),), head=(ANY, ANY))
+OF_ALL = replace(NOTICE, kind=NoticeKind.DIGEST, job="", detail={ANY: f"{ANY}\n{ANY}"}, tables={ANY: TABLE})
 OF_TARGET = replace(NOTICE, kind=NoticeKind.ALARM, job="", target=ANY)
 MAIL = {"type": "mail", "address": "mx.example", "sender": "b@example.com", "recipients": ["dba@example.com"]}
+
+
+def test_a_page_is_linked_where_it_is_ours() -> None:
+    page = "https://db1.example.com:9476/runs/r1"
+    known = replace(NOTICE, detail={"page": page, "hint": page})
+    assert re.findall(r'href="(.*?)"', notice_page(known)) == [page]
+    assert "href" not in notice_page(replace(NOTICE, detail={"page": "javascript:alert(1)"}))
 
 
 @pytest.mark.parametrize("notice", [NOTICE, OF_ALL, OF_TARGET], ids=lambda notice: notice.kind.value)
 def test_a_mail_has_no_character_that_acts_and_no_line_that_passes_for_ours(notice: Notice) -> None:
     config = TypeAdapter(MailConfig).validate_python({**MAIL, "name": "dba"})
-    sent = BytesParser(policy=policy.default).parsebytes(bytes(message(notice, config)))
+    sent = BytesParser(policy=policy.default).parsebytes(bytes(message(notice, config, notice_page)))
     assert sorted(key for key in sent if key.startswith(("X", "B"))) == []
     for value in sent.values():
         assert str(value).isprintable()
-    text = sent.get_content().replace("\r\n", "\n")
-    assert faults(text) == []
+    text, page = (part.get_content().replace("\r\n", "\n") for part in sent.iter_parts())
+    assert (faults(text), faults(page)) == ([], [])
     assert FORGED in text
+    assert FORGED in page
+    assert MARKUP not in page
+    assert not re.search(r"(src|href)=|@import|url\(", page)
 
 
 def test_a_document_is_ascii_and_its_words_are_plain() -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from backupd.catalogue.audit import Trail
 from backupd.targets import Target
 from backupd.vocabulary.errors import BackupdError, TargetError, Unreadable, VerificationError
+from backupd.vocabulary.records import GOOD
 from backupd.vocabulary.storage import Manifest, StoredBackup
 
 _HINT = (
@@ -102,6 +103,20 @@ def _of_itself(trail: Trail) -> Iterator[Flaw]:
                 row=row,
                 run_id=run_id,
             )
+    for run_id, status in chain.statuses.items():
+        if status and run_id in trail.runs and (status in GOOD) != (trail.runs[run_id] in GOOD):
+            row = chain.ended[run_id]
+            yield Flaw(
+                f"the audit chain has run {run_id} as {status}, the catalogue as {trail.runs[run_id]}: its row was"
+                " changed",
+                row=row,
+                run_id=run_id,
+            )
+    for (run_id, ok), told in chain.drilled.items():
+        there = trail.drills.get((run_id, ok), 0)
+        if run_id in trail.runs and there < told:
+            drills = f"{told} {'good' if ok else 'failed'} drill{'s' if told > 1 else ''}"
+            yield Flaw(f"the audit chain has {drills} of run {run_id}, the catalogue {there}", run_id=run_id)
     for (run_id, target), sha256 in chain.stored.items():
         if run_id in trail.runs and trail.backups.get((run_id, target)) != sha256:
             row = chain.told[run_id, target]

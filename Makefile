@@ -20,7 +20,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 .PHONY: help demo demo-targets test check lint types imports tests thorough-tests exhaustive-tests \
 	service-tests packaging-tests docker-tests cloud-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
 	test-matrix campaign hostile bench-lock bench-settle bench-peers \
-	bench-copy bench-disks bench-size bench-tables bench-load-table bench-start bench-age \
+	bench-copy bench-copies bench-disks bench-size bench-tables bench-load-table bench-start bench-age \
 	setup-python setup-check setup-s3 setup-clouds setup-service setup-docker setup-ansible setup-lab setup-peers \
 	requirements wheel packages clean
 
@@ -117,6 +117,9 @@ bench-peers: setup-python setup-lab setup-peers ## what a backup costs beside it
 
 bench-copy: setup-python setup-check setup-s3 ## how fast a copy and a restore are beside tar and zstd (3 minutes)
 	$(BIN)/python -m tests.bench.bench_copy
+
+bench-copies: setup-python setup-check setup-s3 ## how fast `backupd copy` moves a backup beside cp, sftp and boto3 (5 minutes)
+	$(BIN)/python -m tests.bench.bench_copies $(ARGS)
 
 bench-disks: setup-python setup-lab ## what a request costs on each of the lab's kinds of disks (2 minutes)
 	for disks in hdd ssd delay; do \

@@ -4,12 +4,11 @@ Set BACKUPD_PICTURES to a folder to have pictures of them there.
 """
 
 import os
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 from starlette.responses import HTMLResponse
 from starlette.types import Receive, Scope, Send
 
@@ -23,7 +22,7 @@ from backupd.service.target_rooms import SeenTarget
 from backupd.vocabulary.records import Check
 from backupd.vocabulary.schedule import Notice, NoticeKind
 from tests.hostile_words import HOSTILE
-from tests.web.browsing import Look, chromium, look_at
+from tests.web.browsing import Look, look_at
 from tests.web.conftest import served
 from tests.web.sample import NOW, sample_site
 
@@ -64,12 +63,6 @@ def _row(kind: EvidenceKind) -> EvidenceRow:
 def _evidence(*rows: EvidenceRow, sound: bool) -> Evidence:
     since = NOW - timedelta(days=365)
     return Evidence("db1-0a1b2c3d", None, since, None, NOW, rows, (LONG,), chain_sound=sound, chain=(LONG,))
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    with sync_playwright() as playwright, chromium(playwright) as started:
-        yield started
 
 
 @pytest.mark.parametrize("look", list(Look))

@@ -20,7 +20,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 .PHONY: help demo demo-targets test check lint types imports tests thorough-tests exhaustive-tests \
 	service-tests packaging-tests docker-tests cloud-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
 	test-matrix campaign hostile bench-lock bench-settle bench-peers \
-	bench-copy bench-disks bench-size bench-tables bench-load-table bench-start bench-age \
+	bench-copy bench-copies bench-disks bench-size bench-tables bench-load-table bench-start bench-age \
 	setup-python setup-check setup-s3 setup-clouds setup-service setup-docker setup-ansible setup-lab setup-peers \
 	requirements wheel packages clean
 
@@ -118,6 +118,9 @@ bench-peers: setup-python setup-lab setup-peers ## what a backup costs beside it
 bench-copy: setup-python setup-check setup-s3 ## how fast a copy and a restore are beside tar and zstd (3 minutes)
 	$(BIN)/python -m tests.bench.bench_copy
 
+bench-copies: setup-python setup-check setup-s3 ## how fast `backupd copy` moves a backup beside cp, sftp and boto3 (5 minutes)
+	$(BIN)/python -m tests.bench.bench_copies $(ARGS)
+
 bench-disks: setup-python setup-lab ## what a request costs on each of the lab's kinds of disks (2 minutes)
 	for disks in hdd ssd delay; do \
 		$(BIN)/backupd lab run --rows 1000 --load none --disks $$disks --spare-disks 1 -- python -m tests.bench.bench_disks; \
@@ -129,7 +132,7 @@ bench-size: setup-python setup-check setup-s3 ## how much memory and time 5 TiB 
 bench-tables: setup-python setup-check ## how soon a server with 200,000 tables answers, as root: FOLDER=/tmp (6 minutes in memory)
 	$(BIN)/python -m tests.bench.bench_tables $(if $(FOLDER),--folder $(FOLDER))
 
-bench-load-table: setup-python setup-check ## how soon a table of 1 GiB is back in a loaded server: ARGS="--mib 256 --load 100" (5 minutes)
+bench-load-table: setup-python setup-check ## how soon a table of 1 GiB is back in a loaded server: ARGS="--mib 256 --rounds 1 --load 100" (half an hour)
 	$(BIN)/python -m tests.bench.bench_load_table $(ARGS)
 
 bench-age: setup-python setup-check ## what encrypting costs by OpenSSL, by pyrage and by the age program (half a minute)

@@ -114,13 +114,14 @@ def proven(selection: Selection, reading: Reading, *, pace: Callable[[int], None
                 )
 
 
-def compare(frames: Frames, number: int, chunks: "Pieces", *, whole: "hashlib._Hash | None" = None) -> None:
-    """One frame is read and is what was stored; `whole` is fed with it too."""
+def compare(
+    frames: Frames, number: int, chunks: "Pieces", *, also: Callable[[memoryview], None] = lambda _part: None
+) -> None:
+    """One frame is read and is what was stored; each part of it is given to `also` before that is known."""
     digest = hashlib.sha256()
     for part in chunks.of(frames, number):
         digest.update(part)
-        if whole is not None:
-            whole.update(part)
+        also(part)
     _require_frame(frames, number, digest.hexdigest())
 
 
@@ -140,7 +141,7 @@ def _require_frame(frames: Frames, number: int, found: str) -> None:
 class Pieces:
     """Chunks of any size, taken as parts that do not reach over a frame's end. A part is valid until the next one."""
 
-    def __init__(self, chunks: Iterator[bytes], pace: Callable[[int], None]) -> None:
+    def __init__(self, chunks: Iterator[Block], pace: Callable[[int], None]) -> None:
         self._chunks = iter(chunks)
         self._pace = pace
         self._left = memoryview(b"")

@@ -17,7 +17,7 @@ from backupd.archive.governor import Unhindered
 from backupd.archive.index import MemberLines
 from backupd.archive.members import Members
 from backupd.archive.pipeline import Pipeline, Station, StationChain
-from backupd.archive.stations import FRAME_BYTES, Compressor, Digest
+from backupd.archive.stations import FRAME_BYTES, Compressor, Digest, FrameEnd
 from backupd.archive.stopwatch import Stopwatch, Timed
 from backupd.vocabulary.errors import SnapshotError
 from backupd.vocabulary.storage import Frame, StoredObject
@@ -76,7 +76,7 @@ class Packing:
         threads = manner.threads or cores()
         self._compressor = Compressor(level=manner.level, threads=threads, frame_bytes=manner.frame_bytes)
         self._sealing = _sealing(manner.recipients)
-        self._storing = ObjectSink(self._compressor, sink, self._sealing)
+        self._storing = ObjectSink(self._compressor.ends, sink, self._sealing)
         first = StationChain(self._plain, self._members) if self._members is not None else self._plain
         self._digesting, self._compressing = Timed("digest", first), Timed("compress", self._compressor)
         stations: list[Station] = [self._digesting, self._compressing, self._storing]
@@ -127,13 +127,14 @@ class ObjectSink:
     encrypted object ends where the ciphertext stood when the zstd frame had been given to it, the last one at the end.
     """
 
-    def __init__(self, compressor: Compressor, sink: Sink, sealing: Station | None = None) -> None:
+    def __init__(self, ends: Sequence[FrameEnd], sink: Sink, sealing: Station | None = None) -> None:
+        """`ends` are those of the frames that come: it may grow, but has a frame's before the last of it comes."""
         self.whole = Digest()
         self.frames: list[Frame] = []
-        self._compressor = compressor
+        self._ends = ends
         self._sink = sink
         self._sealing = sealing
-        self._taken = 0  # compressed bytes
+        self._taken = 0  # bytes
         self._ended = 0  # frames whose last compressed byte was taken
         self._plain = 0  # of these, plain bytes that no frame of ours tells of yet
         self._sha256, self._size = sha256(), 0  # of the frame that is being stored
@@ -157,7 +158,7 @@ class ObjectSink:
             for piece in sealed:
                 self._store(piece)
         self._taken += len(block)
-        ends = self._compressor.ends
+        ends = self._ends
         if self._ended < len(ends) and self._taken == ends[self._ended].stored_bytes:
             self._plain += ends[self._ended].plain_bytes
             self._ended += 1

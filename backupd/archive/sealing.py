@@ -23,6 +23,7 @@ from backupd.vocabulary.errors import ConfigurationError
 
 _CHUNK_BYTES = 64 << 10
 _COUNTER_BYTES = 11
+_NONCE_BYTES = _TAG_BYTES = 16
 LARGEST_HEADER = 128 << 10  # bytes, of 1,300 recipients: who reads it tries its own key on each
 _FIRST_LINE = b"age-encryption.org/v1\n"
 
@@ -37,7 +38,7 @@ class Encryptor:
     def __init__(self, recipients: Sequence[str]) -> None:
         if not recipients:
             raise ValueError("nobody could read it")
-        file_key, nonce = os.urandom(16), os.urandom(16)
+        file_key, nonce = os.urandom(16), os.urandom(_NONCE_BYTES)
         header = _header(file_key, [_key(text) for text in recipients])
         if len(header) > LARGEST_HEADER:
             raise ConfigurationError(
@@ -68,6 +69,11 @@ class Encryptor:
         nonce = self._chunks.to_bytes(_COUNTER_BYTES, "big") + bytes([last])
         self._chunks += 1
         return self._cipher.encrypt(nonce, chunk, None)
+
+
+def at_most_sealed(size: int) -> int:
+    """Bytes that an age file of so many does not exceed, whoever reads it."""
+    return LARGEST_HEADER + _NONCE_BYTES + size + (size // _CHUNK_BYTES + 1) * _TAG_BYTES
 
 
 def _header(file_key: bytes, recipients: Sequence[bytes]) -> bytes:

@@ -91,6 +91,7 @@ class AuditChain:
     drilled: Mapping[tuple[str, bool], int] = field(default_factory=dict)  # by run and result: how many drills
     imported: Mapping[str, int] = field(default_factory=dict)  # by run: the row where it was entered from a manifest
     stored: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by run and target: the backup's digest
+    told: Mapping[tuple[str, str], int] = field(default_factory=dict)  # and the row that has it: of the newest copy
     manifests: Mapping[tuple[str, str], str] = field(default_factory=dict)  # and its manifest's, where that was kept
 
 
@@ -149,17 +150,16 @@ def run_ended(run_id: str) -> Callable[[Connection], None]:
         runs, backups = tables.runs, tables.backups
         status = connection.execute(select(runs.c.status).where(runs.c.run_id == run_id)).scalar_one()
         rows = connection.execute(select(backups).where(backups.c.run_id == run_id).order_by(backups.c.ordinal)).all()
-        detail: dict[str, Any] = {"status": status.value, "backups": {row.target: row.sha256 for row in rows}}
-        if rows:
-            detail |= manifests_of(rows)
-        audit_step(Event.RUN_ENDED, run_id, **detail)(connection)
+        told = copies_told(rows) if rows else {"backups": {}}
+        audit_step(Event.RUN_ENDED, run_id, status=status.value, **told)(connection)
 
     return append
 
 
-def manifests_of(backups: Sequence[Any]) -> dict[str, Any]:
-    """What a row of the chain tells of the manifests of these copies of one run, rows or `Backup`s."""
+def copies_told(backups: Sequence[Any]) -> dict[str, Any]:
+    """What a row of the chain tells of these copies of one run, for the same readers; they are rows or `Backup`s."""
     return {
+        "backups": {backup.target: backup.sha256 for backup in backups},
         "manifests": {backup.target: backup.manifest_digest for backup in backups},
         "recipients": list(backups[0].recipients),
     }
@@ -202,6 +202,7 @@ def chain(connection: Connection, *, each: Callable[[AuditEntry], object] = lamb
     statuses: dict[str, str] = {}
     drilled: Counter[tuple[str, bool]] = Counter()
     stored: dict[tuple[str, str], str] = {}
+    told_by: dict[tuple[str, str], int] = {}
     manifests: dict[tuple[str, str], str] = {}
     last, fault = "", None
     for expected, row in enumerate(
@@ -216,8 +217,10 @@ def chain(connection: Connection, *, each: Callable[[AuditEntry], object] = lamb
         if row["event"] in by_event:
             by_event[row["event"]].setdefault(row["subject"], row["number"])
         if row["event"] in (Event.RUN_ENDED, Event.IMPORTED, Event.COPIED):
-            backups, written = told.detail.get("backups", {}), told.detail.get("manifests", {})
-            stored |= {(row["subject"], target): sha256 for target, sha256 in backups.items()}
+            written = told.detail.get("manifests", {})
+            backups = {(row["subject"], target): sha256 for target, sha256 in told.detail.get("backups", {}).items()}
+            stored |= backups
+            told_by |= dict.fromkeys(backups, row["number"])
             manifests |= {(row["subject"], target): value for target, value in written.items()}
         if row["event"] == Event.RUN_ENDED:
             statuses[row["subject"]] = str(told.detail.get("status", ""))
@@ -234,6 +237,7 @@ def chain(connection: Connection, *, each: Callable[[AuditEntry], object] = lamb
         drilled=drilled,
         imported=by_event[Event.IMPORTED],
         stored=stored,
+        told=told_by,
         manifests={where: value for where, value in manifests.items() if value},
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, delete, func, insert, select
 
 from backupd.catalogue import tables
-from backupd.catalogue.audit import Event, audit_step, manifests_of
+from backupd.catalogue.audit import Event, audit_step, copies_told
 from backupd.catalogue.columns import Fact, to_row
 from backupd.vocabulary.errors import Untrusted
 from backupd.vocabulary.escaping import encodable
@@ -55,7 +55,7 @@ def import_run(connection: Connection, run: RunDetails) -> bool:
         Event.IMPORTED,
         run.run_id,
         targets=[backup.target for backup in new],
-        **(manifests_of(new) if new else {}),
+        **(copies_told(new) if new else {}),
     )(connection)
     return True
 

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
 
 from backupd.catalogue import identities, tables
-from backupd.catalogue.audit import Event, audit_step, manifests_of
+from backupd.catalogue.audit import Event, audit_step, copies_told
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.details import details, newest_first
 from backupd.catalogue.endings import release
@@ -49,7 +49,7 @@ class StoredBackups(CatalogueFile):
         table = tables.backups
         there = table.c.run_id == run_id
         after = select(func.coalesce(func.max(table.c.ordinal), -1) + 1).where(there).scalar_subquery()
-        detail = {"source": source, "target": backup.target, **manifests_of((backup,))}
+        detail = {"source": source, "target": backup.target, **copies_told((backup,))}
         self._write(
             delete(table).where(there, table.c.target == backup.target),
             insert(table).values({**to_row(backup), "run_id": run_id, "ordinal": after}),

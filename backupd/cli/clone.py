@@ -99,7 +99,7 @@ def clone(
     with wiring.catalogue(configuration) as catalogue:
         run = run_of(catalogue, run_id, target=target)
         copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
-        manifest, sources = agreed(copies)
+        manifest, sources = agreed(copies, identities)
         asked = _Asked(configuration, catalogue, run, manifest, sources, identities, to, json)
         if files:
             _scrubbed(asked, files, limit)

@@ -1,10 +1,12 @@
 """`backupd copy`: one more copy of a backup, or of all that a target lacks, from one target to another."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import GOOD_RUN, run_of
+from backupd.cli.chosen import GOOD_RUN, identities_in, run_of
+from backupd.cli.invocation import IdentityOption
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import say, tell
 from backupd.vocabulary.errors import (
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from backupd.operations.upkeep.additional_copy import AdditionalCopy, CopyRoute
 
 
+_NAMED = 5  # runs, in a sentence
+
+
 def copy(
     ctx: typer.Context,
     run_id: Annotated[str | None, typer.Argument(metavar="RUN", help=GOOD_RUN, show_default=False)] = None,
@@ -41,9 +46,26 @@ def copy(
     job: Annotated[
         str | None, typer.Option(help="With --missing: only this job's; default: all jobs.", show_default=False)
     ] = None,
+    recipients: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--recipients",
+            metavar="AGE1…",
+            help=(
+                "Encrypt the copies for these age recipients instead, in memory; several by commas or repeated. What"
+                " is encrypted for others is opened with --identity."
+            ),
+            show_default=False,
+        ),
+    ] = None,
+    identity: IdentityOption = None,
 ) -> None:
-    """Copy verified backups from one target to another. Every byte is compared on the way, and read back afterwards."""
+    """Copy verified backups from one target to another. Every byte is compared on the way, and read back afterwards.
+
+    Encrypted backups stay as they are, and no key is needed, unless --recipients names others.
+    """
     from backupd import wiring
+    from backupd.archive import heap
     from backupd.host.signals import cancellable
     from backupd.operations.upkeep import additional_copy
 
@@ -55,6 +77,8 @@ def copy(
         raise UsageError("--job needs --missing", hint="a run belongs to one job anyway")
     if origin == destination:
         raise UsageError(f"--from and --to are both {origin}", hint="name two targets")
+    heap.confine()
+    readers = _recipients(recipients)
     configuration = wiring.configuration(ctx.obj.config)
     jobs = tuple(configuration.jobs) if job is None else (wiring.job(configuration, job).name,)
     with (
@@ -62,24 +86,59 @@ def copy(
         cancellable(),
         left_for_node_exporter(configuration, catalogue),
     ):
-        route = _route(configuration, catalogue, origin, destination)
+        route = replace(_route(configuration, catalogue, origin, destination), recipients=readers)
+        if readers:
+            route = replace(route, identities=identities_in(identity))
         additional_copy.clean_up(route)
         if run_id is not None:
             attentions = _copy(route, run_of(catalogue, run_id, target=origin).run_id)
         else:
-            attentions = _copy_all(route, [run.run_id for run in additional_copy.missing(route, jobs)])
+            attentions = [
+                *_copy_all(route, [run.run_id for run in additional_copy.missing(route, jobs)]),
+                *_left_to_others(route, [run.run_id for run in additional_copy.for_others(route, jobs)]),
+            ]
     if attentions:
         raise typer.Exit(ExitStatus.ATTENTION)
+
+
+def _recipients(texts: "Sequence[str] | None") -> tuple[str, ...]:
+    """Raises UsageError where one is none."""
+    if texts is None:
+        return ()
+    from backupd.config.recipients import recipients_in
+    from backupd.vocabulary.faults import BadValue
+
+    try:
+        return recipients_in(texts)
+    except BadValue as bad:
+        raise UsageError(f"--recipients: {bad.fact}", hint=bad.hint) from None
+
+
+def _left_to_others(route: "CopyRoute", run_ids: "Sequence[str]") -> "Sequence[str]":
+    """What a person should know of backups that are there already, but are not for the recipients that were named."""
+    if not run_ids:
+        return ()
+    from backupd.vocabulary.escaping import some
+
+    found = "1 backup" if len(run_ids) == 1 else f"{len(run_ids)} backups"
+    text = (
+        f"{found} on target {route.destination.name} {'is' if len(run_ids) == 1 else 'are'} not encrypted for exactly"
+        f" these recipients, and {'was' if len(run_ids) == 1 else 'were'} not copied again: {some(run_ids, _NAMED)}"
+    )
+    tell(f"attention: {text}")
+    return (text,)
 
 
 def _route(configuration: "Configuration", catalogue: "Catalogue", origin: str, destination: str) -> "CopyRoute":
     """Raises UsageError where one of the targets is not configured."""
     from backupd import wiring
-    from backupd.config.targets import takes_plain
+    from backupd.config.targets import modest, takes_plain
     from backupd.operations.upkeep.additional_copy import CopyRoute
     from backupd.operations.upkeep.ownership import ownership_of
 
     machine = catalogue.identity().name
+    targets = {name: modest(target) for name, target in configuration.targets.items()}
+    configuration = replace(configuration, targets=targets)
     tools = wiring.host_tools(configuration, machine)
     return CopyRoute(
         wiring.target(configuration, origin, machine),
@@ -142,7 +201,11 @@ def _sentence(route: "CopyRoute", done: "AdditionalCopy") -> str:
     from backupd.report.words import duration, size
 
     return (
-        f"copied run {done.run_id} from target {route.origin.name} to target {route.destination.name}:"
+        f"copied run {done.run_id} from target {route.origin.name} to target {route.destination.name}{_readers(done)}:"
         f" {size(done.bytes_stored)} in {duration(done.send_seconds)},"
         f" read back in {duration(done.read_back_seconds)}: {done.location}"
     )
+
+
+def _readers(done: "AdditionalCopy") -> str:
+    return f", encrypted for {', '.join(done.recipients)}" if done.recipients else ""

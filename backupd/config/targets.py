@@ -1,6 +1,7 @@
 """`[targets.NAME]`: the places where backups live, one table for each kind."""
 
 import re
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -176,9 +177,22 @@ class GcsConfig:
     accept_unencrypted: Flag = False
 
 
+_MODEST_PART, _MODEST_PARTS = 8 << 20, 3
+
 TargetConfig = DirectoryConfig | SftpConfig | S3Config | AzureConfig | GcsConfig
 
 
 def takes_plain(target: TargetConfig) -> bool:
     """Whether backups that are not encrypted may lie there: on this machine, or where the target says so."""
     return isinstance(target, DirectoryConfig) or target.accept_unencrypted
+
+
+def modest(target: TargetConfig) -> TargetConfig:
+    """The same where a whole process may hold 150 MiB: the packages of a cloud alone take up to 90."""
+    if not isinstance(target, S3Config | AzureConfig | GcsConfig):
+        return target
+    return replace(
+        target,
+        part_size=min(target.part_size, _MODEST_PART),
+        parts_in_flight=min(target.parts_in_flight, _MODEST_PARTS),
+    )

@@ -34,6 +34,7 @@ def passes(error: BaseException) -> bool:
     | 9 | `VerificationError` and its kinds: damaged data is looked into, not written again | no |
     | 10 | `CleanupIncomplete`: something is left on the host | no |
     | 11 | `Cancelled`: somebody wanted that | no |
+    | 2 | `NoKey`: of a copy, and a person has to bring the key | no |
     | 1, 2, 12, 13 | bugs, configuration, probes, the catalogue | no |
     """
     return isinstance(error, _PASSING)

@@ -40,6 +40,7 @@ class Trust:
 
     keys: frozenset[str] = frozenset()  # that may sign for the machine
     recorded: Backup | None = None  # what the catalogue says of this backup on this target
+    others: tuple[Backup, ...] = ()  # and where it says nothing of it: of the run's other copies, and of removed ones
     unsigned: bool = False  # a person has said that whoever could write there is believed
 
     def believes(self, signature: Signature | None) -> bool:
@@ -56,9 +57,11 @@ class Trust:
             Untrusted: it is another one than was recorded, or nobody known has signed it.
         """
         _require_of_one_kind(manifest)
-        recorded = self.recorded
+        recorded = self.recorded or self._like(manifest)
         if recorded is not None and recorded.manifest_digest:
             self._require_recorded(manifest, recorded)
+            return
+        if recorded is None and self.others:
             return
         if recorded is not None:
             _require_agreement(manifest, recorded)
@@ -86,6 +89,19 @@ class Trust:
             " sizes and files; the rest cannot be proven",
             manifest.run_id,
         )
+
+    def _like(self, manifest: Manifest) -> Backup | None:
+        """Which of the run's other copies this one has to be; None where it may be one that was encrypted anew.
+
+        Such a copy has the machine's own word, which nobody who only writes to a target can give, and opens to as much.
+        """
+        known = [other for other in self.others if other.manifest_digest] or self.others
+        same = next((other for other in known if other.manifest_digest == manifest.digest), None)
+        if same is not None or not known:
+            return same
+        if manifest.signature is not None and manifest.signature.key in self.keys and _is_as_large(manifest, known[0]):
+            return None
+        return known[0]
 
     def _require_recorded(self, manifest: Manifest, recorded: Backup) -> None:
         if recorded.recipients and not manifest.recipients:
@@ -115,6 +131,12 @@ def _require_of_one_kind(manifest: Manifest) -> None:
             f" {plain[0]} is not",
             hint=_REPLACED,
         )
+
+
+def _is_as_large(manifest: Manifest, other: Backup) -> bool:
+    """Whether as much was read for it, of as many files."""
+    read = sum(stored.plain_bytes for stored in manifest.objects)
+    return (read, sum(stored.files for stored in manifest.objects)) == (other.bytes_read, other.files)
 
 
 def _require_agreement(manifest: Manifest, recorded: Backup) -> None:

@@ -291,8 +291,9 @@ def _verified(row: EvidenceRow, entry: AuditEntry) -> EvidenceRow:
 
 
 def _copied(row: EvidenceRow, entry: AuditEntry) -> EvidenceRow:
-    source = (f"from target {_word(entry, 'source')}",)
-    return replace(row, outcome="success", good=True, targets=(_word(entry, "target"),), remarks=source)
+    readers = _words(entry, "recipients")
+    remarks = (f"from target {_word(entry, 'source')}", *([f"encrypted for {', '.join(readers)}"] if readers else []))
+    return replace(row, outcome="success", good=True, targets=(_word(entry, "target"),), remarks=remarks)
 
 
 def _missed(entry: AuditEntry, activity: EvidenceKind, machine: str) -> EvidenceRow:

@@ -25,7 +25,10 @@ def run_facts(run: RunDetails) -> Facts:
         ("run", run.run_id),
         ("status", run.status.value),
         *course_facts(run),
-        *(("backup", f"{on}{copy.location} ({_size_of(copy)}{copy_state(copy)})") for on, copy in copies),
+        *(
+            ("backup", f"{on}{copy.location} ({_size_of(copy)}{copy_state(copy)}{readers_words(run, copy)})")
+            for on, copy in copies
+        ),
         *([("error", run.error.message)] if run.error is not None else []),
         *([("hint", run.error.hint)] if run.error is not None and run.error.hint else []),
         *(("attention", text) for text in run.attention),
@@ -76,6 +79,14 @@ def copy_state(copy: Backup) -> str:
     if copy.broken:
         return f"BROKEN: {copy.broken}"
     return "read back and equal" if copy.verified_at else "not read back"
+
+
+def readers_words(run: RunDetails, copy: Backup) -> str:
+    """Whom one copy is encrypted for, where the run's copies differ in that; what was removed is nobody's."""
+    known = {frozenset(one.recipients) for one in run.backups if one.removed_at is None}
+    if len(known) < 2 or copy.removed_at is not None:
+        return ""
+    return f", encrypted for {', '.join(copy.recipients)}" if copy.recipients else ", not encrypted"
 
 
 def _size_of(copy: Backup) -> str:

@@ -76,6 +76,10 @@ class UsageError(BackupdError):
     exit_status = ExitStatus.USAGE
 
 
+class NoKey(UsageError):
+    """A backup is encrypted, and no identity that was given opens it; another copy of it may be for others."""
+
+
 class ConfigurationError(BackupdError):
     """The configuration cannot be used; `message` lists every fault, one a line."""
 

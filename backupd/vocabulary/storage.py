@@ -6,6 +6,8 @@ from datetime import datetime
 from backupd.vocabulary.run_section import RunSection
 from backupd.vocabulary.servers import Position, ServerFacts
 
+_ENCRYPTED = ".age"  # as such names end
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -34,7 +36,17 @@ class StoredObject:
     @property
     def encrypted(self) -> bool:
         """Only the holder of an identity can read it; whether it is whole, everybody can tell."""
-        return self.name.endswith(".age")
+        return self.name.endswith(_ENCRYPTED)
+
+    @property
+    def plain_name(self) -> str:
+        """What it is called where it is not encrypted: the same in every copy of its run."""
+        return self.name.removesuffix(_ENCRYPTED)
+
+    @property
+    def encrypted_name(self) -> str:
+        """What it is called where it is."""
+        return f"{self.plain_name}{_ENCRYPTED}"
 
 
 @dataclass(frozen=True, slots=True)

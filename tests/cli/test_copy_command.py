@@ -75,6 +75,66 @@ def test_one_that_is_broken_keeps_no_other_from_being_copied(terminal: Terminal,
     assert stored(world, offsite) == {"r1"}
 
 
+def key_in(world: World) -> tuple[Path, str]:
+    """A new identity's file, and its recipient."""
+    from pyrage import x25519
+
+    identity, path = x25519.Identity.generate(), world.base / "backup.key"
+    path.touch(mode=0o600)
+    path.write_text(f"{identity}\n")
+    return path, str(identity.to_public())
+
+
+def test_copies_for_new_readers_say_so_and_are_restored_with_their_key(terminal: Terminal, world: World) -> None:
+    key, recipient = key_in(world)
+    words = ("copy", "--missing", "--from", "vault", "--to", "offsite", "--recipients", f"{recipient},{recipient}")
+    ended = terminal.run(*words)
+    assert ended.status == ExitStatus.OK, ended.stderr
+    first = f"copied run r2 from target vault to target offsite, encrypted for {recipient}: "
+    assert ended.stdout.splitlines()[0].startswith(first)
+    shown = terminal.run("show", "r2").stdout
+    assert f"read back and equal, encrypted for {recipient})" in shown
+    assert "read back and equal, not encrypted)" in shown
+    evidence = terminal.run("report", "--evidence", "--since", "1d", "--json").document
+    (copied,) = [row for row in evidence["rows"] if (row["kind"], row["run_id"]) == ("copy", "r2")]
+    assert copied["remarks"] == ["from target vault", f"encrypted for {recipient}"]
+    assert terminal.run("verify", "r2", "--target", "offsite").status == ExitStatus.OK
+    without = terminal.run("restore", "r2", "--target", "offsite", "--to", str(world.base / "none"))
+    assert (without.status, f"is encrypted for {recipient}" in without.stderr) == (ExitStatus.USAGE, True)
+    to = world.base / "out"
+    restored = terminal.run("restore", "r2", "--target", "offsite", "--to", str(to), "--identity", str(key))
+    assert restored.status == ExitStatus.OK, restored.stderr
+    assert (to / "shop/orders.ibd").read_bytes() == (world.datadir / "shop/orders.ibd").read_bytes()
+
+
+def test_copies_that_are_there_for_others_need_attention(terminal: Terminal, world: World) -> None:
+    _, recipient = key_in(world)
+    terminal.run("copy", "r1", "--from", "vault", "--to", "offsite")
+    ended = terminal.run("copy", "--missing", "--from", "vault", "--to", "offsite", "--recipients", recipient)
+    assert ended.status == ExitStatus.ATTENTION
+    assert [line.split()[2] for line in ended.stdout.splitlines()] == ["r2"]
+    assert "attention: 1 backup on target offsite is not encrypted for exactly these recipients" in ended.stderr
+    again = terminal.run("copy", "r1", "--from", "vault", "--to", "offsite", "--recipients", recipient)
+    assert again.status == ExitStatus.REFUSED
+    assert "error: run r1 is on target offsite already, not encrypted" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("recipients", "said"),
+    [
+        ("age1x", 'error: --recipients: "age1x" is not an age recipient'),
+        ("AGE-SECRET-KEY-1QQQ", "error: --recipients: is a secret key"),
+        ("", 'error: --recipients: "" is not an age recipient'),
+    ],
+)
+def test_what_is_no_recipient_is_refused_and_a_secret_is_never_shown(
+    terminal: Terminal, recipients: str, said: str
+) -> None:
+    ended = terminal.run("copy", "r1", "--from", "vault", "--to", "offsite", "--recipients", recipients)
+    assert (ended.status, said in ended.stderr) == (ExitStatus.USAGE, True), ended.stderr
+    assert "QQQ" not in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -12,6 +12,7 @@ from backupd.operations.upkeep.ownership import ownership_of
 from backupd.targets import BackupSource, Target
 from backupd.targets.sftp import SftpTarget
 from backupd.vocabulary.records import HoldingKind
+from tests.bench import bench_copies
 from tests.contract.s3_server import s3_config, s3_service, s3_target
 from tests.contract.sftp_server import sftp_config, sftp_server
 from tests.fakes.target import BELIEVED, MACHINE
@@ -88,3 +89,11 @@ def test_what_a_killed_copy_left_goes_and_the_next_one_is_whole(world: World, ta
     copy(world, world.target, target)
     assert verify_backup(BackupSource(target, "nightly", "r1", BELIEVED)).whole
     assert world.left() == []
+
+
+@pytest.mark.parametrize(("kind", "reseal"), [("folder", True), ("s3", False), ("s3", True)])
+def test_a_copy_takes_at_most_150_mib(tmp_path: Path, kind: str, reseal: bool) -> None:
+    """Objects that are larger than all that is held of them: a process of its own, with all that it loads."""
+    ground = bench_copies.Ground(tmp_path, 160 << 20)
+    with bench_copies.SERVED[kind](ground):
+        assert ground.copy(kind, reseal=reseal).mib <= bench_copies.MEMORY_MIB

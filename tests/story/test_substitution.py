@@ -87,7 +87,7 @@ def refused(world: World, to: Path, match: str, run_id: str = "r1") -> None:
     with pytest.raises(VerificationError, match=match):
         drill([asked], world.tools)
     with pytest.raises(VerificationError, match=match):
-        agreed([asked])
+        agreed([asked], None)
     assert not to.exists()
     assert world.left() == []
 

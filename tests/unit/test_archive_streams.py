@@ -409,7 +409,7 @@ def test_frames_of_a_sealed_object_tile_it(blocks: list[int], frame_bytes: int, 
     compressor = Compressor(level=1, threads=1, frame_bytes=frame_bytes)
     objects = Objects()
     noise = os.urandom(max(blocks))
-    storing = ObjectSink(compressor, _Object(objects, "o"), Encryptor([str(KEY.to_public())]))
+    storing = ObjectSink(compressor.ends, _Object(objects, "o"), Encryptor([str(KEY.to_public())]))
     for size in blocks:
         for piece in compressor.take(noise[:size] if random else bytes(size)):
             assert list(storing.take(piece)) == []

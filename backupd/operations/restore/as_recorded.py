@@ -5,17 +5,16 @@ Knows: whose word counts (`archive.ondisk` says what is compared), and how much 
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
 
 from backupd.archive.index import Index, Member, MemberKind
 from backupd.archive.ondisk import differences, opened
 from backupd.archive.restating import is_root
-from backupd.archive.unpack import Key
 from backupd.mysql.tablefiles import Table
+from backupd.operations.restore.fallback import AgreedCopies
 from backupd.operations.restore.parts import index_of, parts_of, selected_members
-from backupd.targets import BackupSource
 from backupd.vocabulary.errors import NotAsRecorded, NotHeld, UsageError, VerificationError
 from backupd.vocabulary.storage import Manifest
 
@@ -25,9 +24,7 @@ _TOLD = 5  # differences, by name
 _OTHERWISE = "something has changed it, or this file system cannot store it: restore into another folder"
 
 
-def require_as_recorded(
-    to: Path, sources: Sequence[BackupSource], manifest: Manifest, key: Key | None, tables: Collection[Table] = ()
-) -> None:
+def require_as_recorded(to: Path, copies: AgreedCopies, tables: Collection[Table] = ()) -> None:
     """What was unpacked stands there as the index has it; folders have their times, and the folder itself is opened.
 
     Raises:
@@ -35,9 +32,10 @@ def require_as_recorded(
         NotHeld: every file is there and holds what was recorded; what is kept beside that is different.
         TargetError: it cannot be read now.
     """
+    manifest = copies.manifest
     log.info("comparing the files in %s with the manifest", to)
     try:
-        listed = index_of(sources, manifest, key)
+        listed = index_of(copies)
         if tables:
             members: Iterator[Member] = (
                 member for _, member, wanted in selected_members(listed, manifest, tables) if wanted
@@ -72,6 +70,6 @@ def _every(listed: Index, manifest: Manifest) -> Iterator[Member]:
         told[name] += member.recorded.kind is not MemberKind.FOLDER
         yield member
     for part in parts_of(manifest):
-        found = told[part.stored.name.removesuffix(".age")]
+        found = told[part.stored.plain_name]
         if found != part.stored.files:
             raise VerificationError(f"the index lists {found} of the {part.stored.files} files in {part.stored.name}")

@@ -15,7 +15,8 @@ from backupd.mysql.replica_files import OPTION_FILE, STATEMENTS_FILE, option_fil
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.seeding import Seeded, Wanted, forget_the_old_server, remove_binlogs, seed
 from backupd.mysql.server_programs import matching_program
-from backupd.operations.restore.into_folder import key_of, require_room, unpack_objects
+from backupd.operations.restore.into_folder import require_room, unpack_objects
+from backupd.operations.restore.opening import key_of
 from backupd.operations.restore.unfinished import filling
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import ServerError, UsageError, VerificationError

@@ -16,7 +16,7 @@ from backupd.mysql.own_checks import own_checks
 from backupd.mysql.proof import prove
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.operations.restore.fallback import agreed
-from backupd.operations.restore.into_folder import key_of, require_room, unpack_objects
+from backupd.operations.restore.into_folder import require_room, unpack_objects
 from backupd.operations.restore.unfinished import filling
 from backupd.operations.tools import HostTools
 from backupd.targets import BackupSource
@@ -69,8 +69,7 @@ def drill(
     folder = tools.places.drill_folder(run_id)
     with tools.claims.run(folder.name):
         remove_tree(folder)
-        manifest, readable = agreed(sources)
-        key_of(manifest, identities)
+        manifest, readable = agreed(sources, identities)
         server = ScratchServer(folder, manifest, confined=confined, servers=servers)
         require_room(folder, manifest)
         try:

@@ -5,26 +5,23 @@ interruption leaves can be gone on with (`unfinished`).
 """
 
 import shutil
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backupd.archive.frames import DAMAGED
 from backupd.archive.parallel import side_by_side
-from backupd.archive.unpack import Key, Manner, Unpacking
+from backupd.archive.unpack import Manner, Unpacking
 from backupd.archive.unpack_progress import UnpackProgress
 from backupd.host.filesystem import MORE_ROOM, require_no_way_out
 from backupd.host.signals import shielded
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.as_recorded import require_as_recorded
-from backupd.operations.restore.fallback import agreed, first_given
+from backupd.operations.restore.fallback import AgreedCopies, ObjectCopy, agreed, content_of
 from backupd.operations.restore.parts import WantedPart, index_of, parts_of, parts_with
 from backupd.operations.restore.unfinished import Unfinished, occupied_bytes, resumable
-from backupd.operations.restore.verify import manifest_of, reading_of
 from backupd.targets import BackupSource
-from backupd.vocabulary.errors import BackupdError, Cancelled, TargetError, UsageError, VerificationError
+from backupd.vocabulary.errors import BackupdError, Cancelled, TargetError, UsageError
 from backupd.vocabulary.storage import Manifest
 
 if TYPE_CHECKING:
@@ -66,26 +63,20 @@ def restore(
         VerificationError: what is stored is not what was written, on any of the targets.
         NotAsRecorded: what is in the folder is not what was recorded, or cannot be compared.
     """
-    manifest, readable = agreed(sources)
-    key = key_of(manifest, identities)
-    what = Unfinished(manifest.job, manifest.run_id, manifest.digest, tuple(sorted(map(str, tables))))
-    parts = parts_with(tables, index_of(readable, manifest, key), manifest) if tables else parts_of(manifest)
+    manifest, readable = agreed(sources, identities)
+    copies = AgreedCopies(readable, manifest, identities)
+    what = Unfinished(manifest.job, manifest.run_id, content_of(manifest), tuple(sorted(map(str, tables))))
+    parts = parts_with(tables, index_of(copies), manifest) if tables else parts_of(manifest)
     needed, there = _unpacked_bytes(parts, manifest), occupied_bytes(to)
     if there:
         _require_free(to, needed - there)  # before the block: a refusal undoes nothing
     with resumable(to, what, keeps=keeps) as folder:
         if not there:
             _require_free(to, needed)
-        work = _Work(
-            *(readable, manifest, to, key, parts),
-            copied=copied,
-            confined=confined,
-            begun=folder.begun,
-            save=folder.save,
-        )
+        work = _Work(copies, to, parts, copied=copied, confined=confined, begun=folder.begun, save=folder.save)
         work.do()
         folder.unpacked(work.progress)
-        require_as_recorded(to, readable, manifest, key, tables)
+        require_as_recorded(to, copies, tables)
     return manifest
 
 
@@ -108,32 +99,9 @@ def unpack_objects(
         VerificationError: what is stored is not what was written, on any of the targets.
         NotAsRecorded: what is in the folder is not what was recorded, or cannot be compared.
     """
-    key = key_of(manifest, identities)
-    _Work(sources, manifest, to, key, parts_of(manifest), copied=copied, confined=confined).do()
-    require_as_recorded(to, sources, manifest, key)
-
-
-def key_of(manifest: Manifest, identities: "Identities | None") -> Key | None:
-    """What opens the backup; None where everybody can read it.
-
-    Raises:
-        UsageError: it is encrypted, and there is no identity, or not the right one.
-    """
-    if not any(stored.encrypted for stored in manifest.objects):
-        return None
-    recipients = ", ".join(manifest.recipients)
-    if identities is None:
-        raise UsageError(
-            f"run {manifest.run_id} is encrypted for {recipients}",
-            hint="pass the file with the identity of one of these: --identity FILE",
-        )
-    if not set(manifest.recipients) & set(identities.recipients):
-        raise UsageError(
-            f"none of the identities in {identities.source} can read run {manifest.run_id}: it is encrypted for"
-            f" {recipients}",
-            hint="`age-keygen -y FILE` prints the recipient of a file",
-        )
-    return Key(identities, manifest.recipients)
+    copies = AgreedCopies(sources, manifest, identities)
+    _Work(copies, to, parts_of(manifest), copied=copied, confined=confined).do()
+    require_as_recorded(to, copies)
 
 
 def require_room(to: Path, manifest: Manifest) -> None:
@@ -166,7 +134,7 @@ def _missing(parts: Sequence[WantedPart], begun: Mapping[str, UnpackProgress]) -
     """Bytes of the tar streams that are not unpacked yet."""
     missing = 0
     for part in parts:
-        progress = begun.get(part.stored.name, UnpackProgress())
+        progress = begun.get(part.stored.plain_name, UnpackProgress())
         ranges = ((0, part.stored.plain_bytes),) if part.wanted is None else part.wanted
         missing += (
             0
@@ -180,10 +148,8 @@ def _missing(parts: Sequence[WantedPart], begun: Mapping[str, UnpackProgress]) -
 class _Work:
     """The parts of one backup on their way into a folder, side by side."""
 
-    sources: Sequence[BackupSource]
-    manifest: Manifest
+    copies: AgreedCopies
     to: Path
-    key: Key | None
     parts: Sequence[WantedPart]
     copied: _TellCopied
     confined: bool = True
@@ -195,8 +161,6 @@ class _Work:
         self._total = sum(part.size for part in self.parts)
         self._before = self._total - _missing(self.parts, self.begun)
         self._saved_at = self._before
-        self._same: dict[int, BackupdError | None] = {0: None}  # what is wrong with a copy's manifest, by its number
-        self._asking = threading.Lock()
 
     def do(self) -> None:
         """Everything is unpacked, and nothing in the folder leads out of it; until it is opened it is ours alone."""
@@ -238,31 +202,16 @@ class _Work:
 
     def _unpack(self, part: WantedPart, manner: Manner) -> None:
         """The part is unpacked from the first copy that has it; a later one goes on where the one before ended."""
-        name = part.stored.name
+        name = part.stored.plain_name
 
-        def unpack(number: int, source: BackupSource) -> None:
-            self._require_same(number)
+        def unpack(copy: ObjectCopy) -> None:
             begun = self._now[name].progress if name in self._now else self.begun.get(name)
             self._now[name] = Unpacking(
-                part.stored, self.to, manner=manner, begun=begun, wanted=part.wanted, key=self.key
+                copy.stored, self.to, manner=manner, begun=begun, wanted=part.wanted, key=copy.key
             )
-            self._now[name].run(reading_of(source, part.stored))
+            self._now[name].run(copy.reading)
 
-        first_given(self.sources, unpack)
-
-    def _require_same(self, number: int) -> None:
-        """This copy is one of the same backup, by its manifest.
-
-        Raises:
-            VerificationError: it is not.
-            TargetError: it cannot be read.
-        """
-        with self._asking:
-            if number not in self._same:
-                self._same[number] = _difference(self.sources[number], self.manifest)
-        wrong = self._same[number]
-        if wrong is not None:
-            raise wrong
+        self.copies.first_given(part.stored, unpack)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,12 +222,3 @@ class _Wanted:
 
     def pace(self, size: int) -> None:  # noqa: ARG002
         self.require_wanted()
-
-
-def _difference(source: BackupSource, manifest: Manifest) -> BackupdError | None:
-    try:
-        if manifest_of(source).objects == manifest.objects:
-            return None
-    except (TargetError, VerificationError) as error:
-        return error
-    return VerificationError(f"the copy on target {source.target.name} does not have the same objects", hint=DAMAGED)

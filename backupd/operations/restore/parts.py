@@ -3,7 +3,7 @@
 Knows: a backup's objects, and the index of their members.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import tee
 
@@ -11,11 +11,9 @@ from backupd.archive.frames import DAMAGED, Range
 from backupd.archive.governor import Unhindered
 from backupd.archive.index import INDEX_OBJECT, Index, Member
 from backupd.archive.stream import BINLOG_OBJECT
-from backupd.archive.unpack import Key, frames_in
+from backupd.archive.unpack import frames_in
 from backupd.mysql.tablefiles import Table, TableFiles
-from backupd.operations.restore.fallback import first_given
-from backupd.operations.restore.verify import reading_of
-from backupd.targets import BackupSource
+from backupd.operations.restore.fallback import AgreedCopies
 from backupd.vocabulary.errors import UsageError, VerificationError
 from backupd.vocabulary.storage import Manifest, StoredObject
 
@@ -39,7 +37,7 @@ class WantedPart:
 
 def parts_of(manifest: Manifest) -> tuple[WantedPart, ...]:
     """All that a restored folder consists of."""
-    return tuple(WantedPart(stored) for stored in manifest.objects if stored.name.removesuffix(".age") not in _BESIDE)
+    return tuple(WantedPart(stored) for stored in manifest.objects if stored.plain_name not in _BESIDE)
 
 
 def parts_with(tables: Collection[Table], listed: Index, manifest: Manifest) -> tuple[WantedPart, ...]:
@@ -56,7 +54,7 @@ def parts_with(tables: Collection[Table], listed: Index, manifest: Manifest) -> 
             _join(wanted, member, name)
     parts = []
     for part in parts_of(manifest):
-        found = ranges.get(part.stored.name.removesuffix(".age"))
+        found = ranges.get(part.stored.plain_name)
         if found and found[-1][1] > part.stored.plain_bytes:
             raise _misfit(part.stored.name)
         if found is None:  # nothing of it is known: all of it may be needed
@@ -66,23 +64,23 @@ def parts_with(tables: Collection[Table], listed: Index, manifest: Manifest) -> 
     return tuple(parts)
 
 
-def index_of(sources: Sequence[BackupSource], manifest: Manifest, key: Key | None) -> Index:
+def index_of(copies: AgreedCopies) -> Index:
     """From the first copy that has it.
 
     Raises:
         UsageError: the backup has no index.
         VerificationError, TargetError: it cannot be read.
     """
-    stored = next((each for each in manifest.objects if each.name.removesuffix(".age") == INDEX_OBJECT), None)
+    manifest = copies.manifest
+    stored = next((each for each in manifest.objects if each.plain_name == INDEX_OBJECT), None)
     if stored is None:
         raise UsageError(
             f"run {manifest.run_id} has no index of its members: single tables cannot be restored",
             hint="restore everything: omit --tables",
         )
     _require_modest_index(stored, manifest)
-    return first_given(
-        sources,
-        lambda _, source: Index(frames_in(stored, reading_of(source, stored), key=key, governor=Unhindered())),
+    return copies.first_given(
+        stored, lambda copy: Index(frames_in(copy.stored, copy.reading, key=copy.key, governor=Unhindered()))
     )
 
 

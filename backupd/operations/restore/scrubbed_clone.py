@@ -30,7 +30,8 @@ from backupd.mysql.seeding import forget_the_old_server, remove_binlogs
 from backupd.mysql.server_programs import matching_program
 from backupd.mysql.sql_file import SqlFile
 from backupd.operations.restore.clone import hand_over
-from backupd.operations.restore.into_folder import key_of, require_room, unpack_objects
+from backupd.operations.restore.into_folder import require_room, unpack_objects
+from backupd.operations.restore.opening import key_of
 from backupd.operations.restore.unfinished import filling
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import ServerError, UsageError

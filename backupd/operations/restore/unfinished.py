@@ -37,7 +37,7 @@ class Unfinished:
 
     job: str
     run_id: str
-    manifest: str  # its digest: what is gone on with is what was started
+    content: str  # its digest: what is gone on with is what was started
     tables: tuple[str, ...] = ()  # only these; empty: everything
     made: bool = False  # the folder was made for it
     objects: Mapping[str, UnpackProgress] = field(default_factory=dict)
@@ -49,8 +49,8 @@ class Unfinished:
 
     def is_of(self, other: "Unfinished") -> bool:
         """Both are the same restore."""
-        return (self.job, self.run_id, self.manifest, self.tables) == (
-            *(other.job, other.run_id, other.manifest, other.tables),
+        return (self.job, self.run_id, self.content, self.tables) == (
+            *(other.job, other.run_id, other.content, other.tables),
         )
 
 
@@ -85,7 +85,7 @@ class Filling:
             UsageError: the folder's disk failed, or is full.
         """
         what = Unfinished(
-            self._what.job, self._what.run_id, self._what.manifest, self._what.tables, self._what.made, objects
+            self._what.job, self._what.run_id, self._what.content, self._what.tables, self._what.made, objects
         )
         try:
             sync_filesystem(self._to)  # what is written down must be true after a power cut as well
@@ -137,7 +137,7 @@ def resumable(to: Path, what: Unfinished, *, keeps: bool = True) -> Iterator[Fil
             _require_empty_and_ours(to)
         else:
             _close_to_others(to)
-        folder = Filling(to, begun or Unfinished(what.job, what.run_id, what.manifest, what.tables, made))
+        folder = Filling(to, begun or Unfinished(what.job, what.run_id, what.content, what.tables, made))
         try:
             if begun is None:
                 _mark(to, _to_text(folder._what))
@@ -319,7 +319,7 @@ def _empty(to: Path, *, remove: bool) -> None:
 
 def _to_text(what: Unfinished) -> str:
     objects = {name: _progress_document(progress) for name, progress in what.objects.items()}
-    document = {"job": what.job, "run": what.run_id, "manifest": what.manifest, "tables": what.tables}
+    document = {"job": what.job, "run": what.run_id, "content": what.content, "tables": what.tables}
     return json.dumps({**document, "made": what.made, "objects": objects}) + "\n"
 
 
@@ -337,7 +337,7 @@ def _from_text(text: str) -> Unfinished | None:
         return Unfinished(
             job=str(found["job"]),
             run_id=str(found["run"]),
-            manifest=str(found["manifest"]),
+            content=str(found["content"]),
             tables=tuple(map(str, found["tables"])),
             made=bool(found["made"]),
             objects=objects,

@@ -12,12 +12,12 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from backupd.archive import Governor
-from backupd.archive.frames import DAMAGED, Frames, Pieces, Reading, compare, frames_of
+from backupd.archive.frames import DAMAGED, Block, Frames, Pieces, Reading, compare, frames_of
 from backupd.archive.governor import Unhindered
 from backupd.archive.parallel import side_by_side
 from backupd.policy.verification_rounds import next_part
@@ -74,24 +74,26 @@ def verify_object(
     """
     whole = hashlib.sha256()
     with target.reading(job, run_id, stored.name) as chunks:
-        compare_frames(stored, chunks, governor or Unhindered(), whole=whole)
+        compare_frames(stored, chunks, governor or Unhindered(), also=whole.update)
     if whole.hexdigest() != stored.stored_sha256:
         raise _differs(stored, f"expected stored sha256 {stored.stored_sha256}, found {whole.hexdigest()}")
 
 
 def compare_frames(
-    stored: StoredObject, chunks: Iterator[bytes], governor: Governor, *, whole: "hashlib._Hash | None" = None
+    stored: StoredObject, chunks: Iterable[Block], governor: Governor, *, also: Callable[[memoryview], None]
 ) -> None:
-    """These bytes, and no more of them, are the object's frames as they were stored; `whole` is fed with them.
+    """These bytes, and no more of them, are the object's frames as they were stored; `also` is given them in parts.
+
+    No part reaches over a frame's end.
 
     Raises:
         VerificationError: they are not; names the object, the frame and its bytes.
-        Anything that the governor and the iterator raise.
+        Anything that the governor, the chunks and `also` raise.
     """
     frames = frames_of(stored)
-    pieces = Pieces(chunks, governor.pace)
+    pieces = Pieces(iter(chunks), governor.pace)
     for number in range(len(frames.all)):
-        compare(frames, number, pieces, whole=whole)
+        compare(frames, number, pieces, also=also)
     if pieces.more():
         raise _differs(stored, f"expected {stored.stored_bytes} stored bytes, found more")
 

@@ -1,4 +1,5 @@
-"""One more copy of a verified backup: what lies on one target is read, compared, and written to another one.
+"""One more copy of a verified backup: what lies on one target is read, compared, and written to another one, there
+for other readers where that is asked for.
 
 Read `copy_run` aloud. It ends as a backup's own copies do: read back, held against the target's listing, manifest last.
 Until then it is held with its run, so that `recover` removes what a process that dies leaves. Knows: what may be copied
@@ -7,34 +8,40 @@ and where to. Refuses to overwrite anything, and to change what is on the target
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from backupd.archive import Governor, Sink
 from backupd.archive.governor import CopyGovernor
+from backupd.archive.resealing import NewReaders
+from backupd.archive.sealing import at_most_sealed
 from backupd.host.holdings import held
 from backupd.host.signals import shielded
 from backupd.operations.backup.copies import Copies
 from backupd.operations.backup.publishing import Published, publish_copy
+from backupd.operations.restore.opening import key_of
 from backupd.operations.restore.proofs import copy_proofs
-from backupd.operations.restore.verify import compare_frames, manifest_of
+from backupd.operations.restore.verify import manifest_of, verify_object
 from backupd.operations.run_holdings import RunHoldings
 from backupd.operations.tools import HostTools
 from backupd.operations.upkeep import recover
 from backupd.operations.upkeep.finishing import MaxRate
 from backupd.operations.upkeep.ownership import Ownership
 from backupd.operations.upkeep.prune_plan import GONE
+from backupd.operations.upkeep.sending_on import send_anew, send_as_it_is
 from backupd.policy import manifest as manifests
+from backupd.policy.signing import Signer
 from backupd.targets import BackupSource, Target
 from backupd.targets.listing import require_listed, unknown_beside
 from backupd.vocabulary.errors import NoRoom, Refused, TargetError, Unreadable, Untrusted, UsageError, VerificationError
 from backupd.vocabulary.records import GOOD, Holding, HoldingKind, RunDetails
-from backupd.vocabulary.storage import Backup, Manifest
+from backupd.vocabulary.storage import Backup, Manifest, StoredObject
+
+if TYPE_CHECKING:
+    from backupd.archive.encryption import Identities
 
 log = logging.getLogger(__name__)
-
-_BLOCK_BYTES = 1 << 20  # at most, to a writer: what waits in its queue is in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,8 @@ class CopyRoute:
     tools: HostTools
     max_rate: MaxRate
     takes_plain: bool  # what is not encrypted may lie on the destination
+    recipients: tuple[str, ...] = ()  # age's public keys that its copies are for; empty: for those of the origin's
+    identities: "Identities | None" = None  # what opens the origin's
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,7 @@ class AdditionalCopy:
     send_seconds: float
     read_back_seconds: float
     attentions: tuple[str, ...]  # what a person should look at although the copy is good
+    recipients: tuple[str, ...] = ()  # that it was encrypted anew for; empty: it is what it was
 
 
 def clean_up(route: CopyRoute) -> None:
@@ -84,6 +94,19 @@ def missing(route: CopyRoute, jobs: Sequence[str]) -> list[RunDetails]:
     return sorted(lacking, key=lambda run: (run.started_at, run.run_id), reverse=True)
 
 
+def for_others(route: CopyRoute, jobs: Sequence[str]) -> list[RunDetails]:
+    """The runs of these jobs of which both have a good backup, and the destination's is for others than the route's.
+
+    There is none where the route names nobody.
+    """
+    if not route.recipients:
+        return []
+    catalogue, origin, destination = route.ownership.catalogue, route.origin.name, route.destination.name
+    found = [run for job in jobs for run in catalogue.on_target(job, destination).values()]
+    there = [(run, run.backup_on(destination)) for run in found if _is_there(run.backup_on(origin))]
+    return [run for run, backup in there if backup is not None and not _are_same(backup.recipients, route.recipients)]
+
+
 def copy_run(
     route: CopyRoute, run_id: str, *, copied: Callable[[int, int], None] = lambda _done, _total: None
 ) -> AdditionalCopy | None:
@@ -94,9 +117,9 @@ def copy_run(
 
     Raises:
         Busy: the run is alive, or is being pruned, recovered or copied by another process.
-        UsageError: it has no backup on the origin.
-        Refused: that one is broken or not this machine's, or the destination has something of this run already, or may
-            not have what is not encrypted. Nothing was touched.
+        UsageError: it has no backup on the origin; or that is encrypted, is to be for others, and no identity opens it.
+        Refused: that one is broken or not this machine's, or the destination has something of this run already, or has
+            its backup for others, or may not have what is not encrypted. Nothing was touched.
         VerificationError: what is on the origin is not what was recorded, and the catalogue knows that from now on; or
             what was written to the destination was not what is there now.
         TargetError: one of the two cannot be read or written, or has no room; the destination is another machine's.
@@ -107,13 +130,64 @@ def copy_run(
         run = catalogue.run(run_id)  # as it is now that nobody removes it
         source = _source(route, run)
         if _is_there(run.backup_on(route.destination.name)):
+            _require_for_these(route, run)
             return None
         manifest = manifests.to_publish(manifest_of(source))
+        rewriting = _rewriting(route, manifest)
         require_listed(source.target, manifest)
-        _require_may_have(route, manifest)
+        _require_may_have(route, manifest, rewriting)
         _require_nothing_there(route, run)
-        _require_takes(route, manifest)
-        return _copied(route, source, manifest, copied)
+        _require_takes(route, manifest, rewriting)
+        return _copied(route, source, manifest, rewriting, copied)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewriting:
+    """What a backup needs for a copy that others are to read."""
+
+    readers: NewReaders
+    signer: Signer
+
+    def manifest(self, was: Manifest, objects: tuple[StoredObject, ...]) -> Manifest:
+        """Of the same run, with what is stored of it now. One that nobody had signed is no more proven than it was."""
+        found = replace(was, objects=objects, recipients=self.readers.recipients, signature=None, digest="")
+        return found if was.signature is None else manifests.signed(found, self.signer)
+
+
+def _rewriting(route: CopyRoute, manifest: Manifest) -> _Rewriting | None:
+    """None where the copy is what it is on the origin: then nothing is opened.
+
+    Raises:
+        UsageError: the backup is encrypted, and no identity opens it.
+    """
+    if not route.recipients or _are_same(route.recipients, manifest.recipients):
+        return None
+    readers = NewReaders(route.recipients, key_of(manifest, route.identities))
+    return _Rewriting(readers, route.ownership.signer())
+
+
+def _require_for_these(route: CopyRoute, run: RunDetails) -> None:
+    """The backup on the destination is for those whom a copy would be for.
+
+    Raises:
+        Refused: it is for others.
+        VerificationError, TargetError: nobody can tell.
+    """
+    target, backup = route.destination, run.backup_on(route.destination.name)
+    if not route.recipients:
+        return
+    found = manifest_of(BackupSource(target, run.job, run.run_id, route.ownership.catalogue.trust(run.machine, backup)))
+    if not _are_same(found.recipients, route.recipients):
+        whose = f"encrypted for {', '.join(found.recipients)}" if found.recipients else "not encrypted"
+        raise Refused(
+            f"run {run.run_id} is on target {target.name} already, {whose}",
+            hint="a copy is never overwritten: copy to another target, such as another folder of the same storage",
+        )
+
+
+def _are_same(some: Collection[str], others: Collection[str]) -> bool:
+    """Whether these are the same recipients."""
+    return set(some) == set(others)
 
 
 def _source(route: CopyRoute, run: RunDetails) -> BackupSource:
@@ -171,29 +245,30 @@ def _require_nothing_there(route: CopyRoute, run: RunDetails) -> None:
         )
 
 
-def _require_may_have(route: CopyRoute, manifest: Manifest) -> None:
+def _require_may_have(route: CopyRoute, manifest: Manifest, rewriting: _Rewriting | None) -> None:
     """Whoever runs the destination cannot read the backup, or may.
 
     Raises:
         Refused: it would lie there unencrypted.
     """
-    if not manifest.recipients and not route.takes_plain:
+    if not manifest.recipients and rewriting is None and not route.takes_plain:
         name = route.destination.name
         raise Refused(
             f"run {manifest.run_id} is not encrypted, and target {name} is not on this machine",
             hint=f"write accept_unencrypted = true in [targets.{name}]: whoever runs that machine can then read the"
-            " backups",
+            " backups; or encrypt the copy: --recipients",
         )
 
 
-def _require_takes(route: CopyRoute, manifest: Manifest) -> None:
+def _require_takes(route: CopyRoute, manifest: Manifest, rewriting: _Rewriting | None) -> None:
     """The destination can be written, has room, and is this machine's.
 
     Raises:
         TargetError: one of them does not hold.
     """
     target = route.destination
-    free, needed = target.require_usable(), sum(stored.stored_bytes for stored in manifest.objects)
+    free, sizes = target.require_usable(), [stored.stored_bytes for stored in manifest.objects]
+    needed = sum(sizes if rewriting is None else map(at_most_sealed, sizes))
     if free is not None and free < needed:
         raise NoRoom(
             f"target {target.name} has {free} bytes free, and run {manifest.run_id} needs {needed}",
@@ -203,7 +278,11 @@ def _require_takes(route: CopyRoute, manifest: Manifest) -> None:
 
 
 def _copied(
-    route: CopyRoute, source: BackupSource, manifest: Manifest, copied: Callable[[int, int], None]
+    route: CopyRoute,
+    source: BackupSource,
+    manifest: Manifest,
+    rewriting: _Rewriting | None,
+    copied: Callable[[int, int], None],
 ) -> AdditionalCopy:
     """See `copy_run`, of which this is what writes."""
     catalogue, target, ownership = route.ownership.catalogue, route.destination, route.ownership
@@ -224,15 +303,31 @@ def _copied(
         with shielded():  # a signal between its thread's start and the block would leave the thread behind
             renewing.enter_context(ownership.renewal([target], lost=copies.drop))
         began = time.monotonic()
-        _send(route, source, manifest, copies, pacing)
+        try:
+            objects = _sent(source, manifest, copies, pacing, rewriting)
+        except (Unreadable, Untrusted):
+            raise
+        except VerificationError as error:
+            raise _broken(route, source, error) from error
         seconds = time.monotonic() - began
-        one = publish_copy(target, manifest, governor=pacing, require_ours=ownership.require_ours)
+        stored = manifest if rewriting is None else rewriting.manifest(manifest, objects)
+        try:
+            one = publish_copy(target, stored, governor=pacing, require_ours=ownership.require_ours)
+        except VerificationError as error:
+            fault = _origins_fault(source, manifest, pacing) if rewriting is None else None  # else it was compared
+            if fault is None:
+                raise
+            raise _broken(route, source, fault) from error
         with shielded():
             catalogue.copied(source.run_id, one.backup, holding, source=source.target.name)
             claim.kept = True
+    copied(2 * size, 2 * size)
     log.info("copied run %s from target %s to target %s", source.run_id, source.target.name, target.name)
     attentions = (*journal.attentions, *_afterwards(source, one))
-    return AdditionalCopy(source.run_id, one.backup.location, size, seconds, one.read_back.busy_seconds, attentions)
+    return AdditionalCopy(
+        *(source.run_id, one.backup.location, one.backup.bytes_stored, seconds, one.read_back.busy_seconds, attentions),
+        recipients=() if rewriting is None else rewriting.readers.recipients,
+    )
 
 
 def _holding(route: CopyRoute, source: BackupSource) -> Holding:
@@ -244,39 +339,33 @@ def _holding(route: CopyRoute, source: BackupSource) -> Holding:
     )
 
 
-def _send(route: CopyRoute, source: BackupSource, manifest: Manifest, copies: Copies, pacing: Governor) -> None:
-    """Every object is durable on the destination, and is what was recorded of the origin's, frame by frame.
-
-    The digest of each object as a whole is compared as it is read back: on the way one digest is what a processor can
-    do beside a fast disk.
-
-    Raises:
-        VerificationError: one on the origin is not; nothing of it is on the destination, and its row says so.
-    """
-    job, run_id, origin = source.job, source.run_id, source.target
-    for stored in manifest.objects:
-        try:
-            with (
-                copies.open_object(stored.name, at_most=stored.stored_bytes) as sink,
-                origin.reading(job, run_id, stored.name) as chunks,
-            ):
-                compare_frames(stored, _passed_on(chunks, sink), pacing)
-        except (Unreadable, Untrusted):
-            raise
-        except VerificationError as error:
-            route.ownership.catalogue.found_broken(run_id, origin.name, error.message)
-            raise VerificationError(
-                f"the copy of run {run_id} on target {origin.name} is broken: {error.message}", hint=error.hint
-            ) from error
+def _sent(
+    source: BackupSource, manifest: Manifest, copies: Copies, pacing: CopyGovernor, rewriting: _Rewriting | None
+) -> tuple[StoredObject, ...]:
+    """Every object is durable on the destination; what is stored there. What is wrong with one is the origin's."""
+    if rewriting is None:
+        return tuple(send_as_it_is(source, stored, copies, pacing) for stored in manifest.objects)
+    return tuple(send_anew(source, stored, copies, pacing, rewriting.readers) for stored in manifest.objects)
 
 
-def _passed_on(chunks: Iterator[bytes | memoryview], sink: Sink) -> Iterator[bytes]:
-    """The same chunks, of which each was handed to the sink before it is compared: it is no object until all are."""
-    for chunk in chunks:
-        for begin in range(0, len(chunk), _BLOCK_BYTES):
-            block = bytes(chunk[begin : begin + _BLOCK_BYTES])
-            sink.write(block)
-            yield block
+def _origins_fault(source: BackupSource, manifest: Manifest, pacing: CopyGovernor) -> VerificationError | None:
+    """What the first object of the origin's has that is not what was recorded; None where nobody knows of anything."""
+    try:
+        for stored in manifest.objects:
+            verify_object(source.target, source.job, source.run_id, stored, governor=pacing)
+    except (Unreadable, TargetError) as error:
+        log.warning("whether target %s has it as recorded is unknown: %s", source.target.name, error.message)
+    except VerificationError as error:
+        return error
+    return None
+
+
+def _broken(route: CopyRoute, source: BackupSource, fault: VerificationError) -> VerificationError:
+    """The origin's row says so from now on."""
+    route.ownership.catalogue.found_broken(source.run_id, source.target.name, fault.message)
+    return VerificationError(
+        f"the copy of run {source.run_id} on target {source.target.name} is broken: {fault.message}", hint=fault.hint
+    )
 
 
 def _afterwards(source: BackupSource, one: Published) -> Iterator[str]:

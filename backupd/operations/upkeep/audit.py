@@ -119,7 +119,7 @@ def _of_itself(trail: Trail) -> Iterator[Flaw]:
             yield Flaw(f"the audit chain has {drills} of run {run_id}, the catalogue {there}", run_id=run_id)
     for (run_id, target), sha256 in chain.stored.items():
         if run_id in trail.runs and trail.backups.get((run_id, target)) != sha256:
-            row = chain.ended[run_id]
+            row = chain.told[run_id, target]
             yield Flaw(
                 f"row {row} of the audit chain has run {run_id}'s backup on target {target} as {sha256[:16]}…, the"
                 f" catalogue does not: even rows of removed backups must stay",
@@ -224,9 +224,10 @@ def _disagreements(trail: Trail, manifest: Manifest, target: str) -> Iterator[Fl
         )
     told = chain.stored.get((run_id, target))
     if told is not None and manifest.objects and manifest.objects[0].stored_sha256 != told:
+        row = chain.told[run_id, target]
         yield Flaw(
-            f"{whose} has a first object that differs from the one in row {ended} of the audit chain",
-            row=ended,
+            f"{whose} has a first object that differs from the one in row {row} of the audit chain",
+            row=row,
             run_id=run_id,
             target=target,
         )

@@ -79,7 +79,7 @@ def rebuild(
     failures: list[tuple[str, BackupdError]] = []
     for one in (one for one in stored if one.finished):
         try:
-            believed = replace(trust, recorded=_recorded(catalogue, one))
+            believed = _believed(trust, catalogue, one, target)
             run = _run(BackupSource(target, one.job, one.backup_id, believed), proof_keys)
             entered = catalogue.import_run(run)
         except (TargetError, VerificationError) as error:
@@ -110,10 +110,13 @@ def copy_on(target: Target, manifest: Manifest, *, verified_at: datetime | None 
     )
 
 
-def _recorded(catalogue: Catalogue, stored: StoredBackup) -> Backup | None:
-    """What is known of this run's copies, on any target: they are all the same. One with a digest, where there is."""
-    known = catalogue.backups_of(stored.backup_id)
-    return next((backup for backup in known if backup.manifest_digest), known[0] if known else None)
+def _believed(trust: Trust, catalogue: Catalogue, stored: StoredBackup, target: Target) -> Trust:
+    """By what is known of the copy there, where its manifest's digest is known; else of the run's copies."""
+    known = sorted(catalogue.backups_of(stored.backup_id), key=lambda backup: backup.target != target.name)
+    own = [backup for backup in known if (backup.target, backup.removed_at) == (target.name, None)]
+    if own and own[0].manifest_digest:
+        return replace(trust, recorded=own[0])
+    return replace(trust, others=tuple(known))
 
 
 def _run(source: BackupSource, proof_keys: frozenset[str]) -> RunDetails:

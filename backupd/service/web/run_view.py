@@ -13,7 +13,7 @@ from backupd.host.process import is_alive
 from backupd.report.bill_words import bill_words
 from backupd.report.pace import pace_words
 from backupd.report.phase_words import doing
-from backupd.report.run_facts import copy_state, course_facts
+from backupd.report.run_facts import copy_state, course_facts, readers_words
 from backupd.report.run_svg import RunFigure, course_picture, courses
 from backupd.report.timeline import PhaseSpan, spans
 from backupd.report.words import duration, instant, share, size
@@ -121,7 +121,7 @@ def run_view(site: Site, seen: MachineView, run: RunDetails) -> RunView:
             Plot(course.title, course.unit, course_picture(course), numbers(course))
             for course in courses(run.samples, threshold=job.settle.threshold if job is not None else None)
         ),
-        copies=tuple(map(_copy, run.backups)),
+        copies=tuple(_copy(run, backup) for backup in run.backups),
         log=tuple(seen.logs.tail(run.run_id, lines=LOG_LINES)),
     )
 
@@ -213,7 +213,7 @@ def _facts(run: RunDetails) -> list[tuple[str, str]]:
     return [*facts, *((f"Speed after {duration(change.at_seconds)}", pace_words(change)) for change in run.pace)]
 
 
-def _copy(backup: Backup) -> Copy:
+def _copy(run: RunDetails, backup: Backup) -> Copy:
     read_back = f", {instant(backup.verified_at)}" if backup.is_there and backup.verified_at is not None else ""
     return Copy(
         backup.target,
@@ -222,6 +222,6 @@ def _copy(backup: Backup) -> Copy:
         size(backup.bytes_read),
         backup.files,
         backup.sha256,
-        copy_state(backup) + read_back,
+        copy_state(backup) + read_back + readers_words(run, backup),
         backup.is_there,
     )

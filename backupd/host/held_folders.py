@@ -7,7 +7,6 @@ process that has died. An empty one is spared: who made it a moment ago has not 
 import fcntl
 import logging
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,8 +28,10 @@ def held_folder(root: Path, prefix: str) -> Iterator[Path]:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield folder
     finally:
-        shutil.rmtree(folder)
-        os.close(descriptor)
+        try:
+            remove_tree(folder)
+        finally:
+            os.close(descriptor)
 
 
 def _remove_abandoned(root: Path, prefix: str) -> None:

@@ -15,6 +15,7 @@ needs that account's keys. Nothing that it starts outlives it, and what we say t
 """
 
 import contextlib
+import os
 import re
 import signal
 import tempfile
@@ -54,6 +55,7 @@ from backupd.vocabulary.storage import Manifest
 STOP_SECONDS = 600.0
 CHECK_SECONDS = 86400.0  # CHECK TABLE of a large table is one statement
 
+_ENVIRONMENT = {"PATH", "TZ", "TMPDIR"}  # what of ours it gets
 _DYING_SECONDS = 1.0
 _OWN_LIMIT = re.compile(
     r".*(cannot allocate memory|out of memory|no space left on device|disk is full|error number 28\b).*", re.IGNORECASE
@@ -227,8 +229,14 @@ class ScratchServer:
 
     @contextmanager
     def _started(self, argv: list[str], said: IO[bytes]) -> Iterator["Popen[bytes]"]:
-        """What it says before it has opened its log is kept too; our own output is for results."""
-        with programs.spawned(argv, stdout=said, stderr=said, ledger=self._ledger) as process:
+        """What it says before it has opened its log is kept too; our own output is for results.
+
+        Our environment may have keys of targets, which a server that a copy has taken over could write into the copy.
+        """
+        known = {name: value for name, value in os.environ.items() if name in _ENVIRONMENT}
+        with programs.spawned(
+            argv, stdout=said, stderr=said, ledger=self._ledger, environment=known, only_this_environment=True
+        ) as process:
             yield process
 
     def _answering(self, process: "Popen[bytes]", places: ScratchPlaces) -> Session:

@@ -1,7 +1,8 @@
 """Which program a scratch server is, and how it is started: this host's own, or one in a folder.
 
 Knows: where a tarball, a package and the root of an image have their server, and that such a root brings a C library of
-its own. Refuses to start anything but `--version`.
+its own. Refuses to start anything but `--version`, and a program in a folder, which is a stranger's, otherwise than a
+drill starts it: not as root, without a network, and where it can write nothing.
 """
 
 import os
@@ -11,8 +12,10 @@ from functools import cache
 from pathlib import Path
 
 from backupd.host import process
+from backupd.host.sandbox import Bounds, not_confined
 from backupd.mysql.dialect import DIALECTS
 from backupd.mysql.facts import version_number
+from backupd.mysql.scratch_account import ids_of_nobody
 from backupd.vocabulary.errors import CommandError, ServerError
 from backupd.vocabulary.servers import Flavour, ServerFacts
 
@@ -25,6 +28,8 @@ _LIBRARIES_IN = (
     "usr/lib",
     "lib",
 )  # Debian's; others'
+_SECONDS = 30.0
+_ANY_STATUS = range(-64, 256)  # or a signal
 _LOADER = f"ld-linux-{os.uname().machine.replace('_', '-')}.so.*"
 
 
@@ -54,6 +59,7 @@ def matching_program(facts: ServerFacts, folders: Sequence[Path] = ()) -> Server
 
     Raises:
         ServerError: there is none, or it is of another series.
+        UsageError: nothing on this host can keep a program in a folder within its bounds.
     """
     found = []
     for path, loader in _programs(facts.flavour, folders):
@@ -75,10 +81,23 @@ def matching_program(facts: ServerFacts, folders: Sequence[Path] = ()) -> Server
 @cache  # a proof host asks for each of thousands of copies
 def _version(argv: tuple[str, ...], _changed_at: int) -> tuple[Flavour, str, tuple[int, ...]]:
     """What a program says it is. Raises CommandError or ServerError where it says nothing of the kind."""
-    said = process.run([*argv, "--no-defaults", "--version"], timeout_seconds=30).stdout
+    said = _said([*argv, "--no-defaults", "--version"], is_hosts="/" not in argv[-1])
     version = said.partition(" Ver ")[2].split(" ")[0]
     flavour = Flavour.MARIADB if "MariaDB" in said else Flavour.MYSQL  # either may be called mysqld
     return flavour, version, version_number(version)
+
+
+def _said(argv: Sequence[str], *, is_hosts: bool) -> str:
+    if is_hosts:
+        return process.run(argv, timeout_seconds=_SECONDS).stdout
+    bound = Bounds(ids=ids_of_nobody()).prefix()
+    ended = process.run([*bound, *argv], timeout_seconds=_SECONDS, accept=_ANY_STATUS)
+    if refusal := not_confined(ended.status, ended.stderr, doing="a server program of another's"):
+        raise refusal
+    if ended.status != 0:
+        said = ended.stderr.strip() or ended.stdout.strip() or "(no output)"
+        raise ServerError(f"it ended with status {ended.status}: {said}")
+    return ended.stdout
 
 
 def _changed_at(path: str) -> int:

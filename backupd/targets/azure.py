@@ -19,7 +19,16 @@ from urllib.parse import urlsplit
 
 from backupd.config import AzureConfig
 from backupd.config.secrets import line_in
-from backupd.targets.blob_store import BlobFailure, BlobParts, StoredBlob, Trouble, one_line
+from backupd.targets.blob_store import (
+    NONSENSE,
+    BlobFailure,
+    BlobParts,
+    StoredBlob,
+    Trouble,
+    listed_item,
+    nonsense,
+    one_line,
+)
 from backupd.targets.blobs import BlobTarget
 from backupd.targets.keyed import BucketItem
 from backupd.targets.outages import Patience
@@ -28,7 +37,10 @@ from backupd.vocabulary.errors import ConfigurationError, TargetError
 try:
     from azure.core import MatchConditions
     from azure.core import exceptions as azure
+    from azure.core.pipeline.transport import RequestsTransport
     from azure.storage.blob import BlobBlock, BlobPrefix, BlobProperties, ContainerClient
+
+    from backupd.targets.bounded_answers import bounded
 except ImportError as error:
     raise ConfigurationError(
         'targets of type "azure" need the package azure-storage-blob, which is not installed',
@@ -38,6 +50,7 @@ except ImportError as error:
 _MOST_BLOCKS = 50_000  # "Scalability targets for Blob storage"
 _AIMED_BLOCKS = 49_000  # for an upper bound that is a little low
 _MOST_BLOCK_BYTES = 4000 << 20
+_BLOCK_BYTES = 256 << 10  # of an answer, at once: as the package has it for a connection of its own
 _MARK = "backupd_upload"  # of the blob's metadata, whose names are identifiers
 _VARIABLES = ("AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN")  # as the az command has them
 
@@ -112,21 +125,22 @@ class AzureStore:
     def uploads(self, prefix: str) -> Sequence[BucketItem]:
         """Names that have blocks and no blob. What is committed between the two listings is none."""
         with _told(missing=Trouble.NO_CONTAINER):
-            every = list(self._container.list_blobs(name_starts_with=prefix, include=["uncommittedblobs"]))
+            found = self._container.list_blobs(name_starts_with=prefix, include=["uncommittedblobs"])
+            every = [_item(each) for each in found]
         blobs = {blob.key for blob in self.listed(prefix)}
-        return [_item(found) for found in every if found.name not in blobs]
+        return [found for found in every if found.key not in blobs]
 
     def folders(self, prefix: str) -> Sequence[str]:
         """What the names go on with."""
         with _told(missing=Trouble.NO_CONTAINER):
-            found = list(self._container.walk_blobs(name_starts_with=prefix, delimiter="/"))
-        return [each.name.removeprefix(prefix).rstrip("/") for each in found if isinstance(each, BlobPrefix)]
+            found = self._container.walk_blobs(name_starts_with=prefix, delimiter="/")
+            return [each.name.removeprefix(prefix).rstrip("/") for each in found if isinstance(each, BlobPrefix)]
 
     def look(self, key: str) -> StoredBlob:
         """What is there."""
         with _told():
             found = self._container.get_blob_client(key).get_blob_properties()
-        return StoredBlob(found.size, found.etag, (found.metadata or {}).get(_MARK, ""))
+            return StoredBlob(found.size, found.etag, (found.metadata or {}).get(_MARK, ""))
 
     def read(self, key: str, at: int, size: int, version: str) -> bytes:
         """So many of its bytes."""
@@ -191,9 +205,13 @@ class AzureStore:
                     config.container,
                     credential=_credential(config),
                     retry_total=0,
-                    connection_timeout=config.timeout_seconds,
-                    read_timeout=config.timeout_seconds,
-                    connection_verify=True if config.ca is None else str(config.ca),
+                    transport=RequestsTransport(
+                        session=bounded(),
+                        connection_data_block_size=_BLOCK_BYTES,
+                        connection_timeout=config.timeout_seconds,
+                        read_timeout=config.timeout_seconds,
+                        connection_verify=True if config.ca is None else str(config.ca),
+                    ),
                 )
             return self._client
 
@@ -229,7 +247,7 @@ def _account_url(config: AzureConfig) -> str:
 
 
 def _item(found: BlobProperties) -> BucketItem:
-    return BucketItem(found.name, "", found.last_modified, found.size or 0)
+    return listed_item(found.name, "", found.last_modified, found.size or 0)
 
 
 def _marked(mark: str) -> dict[str, str] | None:
@@ -282,6 +300,8 @@ def _told(*, missing: Trouble = Trouble.MISSING) -> Iterator[None]:
         raise BlobFailure(Trouble.OTHER, _said(error)) from None
     except OSError as error:  # of requests, while a body is read (azure-storage-blob 12.31)
         raise BlobFailure(Trouble.SILENT, one_line(str(error))) from None
+    except NONSENSE as error:
+        raise nonsense(error) from error
 
 
 def _answer(error: azure.HttpResponseError, missing: Trouble) -> BlobFailure:

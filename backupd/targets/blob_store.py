@@ -7,8 +7,9 @@ Each call is one request (a listing: as many as it has pages), made once: who as
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum, auto
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeGuard, TypeVar
 
 from backupd.targets.keyed import BucketItem
 from backupd.targets.outages import Outages, Patience, Unwanted, persisted, wanted
@@ -56,14 +57,38 @@ def one_line(said: str) -> str:
     return re.sub(r"\?\S*", "", said.partition("\n")[0])[:300]
 
 
+# What the libraries raise where an answer is not what a service says: they look into it without asking what it is.
+NONSENSE = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError, AssertionError)
+
+
+def nonsense(error: Exception) -> BlobFailure:
+    """The answer is none. It is not repeated: it may be of any length."""
+    return BlobFailure(Trouble.OTHER, f"its answer is not understood ({type(error).__name__})")
+
+
 @dataclass(frozen=True, slots=True)
 class StoredBlob:
-    """A blob that is there."""
+    """A blob that is there. Raises ValueError where the service says of it what no blob is."""
 
     size: int
     version: str  # which other bytes do not have
     mark: str  # of the upload that made it
     checksum: str = ""  # of all of it, where the service computes one
+
+    def __post_init__(self) -> None:
+        if not (_is_size(self.size) and isinstance(self.version, str) and self.version):
+            raise ValueError("neither a size nor a version")
+
+
+def listed_item(key: object, version: str, at: object, size: object) -> BucketItem:
+    """What a listing says of a blob. Raises ValueError where it says nothing of the kind."""
+    if not (isinstance(key, str) and isinstance(at, datetime) and at.tzinfo is not None and _is_size(size)):
+        raise ValueError("neither a name nor a date nor a size")
+    return BucketItem(key, version, at, size)
+
+
+def _is_size(size: object) -> TypeGuard[int]:
+    return isinstance(size, int) and size >= 0
 
 
 class BlobParts(Protocol):

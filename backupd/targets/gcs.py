@@ -19,7 +19,16 @@ from typing import Any, cast
 
 from backupd.config import GcsConfig
 from backupd.config.secrets import private_text
-from backupd.targets.blob_store import BlobFailure, BlobParts, StoredBlob, Trouble, one_line
+from backupd.targets.blob_store import (
+    NONSENSE,
+    BlobFailure,
+    BlobParts,
+    StoredBlob,
+    Trouble,
+    listed_item,
+    nonsense,
+    one_line,
+)
 from backupd.targets.blobs import BlobTarget
 from backupd.targets.keyed import BucketItem
 from backupd.targets.outages import Patience
@@ -35,7 +44,8 @@ try:
     from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
     from google.oauth2 import service_account
     from requests import exceptions as web
-    from requests.adapters import HTTPAdapter
+
+    from backupd.targets.bounded_answers import bind
 except ImportError as error:
     raise ConfigurationError(
         'targets of type "gcs" need the package google-cloud-storage, which is not installed',
@@ -110,8 +120,8 @@ class GcsStore:
     def listed(self, prefix: str) -> Sequence[BucketItem]:
         """The objects below a prefix."""
         with _told(missing=Trouble.NO_CONTAINER):
-            found = list(self._asked.list_blobs(prefix=prefix, timeout=self._timeout, retry=None))
-        return [BucketItem(each.name, str(each.generation), each.updated, each.size or 0) for each in found]
+            found = self._asked.list_blobs(prefix=prefix, timeout=self._timeout, retry=None)
+            return [listed_item(each.name, str(each.generation), each.updated, each.size or 0) for each in found]
 
     def uploads(self, prefix: str) -> Sequence[BucketItem]:  # noqa: ARG002
         """Google tells of none."""
@@ -123,17 +133,17 @@ class GcsStore:
             found = self._asked.list_blobs(prefix=prefix, delimiter="/", timeout=self._timeout, retry=None)
             for _ in found:  # its prefixes are complete when it is at its end
                 pass
-        return [each.removeprefix(prefix).rstrip("/") for each in found.prefixes]
+            return [each.removeprefix(prefix).rstrip("/") for each in found.prefixes]
 
     def look(self, key: str) -> StoredBlob:
         """What is there."""
         with _told():
             found = self._asked.get_blob(key, timeout=self._timeout, retry=None)
-        if found is None:
-            raise BlobFailure(Trouble.MISSING, "there is no such object")
-        return StoredBlob(
-            found.size or 0, str(found.generation), (found.metadata or {}).get(_MARK, ""), found.crc32c or ""
-        )
+            if found is None:
+                raise BlobFailure(Trouble.MISSING, "there is no such object")
+            return StoredBlob(
+                found.size or 0, str(found.generation), (found.metadata or {}).get(_MARK, ""), found.crc32c or ""
+            )
 
     def read(self, key: str, at: int, size: int, version: str) -> bytes:
         """So many of its bytes, as they are stored."""
@@ -206,8 +216,7 @@ class GcsStore:
             if self._bucket is None:
                 config = self._config
                 self._session = _new_session(_credentials(config))
-                if config.ca is not None:
-                    self._session.mount("https://", _Trusting(str(config.ca)))
+                bind(self._session, None if config.ca is None else str(config.ca))
                 client = storage.Client(
                     project="-",  # of the bucket alone
                     credentials=self._session.credentials,
@@ -216,17 +225,6 @@ class GcsStore:
                 )
                 self._bucket = client.bucket(config.bucket)
             return self._bucket
-
-
-class _Trusting(HTTPAdapter):
-    """Trusts these certificates only, whatever the environment says, which requests would prefer (2.34)."""
-
-    def __init__(self, ca: str) -> None:
-        super().__init__()
-        self._ca = ca
-
-    def send(self, request: Any, *args: Any, **how: Any) -> Any:
-        return super().send(request, *args, **{**how, "verify": self._ca})
 
 
 class _Parts:
@@ -239,7 +237,7 @@ class _Parts:
         end = at + len(body)
         while at < end:
             status, has = self._store.send("PUT", self._address, body[at - end :], f"bytes {at}-{end - 1}/*")
-            kept = re.search(r"0-(\d+)$", has)
+            kept = re.search(r"0-(\d{1,18})$", has)
             now = int(kept[1]) + 1 if status == 308 and kept else 0
             if not at < now <= end:
                 raise BlobFailure(Trouble.OTHER, f"of the bytes from {at} to {end} the upload kept those up to {now}")
@@ -301,6 +299,8 @@ def _told(*, missing: Trouble = Trouble.MISSING) -> Iterator[None]:
         raise BlobFailure(Trouble.BUSY if error.retryable else Trouble.CREDENTIALS, one_line(str(error))) from error
     except (auth_errors.TransportError, web.RequestException) as error:
         raise _no_answer(error) from None  # it may show the address of an upload
+    except NONSENSE as error:
+        raise nonsense(error) from error
 
 
 def _refused(status: int, content: bytes, said: str, *, missing: Trouble = Trouble.MISSING) -> BlobFailure:
@@ -308,7 +308,7 @@ def _refused(status: int, content: bytes, said: str, *, missing: Trouble = Troub
     reason = ""
     try:
         error = json.loads(content)["error"]
-        said, reason = str(error["message"]), str(error["errors"][0]["reason"])
+        said, reason = str(error["message"]), one_line(str(error["errors"][0]["reason"]))
     except (ValueError, LookupError, TypeError):
         pass
     refusal = _REASONS.get(reason) or _BY_STATUS.get(status, Trouble.OTHER)

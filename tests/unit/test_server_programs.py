@@ -1,9 +1,10 @@
 """Which program a scratch server is: one of the recorded series, in a folder that was named or this host's own."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -16,6 +17,14 @@ from tests.fakes.server import FACTS
 
 LOADER = f"ld-linux-{os.uname().machine.replace('_', '-')}.so.2"
 RIGHT = "10.11.99-MariaDB"
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """One that anybody can enter, as a drill's user must."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 def put_program(path: Path, version: str = RIGHT) -> Path:
@@ -77,12 +86,29 @@ def test_one_that_says_nothing_of_a_version_is_none(tmp_path: Path) -> None:
     assert found(tmp_path / "broken", tmp_path / "right").path == str(right)
 
 
+def test_a_program_in_a_folder_is_asked_as_a_drill_would_start_it(tmp_path: Path) -> None:
+    """What an image brings is a stranger's program: it gets nothing of root's for saying its version."""
+    path, open_to_all = put_program(tmp_path / "bin/mariadbd"), tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    path.write_text(
+        f"""#!/bin/sh
+(: > {open_to_all}/written) 2>/dev/null
+[ "$(id -u)" = 0 ] && who=root
+echo "mariadbd  Ver {RIGHT}$who for Linux on x86_64"
+"""
+    )
+    assert found(tmp_path).version == RIGHT
+    assert list(open_to_all.iterdir()) == []
+
+
 def test_a_program_is_asked_once_until_it_is_replaced(tmp_path: Path) -> None:
-    path, asked = tmp_path / "bin/mariadbd", tmp_path / "asked"
-    put_program(path).write_text(f"{path.read_text()}echo >> {asked}\n")
-    assert [found(tmp_path).version for _ in range(3)] == [RIGHT] * 3
-    assert asked.read_text() == "\n"
+    path = put_program(tmp_path / "bin/mariadbd")
+    os.utime(path, (0, 0))
+    assert found(tmp_path).version == RIGHT
     put_program(path, "10.11.100-MariaDB")
+    os.utime(path, (0, 0))
+    assert found(tmp_path).version == RIGHT
     os.utime(path, (1, 1))
     assert found(tmp_path).version == "10.11.100-MariaDB"
 

@@ -73,6 +73,7 @@ def host(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("host")
     vault = base / "vault"
     vault.mkdir()
+    (image.datadir / "db1.err.00.json").write_text(MARKER)  # as MySQL may log
     put(image, vault)
     path = base / "backupd.toml"
     path.write_text(f"""
@@ -158,7 +159,8 @@ def running_in(folder: Path) -> list[str]:
 
 def test_a_copy_is_handed_over_scrubbed_and_with_proof(host: Path, image: Image, tmp_path: Path) -> None:
     to, sql = tmp_path / "dev", SCRUB + REBUILT
-    assert {"data/ib_logfile0", "data/bin.000001", "data/mysql/slow_log.CSV"} <= marked(image.folder)
+    logs = {"data/ib_logfile0", "data/bin.000001", "data/mysql/slow_log.CSV", "data/db1.err.00.json"}
+    assert logs <= marked(image.folder)
     ended = clone(host, to, sql, "--json")
     assert ended.status == 0, ended.stderr
     digest = hashlib.sha256(sql.encode()).hexdigest()

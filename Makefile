@@ -52,12 +52,12 @@ tests: setup-python setup-check setup-s3
 	BACKUPD_TESTS_SHARE=quick $(SIDE_BY_SIDE) $(QUICK) -m "not thorough and not exhaustive"
 
 # What `check` leaves out for its time, and its properties with all their examples.
-thorough-tests: setup-python setup-check setup-s3 ## whole runs, real servers and stores, this machine's kernel (3 minutes)
+thorough-tests: setup-python setup-check setup-s3 ## whole runs, real servers and stores, this machine's kernel (5 minutes)
 	$(SIDE_BY_SIDE) $(QUICK) -m "(thorough or hypothesis) and not exhaustive"
 
 # Failures at every call, every zone's clock, a hundred thousand runs; of what comes from a seed a share, as
 # tests/share.py says: mutations, histories, hostile backups.
-exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every case, and histories of several machines (7 minutes)
+exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every case, and histories of several machines (8 minutes)
 	$(SIDE_BY_SIDE) $(QUICK) tests/web -m exhaustive
 
 service-tests: setup-python setup-service ## the pages in a real browser, the metrics under a real Prometheus (3 minutes)
@@ -65,7 +65,7 @@ service-tests: setup-python setup-service ## the pages in a real browser, the me
 	$(BIN)/pytest tests/service -n 2 --dist worksteal --durations=5 -m "not exhaustive"
 
 # On the Docker engine that answers, else on one that is started for them.
-docker-tests: setup-python setup-check setup-docker ## backupd on real servers in containers (5 minutes)
+docker-tests: setup-python setup-check setup-docker ## backupd on real servers in containers (6 minutes)
 	.ci/with-docker $(BIN)/pytest tests/docker -n 2 --timeout=900 --durations=10
 
 # Apart from `make test`, because what it needs of npm and Go takes five minutes to get, the first time.

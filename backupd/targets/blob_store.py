@@ -63,7 +63,7 @@ NONSENSE = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError,
 
 def nonsense(error: Exception) -> BlobFailure:
     """The answer is none. It is not repeated: it may be of any length."""
-    return BlobFailure(Trouble.OTHER, f"its answer is not understood ({type(error).__name__})")
+    return BlobFailure(Trouble.OTHER, f"its answer could not be parsed ({type(error).__name__})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ def item(**said: object) -> dict[str, object]:
 )
 def test_a_listing_of_google_s_that_is_none(storage: Storage, googles: BlobTarget, said: object) -> None:
     storage.say = partial(answer, body=json.dumps(said).encode(), headers={"Content-Type": "application/json"})
-    with pytest.raises(TargetError, match="its answer is not understood"):
+    with pytest.raises(TargetError, match="its answer could not be parsed"):
         googles.machines() if isinstance(said, dict) and "prefixes" in said else googles.backups()
 
 
@@ -143,7 +143,7 @@ def test_a_listing_of_google_s_that_is_none(storage: Storage, googles: BlobTarge
 )
 def test_what_google_says_of_a_blob_that_is_none(storage: Storage, googles: BlobTarget, said: object) -> None:
     storage.say = partial(answer, body=json.dumps(said).encode(), headers={"Content-Type": "application/json"})
-    with pytest.raises(TargetError, match="its answer is not understood"):
+    with pytest.raises(TargetError, match="its answer could not be parsed"):
         googles.manifest(JOB, RUN)
 
 
@@ -175,7 +175,7 @@ def test_a_refusal_of_google_s_that_is_none(storage: Storage, googles: BlobTarge
 )
 def test_a_listing_of_azure_s_that_is_none(storage: Storage, azures: BlobTarget, said: str) -> None:
     storage.say = partial(answer, body=said.encode(), headers={"Content-Type": "application/xml"})
-    with pytest.raises(TargetError, match="its answer is not understood"):
+    with pytest.raises(TargetError, match="its answer could not be parsed"):
         azures.backups()
 
 

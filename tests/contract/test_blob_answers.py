@@ -209,7 +209,7 @@ def test_no_answer_of_azure_s_is_read_without_an_end(
             endless(handler, span)
 
     storage.say = say
-    with pytest.raises(TargetError, match=r"not understood \(TooLong\)"):
+    with pytest.raises(TargetError, match=r"could not be parsed \(TooLong\)"):
         azures.manifest(JOB, RUN)
 
 
@@ -225,5 +225,5 @@ def test_no_answer_of_google_s_is_read_without_an_end(
             answer(handler, body=json.dumps(item()).encode(), headers={"Content-Type": "application/json"})
 
     storage.say = say
-    with pytest.raises(TargetError, match=r"not understood \(TooLong\)"):
+    with pytest.raises(TargetError, match=r"could not be parsed \(TooLong\)"):
         googles.manifest(JOB, RUN)

@@ -18,10 +18,10 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
 .PHONY: help demo demo-targets test check lint types imports tests thorough-tests exhaustive-tests \
-	service-tests packaging-tests docker-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
+	service-tests packaging-tests docker-tests cloud-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
 	test-matrix campaign hostile bench-lock bench-settle bench-peers \
 	bench-copy bench-copies bench-disks bench-size bench-tables bench-load-table bench-start bench-age \
-	setup-python setup-check setup-s3 setup-service setup-docker setup-ansible setup-lab setup-peers \
+	setup-python setup-check setup-s3 setup-clouds setup-service setup-docker setup-ansible setup-lab setup-peers \
 	requirements wheel packages clean
 
 help: ## this list
@@ -52,12 +52,12 @@ tests: setup-python setup-check setup-s3
 	BACKUPD_TESTS_SHARE=quick $(SIDE_BY_SIDE) $(QUICK) -m "not thorough and not exhaustive"
 
 # What `check` leaves out for its time, and its properties with all their examples.
-thorough-tests: setup-python setup-check setup-s3 ## whole runs, real servers and stores, this machine's kernel (3 minutes)
+thorough-tests: setup-python setup-check setup-s3 ## whole runs, real servers and stores, this machine's kernel (5 minutes)
 	$(SIDE_BY_SIDE) $(QUICK) -m "(thorough or hypothesis) and not exhaustive"
 
 # Failures at every call, every zone's clock, a hundred thousand runs; of what comes from a seed a share, as
 # tests/share.py says: mutations, histories, hostile backups.
-exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every case, and histories of several machines (7 minutes)
+exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every case, and histories of several machines (8 minutes)
 	$(SIDE_BY_SIDE) $(QUICK) tests/web -m exhaustive
 
 service-tests: setup-python setup-service ## the pages in a real browser, the metrics under a real Prometheus (3 minutes)
@@ -65,8 +65,12 @@ service-tests: setup-python setup-service ## the pages in a real browser, the me
 	$(BIN)/pytest tests/service -n 2 --dist worksteal --durations=5 -m "not exhaustive"
 
 # On the Docker engine that answers, else on one that is started for them.
-docker-tests: setup-python setup-docker ## backupd on real servers in containers (4 minutes)
+docker-tests: setup-python setup-check setup-docker ## backupd on real servers in containers (6 minutes)
 	.ci/with-docker $(BIN)/pytest tests/docker -n 2 --timeout=900 --durations=10
+
+# Apart from `make test`, because what it needs of npm and Go takes five minutes to get, the first time.
+cloud-tests: setup-python setup-check setup-clouds ## targets on Azurite and fake-gcs-server: the contract's suite, and faults (2 minutes)
+	$(BIN)/pytest tests/clouds -n 2 --dist loadfile --durations=5
 
 packaging-tests: setup-python setup-docker setup-ansible ## the wheel, the packages in roots of their own, the images (15 minutes)
 	.ci/with-docker $(BIN)/pytest tests/packaging --timeout=900 --durations=5
@@ -86,7 +90,7 @@ docs-examples: setup-python setup-lab setup-s3 ## type the documentation's examp
 
 # When what measures has changed, and before a release. Of what comes from a seed it tries all.
 test-all: export BACKUPD_TESTS_SHARE := full
-test-all: test packaging-tests figure-tests test-matrix ## every test, the packages, the figures and the matrix (two hours)
+test-all: test cloud-tests packaging-tests figure-tests test-matrix ## every test, the packages, the figures and the matrix (two hours)
 
 figure-tests: setup-python setup-lab
 	$(BIN)/pytest tests/lab --timeout=900 --durations=10 -m figures
@@ -128,7 +132,7 @@ bench-size: setup-python setup-check setup-s3 ## how much memory and time 5 TiB 
 bench-tables: setup-python setup-check ## how soon a server with 200,000 tables answers, as root: FOLDER=/tmp (6 minutes in memory)
 	$(BIN)/python -m tests.bench.bench_tables $(if $(FOLDER),--folder $(FOLDER))
 
-bench-load-table: setup-python setup-check ## how soon a table of 1 GiB is back in a loaded server: ARGS="--mib 256 --load 100" (5 minutes)
+bench-load-table: setup-python setup-check ## how soon a table of 1 GiB is back in a loaded server: ARGS="--mib 256 --rounds 1 --load 100" (half an hour)
 	$(BIN)/python -m tests.bench.bench_load_table $(ARGS)
 
 bench-age: setup-python setup-check ## what encrypting costs by OpenSSL, by pyrage and by the age program (half a minute)
@@ -148,6 +152,9 @@ setup-check: ## the Debian packages that `make check` needs
 
 setup-s3: setup-python ## the S3 server of the tests, built once (2 minutes)
 	@.ci/setup-s3
+
+setup-clouds: setup-python ## Azure's and Google's storage for the tests, got once (5 minutes; needs npm)
+	@.ci/setup-clouds
 
 setup-service: ## the Debian packages that the tests of the service need
 	@.ci/packages service

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from backupd.catalogue.store import Catalogue
 from backupd.config import (
     AppriseConfig,
+    AzureConfig,
     Configuration,
     DirectoryConfig,
+    GcsConfig,
     HostConfig,
     JobConfig,
     LockConfig,
@@ -105,6 +107,14 @@ def target(configuration: Configuration, name: str, machine: str) -> Target:
             from backupd.targets.s3 import S3Target  # here: the AWS packages take half a second to load
 
             return S3Target(chosen, machine=machine)
+        case AzureConfig():
+            from backupd.targets.azure import azure_target  # its package may not be installed; so below
+
+            return azure_target(chosen, machine=machine)
+        case GcsConfig():
+            from backupd.targets.gcs import gcs_target
+
+            return gcs_target(chosen, machine=machine)
 
 
 def notifier(configuration: Configuration) -> Fanout:

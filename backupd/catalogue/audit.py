@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Executable, RowMapping, Select, insert, select
+from sqlalchemy import Connection, Executable, RowMapping, Select, func, insert, select
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import InstantColumn
@@ -82,7 +82,7 @@ class AuditChain:
     """The whole chain at one instant, as far as others can be compared with it."""
 
     rows: int = 0
-    first_fault: int | None = None  # the number of the first row that is missing or was changed; see `first_fault`
+    first_fault: int | None = None  # the number of the first row that is missing or is not as it was written
     head: str = ""
     numbers: Mapping[str, int] = field(default_factory=dict)  # of the row with this digest
     started: Mapping[str, int] = field(default_factory=dict)  # by run: the row that tells of its beginning
@@ -171,16 +171,6 @@ def head(connection: Connection) -> str:
     return connection.execute(newest).scalar() or ""
 
 
-def first_fault(connection: Connection) -> int | None:
-    """The number of the first row that is missing or is not as it was written; None where there is no such row."""
-    expected, previous = 1, ""
-    for row in connection.execute(select(tables.audit).order_by(tables.audit.c.number)).mappings():
-        if (row["number"], row["previous"], row["digest"]) != (expected, previous, digest(row)):
-            return expected
-        expected, previous = expected + 1, row["digest"]
-    return None
-
-
 def entries(since: datetime | None, limit: int | None) -> Select[Any]:
     """The newest rows, the newest first; told at this instant or later."""
     query = select(tables.audit).order_by(tables.audit.c.number.desc()).limit(limit)
@@ -200,8 +190,11 @@ def entry(row: RowMapping) -> AuditEntry:
     return AuditEntry(row["number"], at, str(row["event"]), str(row["subject"]), told)
 
 
-def chain(connection: Connection) -> AuditChain:
-    """All of it; what stands behind a fault is taken as it stands there."""
+def chain(connection: Connection, *, each: Callable[[AuditEntry], object] = lambda _: None) -> AuditChain:
+    """All of it, read once; what stands behind a fault is taken as it stands there.
+
+    `each` is given what every row tells, the oldest first.
+    """
     numbers: dict[str, int] = {}
     by_event: dict[str, dict[str, int]] = {
         event.value: {} for event in (Event.RUN_STARTED, Event.RUN_ENDED, Event.IMPORTED)
@@ -209,27 +202,33 @@ def chain(connection: Connection) -> AuditChain:
     statuses: dict[str, str] = {}
     drilled: Counter[tuple[str, bool]] = Counter()
     stored: dict[tuple[str, str], str] = {}
-    told: dict[tuple[str, str], int] = {}
+    told_by: dict[tuple[str, str], int] = {}
     manifests: dict[tuple[str, str], str] = {}
-    last = ""
-    for row in connection.execute(select(tables.audit).order_by(tables.audit.c.number)).mappings():
+    last, fault = "", None
+    for expected, row in enumerate(
+        connection.execute(select(tables.audit).order_by(tables.audit.c.number)).mappings(), start=1
+    ):
+        if fault is None and (row["number"], row["previous"], row["digest"]) != (expected, last, digest(row)):
+            fault = expected
+        told = entry(row)
+        each(told)
         last = str(row["digest"])
         numbers[last] = row["number"]
         if row["event"] in by_event:
             by_event[row["event"]].setdefault(row["subject"], row["number"])
         if row["event"] in (Event.RUN_ENDED, Event.IMPORTED, Event.COPIED):
-            detail = entry(row).detail
-            backups = {(row["subject"], target): sha256 for target, sha256 in detail.get("backups", {}).items()}
+            written = told.detail.get("manifests", {})
+            backups = {(row["subject"], target): sha256 for target, sha256 in told.detail.get("backups", {}).items()}
             stored |= backups
-            told |= dict.fromkeys(backups, row["number"])
-            manifests |= {(row["subject"], target): digest for target, digest in detail.get("manifests", {}).items()}
+            told_by |= dict.fromkeys(backups, row["number"])
+            manifests |= {(row["subject"], target): value for target, value in written.items()}
         if row["event"] == Event.RUN_ENDED:
-            statuses[row["subject"]] = str(detail.get("status", ""))
-        if row["event"] == Event.DRILLED and isinstance(ok := entry(row).detail.get("ok"), bool):
+            statuses[row["subject"]] = str(told.detail.get("status", ""))
+        if row["event"] == Event.DRILLED and isinstance(ok := told.detail.get("ok"), bool):
             drilled[row["subject"], ok] += 1
     return AuditChain(
         rows=len(numbers),
-        first_fault=first_fault(connection),
+        first_fault=fault,
         head=last,
         numbers=numbers,
         started=by_event[Event.RUN_STARTED],
@@ -238,8 +237,22 @@ def chain(connection: Connection) -> AuditChain:
         drilled=drilled,
         imported=by_event[Event.IMPORTED],
         stored=stored,
-        told=told,
-        manifests={where: digest for where, digest in manifests.items() if digest},
+        told=told_by,
+        manifests={where: value for where, value in manifests.items() if value},
+    )
+
+
+def trail(connection: Connection, *, each: Callable[[AuditEntry], object] = lambda _: None) -> Trail:
+    """The chain, as `chain` reads it, and the rows that it must agree with."""
+    runs, backups, drills = tables.runs.c, tables.backups.c, tables.drills.c
+    copies = connection.execute(select(backups.run_id, backups.target, backups.sha256, backups.manifest_digest)).all()
+    drilled = select(drills.run_id, drills.ok, func.count()).group_by(drills.run_id, drills.ok)
+    return Trail(
+        chain=chain(connection, each=each),
+        runs={row.run_id: row.status for row in connection.execute(select(runs.run_id, runs.status))},
+        backups={(copy.run_id, copy.target): copy.sha256 for copy in copies},
+        drills={(run_id, ok): count for run_id, ok, count in connection.execute(drilled)},
+        manifests={(copy.run_id, copy.target): copy.manifest_digest for copy in copies},
     )
 
 

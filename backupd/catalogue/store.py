@@ -1,12 +1,12 @@
 """The catalogue: every run and all that is known of it, in one SQLite file that many processes may open at once."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Engine, func, insert, select
+from sqlalchemy import Engine, insert, select
 
 from backupd.catalogue import audit, paging, tables
 from backupd.catalogue.audit import AuditEntry, Event, Step, Trail, audit_step
@@ -122,14 +122,20 @@ class Catalogue(
 
         `told` is what else the audit chain says of it.
         """
-        steps: list[Step] = [
-            insert(tables.drills).values(to_row(drill)),
-            audit_step(Event.DRILLED, drill.run_id, ok=drill.ok, undecided=drill.undecided, **told),
-        ]
-        if drill.ok and drill.position is not None:
-            row = {**to_row(drill.position), "run_id": drill.run_id, "derived": True}
-            steps.append(insert(tables.positions).prefix_with("OR REPLACE").values(row))
-        self._write(*steps)
+        self._write(*_drilled(drill, told))
+
+    def take_in_drill(self, drill: Drill, **told: str) -> bool:
+        """As `record_drill`, of a drill that was done elsewhere; False where its result was kept already.
+
+        Of several processes that read it at once, one keeps it.
+        """
+        drills = tables.drills.c
+        known = select(drills.id).where(drills.run_id == drill.run_id, drills.at == drill.at)
+        with self._writing() as connection:
+            if connection.execute(known).first() is not None:
+                return False
+            audit.carry_out(connection, _drilled(drill, told))
+        return True
 
     def import_run(self, run: RunDetails) -> bool:
         """The run of a backup that was found on a target has its row, with all that is told of it; see `imported`.
@@ -174,20 +180,20 @@ class Catalogue(
         with self._reading() as connection:
             return details(connection, query, samples=False)
 
-    def told_since(self, since: datetime) -> tuple[list[RunDetails], list[AuditEntry]]:
+    def told_since(self, since: datetime) -> tuple[list[RunDetails], list[AuditEntry], Trail]:
         """Backups of every machine of which anything is told since, and the whole audit chain, at one instant.
 
         They began, were drilled, or have an audit row since; newest first, without their samples. The chain's oldest
-        row comes first.
+        row comes first. It is read once: what it tells, and whether it can be believed, are of the same rows.
         """
+        entries: list[AuditEntry] = []
         drilled = select(tables.drills.c.run_id).where(tables.drills.c.at >= since)
         told = audit.entries(since, None).with_only_columns(tables.audit.c.subject).order_by(None)
         runs = tables.runs.c
         of_them = (runs.started_at >= since) | runs.run_id.in_(drilled) | runs.run_id.in_(told)
         with self._reading() as connection:
-            chain = connection.execute(audit.entries(None, None).order_by(None).order_by(tables.audit.c.number))
-            entries = [audit.entry(row) for row in chain.mappings()]
-            return details(connection, newest_first().where(of_them), samples=False), entries
+            trail = audit.trail(connection, each=entries.append)
+            return details(connection, newest_first().where(of_them), samples=False), entries, trail
 
     def costs(
         self,
@@ -324,30 +330,16 @@ class Catalogue(
 
     def audit_trail(self) -> Trail:
         """The audit chain, and the rows that it must agree with, at one instant."""
-        backups, drills = tables.backups.c, tables.drills.c
         with self._reading() as connection:
-            return Trail(
-                chain=audit.chain(connection),
-                runs={
-                    row.run_id: row.status
-                    for row in connection.execute(select(tables.runs.c.run_id, tables.runs.c.status))
-                },
-                backups={
-                    (run_id, target): sha256
-                    for run_id, target, sha256 in connection.execute(
-                        select(backups.run_id, backups.target, backups.sha256)
-                    )
-                },
-                drills={
-                    (run_id, ok): count
-                    for run_id, ok, count in connection.execute(
-                        select(drills.run_id, drills.ok, func.count()).group_by(drills.run_id, drills.ok)
-                    )
-                },
-                manifests={
-                    (run_id, target): digest
-                    for run_id, target, digest in connection.execute(
-                        select(backups.run_id, backups.target, backups.manifest_digest)
-                    )
-                },
-            )
+            return audit.trail(connection)
+
+
+def _drilled(drill: Drill, told: Mapping[str, str]) -> Sequence[Step]:
+    steps: list[Step] = [
+        insert(tables.drills).values(to_row(drill)),
+        audit_step(Event.DRILLED, drill.run_id, ok=drill.ok, undecided=drill.undecided, **told),
+    ]
+    if drill.ok and drill.position is not None:
+        row = {**to_row(drill.position), "run_id": drill.run_id, "derived": True}
+        steps.append(insert(tables.positions).prefix_with("OR REPLACE").values(row))
+    return steps

@@ -13,8 +13,7 @@ from backupd.cli.output import print_document, print_text, say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from backupd.catalogue.audit import AuditEntry
-    from backupd.catalogue.store import Catalogue
+    from backupd.catalogue.audit import AuditEntry, Trail
     from backupd.config import Configuration
     from backupd.operations.upkeep.audit import AuditResult, TargetLook
 
@@ -63,7 +62,8 @@ def verify(
 
     configuration = wiring.configuration(ctx.obj.config)
     with opening.catalogue(configuration) as catalogue:
-        found = checked(configuration, catalogue, target)
+        trail, machine = catalogue.audit_trail(), catalogue.identity().name
+    found = checked(configuration, trail, machine, target)
     if json:
         print_document(examination(found))
     else:
@@ -72,14 +72,15 @@ def verify(
     found.require_sound()
 
 
-def checked(configuration: "Configuration", catalogue: "Catalogue", target: "Sequence[str] | None") -> "AuditResult":
+def checked(
+    configuration: "Configuration", trail: "Trail", machine: str, target: "Sequence[str] | None" = None
+) -> "AuditResult":
     """The trail, compared with the manifests on these targets, or on all of the jobs'."""
     from backupd import wiring
     from backupd.host.signals import cancellable
     from backupd.operations.upkeep.audit import check_trail
 
     used = dict.fromkeys(name for job in configuration.jobs.values() for name in job.targets)
-    trail, machine = catalogue.audit_trail(), catalogue.identity().name
     targets = [wiring.target(configuration, name, machine) for name in dict.fromkeys(target or used)]
     with cancellable():
         return check_trail(trail, targets, configuration.jobs)

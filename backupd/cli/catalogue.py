@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from backupd.cli.output import print_document, say, tell
+from backupd.vocabulary.errors import TargetError, UsageError
 
 app = typer.Typer(no_args_is_help=True, help="The record of all runs.")
 
@@ -87,3 +88,44 @@ def rebuild(
             say(f"run {run_id}: unfinished, skipped")
         say(f"{len(rebuilding.imported)} new, {len(rebuilding.known)} already known")
     rebuilding.require_complete()
+
+
+@app.command()
+def proofs(
+    ctx: typer.Context,
+    *,
+    target: Annotated[
+        str | None, typer.Option("--target", help="Only those on this target.", show_default=False)
+    ] = None,
+) -> None:
+    """Read the results that proof hosts have left beside this machine's backups; `serve` does it every hour.
+
+    Only those signed by a key in proofs.signers count. A drill that failed is notified.
+    """
+    from backupd import wiring
+    from backupd.host.signals import cancellable
+    from backupd.operations.upkeep.proofs_read import read_proofs
+
+    configuration = wiring.configuration(ctx.obj.config)
+    keys = frozenset(configuration.proofs.signers)
+    if not keys:
+        raise UsageError(
+            "no proof host is believed",
+            hint="enter its public key, as `backupd identity show` prints it there, into proofs.signers",
+        )
+    notifier, taken = wiring.notifier(configuration), 0
+    errors: dict[str, TargetError] = {}
+    with cancellable(), wiring.catalogue(configuration) as catalogue:
+        machine = catalogue.identity().name
+        names = list(configuration.targets) if target is None else [target]
+        for place in [wiring.target(configuration, name, machine) for name in names]:
+            for job in configuration.jobs:
+                read = read_proofs(job, [place], catalogue, keys, notifier)
+                taken += read.taken
+                if read.errors:  # it would be the same for the next job
+                    errors[place.name] = read.errors[0]
+                    break
+    say(f"{taken} new")
+    if errors:
+        told = "; ".join(f"{name}: {error.message}" for name, error in errors.items())
+        raise TargetError(f"not all proofs could be read: {told}", hint=next(iter(errors.values())).hint)

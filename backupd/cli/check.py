@@ -15,7 +15,10 @@ def check(
     notify: Annotated[bool, typer.Option("--notify", help="Notify of what is refused or needs attention.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Check all prerequisites for JOB, each with a hint. Changes nothing."""
+    """Check all prerequisites for JOB, each with a hint. Changes nothing.
+
+    The exit status is 5 where a backup would be refused, and 3 where it would need attention.
+    """
     from backupd import wiring
     from backupd.cli.documents import check_document
     from backupd.operations.backup import preflight
@@ -45,7 +48,8 @@ def check(
                 say(f"{'':8} hint: {finding.hint}")
     refused = any(finding.level is Level.REFUSED for finding in findings)
     notice = check_refused(job, findings) if refused else check_warned(job, findings)
-    if notify and notice is not None:
+    if notice is None:
+        return
+    if notify:
         wiring.notifier(configuration).tell(notice)
-    if refused:
-        raise typer.Exit(ExitStatus.REFUSED)
+    raise typer.Exit(ExitStatus.REFUSED if refused else ExitStatus.ATTENTION)

@@ -1,8 +1,10 @@
-"""`backupd clone`: from a backup to a folder in which a new replica starts."""
+"""`backupd clone`: from a backup to a folder in which a new replica starts, or a server for developers."""
 
 import re
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,13 +19,26 @@ from backupd.cli.chosen import (
 )
 from backupd.cli.invocation import IdentityOption, JsonOption
 from backupd.cli.output import print_document, say, tell
+from backupd.report.words import duration, many
 from backupd.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from backupd.archive.encryption import Identities
+    from backupd.catalogue.store import Catalogue
+    from backupd.config import Configuration
     from backupd.mysql.seeding import ReplicationSource
+    from backupd.mysql.sql_file import SqlFile
+    from backupd.operations.restore.on_record import Done
+    from backupd.targets import BackupSource
+    from backupd.vocabulary.records import RunDetails
+    from backupd.vocabulary.storage import Manifest
 
 _ADDRESS = re.compile(r"(?P<host>[^\s:\[\]'\\]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?")
 _LARGEST_PORT = 0xFFFF
+_DURATIONS = "for example --scrub-within 90s, 30m or 2h"
+_REPLICA_ONLY = "--source, --source-user, --source-password-file, --server-id and --gtid are for replicas"
 
 
 def clone(
@@ -31,9 +46,7 @@ def clone(
     run_id: GoodRunArgument,
     *,
     to: Annotated[Path, typer.Option(help="An empty folder.")],
-    as_replica: Annotated[
-        bool, typer.Option("--as-replica", help=("Required: a replica is all that can be made yet."))
-    ] = False,
+    as_replica: Annotated[bool, typer.Option("--as-replica", help="Make a replica of the server.")] = False,
     source: Annotated[
         str | None,
         typer.Option(metavar="HOST[:PORT]", help=("The server that was backed up, which the replica will follow.")),
@@ -51,59 +64,172 @@ def clone(
             show_default=False,
         ),
     ] = None,
+    scrub: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Run the SQL in this file on the copy before it is handed over; repeatable. Not with --as-replica.",
+            show_default=False,
+        ),
+    ] = None,
+    scrub_within: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION", help="How long all of that SQL may take, such as 2h; default: 30m.", show_default=False
+        ),
+    ] = None,
     target: TargetOption = None,
     identity: IdentityOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Make a replica from a backup: a folder, ready for a new server, that knows its replication position."""
-    from backupd import wiring
-    from backupd.cli.documents import clone_document
-    from backupd.host.signals import cancellable
-    from backupd.mysql.seeding import Following, Wanted, following, require_password_fits, require_position
-    from backupd.operations.restore.clone import clone as clone_backup
-    from backupd.operations.restore.clone import new_server_id, require_another_id
-    from backupd.operations.restore.fallback import agreed
-    from backupd.operations.restore.on_record import Deed, on_record
+    """Make a replica from a backup, or a scrubbed copy for developers: a folder, ready for a new server.
 
-    if not as_replica:
-        raise UsageError(
-            "clone can only make replicas", hint="add --as-replica; for a plain copy use `backupd restore`"
-        )
+    A replica knows its replication position. A scrubbed copy is handed over only if every statement of FILE ran;
+    what ran is told by backupd-scrub.json in the folder, and by the audit trail.
+    """
+    from backupd import wiring
+    from backupd.operations.restore.fallback import agreed
+
+    limit = _scrub_limit(scrub_within)
+    of_replicas = (source, source_user, source_password_file, server_id, gtid)
+    _require_one_kind(as_replica=as_replica, scrubbed=bool(scrub), limited=scrub_within is not None, told=of_replicas)
+    files = _read(scrub or ())
     followed = _source(source, source_user, source_password_file)
     configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
     with wiring.catalogue(configuration) as catalogue:
         run = run_of(catalogue, run_id, target=target)
         copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
         manifest, sources = agreed(copies, identities)
-        require_position(manifest)
-        if followed is not None:
-            require_password_fits(manifest.server.flavour, followed.password)
-        if server_id is not None:
-            require_another_id(manifest, server_id)
-        asked = None if gtid is None else Following.GTID if gtid else Following.FILE_POSITION
-        wanted = Wanted(
-            server_id=server_id if server_id is not None else new_server_id(manifest),
-            following=following(manifest, asked),
-            source=followed,
-        )
+        asked = _Asked(configuration, catalogue, run, manifest, sources, identities, to, json)
+        if files:
+            _scrubbed(asked, files, limit)
+        else:
+            _replica(asked, followed, server_id, gtid)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What both kinds of clone are made of, and where."""
+
+    configuration: "Configuration"
+    catalogue: "Catalogue"
+    run: "RunDetails"
+    manifest: "Manifest"
+    sources: "Sequence[BackupSource]"
+    identities: "Identities | None"
+    to: Path
+    json: bool
+
+    @contextmanager
+    def recorded(self, **detail: Any) -> "Iterator[Done]":
+        """The block makes the clone."""
+        from backupd.host.signals import cancellable
+        from backupd.operations.restore.on_record import Deed, on_record
+
+        run_id, to = self.run.run_id, self.to.absolute()
         with (
             cancellable(),
-            unpruned(configuration, run),
-            on_record(catalogue, run.run_id, Deed.CLONE, to.absolute(), telling=tell, server_id=wanted.server_id),
+            unpruned(self.configuration, self.run),
+            on_record(self.catalogue, run_id, Deed.CLONE, to, telling=tell, **detail) as done,
         ):
-            made = clone_backup(
-                *(manifest, sources, wanted),
-                to=to.absolute(),
-                identities=identities,
-                confined=not configuration.restore.unconfined,
-                telling=tell,
-            )
-    if json:
+            yield done
+
+
+def _replica(asked: _Asked, followed: "ReplicationSource | None", server_id: int | None, by_gtid: bool | None) -> None:
+    from backupd.cli.documents import clone_document
+    from backupd.mysql.seeding import Following, Wanted, following, require_password_fits, require_position
+    from backupd.operations.restore.clone import clone as clone_backup
+    from backupd.operations.restore.clone import new_server_id, require_another_id
+
+    manifest = asked.manifest
+    require_position(manifest)
+    if followed is not None:
+        require_password_fits(manifest.server.flavour, followed.password)
+    if server_id is not None:
+        require_another_id(manifest, server_id)
+    how = None if by_gtid is None else Following.GTID if by_gtid else Following.FILE_POSITION
+    wanted = Wanted(
+        server_id=server_id if server_id is not None else new_server_id(manifest),
+        following=following(manifest, how),
+        source=followed,
+    )
+    with asked.recorded(server_id=wanted.server_id):
+        made = clone_backup(
+            *(manifest, asked.sources, wanted),
+            to=asked.to.absolute(),
+            identities=asked.identities,
+            confined=not asked.configuration.restore.unconfined,
+            telling=tell,
+        )
+    if asked.json:
         print_document(clone_document(manifest, wanted, made))
     else:
-        say(f"cloned run {run.run_id} to {to} as replica {wanted.server_id}, by {wanted.following}")
+        say(f"cloned run {manifest.run_id} to {asked.to} as replica {wanted.server_id}, by {wanted.following}")
         say(f"options: {made.option_file}; add socket and port, and start {manifest.server.flavour} with it")
         say(f"then: {'; '.join(made.seeded.left)}")
+
+
+def _scrubbed(asked: _Asked, files: "Sequence[SqlFile]", limit: float | None) -> None:
+    from backupd.cli.documents import scrubbed_clone_document
+    from backupd.operations.restore.scrubbed_clone import WITHIN_SECONDS, scrubbed_clone
+
+    manifest, digests = asked.manifest, {file.name: file.sha256 for file in files}
+    with asked.recorded(scrub=digests) as done:
+        made = scrubbed_clone(
+            *(manifest, asked.sources, files),
+            to=asked.to.absolute(),
+            within_seconds=WITHIN_SECONDS if limit is None else limit,
+            identities=asked.identities,
+            confined=not asked.configuration.restore.unconfined,
+            telling=tell,
+        )
+        done.detail |= {"scrub": digests, "scrubbed": made.scrub.totals}
+    if asked.json:
+        print_document(scrubbed_clone_document(manifest, made))
+        return
+    for file in made.scrub.files:
+        say(
+            f"ran {file.file}: {many(file.statements, 'statement')}, {many(file.rows_affected, 'row')} affected,"
+            f" in {duration(file.seconds)}; sha256 {file.sha256}"
+        )
+    say(f"cloned run {manifest.run_id} to {asked.to}, scrubbed; proof: {made.proof}")
+    say(f"options: {made.option_file}; add socket and port, and start {manifest.server.flavour} with it")
+
+
+def _require_one_kind(*, as_replica: bool, scrubbed: bool, limited: bool, told: "Sequence[object]") -> None:
+    if as_replica and scrubbed:
+        raise UsageError(
+            "a scrubbed copy cannot be a replica: its source would send it original rows",
+            hint="omit --as-replica or --scrub",
+        )
+    if not as_replica and not scrubbed:
+        raise UsageError(
+            "clone makes a replica or a scrubbed copy, and neither was asked for",
+            hint="add --as-replica or --scrub FILE; for a plain copy use `backupd restore`",
+        )
+    if limited and not scrubbed:
+        raise UsageError("--scrub-within limits nothing without --scrub", hint="add --scrub FILE, or omit it")
+    if scrubbed and any(each is not None for each in told):
+        raise UsageError(_REPLICA_ONLY, hint="omit them: a scrubbed copy follows no source")
+
+
+def _read(paths: "Sequence[Path]") -> "tuple[SqlFile, ...]":
+    from backupd.mysql.sql_file import read_sql_file
+
+    return tuple(map(read_sql_file, paths))
+
+
+def _scrub_limit(text: str | None) -> float | None:
+    from backupd.vocabulary.faults import BadValue
+    from backupd.vocabulary.units import parse_duration
+
+    try:
+        seconds = None if text is None else parse_duration(text)
+    except BadValue as bad:
+        raise UsageError(f"--scrub-within: {bad.fact}", hint=_DURATIONS) from bad
+    if seconds == 0:
+        raise UsageError("--scrub-within must be more than 0", hint=_DURATIONS)
+    return seconds
 
 
 def _source(address: str | None, user: str | None, password_file: Path | None) -> "ReplicationSource | None":

@@ -13,6 +13,7 @@ from backupd.vocabulary.storage import Backup, Manifest
 if TYPE_CHECKING:  # they load the driver or the catalogue's, which `run --json` does without
     from backupd.mysql.seeding import Wanted
     from backupd.operations.restore.clone import Clone
+    from backupd.operations.restore.scrubbed_clone import ScrubbedClone
     from backupd.operations.upkeep.prune import Pruning
     from backupd.operations.upkeep.rebuild import Rebuilding
     from backupd.vocabulary.benches import BenchRecord
@@ -106,6 +107,17 @@ def clone_document(manifest: Manifest, wanted: "Wanted", made: "Clone") -> Docum
         "source": None if source is None else {"host": source.host, "port": source.port, "user": source.user},
         "applied": list(made.seeded.applied),
         "left": list(made.seeded.left),
+    }
+
+
+def scrubbed_clone_document(manifest: Manifest, made: "ScrubbedClone") -> Document:
+    """One scrubbed copy: what `clone --scrub --json` prints."""
+    return {
+        "run_id": manifest.run_id,
+        "datadir": str(made.datadir),
+        "option_file": str(made.option_file),
+        "proof": str(made.proof),
+        "scrub": made.scrub.document,
     }
 
 

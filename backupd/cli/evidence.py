@@ -94,8 +94,8 @@ def _gathered(configuration: "Configuration", wanted: EvidenceRequest) -> "tuple
     }
     with opening.catalogue(configuration) as catalogue:
         machine = catalogue.identity().name
-        runs, entries = catalogue.told_since(since)
-        found = checked(configuration, catalogue, None)
+        runs, entries, trail = catalogue.told_since(since)
+    found = checked(configuration, trail, machine)
     sources = EvidenceSources(machine, since, runs, entries, within)
     evidence = Evidence(
         *(machine, wanted.job, since, until, now),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from backupd.mysql.loading_schema import LoadingPlace
 from backupd.mysql.row_differences import TableDifference, statements_for
-from backupd.operations.restore.into_server import LoadedTable, LoadedTables
+from backupd.operations.restore.table_loading import LoadedTable, LoadedTables
 from backupd.report.words import size
 
 
@@ -18,9 +18,13 @@ def loaded_lines(run_id: str, place: LoadingPlace, loaded: LoadedTables) -> Iter
         )
         if each.difference is not None:
             yield from (f"  {line}" for line in _different(each, each.difference))
-            yield from statements_for(each.shape, place.schema, each.difference)
-    yield "-- replicas that filter schemas may lack the new one: a RENAME TABLE out of it stops them"
-    yield f"-- when it is no longer needed: DROP DATABASE `{place.schema}`;"
+            yield from statements_for(each.shape, place.schema, each.difference, logged=loaded.logged)
+    if loaded.logged:
+        yield "-- replicas that filter schemas may lack the new one: a RENAME TABLE out of it stops them"
+        yield f"-- when it is no longer needed: DROP DATABASE `{place.schema}`;"
+    else:
+        yield "-- replicas lack the new schema: a RENAME TABLE out of it, or a DROP DATABASE, stops them"
+        yield f"-- when it is no longer needed: SET SESSION sql_log_bin = 0; DROP DATABASE `{place.schema}`;"
 
 
 def _same(each: LoadedTable) -> str:

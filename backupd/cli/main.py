@@ -111,6 +111,15 @@ def _set_up_logging(*, quiet: bool, verbose: int) -> None:
     shown = logging.StreamHandler(sys.stderr)
     shown.setFormatter(PlainFormatter("%(asctime)s %(levelname)-7s %(message)s", datefmt="%H:%M:%S"))
     logging.basicConfig(level=level, handlers=[shown])
-    for noisy in ("alembic", "asyncssh", "boto3", "botocore", "sqlalchemy", "urllib3"):  # botocore shows session tokens
+    for noisy in (
+        "alembic",
+        "asyncssh",
+        "azure",
+        "boto3",
+        "botocore",
+        "google",
+        "sqlalchemy",
+        "urllib3",
+    ):  # botocore shows session tokens
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each block that a lost connection has not taken

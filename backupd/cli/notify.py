@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from backupd.notifications.fanout import Delivery
     from backupd.vocabulary.schedule import Notice
 
-_LOOK_SECONDS = 2.0  # that looks at folders are waited for
-
 app = typer.Typer(help="Test notifications, and show or send the digest.", no_args_is_help=True)
 
 
@@ -87,16 +85,14 @@ def digest_now(
 def _digest(configuration: "Configuration") -> "Notice":
     from backupd.operations import opening
     from backupd.service.digest import digest
-    from backupd.service.job_status import job_statuses
-    from backupd.service.outlook import own_eyes
+    from backupd.service.outlook import ONCE_SECONDS, own_eyes
     from backupd.service.site import Site
-    from backupd.service.storage import storage_statuses
+    from backupd.service.site_status import site_status
 
     seen = own_eyes(configuration)
     with opening.catalogue(configuration) as catalogue:
         site = Site(configuration, catalogue)
-        storage = storage_statuses(site, seen.rooms.seen(within_seconds=_LOOK_SECONDS))
-        return digest(site, job_statuses(site, seen.live), storage)
+        return digest(site, site_status(site, seen.live, seen.rooms.seen(within_seconds=ONCE_SECONDS)))
 
 
 def _tell_deliveries(deliveries: "Sequence[Delivery]", *, json: bool) -> None:

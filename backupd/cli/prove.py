@@ -1,7 +1,6 @@
 """`backupd prove`: a proof host drills the copies on its targets that need it most, and leaves signed proofs there."""
 
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,19 +8,14 @@ import typer
 from backupd.cli.chosen import TargetOption, identities_in
 from backupd.cli.invocation import IdentityOption
 from backupd.cli.output import say, tell
-from backupd.vocabulary.errors import (
-    BackupdError,
-    Cancelled,
-    Undecided,
-    UsageError,
-    VerificationError,
-)
+from backupd.vocabulary.errors import BackupdError, Undecided, UsageError, VerificationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from backupd.config import Configuration
-    from backupd.operations.restore.proof_host import Proof, ProofHost, TooLarge
+    from backupd.operations.restore.proof_host import Proof, TooLarge
+    from backupd.operations.restore.proving import Proven
     from backupd.policy.proof_order import ProvableCopy
     from backupd.targets import Target
 
@@ -45,7 +39,6 @@ def prove(
     """
     from backupd import wiring
     from backupd.host.signals import cancellable
-    from backupd.policy.proof_order import in_order
 
     if everything and limit is not None:
         raise UsageError("--all and --limit cannot be combined", hint="use one of them")
@@ -60,6 +53,7 @@ def prove(
     errors: list[BackupdError] = []
     with wiring.own_catalogue(configuration) as catalogue, cancellable():
         from backupd.operations.restore.proof_host import ProofHost
+        from backupd.operations.restore.proving import prove_copies
         from backupd.operations.upkeep.ownership import signer_of
 
         name = catalogue.identity().name
@@ -68,44 +62,25 @@ def prove(
             *(name, tools, signer_of(catalogue, tools.machine), identities, settings.servers),
             max_bytes=settings.max_size,
         )
-        targets = {one.name: one for one in _targets(configuration, name, target)}
-        found = _provable(host, targets, frozenset(configuration.proofs.signers), errors)
-        if not found and not errors:
-            raise UsageError("there is no backup to prove", hint="no target has a finished backup")
-        _prove_in_order(
-            *(host, targets, in_order(found), errors),
-            most=len(found) if everything else limit or 1,
-            begins=_hours(configuration),
-        )
+        for told in prove_copies(
+            *(host, _targets(configuration, name, target)),
+            signers=frozenset(configuration.proofs.signers),
+            most=None if everything else limit or 1,
+            not_now=_hours(configuration),
+            stepping=lambda copy, step: tell(f"{_named(copy)}: {step}"),
+        ):
+            errors += _told(told)
     _raise_gravest(errors)
 
 
-def _targets(configuration: "Configuration", machine: str, named: str | None) -> "Sequence[Target]":
-    """Raises UsageError where there is none, or none of that name."""
+def _targets(configuration: "Configuration", machine: str, named: str | None) -> "dict[str, Target]":
+    """By name. Raises UsageError where there is none, or none of that name."""
     from backupd import wiring
 
     names = list(configuration.targets) if named is None else [named]
     if not names:
         raise UsageError("no target is configured", hint="add a table [targets.NAME] for each storage with backups")
-    return [wiring.target(configuration, name, machine) for name in names]
-
-
-def _provable(
-    host: "ProofHost", targets: "dict[str, Target]", others: frozenset[str], errors: list[BackupdError]
-) -> "list[ProvableCopy]":
-    """What lies on the targets; one that cannot be read is told, and keeps no other from being looked at."""
-    from backupd.operations.restore.proof_host import provable
-
-    found: list[ProvableCopy] = []
-    for target in targets.values():
-        try:
-            found += provable(target, others | {host.signer.public})
-        except Cancelled:
-            raise
-        except BackupdError as error:
-            tell(f"target {target.name}: {error.message}")
-            errors.append(error)
-    return found
+    return {name: wiring.target(configuration, name, machine) for name in names}
 
 
 def _hours(configuration: "Configuration") -> "Callable[[], str]":
@@ -128,44 +103,32 @@ def _hours(configuration: "Configuration") -> "Callable[[], str]":
     return why
 
 
-def _prove_in_order(
-    host: "ProofHost",
-    targets: "dict[str, Target]",
-    copies: "Sequence[ProvableCopy]",
-    errors: list[BackupdError],
-    *,
-    most: int,
-    begins: "Callable[[], str]",
-) -> None:
-    """One line for each copy that was drilled or passed over; what was wrong is in `errors`, too."""
-    from backupd.operations.restore.proof_host import TooLarge, prove_copy
+def _told(what: "Proven") -> "Sequence[BackupdError]":
+    """In one line; what is wrong with it is returned."""
+    from backupd.operations.restore.proof_host import TooLarge
+    from backupd.operations.restore.proving import LostTarget, NotNow
 
-    drilled = 0
-    for copy in copies:
-        if drilled == most:
-            return
-        if why := begins():
-            say(why)
-            return
-        named = f"run {copy.run_id} of job {copy.job} of machine {copy.machine} on target {copy.target}"
-        try:
-            done = prove_copy(host, targets[copy.target], copy, partial(_tell_step, named))
-        except Cancelled:
-            raise
-        except BackupdError as error:
-            say(f"not drilled: {named}: {error.message}")
-            errors.append(error)
-            continue
-        if isinstance(done, TooLarge):
-            say(_too_large(named, done))
-            continue
-        drilled += 1
-        say(_sentence(named, done))
-        errors += _faults(named, done)
+    match what:
+        case NotNow():
+            say(what.why)
+            return ()
+        case LostTarget():
+            rest = f"; copies on it that are passed over: {what.passed_over}" if what.passed_over else ""
+            tell(f"target {what.name}: {what.why.message}{rest}")
+            return (what.why,)
+    named, result = _named(what.copy), what.result
+    if isinstance(result, BackupdError):
+        say(f"not drilled: {named}: {result.message}")
+        return (result,)
+    if isinstance(result, TooLarge):
+        say(_too_large(named, result))
+        return ()
+    say(_sentence(named, result))
+    return _faults(named, result)
 
 
-def _tell_step(named: str, step: str) -> None:
-    tell(f"{named}: {step}")
+def _named(copy: "ProvableCopy") -> str:
+    return f"run {copy.run_id} of job {copy.job} of machine {copy.machine} on target {copy.target}"
 
 
 def _too_large(named: str, done: "TooLarge") -> str:

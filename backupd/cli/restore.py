@@ -10,6 +10,7 @@ from backupd.cli.chosen import GoodRunArgument, TargetOption, copies_of, identit
 from backupd.cli.invocation import IdentityOption
 from backupd.cli.output import print_text, say, tell
 from backupd.vocabulary.errors import ExitStatus, ServerError, UsageError
+from backupd.vocabulary.servers import LoadingWay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from backupd.operations.tools import HostTools
     from backupd.targets import BackupSource
     from backupd.vocabulary.records import RunDetails
-    from backupd.vocabulary.storage import Manifest
+from backupd.vocabulary.storage import Manifest
 
 _MOUNT_POINT = Path("MOUNT-POINT")  # of a volume that a person mounts later
 
@@ -62,13 +63,20 @@ def restore(
         str | None,
         typer.Option(
             metavar="HOST",
-            help="With --tables: load them by rows into this running server, a host of the configuration.",
+            help="With --tables: load them into this running server, a host of the configuration.",
             show_default=False,
         ),
     ] = None,
     schema: Annotated[
         str | None,
         typer.Option("--as", metavar="NAME", help="With --into: the new schema for the tables.", show_default=False),
+    ] = None,
+    by: Annotated[
+        LoadingWay | None,
+        typer.Option(
+            help="With --into: import the tables' files, or load their rows. Default: what suits the server.",
+            show_default=False,
+        ),
     ] = None,
     identity: IdentityOption = None,
 ) -> None:
@@ -93,6 +101,8 @@ def restore(
             "--into HOST and --as NAME belong together, and need --tables",
             hint="give all three: --tables DB.T --into HOST --as NAME; NAME must not exist there",
         )
+    if by is not None and into is None:
+        raise UsageError("--by belongs to --into", hint="--tables DB.T --into HOST --as NAME --by rows")
     if tables is not None and (into_volume is not None or prepare_replica):
         raise UsageError(
             ("single tables can only be restored into a folder or a running server, and make no replica"),
@@ -100,7 +110,7 @@ def restore(
         )
     chosen = () if tables is None else tables_in(",".join(tables))
     configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
-    server = None if into is None else _server(configuration, into, schema or "", chosen)
+    server = None if into is None else _server(configuration, into, schema or "", chosen, by)
     with wiring.catalogue(configuration) as catalogue:
         run = run_of(catalogue, run_id, target=target)
         sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
@@ -109,16 +119,16 @@ def restore(
             wanted = _Wanted(run, sources, identities, copied, prepare_replica=prepare_replica, confined=confined)
             place = server.told if server else to.absolute() if to is not None else str(into_volume)
             asked = {"tables": list(map(str, chosen))} if chosen else {}
-            with on_record(catalogue, run.run_id, Deed.RESTORE, place, telling=tell, **asked) as attentions:
+            with on_record(catalogue, run.run_id, Deed.RESTORE, place, telling=tell, **asked) as done:
                 if to is not None:
-                    attentions.extend(_to_folder(wanted, to, chosen))
+                    done.attentions.extend(_to_folder(wanted, to, chosen))
                 elif into_volume is not None:
                     tools = wiring.host_tools(configuration, catalogue.identity().name)
-                    attentions.extend(_into_volume(wanted, into_volume, tools, catalogue))
+                    done.attentions.extend(_into_volume(wanted, into_volume, tools, catalogue))
                 elif server is not None:
                     tools = wiring.host_tools(configuration, catalogue.identity().name)
-                    attentions.extend(_into_server(wanted, server, chosen, tools, catalogue))
-    if attentions:
+                    done.attentions.extend(_into_server(wanted, server, chosen, tools, catalogue))
+    if done.attentions:
         raise typer.Exit(ExitStatus.ATTENTION)
 
 
@@ -186,12 +196,14 @@ def _export(to: Path, manifest: "Manifest", tables: "Sequence[Table]", *, confin
     return ()
 
 
-def _server(configuration: "Configuration", host: str, schema: str, tables: "Sequence[Table]") -> "IntoServer":
+def _server(
+    configuration: "Configuration", host: str, schema: str, tables: "Sequence[Table]", by: LoadingWay | None
+) -> "IntoServer":
     """Imported here: a restore into a folder loads nothing into a server."""
     from backupd import wiring
     from backupd.operations.restore.into_server import into_server
 
-    return into_server(host, wiring.connect_to(configuration, host), schema, tables)
+    return into_server(host, wiring.connect_to(configuration, host), schema, tables, by=by)
 
 
 def _into_server(

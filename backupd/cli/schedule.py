@@ -169,6 +169,7 @@ def _instant(text: str, zone: str) -> datetime:
 
 
 def _entries(configuration: "Configuration", catalogue: "Catalogue") -> list[_Entry]:
+    from backupd.service.slot_errors import error_of
     from backupd.service.timetables import timetables
 
     now, pauses, times = datetime.now(UTC), catalogue.pauses(), timetables(configuration)
@@ -177,20 +178,9 @@ def _entries(configuration: "Configuration", catalogue: "Catalogue") -> list[_En
         for activity, schedule in job.schedules.items():
             timetable = times[job.name, activity]
             last = next(iter(catalogue.slots(job=job.name, activity=activity, until=now, limit=1)), None)
-            due, error = timetable.after(now), _error(catalogue, last)
+            due, error = timetable.after(now), error_of(catalogue, last)
             entries.append(_Entry(job.name, activity, schedule, timetable, due, last, error, pauses.get(job.name)))
     return entries
-
-
-def _error(catalogue: "Catalogue", slot: Slot | None) -> str:
-    """What the run of this slot says of its failure; a drill, a verification or a prune has no run of its own."""
-    if slot is None or not slot.run_id or not slot.exit_status:
-        return ""
-    try:
-        run = catalogue.run(slot.run_id)
-    except UsageError:
-        return ""
-    return "" if run.error is None else run.error.first_line
 
 
 def _document(entry: _Entry) -> dict[str, Any]:
@@ -205,7 +195,7 @@ def _document(entry: _Entry) -> dict[str, Any]:
         "next_due": iso(due),
         "next_due_local": None if due is None else due.astimezone(ZoneInfo(entry.timetable.zone)).isoformat(),
         "paused": None if pause is None else {"note": pause.note, "at": pause.at.isoformat()},
-        "last": None if last is None else _slot(last),
+        "last": None if last is None else {**_slot(last), "error": entry.error or None},
     }
 
 

@@ -10,7 +10,7 @@ from backupd.cli.output import print_document, print_text, say, tell
 from backupd.vocabulary.errors import BackupdError, UsageError
 
 if TYPE_CHECKING:
-    from backupd.service.job_report import JobReport
+    from backupd.service.status_report import StatusReport
 
 
 def status(
@@ -26,34 +26,32 @@ def status(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Show how each job stands: alarms, the last good backup and its age, copies, proof, what runs and what is next.
+    """Show how each job and target stands: alarms, the last good backup, copies, proof, what runs, what is next, room.
 
     The exit status is 0 whatever it shows, except with --nagios.
     """
     if nagios:
         raise typer.Exit(_tell_nagios(ctx, job, json=json))
-    found = _reports(ctx, job)
+    from backupd.service.status_report import status_document, status_text
+
+    found = _report(ctx, job)
     if json:
-        from backupd.service.job_report import job_reports_document
-
-        print_document(job_reports_document(found))
+        print_document(status_document(found))
     else:
-        from backupd.service.job_report import job_report_text
-
-        print_text("\n\n".join(map(job_report_text, found)))
+        print_text(status_text(found))
 
 
-def _reports(ctx: typer.Context, job: str | None) -> "tuple[JobReport, ...]":
+def _report(ctx: typer.Context, job: str | None) -> "StatusReport":
     from backupd.operations import opening
-    from backupd.service.job_report import job_reports
     from backupd.service.outlook import own_eyes
     from backupd.service.site import Site
+    from backupd.service.status_report import status_report
 
     configuration = opening.configuration(ctx.obj.config)
     if job is not None:
         opening.job(configuration, job)
     with opening.catalogue(configuration) as catalogue:
-        return job_reports(Site(configuration, catalogue), own_eyes(configuration).live, job=job)
+        return status_report(Site(configuration, catalogue), own_eyes(configuration), job=job)
 
 
 def _tell_nagios(ctx: typer.Context, job: str | None, *, json: bool) -> int:
@@ -63,7 +61,7 @@ def _tell_nagios(ctx: typer.Context, job: str | None, *, json: bool) -> int:
     try:
         if json:
             raise UsageError("--nagios and --json cannot be combined", hint="use one of them")  # noqa: TRY301
-        answer, line = plugin_answer(_reports(ctx, job))
+        answer, line = plugin_answer(_report(ctx, job))
     except BackupdError as error:
         hint = f"; hint: {error.hint}" if error.hint else ""
         answer, line = PluginStatus.UNKNOWN, unknown(f"{error.message}{hint}")

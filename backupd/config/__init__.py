@@ -39,7 +39,9 @@ from backupd.config.schema import (
     SnapshotConfig,
 )
 from backupd.config.targets import (
+    AzureConfig,
     DirectoryConfig,
+    GcsConfig,
     LockMode,
     PartChecksum,
     S3Config,
@@ -51,6 +53,7 @@ from backupd.config.targets import (
 __all__ = [
     "DEFAULT_PATH",
     "AppriseConfig",
+    "AzureConfig",
     "BackupScheduleConfig",
     "CatalogueConfig",
     "Configuration",
@@ -59,6 +62,7 @@ __all__ = [
     "DrillCheckConfig",
     "DrillConfig",
     "EncryptionConfig",
+    "GcsConfig",
     "HookConfig",
     "HookPoint",
     "HostConfig",

@@ -44,6 +44,8 @@ class TargetKind(StrEnum):
     DIRECTORY = "directory", True
     SFTP = "sftp"
     S3 = "s3"
+    AZURE = "azure"
+    GCS = "gcs"
 
 
 class PartChecksum(StrEnum):
@@ -129,9 +131,55 @@ class S3Config:
     accept_unencrypted: Flag = False
 
 
+def _account(name: str) -> str:
+    """Azure's rule for storage accounts; the name becomes part of a host's."""
+    if re.fullmatch(r"[a-z0-9]{3,24}", name) is None:
+        raise BadValue(f"{quoted(name)} is not the name of a storage account", "3 to 24 of a-z and 0-9")
+    return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
+class AzureConfig:
+    """`[targets.NAME]` with `type = "azure"`: a container of Azure Blob Storage."""
+
+    name: OwnName
+    type: Literal[TargetKind.AZURE]
+    account: Annotated[Text, AfterValidator(_account)]
+    container: Text
+    prefix: KeyPrefix = ""
+    endpoint: Url | None = None  # None: the account's own in Azure
+    accept_http: Flag = False
+    credentials_file: SecretFile | None = None  # None: where the az command looks too
+    ca: AbsolutePath | None = None
+    part_size: PartSize = 5 << 20  # at least; more where the object needs it
+    parts_in_flight: Annotated[WholeNumber, Field(ge=1, le=32)] = 4
+    timeout_seconds: Annotated[PositiveDuration, key("timeout")] = 60.0
+    outage_seconds: Annotated[PositiveDuration, key("outage")] = 900.0
+    accept_unencrypted: Flag = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
+class GcsConfig:
+    """`[targets.NAME]` with `type = "gcs"`: a bucket of Google Cloud Storage."""
+
+    name: OwnName
+    type: Literal[TargetKind.GCS]
+    bucket: Text
+    prefix: KeyPrefix = ""
+    endpoint: Url | None = None  # None: Google's
+    accept_http: Flag = False
+    credentials_file: SecretFile | None = None  # None: application default credentials
+    ca: AbsolutePath | None = None
+    part_size: PartSize = 8 << 20
+    parts_in_flight: Annotated[WholeNumber, Field(ge=1, le=32)] = 4
+    timeout_seconds: Annotated[PositiveDuration, key("timeout")] = 60.0
+    outage_seconds: Annotated[PositiveDuration, key("outage")] = 900.0
+    accept_unencrypted: Flag = False
+
+
 _MODEST_PART, _MODEST_PARTS = 8 << 20, 3
 
-TargetConfig = DirectoryConfig | SftpConfig | S3Config
+TargetConfig = DirectoryConfig | SftpConfig | S3Config | AzureConfig | GcsConfig
 
 
 def takes_plain(target: TargetConfig) -> bool:
@@ -140,8 +188,8 @@ def takes_plain(target: TargetConfig) -> bool:
 
 
 def modest(target: TargetConfig) -> TargetConfig:
-    """The same where a whole process may hold 150 MiB: the AWS packages alone take 90."""
-    if not isinstance(target, S3Config):
+    """The same where a whole process may hold 150 MiB: the packages of a cloud alone take up to 90."""
+    if not isinstance(target, S3Config | AzureConfig | GcsConfig):
         return target
     return replace(
         target,

@@ -1,7 +1,7 @@
 """Who may act now: lock files that a process holds for its life, so that the kernel forgets them when it dies.
 
-Knows: one run per job, one per volume group, one bench per disk, one process per run id, one daemon; many readers of a
-backup, or one that removes it.
+Knows: one run per job, one per volume group, one bench per disk, one process per run id, one daemon, one `prove`; many
+readers of a backup, or one that removes it.
 A lock file's text says who holds it; the lock itself is flock(2), which is never inherited by children here because
 Python's descriptors close on exec. Whoever may read a file may lock it: nobody else can open these.
 """
@@ -98,6 +98,17 @@ class Claims:
             Busy: somebody does; the message names one.
         """
         with self._held(f"backup-{run_id}", f"`backupd prune` of backup {run_id}", remove=True):
+            yield
+
+    @contextmanager
+    def proving(self) -> Iterator[None]:
+        """No other `backupd prove` on this host while the block lasts.
+
+        Raises:
+            Busy: there is one.
+        """
+        hint = "it drills what needs it most; start `backupd prove` again once it has ended"
+        with self._held("the-proving", "another `backupd prove`", hint=hint):
             yield
 
     @contextmanager

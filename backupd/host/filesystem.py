@@ -13,12 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from backupd.vocabulary.errors import CleanupIncomplete, UsageError, VerificationError
+from backupd.host import process
+from backupd.vocabulary.errors import CleanupIncomplete, CommandError, UsageError, VerificationError
 from backupd.vocabulary.volumes import FileIdentity
 
 OWN_TO_A_FILE_SYSTEM = frozenset({"lost+found"})  # what an empty mount point may hold
 MORE_ROOM = "choose a folder with more space"  # a hint
 
+_REMOVAL_SECONDS = 3600.0
 _GENERATION = 0x80087601  # FS_IOC_GETVERSION (linux/fs.h): ext4 and XFS tell an inode's generation; others refuse
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -214,16 +216,17 @@ def _way_out(folder: Path, name: str, why: str) -> VerificationError:
 
 
 def remove_tree(folder: Path) -> None:
-    """The folder is gone with all that is in it; nothing happens when it was.
+    """The folder is gone with all that is in it, however deep; nothing happens when it was. No link is followed.
 
     Raises:
         CleanupIncomplete: something in it could not be removed.
     """
     try:
-        shutil.rmtree(folder)
-    except FileNotFoundError:
-        return
-    except (OSError, RecursionError) as error:  # of a thousand folders in one another, too
+        try:
+            shutil.rmtree(folder)
+        except (RecursionError, OSError):  # of a thousand folders in one another: each takes a frame and a descriptor
+            process.run(["rm", "-rf", "--", str(folder.absolute())], timeout_seconds=_REMOVAL_SECONDS)
+    except (OSError, CommandError) as error:
         raise CleanupIncomplete(f"{folder} could not be removed: {error}", hint=f"rm -r {folder}") from error
 
 

@@ -235,7 +235,12 @@ def ended_by_itself(pid: int, born: int, *, within_seconds: float) -> bool:
 
 def found(program: str) -> bool:
     """Whether a program can be started; `/sbin` counts even where PATH lacks it, as it does for plain users."""
-    return shutil.which(program, path=_environment()["PATH"]) is not None
+    return where(program) is not None
+
+
+def where(program: str) -> str | None:
+    """The path of a program, as `found` looks for it; None: it cannot be started."""
+    return shutil.which(program, path=_environment()["PATH"])
 
 
 def _start(

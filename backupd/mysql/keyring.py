@@ -15,6 +15,7 @@ from subprocess import TimeoutExpired
 from backupd.host import process
 from backupd.mysql.facts import KEYRING_COMPONENT, key_files
 from backupd.mysql.recorded import libraries
+from backupd.mysql.server_programs import ServerProgram
 from backupd.vocabulary.errors import CommandError, ServerError
 from backupd.vocabulary.servers import ServerFacts
 
@@ -42,7 +43,7 @@ def require_known_keyring(facts: ServerFacts) -> None:
         )
 
 
-def keyring_options(facts: ServerFacts, folder: Path, program: str, reader: Sequence[str]) -> tuple[str, ...]:
+def keyring_options(facts: ServerFacts, folder: Path, program: ServerProgram, reader: Sequence[str]) -> tuple[str, ...]:
     """What makes the server use a copy of the recorded keyring file. The folder has it, and holds a key from now on.
 
     Nothing for a server that had no keyring component. Libraries are the local server's own. The file is read behind
@@ -68,21 +69,21 @@ def keyring_options(facts: ServerFacts, folder: Path, program: str, reader: Sequ
     return (f"--plugin-dir={plugins}",)
 
 
-def plugin_folder(program: str) -> Path:
+def plugin_folder(program: ServerProgram) -> Path:
     """Where this server program looks for its libraries.
 
     Raises:
         ServerError: it does not say.
     """
     try:
-        said = process.run([program, "--no-defaults", "--verbose", "--help"], timeout_seconds=_SECONDS).stdout
+        said = process.run([*program.argv, "--verbose", "--help"], timeout_seconds=_SECONDS).stdout
     except CommandError as error:
-        raise ServerError(f"{program} did not report where its plugins are: {error.message}") from error
+        raise ServerError(f"{program.path} did not report where its plugins are: {error.message}") from error
     for line in said.splitlines():
         name, _, value = line.partition(" ")
         if name == "plugin-dir" and value.strip().startswith("/"):
             return Path(value.strip())
-    raise ServerError(f"{program} does not report where its plugins are", hint=f"{program} --verbose --help")
+    raise ServerError(f"{program.path} does not report where its plugins are", hint=f"{program.path} --verbose --help")
 
 
 def _copied(file: Path, to: Path, reader: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from backupd.mysql.session import Connect, Session, StatementError
 from backupd.mysql.sqltext import quoted
 from backupd.mysql.table_shape import TableShape
 from backupd.mysql.tablefiles import Table
+from backupd.mysql.tablespace_loading import datadir_here, remove_files
 from backupd.vocabulary.errors import Refused, ServerError, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind
 from backupd.vocabulary.servers import Flavour
@@ -73,11 +74,12 @@ class LoadingPlace:
     host: str
     loading: str
     schema: str
+    logged: bool = True  # what is done there goes into the server's binary log, where it has one
 
     def holding(self, tables: Sequence[Table]) -> Holding:
         """What `remove_loading` removes."""
-        names = json.dumps([table.name for table in tables])
-        return Holding(HoldingKind.LOADING_SCHEMA, self.loading, {"host": self.host, "tables": names})
+        detail = {"host": self.host, "tables": json.dumps([table.name for table in tables])}
+        return Holding(HoldingKind.LOADING_SCHEMA, self.loading, detail | ({} if self.logged else {"logged": "no"}))
 
 
 def new_place(host: str, schema: str) -> LoadingPlace:
@@ -114,6 +116,8 @@ def require_takes(session: Session, place: LoadingPlace) -> LoadingServer:
             hint="nothing is loaded into an existing one: choose another",
         )
     told = session.one(_SETTINGS) or {}
+    if told["logs"] == "1" and not place.logged:
+        _stop_logging(session)
     if told.get("closed") not in ("0", "OFF"):
         raise Refused(
             f"the server {place.host} is read-only (a replica?)",
@@ -131,12 +135,15 @@ def require_takes(session: Session, place: LoadingPlace) -> LoadingServer:
     )
 
 
-def prepare(session: Session, flavour: Flavour) -> None:
-    """What this session writes is stored as it is.
+def prepare(session: Session, flavour: Flavour, *, logged: bool = True) -> None:
+    """What this session writes is stored as it is; unless `logged`, in no binary log.
 
     Raises:
+        Refused: the account may not keep it out of the log.
         ServerError: the session is over.
     """
+    if not logged:
+        _stop_logging(session)
     session.execute(f"SET SESSION sql_mode = '{_MODE}', time_zone = '+00:00', foreign_key_checks = 0")
     session.execute(f"SET SESSION wait_timeout = {LOAD_SECONDS:.0f}")
     if flavour is Flavour.MARIADB:
@@ -151,19 +158,31 @@ def make(session: Session, place: LoadingPlace, shapes: Sequence[TableShape]) ->
     """
     session.execute(f"CREATE DATABASE {quoted(place.loading)}")
     for shape in shapes:
-        try:
-            session.execute(shape.created_in(place.loading))
-        except StatementError as error:
-            error.hint = (
-                error.hint or "the running server cannot have this table: restore it into a folder, with --to DIR"
-            )
-            raise
-        made = session.value(_MADE, place.loading, shape.table.name)
-        if made != shape.engine or int(session.value(_FOREIGN_KEYS, place.loading) or 0):
-            raise ServerError(
-                f"{place.host} made {shape.table} as another table than the backup has (engine {made})",
-                hint="nothing was loaded: restore it into a folder, with --to DIR",
-            )
+        _make_table(session, place, shape)
+
+
+def make_again(session: Session, place: LoadingPlace, shape: TableShape) -> None:
+    """A table of the loading schema, whatever became of it, is there and empty.
+
+    Raises:
+        ServerError: the server refused.
+    """
+    session.execute(f"DROP TABLE IF EXISTS {quoted(place.loading)}.{quoted(shape.table.name)}")
+    _make_table(session, place, shape)
+
+
+def _make_table(session: Session, place: LoadingPlace, shape: TableShape) -> None:
+    try:
+        session.execute(shape.created_in(place.loading))
+    except StatementError as error:
+        error.hint = error.hint or "the running server cannot have this table: restore it into a folder, with --to DIR"
+        raise
+    made = session.value(_MADE, place.loading, shape.table.name)
+    if made != shape.engine or int(session.value(_FOREIGN_KEYS, place.loading) or 0):
+        raise ServerError(
+            f"{place.host} made {shape.table} as another table than the backup has (engine {made})",
+            hint="nothing was loaded: restore it into a folder, with --to DIR",
+        )
 
 
 def publish(session: Session, place: LoadingPlace, tables: Sequence[Table]) -> None:
@@ -198,6 +217,8 @@ def remove_loading(connect: Connect, holding: Holding) -> None:
         raise ServerError(f"{holding.name!r:.80} is not a loading schema", hint="was the catalogue changed?")
     ours = {name.lower() for name in json.loads(holding.detail["tables"])}
     with connect(answer_seconds=REMOVE_SECONDS) as session:
+        if holding.detail.get("logged") == "no":
+            _stop_logging(session)
         there = [str(row["name"]) for row in session.query(_TABLES, holding.name)]
         others = [name for name in there if name.lower() not in ours]
         if others:
@@ -205,7 +226,23 @@ def remove_loading(connect: Connect, holding: Holding) -> None:
                 f"schema {holding.name} has tables that backupd did not load: {', '.join(others)}",
                 hint=f"move them elsewhere, then `backupd recover`; or DROP DATABASE {quoted(holding.name)} by hand",
             )
+        for name in there:
+            session.execute(f"DROP TABLE IF EXISTS {quoted(holding.name)}.{quoted(name)}")
+        if (datadir := datadir_here(session)) is not None:
+            remove_files(datadir, holding.name)
         session.execute(f"DROP DATABASE IF EXISTS {quoted(holding.name)}")
+
+
+def _stop_logging(session: Session) -> None:
+    try:
+        session.execute("SET SESSION sql_log_bin = 0")
+    except StatementError as error:
+        if error.denied:
+            raise Refused(
+                "the account may not keep the tables out of the binary log, where no server could repeat an import",
+                hint="GRANT BINLOG ADMIN ON *.* (MySQL: SYSTEM_VARIABLES_ADMIN) TO its account, or load with --by rows",
+            ) from error
+        raise
 
 
 def _needed(place: LoadingPlace) -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -1,4 +1,4 @@
-"""The two files that lie beside a clone: the options its server needs, and what it was told about replication.
+"""The files that lie beside a clone: the options its server needs, and what it was told about replication.
 
 Knows: their text. Refuses to know a password, and where on its machine the new server will listen. Pure.
 """
@@ -15,6 +15,7 @@ from backupd.vocabulary.servers import Flavour, Position
 from backupd.vocabulary.storage import Manifest
 
 OPTION_FILE = "replica.cnf"
+SCRUBBED_OPTION_FILE = "scrubbed.cnf"
 STATEMENTS_FILE = "replica.sql"
 
 _PROGRAM = {Flavour.MARIADB: "mariadbd", Flavour.MYSQL: "mysqld"}
@@ -29,14 +30,27 @@ def option_file(manifest: Manifest, relocation: Relocation, wanted: Wanted) -> s
     Raises:
         ServerError: the recorded server used paths that are not in the backup, or one has more than a line.
     """
+    return _option_file(OPTION_FILE, manifest, relocation, list(_identity(manifest, wanted)))
+
+
+def scrubbed_option_file(manifest: Manifest, relocation: Relocation) -> str:
+    """The same for the server of a scrubbed copy, which replicates from nobody.
+
+    Raises:
+        ServerError: the recorded server used paths that are not in the backup, or one has more than a line.
+    """
+    return _option_file(SCRUBBED_OPTION_FILE, manifest, relocation, list(_not_persisted(manifest)))
+
+
+def _option_file(name: str, manifest: Manifest, relocation: Relocation, own: Sequence[str]) -> str:
     program = _PROGRAM[manifest.server.flavour]
-    options = [*_identity(manifest, wanted), *file_options(relocation, manifest.server)]
+    options = [*own, *file_options(relocation, manifest.server)]
     return "\n".join(
         [
             f"# Written by `backupd clone {manifest.run_id}`: what a {manifest.server.flavour}"
             f" {'.'.join(map(str, manifest.server.version_number[:2]))} server needs to start on this folder.",
             "# Add what belongs to this machine: socket, port, bind_address, log_error, memory. For example:",
-            f"#   {program} --defaults-file={relocation.folder / OPTION_FILE} --socket=… --port=…",
+            f"#   {program} --defaults-file={relocation.folder / name} --socket=… --port=…",
             f"[{program}]",
             *(_line(option) for option in options),
             "",
@@ -74,7 +88,6 @@ def position_in_words(position: Position) -> str:
 
 
 def _identity(manifest: Manifest, wanted: Wanted) -> Iterator[str]:
-    mysql = manifest.server.flavour is Flavour.MYSQL
     yield f"--server-id={wanted.server_id}"
     yield "--read-only=ON"
     yield "--skip-slave-start"  # MySQL 9.7 knows the old word too
@@ -83,7 +96,12 @@ def _identity(manifest: Manifest, wanted: Wanted) -> Iterator[str]:
     basename = manifest.server.binlog_basename
     if basename is not None:
         yield f"--log-bin={PurePosixPath(basename).name}"
-    if mysql:  # what was SET PERSIST on the old server, its server_id for one, would come before this file
+    yield from _not_persisted(manifest)
+
+
+def _not_persisted(manifest: Manifest) -> Iterator[str]:
+    """What was SET PERSIST on the old server, its server_id for one, would come before the option file."""
+    if manifest.server.flavour is Flavour.MYSQL:
         yield "--persisted-globals-load=OFF"
 
 

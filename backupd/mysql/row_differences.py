@@ -18,6 +18,8 @@ from backupd.vocabulary.servers import Flavour
 COMPARE_SECONDS = 60.0  # of each of three statements: a change of the live table's definition waits for them
 
 _LONGEST_NAME = 64
+_AS_ROWS = "SET SESSION binlog_format = ROW;"
+_RENAME_UNSEEN = "-- (only without replicas, after SET SESSION sql_log_bin = 0) RENAME TABLE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +73,24 @@ def difference(session: Session, shape: TableShape, schema: str, flavour: Flavou
     )
 
 
-def statements_for(shape: TableShape, schema: str, found: TableDifference) -> tuple[str, ...]:
-    """What a person may type now, comments and statements in turn. Nothing of it was carried out."""
+def statements_for(shape: TableShape, schema: str, found: TableDifference, *, logged: bool = True) -> tuple[str, ...]:
+    """What a person may type now, comments and statements in turn. Nothing of it was carried out.
+
+    Of a schema that is not `logged` replicas know nothing: rows reach them as rows alone, and a RENAME stops them.
+    """
     live, loaded = _named(shape.table), _named(Table(schema, shape.table.name))
     columns = [column for column in shape.carried if column.name in found.shared]
     said: list[str] = []
+    rename = "RENAME TABLE" if logged else _RENAME_UNSEEN
     if not found.live:
-        said += ["-- to put it into place, if there is no such table:", f"RENAME TABLE {loaded} TO {live};"]
+        said += ["-- to put it into place, if there is no such table:", f"{rename} {loaded} TO {live};"]
     elif columns:
         missing = ""
         if shape.key and set(shape.key) <= set(found.shared):
             same = _same_key(shape, "b", "l")
             missing = f" AS b WHERE NOT EXISTS (SELECT 1 FROM {live} AS l WHERE {same})"  # noqa: S608 - quoted names
+        if not logged:
+            said += [f"-- the binary log lacks schema {quoted(schema)}: replicas must be sent rows", _AS_ROWS]
         said += [
             "-- to put back the rows that the live table lacks:"
             if missing
@@ -94,7 +102,7 @@ def statements_for(shape: TableShape, schema: str, found: TableDifference) -> tu
         said += [
             "-- or to have all of it as it was, the live table moved aside with its triggers and the foreign keys that"
             " point to it:",
-            f"RENAME TABLE {live} TO {aside}, {loaded} TO {live};",
+            f"{rename} {live} TO {aside}, {loaded} TO {live};",
         ]
     then = "and then, once the table moved aside has no constraint of that name" if found.live else "and then"
     said += [f"-- {then}: ALTER TABLE {live} ADD {foreign_key};" for foreign_key in shape.foreign_keys]

@@ -28,21 +28,30 @@ def load_rows(
     *,
     server: LoadingServer,
     loaded: Callable[[int], None] = lambda _rows: None,
+    took: Callable[[float], None] = lambda _seconds: None,
 ) -> int:
     """Every row of the table is in that schema's table of the same name. Returns how many; tells some in between.
 
-    `source` is a session that gives values as they are stored; `to` is prepared for loading.
+    `source` is a session that gives values as they are stored; `to` is prepared for loading. `took` is told how many
+    seconds each statement took, and returns when the next may be carried out.
 
     Raises:
         ServerError: either refused or failed; a row is larger than the server takes; it took fewer than it was given.
     """
     rows, expected, told = 0, 0, time.monotonic()
+
+    def carry_out(statement: bytes, doing: str) -> int:
+        began = time.monotonic()
+        taken = to.change(statement, doing=doing)
+        took(time.monotonic() - began)
+        return taken
+
     with _one_beside(to) as beside:
         sending = beside.submit(int)
         for statement, count in statements(source, shape, schema, server=server):
             _require_taken(sending.result(), expected)
             doing = f"INSERT INTO {schema}.{shape.table.name} ({count} rows)"
-            sending, expected = beside.submit(to.change, statement, doing=doing), count
+            sending, expected = beside.submit(carry_out, statement, doing), count
             rows += count
             if time.monotonic() - told >= TELL_SECONDS:
                 loaded(rows)

@@ -15,8 +15,8 @@ needs that account's keys. Nothing that it starts outlives it, and what we say t
 """
 
 import contextlib
+import os
 import re
-import shutil
 import signal
 import tempfile
 import time
@@ -29,6 +29,7 @@ from typing import IO
 
 from backupd.host import process as programs
 from backupd.host.filesystem import read_plain
+from backupd.host.held_folders import held_folder
 from backupd.host.process import ChildLedger
 from backupd.host.sandbox import NO_PROGRAM, Bounds, not_confined
 from backupd.mysql.facts import key_files
@@ -37,11 +38,11 @@ from backupd.mysql.recorded import is_binlog, judged, libraries
 from backupd.mysql.recovery import recovery_seconds, redo_bytes
 from backupd.mysql.relocation import Relocation, read_from_copy, require_self_contained
 from backupd.mysql.scratch_account import Account, account_for
+from backupd.mysql.server_programs import matching_program
 from backupd.mysql.session import Login, Session
 from backupd.mysql.startup import (
     ScratchPlaces,
     folders_of,
-    matching_program,
     require_keys,
     require_no_live_tablespace,
     require_tablespaces,
@@ -54,6 +55,7 @@ from backupd.vocabulary.storage import Manifest
 STOP_SECONDS = 600.0
 CHECK_SECONDS = 86400.0  # CHECK TABLE of a large table is one statement
 
+_ENVIRONMENT = {"PATH", "TZ", "TMPDIR"}  # what of ours it gets
 _DYING_SECONDS = 1.0
 _OWN_LIMIT = re.compile(
     r".*(cannot allocate memory|out of memory|no space left on device|disk is full|error number 28\b).*", re.IGNORECASE
@@ -65,6 +67,7 @@ _LARGEST_INDEX = 4 << 20  # bytes: the names of a hundred thousand binlogs
 _LONGEST_LINE = 500  # of a log, in an error
 
 
+_FOLDERS = "backupd-drill-"  # how the names of all of them begin
 _SOCKET_LENGTH = 107  # unix(7): sun_path has 108 bytes with its terminator
 _POLL_SECONDS = 0.1
 
@@ -95,7 +98,7 @@ class RunningServer:
         _require_itself(session, self._process)
         return session
 
-    def shut_down(self) -> Check:
+    def shut_down(self, *, within_seconds: float = STOP_SECONDS) -> Check:
         """End it cleanly; the answer is whether it went so. Its session is over.
 
         Raises:
@@ -104,10 +107,10 @@ class RunningServer:
         expected = "status 0"
         try:
             self.session.execute("SHUTDOWN")
-            status = self._process.wait(STOP_SECONDS)
+            status = self._process.wait(within_seconds)
         except TimeoutExpired as error:
             raise Undecided(
-                f"the server on the restored files did not shut down within {STOP_SECONDS:g} s", hint=_MORE
+                f"the server on the restored files did not shut down within {within_seconds:g} s", hint=_MORE
             ) from error
         except ServerError as error:
             return Check("clean shutdown", ok=False, expected=expected, found=str(error))
@@ -173,7 +176,7 @@ class ScratchServer:
             UsageError: nothing on this host can keep it within its bounds; or it needs none and cannot get to the copy.
             Undecided: it ran into a limit of its own: time, memory, room.
         """
-        program = matching_program(self._facts, self._servers).path
+        program = matching_program(self._facts, self._servers)
         copy = self._relocation
         binlog = copy.folder / self._binlog if self._binlog else None
         require_self_contained(copy, *folders_of(copy, self._facts), *([binlog.parent] if binlog else []))
@@ -226,8 +229,14 @@ class ScratchServer:
 
     @contextmanager
     def _started(self, argv: list[str], said: IO[bytes]) -> Iterator["Popen[bytes]"]:
-        """What it says before it has opened its log is kept too; our own output is for results."""
-        with programs.spawned(argv, stdout=said, stderr=said, ledger=self._ledger) as process:
+        """What it says before it has opened its log is kept too; our own output is for results.
+
+        Our environment may have keys of targets, which a server that a copy has taken over could write into the copy.
+        """
+        known = {name: value for name, value in os.environ.items() if name in _ENVIRONMENT}
+        with programs.spawned(
+            argv, stdout=said, stderr=said, ledger=self._ledger, environment=known, only_this_environment=True
+        ) as process:
             yield process
 
     def _answering(self, process: "Popen[bytes]", places: ScratchPlaces) -> Session:
@@ -326,11 +335,8 @@ def first_error(text: str) -> str:
 @contextmanager
 def _private_folder() -> Iterator[ScratchPlaces]:
     roots = (root for root in (tempfile.gettempdir(), "/tmp") if len(root) < _SOCKET_LENGTH - 30)  # noqa: S108
-    folder = Path(tempfile.mkdtemp(prefix="backupd-", dir=next(roots)))
-    try:
+    with held_folder(Path(next(roots)), _FOLDERS) as folder:
         yield ScratchPlaces(folder)
-    finally:
-        shutil.rmtree(folder)
 
 
 def _said(places: ScratchPlaces) -> str:

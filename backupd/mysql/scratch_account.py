@@ -114,6 +114,14 @@ def account_for(datadir: Path, *, with_keys: bool) -> Account:
     return Account((uid if is_free else own, own), alone=True)
 
 
+def ids_of_nobody() -> tuple[int, int] | None:
+    """A user and a group whom nobody knows; None where we are not root, and stay who we are."""
+    if os.geteuid() != 0:
+        return None
+    own = _of_its_own()
+    return own, own
+
+
 def _of_its_own() -> int:
     """A user, and a group, whom nobody knows and as whom nothing runs: not even `nobody` can look at the copy."""
     running, first = _running(), os.getpid() % len(_NOBODYS)  # drills side by side have different ones

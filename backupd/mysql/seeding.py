@@ -150,7 +150,7 @@ def words_for(flavour: Flavour, version: tuple[int, int, int]) -> Words:
 def statements(words: Words, position: Position, wanted: Wanted) -> tuple[str, ...]:
     """What makes a replica of a recovered copy, in order; the last one names the source, without its password.
 
-    A placeholder stands for a source that is not named. MariaDB's own channels are files and are removed before.
+    A placeholder stands for a source that is not named.
     """
     gtid = position.gtid or ""
     prepared: Sequence[str]
@@ -158,12 +158,17 @@ def statements(words: Words, position: Position, wanted: Wanted) -> tuple[str, .
         case Words.MARIADB:
             prepared = ("RESET MASTER", f"SET GLOBAL gtid_slave_pos = {literal(gtid)}")
         case Words.MYSQL:
-            prepared = ("RESET REPLICA ALL", "RESET BINARY LOGS AND GTIDS", *_purged(gtid))
-        case Words.MYSQL_8:
-            prepared = ("RESET REPLICA ALL", "RESET MASTER", *_purged(gtid))
-        case Words.OLD_MYSQL:
-            prepared = ("RESET SLAVE ALL", "RESET MASTER", *_purged(gtid))
-    return (*prepared, _change(words, position, wanted))
+            prepared = ("RESET BINARY LOGS AND GTIDS", *_purged(gtid))
+        case Words.MYSQL_8 | Words.OLD_MYSQL:
+            prepared = ("RESET MASTER", *_purged(gtid))
+    return (*without_channels(words), *prepared, _change(words, position, wanted))
+
+
+def without_channels(words: Words) -> tuple[str, ...]:
+    """What makes a copy forget whom its server followed. MariaDB's own channels are files and are removed before."""
+    if words is Words.MARIADB:
+        return ()
+    return (f"RESET {'SLAVE' if words is Words.OLD_MYSQL else 'REPLICA'} ALL",)
 
 
 def seed(session: Session, position: Position, wanted: Wanted) -> Seeded:

@@ -10,6 +10,7 @@ import contextlib
 import math
 import socket
 import struct
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
@@ -158,6 +159,29 @@ class Session:
         """
         with self._explaining(doing):
             return int(self._connection.cursor().execute(statement))
+
+    def affected_rows(self, statement: str) -> int:
+        """Run a statement to its end and pass over what it answers: how many rows it affected, as the server counts.
+
+        Raises:
+            StatementError: it was refused, or the session was over. The session is over.
+        """
+        with self._explaining(statement):
+            cursor, rows, whole = self._connection.cursor(SSCursor), 0, False
+            try:
+                cursor.execute(statement)
+                more: bool | None = True
+                while more:  # a CALL has several answers
+                    if cursor.description is None:
+                        rows += cursor.rowcount
+                    else:
+                        deque(iter(cursor.fetchone, None), maxlen=0)
+                    more = cursor.nextset()
+                whole = True
+                return rows
+            finally:
+                if not whole:
+                    self._abandon(cursor)
 
     def last(self, statement: str, *, most: int) -> list[tuple[str | None, ...]]:
         """The first rows of one last statement, `most` of them: the session is over, for no answer can be cut short.

@@ -1,7 +1,7 @@
-"""Which program a scratch server is, and the command line that shows it the copy and nothing else.
+"""The command line that shows a scratch server the copy and nothing else.
 
 Knows: how the recorded settings become options, for a scratch server and for a replica that is to live on the copy.
-Refuses to start anything but `--version`.
+Refuses to start anything.
 """
 
 import contextlib
@@ -12,14 +12,13 @@ from pathlib import Path
 
 from backupd.host import process
 from backupd.mysql.dialect import DIALECTS
-from backupd.mysql.facts import external_tablespaces, key_files, lacks_key_password, version_number
+from backupd.mysql.facts import external_tablespaces, key_files, lacks_key_password
 from backupd.mysql.recorded import libraries
 from backupd.mysql.recovery import buffer_pool_bytes, memory_available, redo_bytes
 from backupd.mysql.relocation import NOT_HERE, Relocation
-from backupd.vocabulary.errors import CommandError, ServerError
+from backupd.mysql.server_programs import ServerProgram
+from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour, ServerFacts
-
-_PROGRAMS_IN = ("bin", "sbin", "usr/sbin", "usr/bin")  # of a folder with a server: a tarball's, a package's
 
 RELAY_LOG = "replica-relay-bin"  # of a seeded replica: its info files name it, so it may not depend on the host's name
 
@@ -51,56 +50,8 @@ class ScratchPlaces:
         return self.folder / "binlog.index"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerProgram:
-    """A server program that is installed here."""
-
-    path: str  # or its name, where the shell finds it
-    version: str
-
-
-def matching_program(facts: ServerFacts, folders: Sequence[Path] = ()) -> ServerProgram:
-    """The server program of the recorded flavour and series; crash recovery is promised by no other.
-
-    It is looked for in each of these folders, into which a server was installed or unpacked, before that of this host.
-
-    Raises:
-        ServerError: there is none, or it is of another series.
-    """
-    found = []
-    for program in _programs(facts.flavour, folders):
-        try:
-            said = process.run([program, "--no-defaults", "--version"], timeout_seconds=30).stdout
-        except CommandError as error:
-            raise ServerError(f"{program} did not report its version: {error.message}") from error
-        version = said.partition(" Ver ")[2].split(" ")[0]
-        flavour = Flavour.MARIADB if "MariaDB" in said else Flavour.MYSQL  # either may be called mysqld
-        if flavour is facts.flavour and version_number(version)[:2] == facts.version_number[:2]:
-            return ServerProgram(program, version)
-        found.append(f"{program} {version}")
-    series = ".".join(map(str, facts.version_number[:2]))
-    raise ServerError(
-        f"no {facts.flavour} {series} server is installed here; found: {', '.join(found) or 'none'}",
-        hint=f"install the server program of the series that was backed up ({facts.version})",
-    )
-
-
-def _programs(flavour: Flavour, folders: Sequence[Path]) -> Iterator[str]:
-    names = DIALECTS[flavour].programs
-    for folder in folders:
-        places = (folder / inside / name for inside in _PROGRAMS_IN for name in names)
-        yield from (str(place) for place in places if place.is_file())
-    yield from filter(process.found, names)
-
-
-def _base_options(program: str) -> Iterator[str]:
-    """A server that was unpacked into a folder looks for its messages and character sets there, not in the host's."""
-    if "/" in program:
-        yield f"--basedir={Path(program).parent.parent}"
-
-
 def server_argv(
-    program: str,
+    program: ServerProgram,
     relocation: Relocation,
     facts: ServerFacts,
     places: ScratchPlaces,
@@ -120,12 +71,13 @@ def server_argv(
     pool = buffer_pool_bytes(redo_bytes(facts), available=memory_available())
     elsewhere = (f"--{option}={places.folder / name}" for option, name in dialect.in_own_folder.items())
     return [
-        *(program, "--no-defaults", *_base_options(program), *dialect.always),
+        *(*program.argv, *dialect.always),
         f"--innodb-buffer-pool-size={pool}",
         f"--loose-innodb-buffer-pool-size-max={pool}",  # else newer MariaDB reserves address space for all RAM
         *(f"--socket={places.socket}", f"--pid-file={places.folder}/pid", f"--tmpdir={places.folder}"),
         *([f"--relay-log={RELAY_LOG}"] if seeding else elsewhere),
         f"--log-error={places.error_log}",
+        *_file_statements(facts.flavour, places),
         *_binlog_options(places, binlog),
         *file_options(relocation, facts),
     ]
@@ -207,6 +159,12 @@ def require_no_live_tablespace(error_log: str) -> None:
         raise ServerError(
             (f"the server on the restored files opened {found[1]}, which is not one of them"), hint=NOT_HERE
         )
+
+
+def _file_statements(flavour: Flavour, places: ScratchPlaces) -> Iterator[str]:
+    """LOAD DATA INFILE, LOAD_FILE() and the like reach no file of the host: MariaDB has no NULL for that."""
+    if flavour is Flavour.MARIADB:
+        yield f"--secure-file-priv={places.folder}"
 
 
 def _option(setting: str) -> str:

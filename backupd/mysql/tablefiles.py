@@ -11,9 +11,11 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
+from backupd.mysql.relocation import Relocation
 from backupd.vocabulary.errors import UsageError, VerificationError
+from backupd.vocabulary.storage import Manifest
 
 _MOST_BYTES = 96 << 20  # that the names of all tables take in memory: half a million of them
 _A_NAME = 140  # bytes that a name takes in a set, beside its letters
@@ -83,6 +85,14 @@ def file_name(name: str) -> str:
     """What a schema's or table's files are called, where no letter of it is shortened."""
     units = (name[i : i + 1] for i in range(len(name)))
     return "".join(c if re.fullmatch("[0-9A-Za-z_]", c) else _escaped(c) for c in units)
+
+
+def restored_files(folder: Path, manifest: Manifest, table: Table) -> list[Path]:
+    """The table's own files in the datadir of a restored folder; none where they are elsewhere."""
+    datadir = Relocation(folder, manifest.datadir, manifest.server.datadir).datadir
+    names = sorted(str(path.relative_to(datadir)) for path in datadir.glob("*/*"))
+    lower_case = manifest.server.settings.get("lower_case_table_names", "0") != "0"
+    return [datadir / name for name in TableFiles(names, datadir="", lower_case=lower_case).of(table, names)]
 
 
 class TableFiles:

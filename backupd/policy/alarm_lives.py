@@ -77,7 +77,7 @@ def _is_due(was: StandingAlarm, alarm: Alarm, now: datetime) -> bool:
 
 def _is_undone(one: StandingAlarm, undone: Collection[tuple[str, Activity]]) -> bool:
     """Not of backups: these may be made by hand as well, and a good one tells that all is well."""
-    of_others = one.kind in _END_IS_TOLD and one.about != Activity.BACKUP
+    of_others = one.kind in _START_IS_TOLD and one.about != Activity.BACKUP
     return of_others and any((one.job, one.about) == (job, activity) for job, activity in undone)
 
 

@@ -28,21 +28,22 @@ class ProvableCopy:
 def in_order(copies: Iterable[ProvableCopy]) -> list[ProvableCopy]:
     """The copies in the order in which to drill them."""
     found = list(copies)
-    of_job: dict[tuple[str, ...], list[ProvableCopy]] = defaultdict(list)
+    runs_of_job: dict[tuple[str, ...], dict[str, None]] = defaultdict(dict)  # the newest first
     last_of_job: dict[tuple[str, ...], datetime] = defaultdict(lambda: _NEVER)  # the newest try of any of its copies
     last_of_place: dict[tuple[str, ...], datetime] = defaultdict(lambda: _NEVER)
     for copy in found:
         job, place, tried = (copy.machine, copy.job), (copy.machine, copy.job, copy.target), copy.tried_at or _NEVER
-        of_job[job].append(copy)
         last_of_job[job] = max(last_of_job[job], tried)
         last_of_place[place] = max(last_of_place[place], tried)
 
+    for copy in sorted(found, key=lambda copy: (copy.at, copy.run_id), reverse=True):
+        runs_of_job[copy.machine, copy.job].setdefault(copy.run_id)
+    newer = {(*job, run): number for job, runs in runs_of_job.items() for number, run in enumerate(runs)}
+
     def key(copy: ProvableCopy) -> tuple[object, ...]:
-        others = of_job[copy.machine, copy.job]
-        newer = {other.run_id for other in others if (other.at, other.run_id) > (copy.at, copy.run_id)} - {copy.run_id}
         return (
             copy.tried_at is not None,
-            len(newer) if copy.tried_at is None else 0,
+            newer[copy.machine, copy.job, copy.run_id] if copy.tried_at is None else 0,
             copy.tried_at or _NEVER,
             last_of_job[copy.machine, copy.job],
             last_of_place[copy.machine, copy.job, copy.target],

@@ -27,12 +27,14 @@ def passes(error: BaseException) -> bool:
     | 5 | `Refused`, `NotOurs`: somebody has to change something | no |
     | 6 | `LockNotGranted`: statements of others were in the way | yes |
     | 6 | `ServerError`, `LockLost`, `Undecided` (14): unknown, or wrong for longer | no |
+    | 6 | `ScrubFailed`: a person's SQL, and never of a backup | no |
     | 7 | `SnapshotError`, `SnapshotVoid`, `GaveUp`, `AbortedImpact`: it would cost the server the same again | no |
     | 8 | `TargetAway`: no target was left, and the first that was lost did not answer | yes |
     | 8 | `TargetError`, `NoRoom`, `SpoolError`: it answered, and said no | no |
     | 9 | `VerificationError` and its kinds: damaged data is looked into, not written again | no |
     | 10 | `CleanupIncomplete`: something is left on the host | no |
     | 11 | `Cancelled`: somebody wanted that | no |
+    | 2 | `NoKey`: of a copy, and a person has to bring the key | no |
     | 1, 2, 12, 13 | bugs, configuration, probes, the catalogue | no |
     """
     return isinstance(error, _PASSING)

@@ -69,7 +69,7 @@ def _parts(lock: LockReceipt, snapshot_seconds: float | None) -> str:
         "reading the position": lock.position_seconds,
         "engine logs": lock.flush_seconds,
         "snapshot": snapshot_seconds or 0.0,
-        "proof": lock.proof_seconds,
+        "confirmation": lock.proof_seconds,
         "unlock": lock.unlock_seconds,
     }
     return ", ".join(f"{name} {duration(seconds)}" for name, seconds in parts.items())

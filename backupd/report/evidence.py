@@ -12,10 +12,11 @@ from enum import StrEnum
 from typing import Any
 
 from backupd.catalogue.audit import UNREADABLE, AuditEntry, Event
-from backupd.report.words import instant, many
+from backupd.report.words import duration, instant, many
 from backupd.vocabulary.records import GOOD, Check, RunDetails, RunKind, RunStatus
 from backupd.vocabulary.storage import Backup
 
+_BEYOND = 2**63
 _NO_END = "no end recorded"  # it was killed, or goes on
 
 
@@ -256,7 +257,7 @@ def _deeds(
 def _ended(row: EvidenceRow, began: datetime | None, end: AuditEntry) -> EvidenceRow:
     outcome = _word(end, "outcome")
     known = began is not None and UNREADABLE not in (began, end.at)
-    said = [_word(end, "error"), *_words(end, "attentions")]
+    said = [_scrubbed(end), _word(end, "error"), *_words(end, "attentions")]
     return replace(
         row,
         outcome=outcome or "not known",
@@ -268,7 +269,18 @@ def _ended(row: EvidenceRow, began: datetime | None, end: AuditEntry) -> Evidenc
 
 def _asked(entry: AuditEntry) -> tuple[str, ...]:
     to, tables = _word(entry, "to"), _words(entry, "tables")
-    return (*([f"to {to}"] if to else []), *([f"only {', '.join(tables)}"] if tables else []))
+    scrub = (f"scrub {file} (sha256 {sha256})" for file, sha256 in _mapping(entry, "scrub").items())
+    return (*([f"to {to}"] if to else []), *([f"only {', '.join(tables)}"] if tables else []), *scrub)
+
+
+def _scrubbed(end: AuditEntry) -> str:
+    """What ran on a copy before it was handed over; empty where nothing did."""
+    found = _mapping(end, "scrubbed")
+    statements, rows, seconds = (_number(found, key) for key in ("statements", "rows_affected", "seconds"))
+    if statements is None or rows is None or seconds is None:
+        return ""
+    told = f"{many(int(statements), 'statement')} ran, {many(int(rows), 'row')} affected, in {duration(seconds)}"
+    return f"scrubbed: {told}, on server {found.get('server_version', 'not known')}"
 
 
 def _verified(row: EvidenceRow, entry: AuditEntry) -> EvidenceRow:
@@ -334,6 +346,18 @@ def _word(entry: AuditEntry, key: str) -> str:
     """What a row has there, where it is a text; a row that somebody changed may have anything."""
     value: Any = entry.detail.get(key, "")
     return value if isinstance(value, str) else ""
+
+
+def _mapping(entry: AuditEntry, key: str) -> Mapping[str, Any]:
+    value: Any = entry.detail.get(key, {})
+    return value if isinstance(value, dict) else {}
+
+
+def _number(values: Mapping[str, Any], key: str) -> float | None:
+    """As it is where somebody changed the row: a number that no row of ours has is none."""
+    value = values.get(key)
+    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _BEYOND
+    return value if known else None
 
 
 def _words(entry: AuditEntry, key: str) -> tuple[str, ...]:

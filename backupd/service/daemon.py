@@ -24,6 +24,7 @@ from backupd.service.going import Going
 from backupd.service.launch import Launcher
 from backupd.service.listening import WebProcess
 from backupd.service.outlook import LiveHere
+from backupd.service.proof_readers import ProofReaders
 from backupd.service.site import Site
 from backupd.service.systemd import Notify
 from backupd.service.target_rooms import TargetRooms
@@ -145,6 +146,7 @@ class _Daemon:
         site, given = self.site, self.given
         going = Going(site, given.launcher, Claims(site.configuration.paths.run))
         dispatch = Dispatch(site, going, tell, given.new_run_id, began=site.now())
+        readers = ProofReaders(given.launcher)
         behind = self._behind(given.now)
         scheduled = False
         given.notify.ready()
@@ -164,6 +166,7 @@ class _Daemon:
                     dispatch.adopt()
                     scheduled = True
                 dispatch.look(starting=not self.asked.drain)
+                readers.look(self.site.configuration, starting=not self.asked.drain)
                 self._remind(tell)
             self._settle(dispatch)
 

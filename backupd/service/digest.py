@@ -15,11 +15,11 @@ from backupd.policy.lateness import due_slots
 from backupd.policy.timetable import Timetable
 from backupd.report.words import age, columns, count, duration, instant, many, size
 from backupd.service.job_status import JobStatus
-from backupd.service.remedies import remedy
 from backupd.service.site import Site
-from backupd.service.storage import StorageStatus
+from backupd.service.site_status import SiteAlarm, SiteStatus
+from backupd.service.target_report import full_words
 from backupd.service.timetables import zone_of
-from backupd.vocabulary.alarms import Alarm, AlarmKind, Severity, StandingAlarm
+from backupd.vocabulary.alarms import AlarmKind, StandingAlarm
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import GOOD, RunStatus
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, NoticeTable, SlotState
@@ -34,9 +34,7 @@ _SKIPPED = {RunStatus.BUSY, RunStatus.CANCELLED}
 class DigestFacts:
     """All that is in one."""
 
-    now: datetime
-    jobs: Sequence[JobStatus]
-    storage: Sequence[StorageStatus]
+    status: SiteStatus
     stored: Sequence[StoredOnTarget]
     runs: Mapping[str, Sequence[RunCost]]  # of the week, by job
     besides: Mapping[str, Beside]
@@ -64,37 +62,35 @@ def digest_due(site: Site) -> datetime | None:
     return due_slots(Timetable(cron, zone_of(site.configuration)), since=last, now=now).newest
 
 
-def digest(
-    site: Site, jobs: Sequence[JobStatus], storage: Sequence[StorageStatus], *, due_at: datetime | None = None
-) -> Notice:
+def digest(site: Site, status: SiteStatus, *, due_at: datetime | None = None) -> Notice:
     """What is told now, by the catalogue; `due_at` is when it was due, where a person has not asked for it.
 
     Raises:
         CatalogueError: the catalogue cannot be read.
     """
-    now, catalogue = site.now(), site.catalogue
+    now, catalogue = status.now, site.catalogue
     runs: dict[str, list[RunCost]] = defaultdict(list)
     for run in catalogue.costs(since=now - WEEK, until=now, ours=True):
         runs[run.job].append(run)
     besides = catalogue.besides(since=now - WEEK, until=now)
-    facts = DigestFacts(now, jobs, storage, catalogue.stored(), runs, besides, catalogue.standing_alarms())
+    facts = DigestFacts(status, catalogue.stored(), runs, besides, catalogue.standing_alarms())
     late = {"due": instant(due_at.astimezone(UTC))} if due_at is not None and now - due_at > timedelta(hours=1) else {}
     page = {"page": site.configuration.service.public_url} if site.configuration.service.public_url else {}
     subject = (now if due_at is None else due_at).isoformat()
-    concerns = tuple(one.job for one in jobs)
+    concerns = tuple(one.job for one in status.jobs)
     tables = dict(_sections(facts))
     detail = {**late, **{name: _in_columns(table) for name, table in tables.items()}, "more": "backupd status", **page}
-    return Notice(NoticeKind.DIGEST, "", now, subject, _sentence(facts), detail, concerns=concerns, tables=tables)
+    return Notice(NoticeKind.DIGEST, "", now, subject, _sentence(status), detail, concerns=concerns, tables=tables)
 
 
 def _in_columns(table: NoticeTable) -> str:
     return columns([table.head, *table.rows] if table.head else table.rows, right=table.right)
 
 
-def _sentence(facts: DigestFacts) -> str:
+def _sentence(status: SiteStatus) -> str:
     """Of numbers and words of ours only: it goes into a mail's subject."""
-    jobs = [bool(one.alarms) for one in facts.jobs]
-    targets = [bool(one.alarms) for one in facts.storage]
+    jobs = [bool(one.alarms) for one in status.jobs]
+    targets = [bool(one.alarms) for one in status.storage]
     if not any((*jobs, *targets)):
         return f"all is well with {many(len(jobs), 'job')} and {many(len(targets), 'target')}"
     both = ((jobs, "job"), (targets, "target"))
@@ -104,14 +100,14 @@ def _sentence(facts: DigestFacts) -> str:
 
 def _sections(facts: DigestFacts) -> Iterator[tuple[str, NoticeTable]]:
     """By name, in their order."""
-    if troubles := _troubles(facts):
-        yield "alarms", _headed(_alarms(facts, troubles))
-        yield "type now", NoticeTable(tuple(_remedies(troubles)))
-    if paused := [status.pause for status in facts.jobs if status.pause is not None]:
+    if alarms := facts.status.alarms:
+        yield "alarms", _headed(_alarms(facts, alarms))
+        yield "type now", NoticeTable(tuple(_commands(alarms)))
+    if paused := [status.pause for status in facts.status.jobs if status.pause is not None]:
         rows = tuple((one.job, f"since {instant(one.at)}", one.note) for one in paused)
         yield "paused, and nothing is started by schedule", NoticeTable(rows)
     yield "newest good copies", _headed(_copies(facts), right=(3,))
-    since = instant(facts.now - WEEK)
+    since = instant(facts.status.now - WEEK)
     yield f"backups since {since}, transactions lost, write penalty", _headed(_week(facts), right=tuple(range(1, 8)))
     yield "drills and verifications", _headed(_proofs(facts))
     yield "room on targets", _headed(_rooms(facts), right=(1, 2))
@@ -125,41 +121,20 @@ def _headed(rows: Iterator[tuple[str, ...]], *, right: tuple[int, ...] = ()) -> 
 # --- what is wrong ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Trouble:
-    """An alarm, and whose it is."""
-
-    alarm: Alarm
-    job: str  # empty where it is a target's
-    name: str  # the job's; of a target with that word before it
-    writers: tuple[str, ...] = ()  # jobs that write to the target
-
-
-def _troubles(facts: DigestFacts) -> list[_Trouble]:
-    """The gravest first, and those of jobs before those of targets."""
-    of_jobs = [_Trouble(alarm, one.job, one.job) for one in facts.jobs for alarm in one.alarms]
-    of_targets = [
-        _Trouble(alarm, "", f"target {one.config.name}", one.jobs) for one in facts.storage for alarm in one.alarms
-    ]
-    return sorted((*of_jobs, *of_targets), key=lambda one: one.alarm.severity is not Severity.CRITICAL)
-
-
-def _alarms(facts: DigestFacts, troubles: Sequence[_Trouble]) -> Iterator[tuple[str, ...]]:
-    since = {(one.job, one.kind, one.about): one.since for one in facts.standing}
+def _alarms(facts: DigestFacts, alarms: Sequence[SiteAlarm]) -> Iterator[tuple[str, ...]]:
+    now, since = facts.status.now, {(one.job, one.kind, one.about): one.since for one in facts.standing}
     yield "SEVERITY", "OF", "WHAT"
-    for one in troubles:
-        alarm, began = one.alarm, since.get((one.job, one.alarm.kind, one.alarm.about), facts.now)
-        lasted = f" (for {age((facts.now - began).total_seconds())})" if began < facts.now else ""
+    for one in alarms:
+        alarm, began = one.alarm, since.get((one.job, one.alarm.kind, one.alarm.about), now)
+        lasted = f" (for {age((now - began).total_seconds())})" if began < now else ""
         yield alarm.severity.upper(), one.name, f"{alarm.text}{lasted}"
 
 
-def _remedies(troubles: Sequence[_Trouble]) -> Iterator[tuple[str, str]]:
+def _commands(alarms: Sequence[SiteAlarm]) -> Iterator[tuple[str, str]]:
     """Each command once, however many ask for it."""
     why: dict[str, list[str]] = defaultdict(list)
-    for one in troubles:
-        alarm = one.alarm
-        command = remedy(alarm.kind, job=one.job, run_id=alarm.run_id, about=alarm.about, jobs=one.writers)
-        why[command].append(f"{one.name} {alarm.kind}")
+    for one in alarms:
+        why[one.command].append(f"{one.name} {one.alarm.kind}")
     return ((command, f"# {', '.join(reasons)}") for command, reasons in why.items())
 
 
@@ -168,8 +143,9 @@ def _remedies(troubles: Sequence[_Trouble]) -> Iterator[tuple[str, str]]:
 
 def _copies(facts: DigestFacts) -> Iterator[tuple[str, ...]]:
     yield "JOB", "TARGET", "NEWEST GOOD COPY", "AGE", "READ BACK", ""
+    now = facts.status.now
     there = {(one.job, one.target): one for one in facts.stored}
-    for status in facts.jobs:
+    for status in facts.status.jobs:
         former = sorted(target for job, target in there if job == status.job and target not in status.config.targets)
         for target in (*status.config.targets, *former):
             copy = there.get((status.job, target))
@@ -178,14 +154,21 @@ def _copies(facts: DigestFacts) -> Iterator[tuple[str, ...]]:
             if copy is None or copy.newest_good_at is None:
                 yield status.job, target, "NONE", "-", "-", doubts
             else:
-                read = _ago(copy.verified_at, facts.now)
+                read = _ago(copy.verified_at, now)
                 made = instant(copy.newest_good_at)
-                yield status.job, target, made, age((facts.now - copy.newest_good_at).total_seconds()), read, doubts
+                yield (
+                    status.job,
+                    target,
+                    made,
+                    age((now - copy.newest_good_at).total_seconds()),
+                    read,
+                    doubts,
+                )
 
 
 def _week(facts: DigestFacts) -> Iterator[tuple[str, ...]]:
     yield "JOB", "GOOD", "FAILED", "SKIPPED", "MISSED", "DRILLS", "LOST", "PENALTY"
-    for status in facts.jobs:
+    for status in facts.status.jobs:
         runs, beside = facts.runs.get(status.job, ()), facts.besides.get(status.job, Beside())
         lost = [run.transactions_lost for run in runs if run.transactions_lost is not None]
         penalty = [run.penalty_seconds for run in runs if run.penalty_seconds is not None]
@@ -201,10 +184,10 @@ def _week(facts: DigestFacts) -> Iterator[tuple[str, ...]]:
 
 def _proofs(facts: DigestFacts) -> Iterator[tuple[str, ...]]:
     yield "JOB", "PROVEN BY A DRILL", "AT LEAST EVERY", "SCHEDULED VERIFICATION"
-    for status in facts.jobs:
+    for status in facts.status.jobs:
         overdue = any(alarm.kind is AlarmKind.DRILL_OVERDUE for alarm in status.alarms)
         within = status.config.drill_within_seconds
-        proven = _ago(status.proven_at, facts.now) + (", OVERDUE" if overdue else "")
+        proven = _ago(status.proven_at, facts.status.now) + (", OVERDUE" if overdue else "")
         yield status.job, proven, "no limit set" if within is None else age(within), _verified(status)
 
 
@@ -222,15 +205,10 @@ def _verified(status: JobStatus) -> str:
 
 def _rooms(facts: DigestFacts) -> Iterator[tuple[str, ...]]:
     yield "TARGET", "FREE", "SIZE", "FULL IN"
-    for one in facts.storage:
-        seen = one.seen
-        if seen is None:
-            yield one.config.name, "-", "-", "not looked at yet" if one.is_folder else f"unknown ({one.config.type})"
-        elif not seen.up:
-            yield one.config.name, "-", "-", "UNREACHABLE"
-        else:
-            full = "does not fill, or not known yet" if one.full_in_seconds is None else age(one.full_in_seconds)
-            yield one.config.name, size(seen.free), size(seen.size), full
+    for one in facts.status.storage:
+        seen = one.seen if one.seen is not None and one.seen.up else None
+        room = ("-", "-") if seen is None else (size(seen.free), size(seen.size))
+        yield one.config.name, *room, full_words(one)
 
 
 def _ago(at: datetime | None, now: datetime) -> str:

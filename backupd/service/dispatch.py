@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _LATE_SECONDS = 60.0  # from here on it is worth a word why
 _RECOVER_AGAIN = timedelta(minutes=10)
+_CHECK_TELLS = (ExitStatus.REFUSED, ExitStatus.ATTENTION)
 _SILENT_WITH = {  # what tells of its failures itself, and with which statuses it does not: a drill that found no backup
     Activity.BACKUP: (ExitStatus.BUSY,),
     Activity.DRILL: (ExitStatus.BUSY, ExitStatus.USAGE),
@@ -301,7 +302,7 @@ class Dispatch:
         log.log(logging.INFO if status == ExitStatus.OK else logging.WARNING, "%s: ended %s", _named(slot), shown)
         silent = slot.activity is Activity.BACKUP and ended.run is None
         tells_itself = slot.activity in _SILENT_WITH and status not in _SILENT_WITH[slot.activity]
-        tells_itself = tells_itself or (slot.activity is Activity.CHECK and status == ExitStatus.REFUSED)
+        tells_itself = tells_itself or (slot.activity is Activity.CHECK and status in _CHECK_TELLS)
         if silent or (not tells_itself and status not in (None, ExitStatus.OK)):
             self._alarm(slot, f"ended {shown}" + (" before it was recorded" if silent else ""))
 

@@ -3,7 +3,7 @@
 Knows: the lines and the keys. What is an alarm, and how grave, is `job_status`'s to say.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 from backupd.catalogue.job_status import StoredOnTarget
 from backupd.report.json_document import iso
 from backupd.report.words import age, columns, instant, many
-from backupd.service.job_status import JobStatus, Running, job_statuses, remaining_seconds
-from backupd.service.outlook import Live
+from backupd.service.alarm_report import alarm_document, alarm_lines
+from backupd.service.job_status import JobStatus, Running, remaining_seconds
 from backupd.service.site import Site
-from backupd.vocabulary.alarms import Alarm
+from backupd.service.site_status import SiteAlarm, SiteStatus
 from backupd.vocabulary.records import RunDetails, RunStatus
 from backupd.vocabulary.schedule import Activity
 
@@ -24,12 +24,13 @@ class JobReport:
     """A job's status, and what the pages show elsewhere."""
 
     status: JobStatus
+    alarms: tuple[SiteAlarm, ...] = ()
     last_failure: RunDetails | None = None  # the newest backup that failed or was refused, however long ago
     stored: tuple[StoredOnTarget, ...] = ()  # its backups, by target
 
 
-def job_reports(site: Site, live: Live, *, job: str | None = None) -> tuple[JobReport, ...]:
-    """Every configured job, by name, or only this one.
+def job_reports(site: Site, found: SiteStatus) -> tuple[JobReport, ...]:
+    """Each of these jobs.
 
     Raises:
         CatalogueError: the catalogue cannot be read.
@@ -39,14 +40,14 @@ def job_reports(site: Site, live: Live, *, job: str | None = None) -> tuple[JobR
     return tuple(
         JobReport(
             status,
+            tuple(one for one in found.alarms if one.job == status.job),
             next(
                 iter(site.catalogue.runs(job=status.job, until=status.now, statuses=bad, ours=True, limit=1)),
                 None,
             ),
             tuple(one for one in stored if one.job == status.job),
         )
-        for status in job_statuses(site, live)
-        if job in (None, status.job)
+        for status in found.jobs
     )
 
 
@@ -62,7 +63,7 @@ def job_report_text(report: JobReport) -> str:
 
 def _lines(report: JobReport) -> Iterator[tuple[str, str]]:
     status = report.status
-    yield from (("alarm", f"{alarm.text}{_run(alarm.run_id)}") for alarm in status.alarms)
+    yield from alarm_lines(report.alarms)
     yield "last good", _last_good(status)
     for target in report.stored:
         yield "stored", _stored(target, status)
@@ -139,11 +140,6 @@ def _run(run_id: str) -> str:
 # --- as a document ---------------------------------------------------------------------------------------------------
 
 
-def job_reports_document(found: Sequence[JobReport]) -> dict[str, Any]:
-    """What `status --json` prints."""
-    return {"jobs": [job_report_document(report) for report in found]}
-
-
 def job_report_document(report: JobReport) -> dict[str, Any]:
     """One job; the keys that `/api/jobs` has as well have the same names."""
     status = report.status
@@ -152,7 +148,7 @@ def job_report_document(report: JobReport) -> dict[str, Any]:
         "job": status.job,
         "at": status.now.isoformat(),
         "severity": status.severity,
-        "alarms": [_alarm(alarm) for alarm in status.alarms],
+        "alarms": [alarm_document(one) for one in report.alarms],
         "last_good_run": None if good is None else good.run_id,
         "last_good_at": None if good is None else good.started_at.isoformat(),
         "last_good_age_seconds": None if good is None else (status.now - good.started_at).total_seconds(),
@@ -172,15 +168,6 @@ def job_report_document(report: JobReport) -> dict[str, Any]:
 def _retry_at(status: JobStatus) -> str | None:
     slot = status.last_slots.get(Activity.BACKUP)
     return None if slot is None else iso(slot.retry_at)
-
-
-def _alarm(alarm: Alarm) -> dict[str, Any]:
-    return {
-        "kind": alarm.kind,
-        "severity": alarm.severity,
-        "text": alarm.text,
-        "run_id": alarm.run_id or None,
-    }
 
 
 def _stored_document(target: StoredOnTarget, status: JobStatus) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """How each job stands: its last backups, what is going on, what is due next, and what is an alarm.
 
-The one place that pages, metrics, notifications and `backupd status` ask. Knows: what deserves an alarm, and how long a
-run may still take. `job_statuses` reads; all else here is pure.
+Knows: what deserves an alarm, and how long a run may still take. `job_statuses` reads; all else here is pure. Who shows
+alarms asks `site_status`, which has those of targets as well.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from backupd.report.words import instant
 from backupd.service.outlook import Live
 from backupd.service.site import Site
 from backupd.service.timetables import timetables
-from backupd.vocabulary.alarms import Alarm, AlarmKind, Severity
+from backupd.vocabulary.alarms import Alarm, AlarmKind, Severity, gravest
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import Phase, RunDetails, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, Pause, Slot, SlotState
@@ -57,8 +57,7 @@ class JobStatus:
     @property
     def severity(self) -> Severity:
         """Of its gravest alarm."""
-        found = {alarm.severity for alarm in self.alarms}
-        return next((one for one in (Severity.CRITICAL, Severity.WARNING) if one in found), Severity.OK)
+        return gravest(self.alarms)
 
     @property
     def allowed_seconds(self) -> float | None:
@@ -265,11 +264,14 @@ def _drill_overdue(config: JobConfig, record: JobRecord, now: datetime) -> list[
 
 
 def _attention(record: JobRecord) -> list[Alarm]:
-    good = record.last_good
-    if good is None or good.status is not RunStatus.ATTENTION:
-        return []
-    said = "; ".join(good.attention) or "the last good backup needs attention"
-    return [Alarm(AlarmKind.ATTENTION, said, good.run_id)]
+    good, check, found = record.last_good, record.last_slots.get(Activity.CHECK), []
+    if good is not None and good.status is RunStatus.ATTENTION:
+        said = "; ".join(good.attention) or "the last good backup needs attention"
+        found.append(Alarm(AlarmKind.ATTENTION, said, good.run_id))
+    if check is not None and check.state is SlotState.ENDED and check.exit_status == ExitStatus.ATTENTION:
+        text = f"the next backup would need attention, as the check of {instant(check.due_at)} found"
+        found.append(Alarm(AlarmKind.ATTENTION, text, about=Activity.CHECK))
+    return found
 
 
 # --- how long it may still take --------------------------------------------------------------------------------------

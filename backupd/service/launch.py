@@ -23,6 +23,8 @@ from backupd.vocabulary.schedule import Activity, Slot
 
 log = logging.getLogger(__name__)
 
+_READING_SECONDS = 900
+
 SLOT_VARIABLE = "BACKUPD_SLOT"  # in the environment of whatever is started: a later daemon finds it by this
 
 
@@ -54,6 +56,13 @@ class Launcher(Protocol):
             CommandError: it could not be started.
         """
 
+    def read_proofs(self, target: str) -> Child:
+        """`backupd catalogue proofs` of this target is begun, and is ended where it takes too long.
+
+        Raises:
+            CommandError: it could not be started.
+        """
+
     def find(self, slot: Slot) -> Child:
         """What another daemon has started in this slot; it has ended where there is no such process."""
 
@@ -76,6 +85,11 @@ def arguments(slot: Slot) -> tuple[str, ...]:
             return "prune", slot.job
         case Activity.CHECK:
             return "check", slot.job, "--notify"
+
+
+def proofs_argv(program: Sequence[str], target: str) -> list[str]:
+    """It is asked to end after a quarter of an hour, and killed where it does not: the target may hang."""
+    return ["timeout", "--kill-after=10", str(_READING_SECONDS), *program, "catalogue", "proofs", "--target", target]
 
 
 def name_of(slot: Slot) -> str:
@@ -127,22 +141,25 @@ class Detached:
 
     def start(self, slot: Slot) -> Child:
         """Its output goes to a file in `logs`; nowhere where that cannot be written."""
-        return self._start(arguments(slot), name_of(slot), {SLOT_VARIABLE: mark_of(slot)})
+        return self._start([*self.program, *arguments(slot)], name_of(slot), {SLOT_VARIABLE: mark_of(slot)})
 
     def recover(self) -> Child:
         """The same."""
-        return self._start(("recover",), "recover", {})
+        return self._start([*self.program, "recover"], "recover", {})
+
+    def read_proofs(self, target: str) -> Child:
+        """The same."""
+        return self._start(proofs_argv(self.program, target), f"proofs-{target}", {})
 
     def find(self, slot: Slot) -> Child:
         """By its mark."""
         return FoundChild(mark_of(slot))
 
-    def _start(self, command: Sequence[str], name: str, environment: Mapping[str, str]) -> Child:
+    def _start(self, argv: Sequence[str], name: str, environment: Mapping[str, str]) -> Child:
         with ExitStack() as closing:
             output = _appending(self.logs, name)
             if output is not None:
                 closing.enter_context(output)
-            argv = [*self.program, *command]
             return OurChild(
                 detached(argv, output=output or subprocess.DEVNULL, environment=environment, without=OWN_VARIABLES)
             )
@@ -161,18 +178,23 @@ class TransientUnits:
 
     def start(self, slot: Slot) -> Child:
         """As unit `backupd-run-NAME.service`."""
-        return self._start(arguments(slot), name_of(slot), mark_of(slot))
+        return self._start([*self.program, *arguments(slot)], name_of(slot), mark_of(slot))
 
     def recover(self) -> Child:
         """As unit `backupd-run-recover.service`."""
-        return self._start(("recover",), "recover", "recover")
+        return self._start([*self.program, "recover"], "recover", "recover")
+
+    def read_proofs(self, target: str) -> Child:
+        """As unit `backupd-run-proofs-TARGET.service`."""
+        name = f"proofs-{target}"
+        return self._start(proofs_argv(self.program, target), name, name)
 
     def find(self, slot: Slot) -> Child:
         """By its mark."""
         return FoundChild(mark_of(slot))
 
     def _start(self, command: Sequence[str], name: str, mark: str) -> Child:
-        argv = unit_argv(name, mark, [*self.program, *command])
+        argv = unit_argv(name, mark, command)
         return OurChild(detached(argv, output=None, environment={}, without=OWN_VARIABLES))  # what it cannot start
 
 

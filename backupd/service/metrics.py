@@ -19,10 +19,11 @@ from prometheus_client.registry import Collector
 from backupd import __version__
 from backupd.policy.write_penalty import Penalty, penalty_of
 from backupd.service.job_metrics import FAMILIES, Told
-from backupd.service.job_status import JobStatus, job_statuses
+from backupd.service.job_status import JobStatus
 from backupd.service.outlook import Live, Rooms
 from backupd.service.site import Site
-from backupd.service.storage import StorageStatus, storage_statuses
+from backupd.service.site_status import site_status
+from backupd.service.storage import StorageStatus
 from backupd.service.target_rooms import SeenTarget
 from backupd.vocabulary.errors import CatalogueError
 from backupd.vocabulary.escaping import on_one_line
@@ -57,18 +58,18 @@ class Metrics(Collector):
         yield build
         seen = self._rooms.seen(within_seconds=self._patience)
         try:
-            told, storage = self._told(), storage_statuses(self._site, seen)
+            status = site_status(self._site, self._live, seen)
+            told = self._told(status.jobs)
         except CatalogueError as error:
             log.warning("metrics: %s", error.message)
             yield _gauge(_UP, 0)
         else:
             yield _gauge(_UP, 1)
             yield from (family.of(told) for family in FAMILIES)
-            yield from _of_storage(storage)
+            yield from _of_storage(status.storage)
         yield from _of_targets(seen)
 
-    def _told(self) -> "list[Told]":
-        found = job_statuses(self._site, self._live)
+    def _told(self, found: Sequence[JobStatus]) -> "list[Told]":
         counts, penalties = self._site.catalogue.run_counts(), self._penalties_of(found)
         stored = defaultdict(list)
         for on_target in self._site.catalogue.stored():
@@ -123,15 +124,16 @@ def _of_storage(found: Sequence[StorageStatus]) -> Iterator[Metric]:
         labels=["target"],
     )
     alarms = GaugeMetricFamily(
-        "backupd_target_alarms", "Alarms of a target that is a folder, by kind.", labels=["target", "kind"]
+        "backupd_target_alarms",
+        "Alarms of a target that is a folder, by kind, as on the daemon's page.",
+        labels=["target", "kind"],
     )
     for one in found:
         label = on_one_line(one.config.name)
         if one.full_in_seconds is not None:
             full.add_metric([label], one.full_in_seconds)
-        stand = {alarm.kind for alarm in one.alarms}
-        for kind in sorted(one.judged):
-            alarms.add_metric([label, kind.value], float(kind in stand))
+        for kind, stands in one.known.items():
+            alarms.add_metric([label, kind.value], float(stands))
     yield from (full, alarms)
 
 

@@ -14,6 +14,8 @@ from backupd.host.process import start_of_ours
 from backupd.host.run_log import RunLogs
 from backupd.service.target_rooms import SeenTarget, TargetRooms
 
+ONCE_SECONDS = 2.0  # that a process which asks but once waits for looks at folders
+
 
 class Live(Protocol):
     """How live runs get on."""

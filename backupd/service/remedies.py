@@ -22,7 +22,7 @@ def remedy(kind: AlarmKind, *, job: str, run_id: str, about: str, jobs: Sequence
             return f"backupd drill --job {job}"
         case AlarmKind.MISSED if about == Activity.BACKUP:
             return f"backupd run {job}"
-        case AlarmKind.FAILED if about == Activity.CHECK:
+        case AlarmKind.FAILED | AlarmKind.ATTENTION if about == Activity.CHECK:
             return f"backupd check {job}"
         case AlarmKind.FAILED | AlarmKind.ATTENTION if run_id:
             return f"backupd show {run_id}"

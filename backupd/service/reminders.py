@@ -5,15 +5,15 @@ nothing. What is lost between the two is told again a day later, while the alarm
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 
 from backupd.policy.alarm_lives import AlarmChanges, alarm_changes
 from backupd.report.words import age, instant
 from backupd.service.digest import digest, digest_due
-from backupd.service.job_status import job_statuses
 from backupd.service.outlook import Live, Rooms
 from backupd.service.remedies import remedy
 from backupd.service.site import Site
-from backupd.service.storage import StorageStatus, storage_statuses
+from backupd.service.site_status import SiteStatus, site_status
 from backupd.vocabulary.alarms import OF_TARGETS, Alarm, StandingAlarm
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.schedule import Notice, NoticeKind, SlotState
@@ -32,69 +32,63 @@ def remind(site: Site, live: Live, rooms: Rooms, tell: Callable[[Notice], None])
     now = site.now()
     seen = rooms.seen(within_seconds=_LOOK_SECONDS)
     site.catalogue.remember_rooms({name: one.free for name, one in seen.items() if one.free is not None}, at=now)
-    statuses, storage = job_statuses(site, live), storage_statuses(site, seen)
-    known, lost = _judged(site.catalogue.standing_alarms(), storage)
+    status = site_status(site, live, seen)
+    known, lost = _configured(site.catalogue.standing_alarms(), status)
     changes = alarm_changes(
         now,
         alarms={
-            **{status.job: status.alarms for status in statuses},
-            "": [alarm for one in storage for alarm in one.alarms],
+            **{one.job: one.alarms for one in status.jobs},
+            "": [alarm for one in status.storage for alarm in one.alarms],
         },
         known=known,
         undone={
-            (status.job, activity)
-            for status in statuses
-            for activity, slot in status.last_slots.items()
+            (one.job, activity)
+            for one in status.jobs
+            for activity, slot in one.last_slots.items()
             if slot.state is not SlotState.ENDED or slot.exit_status not in (ExitStatus.OK, ExitStatus.ATTENTION)
         },
     )
     site.catalogue.remember_alarms(changes.remembered, over=(*changes.forgotten, *lost))
-    for notice in _notices(changes, site, storage):
+    for notice in _notices(changes, status):
         tell(notice)
     if (due_at := digest_due(site)) is not None:
-        notice = digest(site, statuses, storage, due_at=due_at)
+        notice = digest(site, status, due_at=due_at)
         if site.catalogue.first_told(notice.kind, notice.job, notice.subject):
             tell(notice)
 
 
-def _judged(
-    standing: Sequence[StandingAlarm], storage: Sequence[StorageStatus]
+def _configured(
+    standing: Sequence[StandingAlarm], status: SiteStatus
 ) -> tuple[list[StandingAlarm], list[StandingAlarm]]:
-    """Those of which it is known whether they stand, and those of targets that nobody looks at any more.
-
-    A target that was not looked at yet, or is away, is no reason to say that what was told of it is over.
-    """
-    folders = {one.config.name: one.judged for one in storage if one.is_folder}
-    of_targets = [one for one in standing if one.kind in OF_TARGETS]
-    known = [one for one in standing if one.kind not in OF_TARGETS or one.kind in folders.get(one.about, ())]
-    return known, [one for one in of_targets if one.about not in folders]
+    """Those of jobs and of targets that are looked at, and those of targets that nobody looks at any more."""
+    folders = {one.config.name for one in status.storage if one.is_folder}
+    lost = [one for one in standing if one.kind in OF_TARGETS and one.about not in folders]
+    return [one for one in standing if one not in lost], lost
 
 
-def _notices(changes: AlarmChanges, site: Site, storage: Sequence[StorageStatus]) -> Iterator[Notice]:
-    now = site.now()
-    writers = {one.config.name: one.jobs for one in storage}
+def _notices(changes: AlarmChanges, status: SiteStatus) -> Iterator[Notice]:
+    now = status.now
+    writers = {one.config.name: one.jobs for one in status.storage}
     for one in changes.began:
-        yield _notice(NoticeKind.ALARM, one, site, one.text, writers)
+        yield _notice(NoticeKind.ALARM, one, one.text, writers, now=now)
     for one in changes.stands:
         lasted = f"seen for {age((now - one.since).total_seconds())}, since {instant(one.since)}"
-        yield _notice(NoticeKind.ALARM, one, site, f"{one.text} ({lasted})", writers)
+        yield _notice(NoticeKind.ALARM, one, f"{one.text} ({lasted})", writers, now=now)
     for one in changes.over:
         began = f"it was seen first {instant(one.since)}"
-        yield _notice(NoticeKind.OVER, one, site, f"over since {instant(now)}: {one.text} ({began})", writers)
+        yield _notice(NoticeKind.OVER, one, f"over since {instant(now)}: {one.text} ({began})", writers, now=now)
 
 
 def _notice(
-    kind: NoticeKind, one: StandingAlarm, site: Site, text: str, writers: Mapping[str, tuple[str, ...]]
+    kind: NoticeKind, one: StandingAlarm, text: str, writers: Mapping[str, tuple[str, ...]], *, now: datetime
 ) -> Notice:
-    severity = Alarm(one.kind, one.text).severity
     subject = " ".join(filter(None, (one.kind, one.about, f"since {one.since.isoformat()}")))
-    detail = {"alarm": one.kind.value, "severity": severity.value}
-    if one.kind in OF_TARGETS:
-        jobs = writers.get(one.about, ())
-        more = remedy(one.kind, job="", run_id="", about=one.about, jobs=jobs)
-        detail |= {"jobs": ", ".join(jobs) or "none", "more": more}
-        text = f"target {one.about}: {text}"
-        return Notice(kind, "", site.now(), subject, text, detail, target=one.about, concerns=jobs)
-    run = {"run": one.run_id} if one.run_id else {}
-    more = f"backupd show {one.run_id}" if one.run_id else f"backupd status {one.job}"
-    return Notice(kind, one.job, site.now(), subject, f"job {one.job}: {text}", {**detail, **run, "more": more})
+    detail = {"alarm": one.kind.value, "severity": Alarm(one.kind, one.text).severity.value}
+    target = one.about if one.kind in OF_TARGETS else ""
+    jobs = writers.get(target, ())
+    detail |= {"jobs": ", ".join(jobs) or "none"} if target else {}
+    detail |= {"run": one.run_id} if one.run_id else {}
+    if kind is NoticeKind.ALARM:
+        detail["type now"] = remedy(one.kind, job=one.job, run_id=one.run_id, about=one.about, jobs=jobs)
+    text = f"{f'target {target}' if target else f'job {one.job}'}: {text}"
+    return Notice(kind, one.job, now, subject, text, detail, target=target, concerns=jobs)

@@ -9,18 +9,17 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
 from backupd.host.own_files import replace_file
 from backupd.service.metrics import Metrics
-from backupd.service.outlook import own_eyes
+from backupd.service.outlook import ONCE_SECONDS, own_eyes
 from backupd.service.site import Site
 from backupd.vocabulary.errors import UsageError
 
 _SUFFIX = ".prom"
-_PATIENCE_SECONDS = 2.0  # that targets have to answer a process that asks but once
 
 
 def exposition_once(configuration: Configuration, catalogue: Catalogue) -> bytes:
     """What a daemon would tell Prometheus now."""
     site, seen = Site(configuration, catalogue), own_eyes(configuration)
-    return Metrics(site, live=seen.live, rooms=seen.rooms, patience_seconds=_PATIENCE_SECONDS).exposition()
+    return Metrics(site, live=seen.live, rooms=seen.rooms, patience_seconds=ONCE_SECONDS).exposition()
 
 
 def write_textfile(path: Path, text: bytes) -> None:

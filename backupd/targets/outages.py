@@ -9,10 +9,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from backupd.vocabulary.units import format_duration
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _TICK_SECONDS = 0.1
 
@@ -118,3 +121,38 @@ class Attempts:
             return self._failures >= self._tries
         lasted = time.monotonic() - self._since
         return self._failures >= self._outages.patience.tries and lasted >= self._outages.at_most_seconds
+
+
+def persisted(
+    request: Callable[[], T],
+    attempts: Attempts,
+    *,
+    doing: str,
+    failures: tuple[type[Exception], ...],
+    passes: Callable[[Exception], bool],
+    renew: Callable[[Exception], bool],
+) -> T:
+    """What the request returns; it is made again while its failure is one that `passes` by itself.
+
+    `renew` reads the credentials again where the failure may be theirs, and says whether it was: once in a row.
+
+    Raises:
+        Exception: one of `failures`: what it failed with for good, or while it was unwanted.
+    """
+    renewed = False
+    while True:
+        try:
+            answer = request()
+        except failures as error:
+            if not renewed and renew(error):
+                renewed = True
+            elif not passes(error):
+                attempts.answered()  # with a refusal
+                raise
+            elif not attempts.again(f"could not {doing} it: {error}"):
+                raise
+            else:
+                renewed = False
+        else:
+            attempts.answered()
+            return answer

@@ -24,29 +24,12 @@ from typing import Any, Literal
 from backupd.config import LockMode, S3Config
 from backupd.policy import manifest as manifests
 from backupd.targets import UploadLedger
-from backupd.targets.chain import OwnedFolder
-from backupd.targets.names import (
-    MANIFEST,
-    OWNER,
-    already_finished,
-    is_backups,
-    is_jobs,
-    is_machines,
-    is_ours,
-    is_partial,
-    is_proof,
-    job_part,
-    machine_part,
-    not_attachable,
-    part,
-    partial,
-    sizes_told,
-    unfinished_backup,
-)
+from backupd.targets.keyed import Bucket, BucketItem, KeyedTarget, ignores_conditions, ours_below
+from backupd.targets.names import MANIFEST, OWNER, already_finished, machine_part, part, partial
 from backupd.targets.outages import Patience, Unwanted, wanted
 from backupd.targets.s3_client import Service
 from backupd.targets.s3_errors import FAILURES, code_of, explained, is_untold
-from backupd.targets.s3_listing import PLAIN_VERSION, BucketItem, BucketListing
+from backupd.targets.s3_listing import PLAIN_VERSION, BucketListing
 from backupd.targets.s3_long import LongUpload
 from backupd.targets.s3_parts import (
     MOST_IN_MEMORY_BYTES,
@@ -62,41 +45,27 @@ from backupd.targets.s3_records import S3Records
 from backupd.targets.s3_upload import PartMemory, Upload
 from backupd.vocabulary.errors import TargetError
 from backupd.vocabulary.records import Holding
-from backupd.vocabulary.storage import Manifest, StoredBackup
+from backupd.vocabulary.storage import Manifest
 
 _SEGMENT_BYTES = 256 << 20  # at least, of an object whose parts are objects first
 _USABLE_TRIES = 2  # before a run nobody waits for an outage to end
 
 
-class S3Target(OwnedFolder):
+class S3Target(KeyedTarget):
     """Backups in a bucket that exists already. Requests go out when something is asked for, not before."""
-
-    folder = None
 
     def __init__(self, config: S3Config, *, machine: str, patience: Patience | None = None) -> None:
         self._config = config
-        self._service = Service(config, patience or Patience())
+        bucket = Bucket(config.name, f"s3://{config.bucket}", config.prefix)
+        self._service = Service(config, bucket.where, patience or Patience())
         self._listing = BucketListing(self._service, config.bucket)
-        prefix = self._prefixed(f"{machine_part(machine)}/{OWNER}/")
-        super().__init__(machine, S3Records(self._service, self._listing, config, prefix))
+        prefix = bucket.key(machine_part(machine), OWNER, "")
+        super().__init__(bucket, machine, S3Records(self._service, self._listing, config, prefix))
         self._room = PartMemory(config.parts_in_flight)
-
-    @property
-    def name(self) -> str:
-        """As the configuration calls it."""
-        return self._config.name
 
     def of_machine(self, machine: str) -> "S3Target":
         """The same bucket, as another machine's target."""
         return S3Target(self._config, machine=machine, patience=self._service.outages.patience)
-
-    def machines(self) -> Sequence[str]:
-        """Those that have something there."""
-        return [name for name in self._listing.folders(self._prefixed("")) if is_machines(name)]
-
-    def location(self, job: str, backup_id: str) -> str:
-        """As the AWS tools write it."""
-        return f"s3://{self._config.bucket}/{self._key(job, backup_id)}"
 
     def require_usable(self) -> None:
         """Prove that an object can be written where there is none, read back and removed. Nobody tells the room left.
@@ -109,27 +78,38 @@ class S3Target(OwnedFolder):
         service, body = self._service, secrets.token_bytes(16)
         address: Parameters = {
             "Bucket": self._config.bucket,
-            "Key": self._prefixed(f".backupd-writable-{secrets.token_hex(4)}"),
+            "Key": self._bucket.key(f".backupd-writable-{secrets.token_hex(4)}"),
         }
         header = checksum(self._config.checksum, body)
-        with explained(service.where, "write to"):
-            try:
-                service.persist(
-                    "write to",
-                    lambda: service.client.put_object(**address, Body=body, IfNoneMatch="*", **header, **self._class),
-                    tries=_USABLE_TRIES,
-                )
-            except FAILURES as error:
-                if code_of(error) != "PreconditionFailed":  # else the first try was carried out: the name is ours alone
-                    raise
+
+        def create() -> bool:
+            with explained(service.where, "write to"):
+                try:
+                    service.persist(
+                        "write to",
+                        lambda: service.client.put_object(
+                            **address, Body=body, IfNoneMatch="*", **header, **self._class
+                        ),
+                        tries=_USABLE_TRIES,
+                    )
+                except FAILURES as error:
+                    if code_of(error) != "PreconditionFailed":
+                        raise
+                    return False
+                return True
+
+        create()  # refused where the answer to the first try was lost: the name is ours alone
         try:
             found = service.ask("read from", lambda: whole(service.client.get_object(**address)), tries=_USABLE_TRIES)
+            is_overwritten = create()
         finally:
             service.ask("remove from", lambda: service.client.delete_object(**address), tries=_USABLE_TRIES)
         if found != body:
             raise TargetError(
                 f"{service.where} returned different bytes than were written", hint="check the store's own log"
             )
+        if is_overwritten:
+            raise ignores_conditions(service.where)
 
     @contextmanager
     def writing(
@@ -186,22 +166,17 @@ class S3Target(OwnedFolder):
 
     def publish(self, manifest: Manifest) -> None:
         """Write the manifest; see the contract. Where objects are locked, each is for as long as the manifest is."""
-        place = self._place(manifest.job, manifest.run_id, MANIFEST)
-        self._require_unfinished(manifest.job, manifest.run_id)
-        locked = self._locked()
+        job, run_id, locked = manifest.job, manifest.run_id, self._locked()
+        self._require_unfinished(job, run_id)
         for stored in manifest.objects if locked else ():
-            self._keep_locked(self._place(manifest.job, manifest.run_id, stored.name), locked)
-        taken = already_finished(self.location(manifest.job, manifest.run_id))
-        self._put_once(place, manifests.to_text(manifest).encode(), locked, taken=taken)
+            self._keep_locked(self._place(job, run_id, stored.name), locked)
+        taken = already_finished(self.location(job, run_id))
+        self._create(self._place(job, run_id, MANIFEST), manifests.to_text(manifest).encode(), locked, taken=taken)
 
-    def attach(self, job: str, backup_id: str, name: str, content: bytes) -> None:
-        """Write a small object beside a finished backup; see the contract."""
-        refusal = not_attachable(name, self.location(job, backup_id))
-        if not is_proof(name) or small_object(self._place(job, backup_id, MANIFEST)) is None:
-            raise refusal
-        self._put_once(self._place(job, backup_id, name), content, self._locked(), taken=refusal)
+    def _put_once(self, job: str, backup_id: str, name: str, body: bytes, *, taken: TargetError) -> None:
+        self._create(self._place(job, backup_id, name), body, self._locked(), taken=taken)
 
-    def _put_once(self, place: UploadPlace, body: bytes, locked: Parameters, *, taken: TargetError) -> None:
+    def _create(self, place: UploadPlace, body: bytes, locked: Parameters, *, taken: TargetError) -> None:
         """A small object is there, for as long as it is locked; or `taken` is raised where another one was."""
         service = self._service
         header = checksum(self._config.checksum, body)
@@ -226,59 +201,18 @@ class S3Target(OwnedFolder):
                 hint=UNRELIABLE,
             )
 
-    def manifest(self, job: str, backup_id: str) -> Manifest:
-        """Read it back; see the contract."""
-        text = small_object(self._place(job, backup_id, MANIFEST), tries=self._service.tries)
-        if text is not None:
-            return manifests.from_chunks([text])
-        if any(backup.backup_id == backup_id for backup in self.backups(job)):
-            raise unfinished_backup(backup_id, self.name)
-        raise TargetError(
-            f"no backup {backup_id} of job {job} on target {self.name} (s3://{self._config.bucket})",
-            hint="see `backupd history`; are bucket and prefix the ones it was written to?",
-        )
-
-    def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
-        """What can be read of it, and its bytes; see the contract."""
-        prefix = self._key(job, backup_id) + "/"
-        found = []
-        for stored in self._listing.objects(prefix):
-            name, slash, _ = stored.key.removeprefix(prefix).partition("/")
-            # A key that ends here is how consoles make a folder.
-            if name + slash not in ("", MANIFEST) and not is_partial(name):
-                found.append((name + slash, 0 if slash else stored.size))
-        return sizes_told(found, where=self._service.where)
-
-    def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
-        """What lies there, by the store's clock; an upload that was not completed is an unfinished backup."""
-        ours = self._prefixed(f"{self._machine}/")
-        prefix = ours if job is None else f"{ours}{job_part(job)}/"
-        found: dict[tuple[str, str], dict[str, datetime]] = {}
-        for stored in (*self._listing.uploads(prefix), *self._listing.objects(prefix, tries=self._service.tries)):
-            match stored.key.removeprefix(ours).split("/"):
-                case [of_job, backup_id, name] if is_jobs(of_job) and is_backups(backup_id) and name:
-                    found.setdefault((of_job, backup_id), {})[name] = stored.at
-        return [
-            StoredBackup(*place, finished=MANIFEST in names, at=names.get(MANIFEST) or max(names.values()))
-            for place, names in found.items()
-        ]
-
     def remove(self, job: str, backup_id: str) -> None:
         """Remove a backup with every version of its objects, its manifest first; see the contract."""
         prefix = self._key(job, backup_id) + "/"
-
-        def ours(found: Sequence[BucketItem]) -> list[BucketItem]:
-            return [stored for stored in found if is_ours(stored.key.removeprefix(prefix)) or stored.key == prefix]
-
-        for upload in ours(self._listing.uploads(prefix)):
+        for upload in ours_below(prefix, self._listing.uploads(prefix)):
             abort(self._place(job, backup_id, upload.key.removeprefix(prefix)), upload.version)
         for every_version in (False, True):
-            left = ours(self._listing.versions(prefix))
-            for stored in sorted(left, key=lambda stored: stored.key != prefix + MANIFEST):
+            left = ours_below(prefix, self._listing.versions(prefix))
+            for stored in left:
                 self._listing.delete(stored, by_version=every_version or stored.version != PLAIN_VERSION)
             if not left:
                 return
-        if left := ours(self._listing.versions(prefix)):
+        if left := ours_below(prefix, self._listing.versions(prefix)):
             raise TargetError(
                 f"{self._service.where} confirmed that it removed {backup_id}, but still has {len(left)} objects of it",
                 hint="see the bucket's policy, versions and locks",
@@ -289,11 +223,20 @@ class S3Target(OwnedFolder):
         detail = upload.detail
         abort(self._place(detail["job"], detail["backup"], detail["name"]), upload.name)
 
-    def _prefixed(self, key: str) -> str:
-        return f"{self._config.prefix}/{key}" if self._config.prefix else key
+    def _listed(self, prefix: str, *, patiently: bool) -> Sequence[BucketItem]:
+        return self._listing.objects(prefix, tries=None if patiently else self._service.tries)
 
-    def _key(self, job: str, backup_id: str) -> str:
-        return self._prefixed(f"{self._machine}/{job_part(job)}/{part(backup_id)}")
+    def _uploads(self, prefix: str) -> Sequence[BucketItem]:
+        return self._listing.uploads(prefix)
+
+    def _folders(self, prefix: str) -> Sequence[str]:
+        return self._listing.folders(prefix)
+
+    def _small(
+        self, job: str, backup_id: str, name: str, *, unwanted: Unwanted = wanted, patiently: bool = True
+    ) -> bytes | None:
+        place = self._place(job, backup_id, name, unwanted=unwanted)
+        return small_object(place, tries=None if patiently else self._service.tries)
 
     def _place(self, job: str, backup_id: str, name: str, *, unwanted: Unwanted = wanted) -> UploadPlace:
         key = f"{self._key(job, backup_id)}/{part(name)}"
@@ -331,10 +274,6 @@ class S3Target(OwnedFolder):
         for stored in self._listing.versions(place.key):
             if stored.key == place.key:
                 self._listing.delete(stored, by_version=stored.version != PLAIN_VERSION)
-
-    def _require_unfinished(self, job: str, backup_id: str, *, unwanted: Unwanted = wanted) -> None:
-        if small_object(self._place(job, backup_id, MANIFEST, unwanted=unwanted)) is not None:
-            raise already_finished(self.location(job, backup_id))
 
 
 _MODES: Mapping[LockMode, Literal["GOVERNANCE", "COMPLIANCE"]] = {

@@ -22,7 +22,7 @@ from botocore.loaders import Loader, create_loader
 
 from backupd.config import PartChecksum, S3Config
 from backupd.config.secrets import private_text
-from backupd.targets.outages import Outages, Patience, Unwanted, wanted
+from backupd.targets.outages import Outages, Patience, Unwanted, persisted, wanted
 from backupd.targets.s3_errors import FAILURES, explained, may_be_expired, passes_by_itself
 from backupd.vocabulary.errors import ConfigurationError, TargetError
 
@@ -40,9 +40,9 @@ _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 class Service:
     """Requests to one S3 service, each in words when it fails. Any number of threads may ask at once."""
 
-    def __init__(self, config: S3Config, patience: Patience) -> None:
-        self.where = f"target {config.name} (s3://{config.bucket})"
-        self.outages = Outages(self.where, patience, at_most_seconds=config.outage_seconds)
+    def __init__(self, config: S3Config, where: str, patience: Patience) -> None:
+        self.where = where
+        self.outages = Outages(where, patience, at_most_seconds=config.outage_seconds)
         self.tries = patience.tries  # where no outage is waited for
         self._config = config
         self._client: S3Client | None = None
@@ -76,32 +76,28 @@ class Service:
         self, doing: str, request: Callable[[], T], *, unwanted: Unwanted = wanted, tries: int | None = None
     ) -> T:
         """The same with botocore's own errors (`s3_errors.FAILURES`), for who can answer one of them."""
-        attempts = self.outages.attempts(tries=tries, unwanted=unwanted)
-        renewed = False
-        while True:
-            client = self.client
-            try:
-                answer = request()
-            except FAILURES as error:
-                if may_be_expired(error) and not renewed:
-                    renewed = True
-                    self._renew(client)
-                elif not passes_by_itself(error):
-                    attempts.answered()  # with a refusal
-                    raise
-                elif not attempts.again(f"could not {doing} it: {error}"):
-                    raise
-                else:
-                    renewed = False
-            else:
-                attempts.answered()
-                return answer
+        client = self.client
 
-    def _renew(self, refused: "S3Client") -> None:
+        def ask() -> T:
+            nonlocal client
+            client = self.client
+            return request()
+
+        return persisted(
+            ask,
+            self.outages.attempts(tries=tries, unwanted=unwanted),
+            doing=doing,
+            failures=FAILURES,
+            passes=passes_by_itself,
+            renew=lambda error: may_be_expired(error) and self._renew(client),
+        )
+
+    def _renew(self, refused: "S3Client") -> bool:
         """The next request reads the credentials again; those of another thread that has done so already stay."""
         with self._lock:
             if self._client is refused:
                 self._client = None
+        return True
 
 
 def _client(config: S3Config) -> "S3Client":

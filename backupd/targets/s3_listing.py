@@ -6,25 +6,15 @@ Knows: pages, and what a store that does not report is taken for.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
+from backupd.targets.keyed import BucketItem
 from backupd.targets.s3_client import Service
 from backupd.targets.s3_errors import FAILURES, explained, is_denied_or_unknown
 
 log = logging.getLogger(__name__)
 
 PLAIN_VERSION = "null"  # what a bucket that keeps no versions calls the only one
-
-
-@dataclass(frozen=True, slots=True)
-class BucketItem:
-    """An object, one version of it, the mark that it was deleted, or an upload."""
-
-    key: str
-    version: str  # or the upload's id; empty where no version is told
-    at: datetime
-    size: int = 0  # of an object that can be read
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 Knows: how grave each kind is, and how long it has to last before anybody is told.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -54,16 +55,24 @@ class Alarm:
     def patience(self) -> timedelta:
         """How long it has to last before people are told, as `for` in the shipped rules for Prometheus.
 
-        The daemon cleans up after a dead run within minutes, a new job has no backup before its first night, and a
-        file system that is mounted anew is away for a moment.
+        The daemon cleans up after a dead run within minutes, a new job has no backup before its first night, a proof
+        that a proof host has left is read within an hour, and a file system that is mounted anew is away for a moment.
         """
         if self.kind is AlarmKind.DIED:
             return timedelta(minutes=5)
         if self.kind is AlarmKind.OVERDUE and not self.run_id:
             return timedelta(days=1)
+        if self.kind is AlarmKind.DRILL_OVERDUE:
+            return timedelta(hours=2)
         if self.kind in OF_TARGETS:
             return timedelta(minutes=15)
         return timedelta()
+
+
+def gravest(alarms: Iterable[Alarm]) -> Severity:
+    """Of these alarms; where there is none, all is well."""
+    found = {alarm.severity for alarm in alarms}
+    return next((one for one in (Severity.CRITICAL, Severity.WARNING) if one in found), Severity.OK)
 
 
 @dataclass(frozen=True, slots=True)

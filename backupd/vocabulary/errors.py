@@ -38,7 +38,7 @@ _MEANINGS = {
     ExitStatus.OK: "done",
     ExitStatus.INTERNAL: "internal error: a bug in backupd",
     ExitStatus.USAGE: "usage or configuration",
-    ExitStatus.ATTENTION: "good backup, attention needed",
+    ExitStatus.ATTENTION: "good, but attention needed",
     ExitStatus.BUSY: "busy: another run holds the job or the volume group",
     ExitStatus.REFUSED: "refused by preflight, nothing touched",
     ExitStatus.SERVER: "server or lock",
@@ -116,6 +116,12 @@ class Undecided(ServerError):
     """A drill's server ran into a limit of its own (time, memory, room): nothing was found out about the backup."""
 
     exit_status = ExitStatus.UNDECIDED
+
+
+class ScrubFailed(BackupdError):
+    """The SQL that was to be run on a copy before it is handed over did not run to its end; the copy was removed."""
+
+    exit_status = ExitStatus.SERVER
 
 
 class NoTargetAnswers(Refused):

@@ -22,6 +22,13 @@ class Cluster(StrEnum):
     GALERA = "galera"
 
 
+class LoadingWay(StrEnum):
+    """How a table gets into a running server."""
+
+    TABLESPACE = "tablespace"  # its file is imported
+    ROWS = "rows"
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaPosition:
     """How far one replication channel had *applied* (not: received) its source's binlog."""

@@ -74,7 +74,7 @@ SOURCE = ["--source", "db1:3307", "--source-user", "repl"]
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "clone can only make replicas"),
+        ([], "clone makes a replica or a scrubbed copy, and neither was asked for"),
         (["--as-replica", "--source-user", "repl"], "a source user is given, but no source"),
         (["--as-replica", "--source", "db1"], "--source needs a user"),
         (["--as-replica", "--source", "db1:0", "--source-user", "r"], "'db1:0' is not a HOST[:PORT]"),
@@ -95,6 +95,51 @@ def test_a_command_that_makes_no_sense_is_status_2(
     assert says in ended.stderr
     assert not (tmp_path / "clone").exists()
     assert replica.told == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says", "hint"),
+    [
+        (["--as-replica", "--scrub", "FILE"], "a scrubbed copy cannot be a replica", "omit --as-replica or --scrub"),
+        (["--scrub", "FILE", "--server-id", "7"], "--server-id and --gtid are for replicas", "omit them"),
+        (["--scrub", "FILE", "--file-position"], "--server-id and --gtid are for replicas", "omit them"),
+        (["--scrub", "FILE", "--source", "db1"], "--server-id and --gtid are for replicas", "omit them"),
+        (["--as-replica", "--scrub-within", "1h"], "--scrub-within limits nothing", "add --scrub FILE"),
+        (["--scrub", "FILE", "--scrub-within", "0s"], "--scrub-within must be more than 0", "for example"),
+        (["--scrub", "FILE", "--scrub-within", "soon"], '--scrub-within: "soon" is not a duration', "for example"),
+        (["--scrub", "FILE", "--scrub-within", "90"], '"90" has no known unit of time', "for example"),
+        (["--scrub", "/nowhere.sql"], "cannot read /nowhere.sql: No such file", "pass a file of SQL statements"),
+        (["--scrub", "FILE", "--scrub", "/"], "cannot read /: Is a directory", "pass a file of SQL statements"),
+    ],
+)
+def test_a_scrub_that_cannot_be_is_refused_before_anything_is_fetched(
+    terminal: Terminal, replica: Replica, world: World, tmp_path: Path, words: list[str], says: str, hint: str
+) -> None:
+    file = tmp_path / "scrub.sql"
+    file.write_text("DELETE FROM shop.people")
+    words = [str(file) if word == "FILE" else word for word in words]
+    ended = terminal.run("clone", "r1", "--to", str(tmp_path / "clone"), *words)
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert says in ended.stderr
+    assert f"hint: {hint}" in ended.stderr
+    assert not (tmp_path / "clone").exists()
+    with world.catalogue() as catalogue:
+        assert [entry.event for entry in catalogue.audit_entries(limit=None) if "clone" in entry.event] == []
+
+
+def test_without_the_server_program_no_scrub_is_begun(terminal: Terminal, world: World, tmp_path: Path) -> None:
+    """The server that was backed up is of a series that is not installed here."""
+    terminal.run("run", "nightly", "--run-id", "r1")
+    (world.backups / "r1" / "data-1.tar.zst").unlink()  # nothing is read
+    (tmp_path / "scrub.sql").write_text("DELETE FROM shop.people")
+    words = ["--to", str(tmp_path / "clone"), "--scrub", str(tmp_path / "scrub.sql")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("backupd.host.process.found", lambda program: False)
+        ended = terminal.run("clone", "r1", *words)
+    assert (ended.status, ended.stdout) == (ExitStatus.SERVER, "")
+    assert "server is installed here; found: none" in ended.stderr
+    assert "hint: install the server program" in ended.stderr
+    assert not (tmp_path / "clone").exists()
 
 
 def test_a_password_file_that_others_can_read_is_refused(

@@ -32,6 +32,9 @@ from tests.story.world import World
 
 ELSEWHERE = {"demo", "lab"}  # they begin virtual machines of their own, on developers' hosts
 
+AS_FILE = HOSTILE.translate({0: None, ord("/"): None})
+SQL = {"SCRUB": f"{AS_FILE}.sql", "BROKEN": f"{AS_FILE}-broken.sql"}  # files with such names
+
 OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stand for runs, STORED for one with a backup
     "run": [["nightly"], ["nightly", "--json"]],
     "cancel": [["RUN"], ["latest"]],
@@ -47,7 +50,9 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
     ],
     "drill": [["STORED"], ["STORED", "--json"], ["--job", "nightly"]],
     "prove": [[], ["--all"], ["--limit", "2", "--target", "vault"]],
-    "clone": [["STORED", "--to", "cloned", "--as-replica"], ["STORED", "--to", "other", "--as-replica", "--json"]],
+    "clone": [["STORED", "--to", "cloned", "--as-replica"], ["STORED", "--to", "other", "--as-replica", "--json"],
+        *(["STORED", "--to", "dev", "--scrub", sql] for sql in ("SCRUB", "BROKEN")),
+    ],
     "prune": [["--dry-run"], ["--dry-run", "--json"], ["nightly"]],
     "pin": [["STORED", "--note", ARGUMENT]],
     "unpin": [["STORED"]],
@@ -74,6 +79,7 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
     "config show": [[], ["--json"]],
     "config schema": [[]],
     "catalogue rebuild": [["--target", "vault"], ["--target", "vault", "--json"]],
+    "catalogue proofs": [[]],
     "identity show": [[], ["--json"]],
     "identity new": [["--yes"]],
     "identity adopt": [["db9-0123abcd", "--yes"]],
@@ -117,7 +123,7 @@ def hostile_catalogue(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, d
             next(run_id for run_id in ids if catalogue.run(run_id).kind is kind)
             for kind in (RunKind.PROBE, RunKind.BENCH)
         )
-    return path, {"RUN": with_backup, "PROBE": probe, "BENCH": bench, "STORED": "stored"}
+    return path, {"RUN": with_backup, "PROBE": probe, "BENCH": bench, "STORED": "stored", **SQL}
 
 
 @pytest.fixture
@@ -129,10 +135,12 @@ def terminal(
     tmp_path: Path,
 ) -> Terminal:
     """`backupd` on a host whose catalogue and whose files' names are hostile; a daemon ends as soon as it is ready."""
-    (world.datadir / "shop" / f"a{HOSTILE}.ibd".translate({0: None, ord("/"): None})).write_bytes(bytes(1000))
+    (world.datadir / "shop" / f"a{AS_FILE}.ibd").write_bytes(bytes(1000))
     world.places.catalogue.parent.mkdir(exist_ok=True)
     shutil.copy(hostile_catalogue[0], world.places.catalogue)
     (tmp_path / "cwd").mkdir()
+    for name, text in zip(SQL.values(), ("SELECT 1", "SELECT '"), strict=True):
+        (tmp_path / "cwd" / name).write_text(text)
     monkeypatch.chdir(tmp_path / "cwd")
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     monkeypatch.setattr(Notify, "ready", lambda _notify: os.kill(os.getpid(), signal.SIGTERM))

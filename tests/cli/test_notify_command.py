@@ -237,9 +237,9 @@ def test_a_scheduled_check_tells_what_the_next_backup_would_need_attention_for(
     terminal: Terminal, peer: WebPeer
 ) -> None:
     add(terminal, '[jobs.nightly.snapshot]\npvs = ["/dev/sdz"]\n')
-    assert terminal.run("check", "nightly").status == ExitStatus.OK
+    assert terminal.run("check", "nightly").status == ExitStatus.ATTENTION
     assert told(peer) == []
-    assert terminal.run("check", "nightly", "--notify").status == ExitStatus.OK
+    assert terminal.run("check", "nightly", "--notify").status == ExitStatus.ATTENTION
     (found,) = told(peer)
     assert (found["kind"], found["job"]) == ("attention", "nightly")
     assert found["text"] == (

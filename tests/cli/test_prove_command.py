@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from backupd.host.claims import Claims
 from backupd.operations.restore.proofs import last_tried, leave_proof_of_host
 from backupd.policy.trust import Trust
 from backupd.targets import BackupSource
-from backupd.vocabulary.errors import ServerError, TargetError
+from backupd.vocabulary.errors import ServerError, TargetAway, TargetError
 from backupd.vocabulary.records import Check, Drill
 from tests.cli.terminal import Terminal
 from tests.fakes.target import BELIEVED
@@ -213,6 +214,45 @@ def test_a_target_that_cannot_be_read_keeps_no_other_from_being_proven(
     monkeypatch.setattr("backupd.targets.directory.DirectoryTarget.machines", unreadable)
     ended = terminal.run("prove")
     assert (ended.status, "target vault cannot be listed" in ended.stderr) == (8, True)
+
+
+def test_two_at_once_do_not_drill_the_same(terminal: Terminal, drills: Drills, backed_up: World) -> None:
+    with Claims(backed_up.places.run).proving():
+        ended = terminal.run("prove", "--all")
+    assert (ended.status, drills.of) == (4, [])
+    assert "the proving is held by another `backupd prove` (process" in ended.stderr
+    assert terminal.run("prove").status == 0
+
+
+def test_what_a_killed_drill_left_is_removed_and_a_live_one_is_left_alone(
+    terminal: Terminal, drills: Drills, backed_up: World
+) -> None:
+    dead, live = (backed_up.places.drill_folder(run_id) for run_id in ("r7", "r8"))
+    for folder in (dead, live):
+        (folder / "data").mkdir(parents=True)
+    with Claims(backed_up.places.run).run(live.name):
+        assert terminal.run("prove").status == 0
+    assert (dead.exists(), (live / "data").exists()) == (False, True)
+
+
+@pytest.mark.parametrize("moment", ["drilled", "proof written"])
+def test_a_target_that_vanishes_in_the_middle_is_told_once_and_its_rest_is_passed_over(
+    terminal: Terminal, drills: Drills, backed_up: World, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    gone = TargetAway("target vault (/mnt/vault) is not there", hint="is its file system mounted?")
+
+    def vanish(*_what: object, **_how: object) -> Drill:
+        raise gone
+
+    if moment == "drilled":
+        monkeypatch.setattr("backupd.operations.restore.proof_host.drill", vanish)
+    else:
+        monkeypatch.setattr("backupd.targets.directory.DirectoryTarget.attach", vanish)
+    ended = terminal.run("prove", "--all")
+    assert ended.status == 8
+    assert len(ended.stdout.splitlines()) == 1
+    assert f"target vault: {gone.message}; copies on it that are passed over: 1" in ended.stderr
+    assert "hint: is its file system mounted?" in ended.stderr
 
 
 def test_a_proof_host_needs_no_job(terminal: Terminal, drills: Drills, backed_up: World) -> None:

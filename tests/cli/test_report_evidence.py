@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
@@ -31,6 +32,10 @@ from tests.story.world import World
 US = f"{operator().name} (uid {operator().uid})"
 EVIDENCE = ("report", "--evidence", "--since", "365d")
 BROKEN = VerificationError("a frame is damaged", hint="")
+DIGEST = "1f2e" * 16
+HUGE = {"statements": 10**400, "rows_affected": 1, "seconds": 1}
+NAN = {"statements": 1, "rows_affected": 1, "seconds": float("nan")}
+TOTALS = {"statements": 12, "rows_affected": 4822, "server_version": "10.11.19-MariaDB", "seconds": 3.25}
 
 
 @pytest.fixture
@@ -47,6 +52,7 @@ def year(terminal: Terminal, world: World) -> Terminal:
         deed(catalogue, Deed.RESTORE, "/srv/back", error=BROKEN)
         deed(catalogue, Deed.RESTORE, "/srv/other")
         deed(catalogue, Deed.CLONE, "/srv/clone")
+        scrubbed(catalogue, {"scrub": {"/etc/scrub.sql": DIGEST}, "scrubbed": TOTALS})
     return terminal
 
 
@@ -62,6 +68,11 @@ def deed(catalogue: Catalogue, what: Deed, to: str, *, error: Exception | None =
     with suppress(VerificationError), on_record(catalogue, "r1", what, to, telling=print, **asked):
         if error is not None:
             raise error
+
+
+def scrubbed(catalogue: Catalogue, told: dict[str, Any]) -> None:
+    with on_record(catalogue, "r1", Deed.CLONE, "/srv/dev", telling=print, scrub=told["scrub"]) as done:
+        done.detail |= told
 
 
 def rows(ended: Ended, kind: str) -> list[dict[str, Any]]:
@@ -94,6 +105,7 @@ def test_everything_that_was_done_is_a_row_with_who_did_it_and_what_became_of_it
         ("backup", "r2", "failed", False),
         ("backup", "r3", "success", True),
         ("clone", "r1", "success", True),
+        ("clone", "r1", "success", True),
         ("drill", "r1", "failed", False),
         ("drill", "r1", "proven", True),
         ("restore", "r1", "failed", False),
@@ -116,6 +128,31 @@ def test_everything_that_was_done_is_a_row_with_who_did_it_and_what_became_of_it
         "all": 3, "good": 2, "not_good": 1, "longer_than_restore_within": 0
     }  # fmt: skip
     assert (ended.document["audit_chain"]["sound"], ended.document["signature"]["signed"]) == (True, False)
+
+
+def test_a_scrubbed_clone_is_shown_with_what_ran_and_a_failed_one_with_what_was_to_run(year: Terminal) -> None:
+    with year.world.catalogue() as catalogue:
+        deed(catalogue, Deed.CLONE, "/srv/none", error=BROKEN, scrub={"/etc/scrub.sql": DIGEST})
+    file = f"scrub /etc/scrub.sql (sha256 {DIGEST})"
+    ran = "scrubbed: 12 statements ran, 4822 rows affected, in 3.2 s, on server 10.11.19-MariaDB"
+    ended = year.run(*EVIDENCE, "--json")
+    told = {row["remarks"][0]: row["remarks"][1:] for row in rows(ended, "clone")}
+    assert told == {"to /srv/clone": [], "to /srv/dev": [file, ran], "to /srv/none": [file, BROKEN.message]}
+    assert f"{file}; {ran}" in year.run(*EVIDENCE).stdout
+
+
+@pytest.mark.parametrize(
+    ("scrub", "totals"),
+    [([1], "x"), ({"a": 1}, {"statements": True, "rows_affected": 1, "seconds": 1}), (None, {}), ({}, HUGE), ({}, NAN)],
+)
+def test_a_row_of_the_chain_that_somebody_changed_proves_no_scrub(
+    terminal: Terminal, world: World, scrub: Any, totals: Any
+) -> None:
+    world.back_up("r1")
+    with world.catalogue() as catalogue:
+        scrubbed(catalogue, {"scrub": scrub, "scrubbed": totals})
+    (clone,) = rows(terminal.run(*EVIDENCE, "--json"), "clone")
+    assert [remark for remark in clone["remarks"] if remark.startswith("scrubbed")] == []
 
 
 def test_what_failed_is_told_with_the_next_one_that_went_well(year: Terminal, world: World) -> None:
@@ -388,3 +425,21 @@ def test_no_cell_is_a_formula_to_a_spreadsheet(year: Terminal, world: World, tmp
     (row,) = (row for row in cells if row["run_id"] == "r9")
     assert row["remarks"][0] in "'\\"
     assert not any(cell.lstrip().startswith(("=", "+", "-", "@", "\uff1d")) for one in cells for cell in one.values())
+
+
+# --- how it is gathered ----------------------------------------------------------------------------------------------
+
+
+def test_the_chain_is_read_once_for_its_rows_and_for_its_verdict(year: Terminal) -> None:
+    asked: list[str] = []
+
+    def hear(*told: Any) -> None:
+        asked.append(told[2])
+
+    event.listen(Engine, "before_cursor_execute", hear)
+    try:
+        ended = year.run(*EVIDENCE, "--json")
+    finally:
+        event.remove(Engine, "before_cursor_execute", hear)
+    assert rows(ended, "restore")
+    assert len([one for one in asked if one.startswith("SELECT audit.number")]) == 1

@@ -81,6 +81,7 @@ def test_a_run_of_a_slot_plans_its_next_try_and_one_by_hand_does_not(terminal: T
     assert "try 2 of 3" in ended.stderr
     listed = terminal.run("schedule", "list").stdout.splitlines()[1]
     assert listed.endswith(f" failed, next try {slot.retry_at:%H:%M} UTC: {error.first_line}")
+    assert terminal.run("schedule", "list", "--json").document["schedules"][0]["last"]["error"] == error.first_line
 
 
 # --- next -------------------------------------------------------------------------------------------------------------

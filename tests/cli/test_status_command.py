@@ -9,7 +9,7 @@ from sqlalchemy import update
 
 from backupd.catalogue import tables
 from backupd.catalogue.store import Catalogue
-from backupd.service import job_report
+from backupd.service import site_status
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import Check, Drill
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
@@ -43,9 +43,10 @@ def test_a_job_is_told_on_one_screen(backed_up: Terminal) -> None:
     ended = backed_up.run("status")
 
     assert ended.status == ExitStatus.OK
-    head, *lines = ended.stdout.splitlines()
-    assert head == "nightly: OK"
+    (head, *lines), (target, *of_target) = (part.splitlines() for part in ended.stdout.split("\n\n"))
+    assert (head, target) == ("nightly: OK", "target vault: OK")
     assert [line.split("  ")[1] for line in lines] == ["last good", "stored", "last failure", "proof", "next"]
+    assert [line.split("  ")[1] for line in of_target] == ["free", "full in", "jobs"]
     assert re.search(r"last good +\S+ \S+ UTC, \d+ \S+ ago, may be \d+ (h|days) old \(run r1\)", ended.stdout)
     assert re.search(r"stored +1 backup on vault, the newest \d+ \S+ old\n", ended.stdout)
     assert re.search(r"last failure +none\n", ended.stdout)
@@ -113,6 +114,10 @@ def test_the_document_has_the_same(backed_up: Terminal) -> None:
     assert 0 <= job["last_good_age_seconds"] < 600
     assert [(one["target"], one["backups"], one["not_verified"]) for one in job["stored"]] == [("vault", 1, 0)]
     assert (job["last_failure"], job["running"], job["paused"]) == (None, [], None)
+    (target,) = backed_up.run("status", "--json").document["targets"]
+    assert (target["target"], target["severity"], target["alarms"], target["jobs"]) == ("vault", "ok", [], ["nightly"])
+    assert target["up"]
+    assert 0 < target["free"] < target["size"]
 
 
 def test_a_job_that_is_not_there_is_status_2(terminal: Terminal) -> None:
@@ -135,7 +140,8 @@ def test_ok_is_one_line_with_figures(backed_up: Terminal) -> None:
     assert status == 0
     assert re.fullmatch(
         r"BACKUPD OK - nightly: the last good backup is \d+ s old"
-        r"\|nightly_age=\d+s;;129600;0 nightly_stored=\d+B;;;0 nightly_not_verified=0;;;0\n",
+        r"\|nightly_age=\d+s;;129600;0 nightly_stored=\d+B;;;0 nightly_not_verified=0;;;0"
+        r" vault_free=\d+B;;;0;\d+\n",
         line,
     )
 
@@ -149,7 +155,8 @@ def test_a_failure_after_a_good_backup_is_a_warning(backed_up: Terminal) -> None
 
 
 def test_no_good_backup_is_critical(terminal: Terminal) -> None:
-    assert nagios(terminal) == (2, "BACKUPD CRITICAL - nightly: there is no good backup yet\n")
+    status, line = nagios(terminal)
+    assert (status, line.partition("|")[0]) == (2, "BACKUPD CRITICAL - nightly: there is no good backup yet")
 
 
 def test_the_gravest_of_several_jobs_counts_and_is_told_first(backed_up: Terminal) -> None:
@@ -174,6 +181,41 @@ def test_all_well_of_several_jobs_names_the_oldest(backed_up: Terminal) -> None:
     assert re.search(r" aside_proof_age=\d+s;;;0 ", line)
 
 
+def test_a_target_that_is_away_is_a_warning_of_the_jobs_that_write_there(backed_up: Terminal) -> None:
+    configure(
+        backed_up,
+        '[targets.offsite]\ntype = "directory"\npath = "/not-mounted"\n'
+        '[jobs.aside]\nhost = "db1"\ntargets = ["offsite"]\n',
+    )
+    status, line = nagios(backed_up)
+    away = "target offsite: /not-mounted is missing, not mounted or read-only, or does not answer"
+    assert (status, line.partition("|")[0]) == (2, f"BACKUPD CRITICAL - aside: there is no good backup yet; {away}")
+    assert nagios(backed_up, "nightly")[0] == 0
+    shown = backed_up.run("status").stdout
+    assert "\n\ntarget offsite: WARNING\n" in shown
+    assert re.search(r"alarm +/not-mounted is missing.*\n +type now +backupd check aside\n", shown)
+    assert "offsite" not in backed_up.run("status", "nightly").stdout
+    (target,) = backed_up.run("status", "aside", "--json").document["targets"]
+    assert (target["target"], target["severity"], target["up"]) == ("offsite", "warning", False)
+    assert [(one["kind"], one["command"]) for one in target["alarms"]] == [
+        ("storage-unreachable", "backupd check aside")
+    ]
+
+
+def test_a_proof_host_without_jobs_is_judged_by_its_targets(terminal: Terminal, tmp_path: Path) -> None:
+    proof_host = tmp_path / "proof-host.toml"
+    places = f'catalogue.path = "{tmp_path}/catalogue.sqlite"\n[prove]\n'
+    proof_host.write_text(places)
+    unconfigured = "BACKUPD UNKNOWN - no job and no target is configured\n"
+    assert nagios(terminal, configuration=proof_host) == (3, unconfigured)
+    places += '[targets.vault]\ntype = "directory"\n'
+    proof_host.write_text(f'{places}path = "{tmp_path}"\n')
+    status, line = nagios(terminal, configuration=proof_host)
+    assert (status, line.partition("|")[0]) == (0, "BACKUPD OK - no job is configured")
+    proof_host.write_text(f'{places}path = "/not-mounted"\n')
+    assert nagios(terminal, configuration=proof_host)[0] == 1
+
+
 def test_what_prevents_an_answer_is_unknown(
     backed_up: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,7 +234,7 @@ def test_what_prevents_an_answer_is_unknown(
         raise ZeroDivisionError("of ours")
 
     with monkeypatch.context() as patch:
-        patch.setattr(job_report, "job_statuses", bug)
+        patch.setattr(site_status, "job_statuses", bug)
         assert nagios(backed_up) == (3, "BACKUPD UNKNOWN - internal error: ZeroDivisionError\n")
 
     backed_up.world.places.catalogue.write_bytes(b"torn" * 10_000)

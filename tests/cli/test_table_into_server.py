@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from backupd.mysql.loading_schema import remove_loading
-from backupd.operations.restore import into_server
+from backupd.operations.restore import into_server, table_loading
 from backupd.vocabulary.errors import Cancelled, ExitStatus
 from backupd.vocabulary.records import HoldingKind
 from tests.cli.terminal import Terminal
@@ -123,7 +123,7 @@ def test_stopped_in_the_middle_it_leaves_nothing(
     def stop(*_what: object, **_how: object) -> None:
         raise Cancelled("stopped by SIGTERM", hint="")
 
-    monkeypatch.setattr(into_server, "load_rows", stop)
+    monkeypatch.setattr(table_loading, "load_rows", stop)
     assert typing.run(*LOAD).status == ExitStatus.CANCELLED
     with mysql_server.session() as root:
         assert root.query("SHOW DATABASES LIKE 'backupd%'") == root.query("SHOW DATABASES LIKE 'restored%'") == []
@@ -141,7 +141,7 @@ def test_killed_in_the_middle_its_remains_are_gone_after_recover(
     child = os.fork()
     if child == 0:
         try:
-            monkeypatch.setattr(into_server, "load_rows", killed)
+            monkeypatch.setattr(table_loading, "load_rows", killed)
             typing.run(*LOAD)
         finally:
             os._exit(0)
@@ -157,3 +157,38 @@ def test_killed_in_the_middle_its_remains_are_gone_after_recover(
         assert f"loading-schema {left}" in recovered.stdout + recovered.stderr
         assert root.query("SHOW DATABASES LIKE 'backupd%'") == []
     assert not folder.exists()
+
+
+def test_a_server_without_a_binary_log_imports_it_as_a_tablespace(typing: Terminal) -> None:
+    with mariadb("--skip-log-bin") as other:
+        with typing.configuration.open("a") as file:
+            file.write(f'\n[hosts.other]\nsocket = "{other.socket}"\nuser = "root"\n')
+        ended = typing.run(*LOAD[:-3], "other", *LOAD[-2:])
+        assert ended.status == ExitStatus.OK, ended.stderr
+        assert "as schema restored_1121, by tablespace: its binary log is off, so no replica" in ended.stderr
+        with other.session() as root:
+            assert root.value("SELECT COUNT(*) FROM restored_1121.child") == "5000"
+    assert "restored_1121.child: 5,000 rows (" in ended.stdout
+    assert "RENAME TABLE `restored_1121`.`child` TO `live`.`child`;" in ended.stdout
+
+
+def test_what_its_binary_log_lacks_is_said_in_the_statements(typing: Terminal, mysql_server: MariadbServer) -> None:
+    ended = typing.run(*LOAD, "--by", "tablespace")
+    try:
+        assert ended.status == ExitStatus.OK, ended.stderr
+        told = ended.stdout.splitlines()
+        statements = [line for line in told if not line.startswith(("--", " ", "loaded"))]
+        assert [line.split()[0] for line in statements] == ["SET", "INSERT"]
+        assert told[-2:] == [
+            "-- replicas lack the new schema: a RENAME TABLE out of it, or a DROP DATABASE, stops them",
+            "-- when it is no longer needed: SET SESSION sql_log_bin = 0; DROP DATABASE `restored_1121`;",
+        ]
+    finally:
+        with mysql_server.session() as root:
+            root.execute("DROP DATABASE IF EXISTS restored_1121")
+
+
+def test_a_way_belongs_to_a_server(typing: Terminal, tmp_path: Path) -> None:
+    ended = typing.run("restore", "latest-good", "--tables", "live.child", "--to", str(tmp_path / "x"), "--by", "rows")
+    assert ended.status == ExitStatus.USAGE
+    assert "--by belongs to --into" in ended.stderr

@@ -74,7 +74,7 @@ def test_the_bill_tells_what_was_lost_and_to_what() -> None:
     assert bill == {
         "transactions lost": "about 1,240 of 9,300 (13%), ± 60, by the server's own counters;"
         " 93 a second before, 81 meanwhile, 91 after",
-        "lock held for": "reading the position 1 ms, engine logs 3 ms, snapshot 20 ms, proof 2 ms, unlock 1 ms",
+        "lock held for": "reading the position 1 ms, engine logs 3 ms, snapshot 20 ms, confirmation 2 ms, unlock 1 ms",
         "statements stalled": "4 when the lock ended",
         "writes delayed by": "12.0 s of 1 min 40 s",
         "copied on write": "21.0 MiB",

@@ -62,7 +62,9 @@ class Exchange:
         for key, value in headers.items():
             if key.lower() not in _NOT_HANDED_ON:
                 self.handler.send_header(key, value)
-        told = headers.get("Content-Length") if self.method == "HEAD" else None
+        told = next(
+            (headers[key] for key in headers if key.lower() == "content-length" and self.method == "HEAD"), None
+        )
         self.handler.send_header("Content-Length", told or str(len(body) if length is None else length))
         self.handler.end_headers()
         if self.method != "HEAD":
@@ -88,8 +90,17 @@ _BY_QUERY = (
     ("GET", "uploads", "ListMultipartUploads"),
     ("GET", "versions", "ListObjectVersions"),
     ("GET", "list-type", "ListObjectsV2"),
+    # Azure's, by the names of S3
+    ("PUT", "blockid", "UploadPart"),
+    ("PUT", "comp", "CompleteMultipartUpload"),
+    ("GET", "comp", "ListObjectsV2"),
+    # Google's
+    ("PUT", "upload_id", "UploadPart"),
 )
-_BY_METHOD = {"PUT": "PutObject", "GET": "GetObject", "HEAD": "HeadObject", "DELETE": "DeleteObject"}
+_BY_METHOD = {
+    **{"PUT": "PutObject", "GET": "GetObject", "HEAD": "HeadObject", "DELETE": "DeleteObject"},
+    "POST": "PutObject",  # Google's, of a small object and of an upload's beginning
+}
 
 
 @dataclass

@@ -16,8 +16,9 @@ from backupd.mysql.row_differences import TableDifference, statements_for
 from backupd.mysql.session import Connect, Session
 from backupd.mysql.table_shape import TableShape, shape_of
 from backupd.mysql.tablefiles import Table
-from backupd.operations.restore import into_server as operation
-from backupd.operations.restore.into_server import LoadedTables, into_server, load_recovered
+from backupd.operations.restore import table_loading as operation
+from backupd.operations.restore.into_server import into_server, load_recovered
+from backupd.operations.restore.table_loading import LoadedTables
 from backupd.operations.run_holdings import RunHoldings
 from backupd.vocabulary.errors import Cancelled, Refused, ServerError, UsageError, VerificationError
 from tests.contract.mariadb import MariadbServer, mysql_server

@@ -375,6 +375,14 @@ def _led_to(live: Login, socket: Path) -> Path:
     return link
 
 
+def test_it_knows_nothing_of_what_our_environment_has(late_image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_KEY", "a secret")
+    with late_image.scratch().running() as server:
+        environment = Path(f"/proc/{server._process.pid}/environ").read_bytes()
+    assert b"PATH=" in environment
+    assert b"AZURE_STORAGE_KEY" not in environment
+
+
 def test_it_is_never_root_has_no_rights_and_no_network(late_image: Image) -> None:
     with late_image.scratch().running() as server:
         told, pid = status_of(server), process_of(server)

@@ -12,6 +12,7 @@ import pytest
 from backupd.policy import owner_record
 from backupd.policy.owner_record import OwnerRecord
 from backupd.targets import Target
+from backupd.targets.blobs import BlobTarget
 from backupd.targets.directory import DirectoryTarget
 from backupd.targets.names import partial
 from backupd.targets.s3 import S3Target
@@ -21,8 +22,10 @@ from backupd.vocabulary.run_section import RunSection
 from backupd.vocabulary.servers import Flavour, Position, ServerFacts
 from backupd.vocabulary.storage import Frame, Manifest, StoredObject
 from backupd.vocabulary.volumes import Layout
+from tests.contract.blob_targets import memory_blobs
 from tests.contract.s3_server import s3_config, s3_service, s3_target
 from tests.contract.sftp_server import sftp_config, sftp_server
+from tests.fakes.blob_store import MemoryBlobStore
 from tests.fakes.target import MACHINE, MemoryTarget
 from tests.servers.sshd import SshServer
 
@@ -60,7 +63,7 @@ MANIFEST = Manifest(
 )
 
 
-@pytest.fixture(params=["memory", "directory", "sftp", "s3"])
+@pytest.fixture(params=["memory", "directory", "sftp", "s3", "blobs"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
     match request.param:
         case "memory":
@@ -70,6 +73,8 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
         case "sftp":
             server: SshServer = request.getfixturevalue("sftp_server")
             return SftpTarget(sftp_config(server, tmp_path), machine=MACHINE)
+        case "blobs":
+            return memory_blobs(MemoryBlobStore())
         case _:
             return s3_target(s3_config(request.getfixturevalue("s3_service")))
 
@@ -110,6 +115,8 @@ def plant(target: Target, *names: str) -> None:
         elif isinstance(target, S3Target):
             key = f"{where.path.removeprefix('/')}/{name}"
             target._service.client.put_object(Bucket=where.netloc, Key=key, Body=b"mine")
+        elif isinstance(target, BlobTarget):
+            target._store.put(f"{target._key(JOB, RUN)}/{name}", b"mine")
         else:
             path = Path(where.path) / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -429,8 +436,10 @@ def lay(target: Target, path: str, content: bytes) -> None:
             if path.startswith(f"{MACHINE}/owner/"):
                 target.records[path.rpartition("/")[2]] = content
         case S3Target():
-            key = target._prefixed(path)
+            key = target._bucket.key(path)
             target._service.client.put_object(Bucket=target._config.bucket, Key=key, Body=content)
+        case BlobTarget():
+            target._store.put(target._bucket.key(path), content)
         case DirectoryTarget() | SftpTarget():
             file = Path(target.folder or target._config.path, path)  # type: ignore[union-attr]
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -443,8 +452,11 @@ def owner_records(target: Target) -> set[str]:
         case MemoryTarget():
             return set(target.records)
         case S3Target():
-            prefix = target._prefixed(f"{MACHINE}/owner/")
+            prefix = target._bucket.key(MACHINE, "owner", "")
             return {stored.key.removeprefix(prefix) for stored in target._listing.objects(prefix)}
+        case BlobTarget():
+            prefix = target._bucket.key(MACHINE, "owner", "")
+            return {stored.key.removeprefix(prefix) for stored in target._store.listed(prefix)}
         case DirectoryTarget() | SftpTarget():
             root = Path(target.folder or target._config.path)  # type: ignore[union-attr]
             return {path.name for path in (root / MACHINE / "owner").iterdir()}

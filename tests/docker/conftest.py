@@ -101,14 +101,18 @@ def docker_compose_project_name() -> str:
 
 
 @pytest.fixture(scope="session")
-def docker_setup(request: pytest.FixtureRequest, servers: Path) -> list[str]:
+def docker_setup(request: pytest.FixtureRequest, servers: Path, shared_folder: Path) -> list[str]:
     """Have the images and start the services, of what the chosen tests need and nothing else."""
+    asked = (item.get_closest_marker("kinds") for item in request.session.items)
+    asked_kinds = [kind for marker in asked if marker is not None for kind in marker.args]
     items: list[Any] = [item for item in request.session.items if hasattr(item, "callspec")]
-    needed = {str(item.callspec.params["kind"]): False for item in items if "kind" in item.callspec.params}
+    needed = dict.fromkeys(asked_kinds, False) | {
+        str(item.callspec.params["kind"]): False for item in items if "kind" in item.callspec.params
+    }
     for item in items:
         if "pair" in item.fixturenames:
             needed[str(item.callspec.params["kind"])] = True
-    build(*needed)
+    build(*needed, alone_in=shared_folder)
     services = [*needed, *(f"{kind}-replica" for kind, is_followed in needed.items() if is_followed)]
     return [f"up -d {' '.join(services)}"]
 

@@ -4,6 +4,7 @@ A container's folder is the same path inside and outside, laid out as docker/ser
 passes for one of tests/contract: what is promised there can be asked of it here.
 """
 
+import fcntl
 import os
 import signal
 import socket
@@ -192,17 +193,20 @@ def port_of(service: str) -> int:
     return int(os.environ[port_variable(service)])
 
 
-def build(*images: str) -> None:
-    """Build images side by side, as docker/build does.
+def build(*images: str, alone_in: Path | None = None) -> None:
+    """Build images side by side, as docker/build does; each by one only of those who name the same folder.
 
     Raises:
         pytest.fail.Exception: one could not be built; with what was said.
     """
-    running = {
-        image: subprocess.Popen([ROOT / "docker/build", image], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        for image in images
-    }
-    said = {image: process.communicate()[0].decode(errors="replace") for image, process in running.items()}
+    with ExitStack() as claimed:
+        for lock in [alone_in / f"building-{image}" for image in sorted(images)] if alone_in is not None else ():
+            fcntl.flock(claimed.enter_context(lock.open("w")), fcntl.LOCK_EX)
+        running = {
+            image: subprocess.Popen([ROOT / "docker/build", image], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            for image in images
+        }
+        said = {image: process.communicate()[0].decode(errors="replace") for image, process in running.items()}
     failed = [image for image, process in running.items() if process.returncode != 0]
     if failed:
         pytest.fail("\n".join(said[image][-2000:] for image in failed), pytrace=False)

@@ -70,8 +70,8 @@ def test_the_file_names_each_server_and_its_replica(compose: Compose) -> None:
     assert set(compose("config", "--services").split()) == expected
 
 
-def test_a_server_comes_up_alone_answers_and_leaves_no_container(compose: Compose) -> None:
-    build(SERVICE)
+def test_a_server_comes_up_alone_answers_and_leaves_no_container(compose: Compose, shared_folder: Path) -> None:
+    build(SERVICE, alone_in=shared_folder)
     compose("up", "-d", SERVICE)
     assert len(compose("ps", "-q").split()) == 1
     folder = Path(compose.environment["SERVERS"]) / SERVICE

@@ -27,7 +27,9 @@ from backupd.report import bench_document, costs, impact_text, probe_table, run_
 from backupd.report.evidence import Evidence
 from backupd.report.evidence_document import evidence_document
 from backupd.report.impact import Impact
-from backupd.service import job_report
+from backupd.service import job_report, target_report
+from backupd.service.site_status import SiteAlarm
+from backupd.service.storage import StorageStatus
 from backupd.vocabulary.benches import BenchRecord
 from backupd.vocabulary.extents import Survey
 from backupd.vocabulary.identity import Identity, Machine
@@ -52,7 +54,10 @@ _OTHERS = """
   `unreachable`), what was read, and its `error`; with `--job` a list `runs` of these.
 - `schedule list --json`: `schedules`, for each activity when it is due, its pause, and its `last` slot;
   `schedule next --json`: `times`.
-- `clone --json`: where the copy and its files are, its position, and the statements that are left to be run.
+- `clone --json`: where the copy and its files are; of a replica its position, and the statements that are left to be
+  run; of a scrubbed copy `scrub`: `files`, each with `file`, `sha256`, `statements`, `rows_affected` and `seconds`, and
+  of all of them `statements`, `rows_affected`, `server_version` and `seconds`. `backupd-scrub.json` in the copy has the
+  same.
 - `version --json`: `version`."""
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -221,6 +226,11 @@ DOCUMENTS = (
         "`status --json`: `jobs`, a list of these",
         "How a job stands",
         lambda make: job_report.job_report_document(make(job_report.JobReport)),
+    ),
+    _Document(
+        "`status --json`: `targets`, a list of these",
+        "How a target stands",
+        lambda make: target_report.target_report_document(make(StorageStatus), (make(SiteAlarm),)),
     ),
     _Document(
         "`check --json`",

@@ -10,9 +10,11 @@ from typing import Any, get_origin
 
 from backupd.config import (
     AppriseConfig,
+    AzureConfig,
     Configuration,
     DirectoryConfig,
     DrillCheckConfig,
+    GcsConfig,
     HookConfig,
     HostConfig,
     JobConfig,
@@ -40,6 +42,8 @@ _NAMED = (
     (DirectoryConfig, "targets", "vault"),
     (SftpConfig, "targets", "offsite"),
     (S3Config, "targets", "bucket"),
+    (AzureConfig, "targets", "azure"),
+    (GcsConfig, "targets", "google"),
     (MailConfig, "notifications", "dba"),
     (WebhookConfig, "notifications", "chat"),
     (PingConfig, "notifications", "watcher"),

@@ -29,6 +29,7 @@ class FakeLauncher:
     started: list[Slot] = field(default_factory=list)  # in order, whatever became of them
     processes: dict[Slot, FakeChild] = field(default_factory=dict)
     recoveries: list[FakeChild] = field(default_factory=list)
+    readings: dict[str, list[FakeChild]] = field(default_factory=dict)  # of proofs, by target
     broken: bool = False  # nothing can be started
 
     def start(self, slot: Slot) -> FakeChild:
@@ -43,6 +44,13 @@ class FakeLauncher:
         """Another one."""
         self.recoveries.append(FakeChild())
         return self.recoveries[-1]
+
+    def read_proofs(self, target: str) -> FakeChild:
+        """Another one."""
+        if self.broken:
+            raise CommandError("program not found: timeout")
+        self.readings.setdefault(target, []).append(FakeChild())
+        return self.readings[target][-1]
 
     def find(self, slot: Slot) -> FakeChild:
         """The same process, seen by somebody who is not its parent."""

@@ -64,7 +64,7 @@ def serving(folder: Path) -> Iterator[S3Service]:
     """
     for part in (f"objects/{BUCKET}", "metadata", "versions"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    port = free_port()
     service = S3Service(
         f"http://127.0.0.1:{port}", secrets.token_hex(10).upper(), secrets.token_hex(20), folder / "objects"
     )
@@ -83,7 +83,7 @@ def serving(folder: Path) -> Iterator[S3Service]:
     account = {"ROOT_ACCESS_KEY": service.access_key, "ROOT_SECRET_KEY": service.secret_key}
     log = folder / "log"
     with log.open("ab") as said, spawned(argv, stdout=said, stderr=said, environment=account) as process:
-        _wait_until_it_answers(process, port, log)
+        wait_until_it_answers(process, port, log)
         yield service
 
 
@@ -94,14 +94,20 @@ def _program() -> Path:
     return program
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback at which nobody listens."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
 
 
-def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def wait_until_it_answers(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    """Somebody listens there.
+
+    Raises:
+        LabError: the process has ended, or takes too long.
+    """
     deadline = time.monotonic() + _START_SECONDS
     while True:
         try:
@@ -109,7 +115,7 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int, log: Pat
         except OSError:
             if process.poll() is not None or time.monotonic() > deadline:
                 end = log.read_text(encoding="utf-8", errors="replace")[-1500:]
-                raise LabError("the S3 server did not start", hint=f"its log ends:\n{end}") from None
+                raise LabError("the server did not start", hint=f"its log ends:\n{end}") from None
             time.sleep(0.01)
         else:
             return

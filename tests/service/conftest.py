@@ -104,14 +104,19 @@ def serving(folder: Path) -> Iterator[str]:
         ):
             now = time.time()
             LiveRuns(folder / "run").tell("going-on", Progress(Phase.COPY, now, now, cow_fill=0.25))
-            with suppress(ServerError), catalogue.open_run("shop", "db1", run_id="lost") as lost:
-                lost.losses(LOSSES)
-                raise ServerError("the server went away")
+            fail_run(catalogue, "lost")
             yield found[1]
             run.complete((Backup("vault", "/v", 1, 1, 1, "ab" * 32),))
     finally:
         process.terminate()
         process.wait(20)
+
+
+def fail_run(catalogue: Catalogue, run_id: str) -> None:
+    """A run of `shop` fails that has cost the server something."""
+    with suppress(ServerError), catalogue.open_run("shop", "db1", run_id=run_id) as lost:
+        lost.losses(LOSSES)
+        raise ServerError("the server went away")
 
 
 @pytest.fixture(scope="session")

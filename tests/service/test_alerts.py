@@ -52,8 +52,9 @@ def alarm(alert: str, kind: str, summary: str) -> Case:
     def of(machine: str, which: str) -> str:
         return f'backupd_alarms{{instance="{machine}", backup_job="nightly", kind="{which}"}}'
 
-    series = {of("bad", kind): "1x3 0x3", of("good", kind): "0x6", of("good", "overdue"): "1x6"}
-    return Case(alert, series, "10m", "20m", f"nightly on bad: {summary}", {**BAD, "kind": kind})
+    lasts, fires, quiet = (3, "10m", "20m") if kind != "drill-overdue" else (30, "130m", "110m")
+    series = {of("bad", kind): f"1x{lasts} 0x3", of("good", kind): f"0x{lasts + 3}", of("good", "overdue"): "1x6"}
+    return Case(alert, series, fires, quiet, f"nightly on bad: {summary}", {**BAD, "kind": kind})
 
 
 CASES = (
@@ -141,13 +142,13 @@ CASES = (
     Case(
         "BackupdTargetNotSeen",
         {
-            'backupd_target_up{instance="bad", target="vault"}': "0x10",
-            'backupd_target_up{instance="good", target="vault"}': "0x2 1x8",
+            'backupd_target_alarms{instance="bad", target="vault", kind="storage-unreachable"}': "1x10",
+            'backupd_target_alarms{instance="good", target="vault", kind="storage-unreachable"}': "1x2 0x8",
         },
         fires="20m",
         quiet="10m",
         summary="target vault of bad is unavailable",
-        labels=VAULT,
+        labels={**VAULT, "kind": "storage-unreachable"},
     ),
     Case(
         "BackupdRunTooLong",

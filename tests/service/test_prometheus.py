@@ -5,11 +5,14 @@ import re
 import subprocess
 import urllib.error
 import urllib.request
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.service.conftest import ROOT, TOKEN
+from backupd.catalogue.store import Catalogue
+from tests.service.conftest import ROOT, TOKEN, fail_run
 from tests.service.prometheus import Prometheus, eventually
 
 DASHBOARD = json.loads((ROOT / "configs" / "grafana-dashboard.json").read_text())
@@ -95,6 +98,19 @@ def test_an_alert_reaches_prometheus_for_what_is_wrong_with_the_machine(scraped:
 def test_every_query_of_the_dashboard_has_an_answer(scraped: Prometheus, query: str) -> None:
     found = eventually(lambda: scraped.query(shown(query)))
     assert all(series["value"][1] != "NaN" for series in found)
+
+
+def test_a_run_that_ends_is_marked_in_every_panel_and_one_that_goes_on_as_well(
+    scraped: Prometheus, folder: Path
+) -> None:
+    with Catalogue.open(folder / "catalogue.sqlite") as catalogue:
+        fail_run(catalogue, "lost-again")
+    jobs = {}
+    for mark in DASHBOARD["annotations"]["list"]:
+        found = eventually(partial(scraped.query, shown(mark["expr"])))
+        jobs[mark["name"]] = {series["metric"]["backup_job"] for series in found}
+        assert re.findall(r"\{\{(\w+)\}\}", mark["textFormat"])[:2] == ["backup_job", "instance"]
+    assert jobs == {"Runs": {"shop"}, "Failed runs": {"shop"}, "Running": {"nightly"}}
 
 
 def test_the_dashboard_lets_one_choose_among_what_is_there(scraped: Prometheus) -> None:

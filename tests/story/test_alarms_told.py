@@ -65,6 +65,7 @@ def test_an_old_backup_and_an_old_proof_are_told_by_one_daemon_and_not_by_the_ne
     assert told(look(DAY)) == []
     assert told(look(2 * DAY)) == [("alarm", "overdue")]
     assert told(look(2 * DAY)) == []
+    assert told(look(2.51 * DAY)) == told(look(2.59 * DAY)) == []  # a proof host's may not have been read yet
     (proof,) = look(2.6 * DAY)
     assert proof.text == "job nightly: no drill has ever proven a backup"
     (again,) = look(3 * DAY)
@@ -77,7 +78,7 @@ def test_the_end_is_told_with_what_it_was_and_since_when(path: Path, look: Look)
     (began,) = look(timedelta())
     assert began.text == "job nightly: the copy on vault cannot be restored: sha256 differs"
     assert "severity: critical\n" in body(began)
-    assert "more: backupd show r1\n" in body(began)
+    assert "run: r1\ntype now: backupd verify r1\n" in body(began)
     with Catalogue.open(path) as catalogue:
         catalogue.removed("r1", "vault", because="a person")
     (over,) = look(timedelta(hours=1))
@@ -101,6 +102,22 @@ def test_what_a_check_refuses_is_over_when_the_next_one_finds_nothing(path: Path
     (over,) = look(24 * timedelta(hours=1))
     assert (over.kind, over.detail["alarm"]) == (NoticeKind.OVER, "failed")
     assert "UTC failed (refused" in over.text
+
+
+def test_what_a_check_wants_attention_for_is_an_alarm_until_one_finds_nothing(path: Path, look: Look) -> None:
+    """Such as a PV that is gone: the backup goes elsewhere, and nobody else would know by day."""
+    back_up(path, "r1")
+    check(path, ago=timedelta(minutes=2), exit_status=3)
+    assert told(look(timedelta())) == []  # the check has told it
+    check(path, ago=timedelta(minutes=1), exit_status=None)
+    assert told(look(timedelta(hours=1))) == []  # it goes on: nobody knows yet
+    check(path, ago=timedelta(seconds=30), exit_status=3)
+    assert told(look(timedelta(hours=2))) == []
+    (again,) = look(timedelta(hours=27))
+    assert "job nightly: the next backup would need attention, as the check of " in again.text
+    assert again.detail["type now"] == "backupd check nightly"
+    check(path, ago=timedelta(), exit_status=0)
+    assert told(look(timedelta(hours=28))) == [("over", "attention")]
 
 
 def check(path: Path, *, ago: timedelta, exit_status: int | None) -> None:

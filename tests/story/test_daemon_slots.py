@@ -393,6 +393,15 @@ def test_a_check_tells_itself_what_it_refuses_and_the_daemon_all_else(
     assert daemon.newest().exit_status == status
 
 
+@pytest.mark.parametrize("status", [0, 3, 5])
+def test_a_check_tells_by_itself_what_it_has_found(daemon: Machine, status: int) -> None:
+    daemon.start(job("nightly", check=HOURLY))
+    daemon.after(hours=1)
+    daemon.process().end(status)
+    daemon.after(minutes=1)
+    assert daemon.told == []
+
+
 def test_a_check_waits_for_the_backup_of_its_job_and_no_backup_for_a_check(daemon: Machine) -> None:
     check = replace(HOURLY, cron="30 9 * * *", start_within_seconds=7200)
     daemon.start(job("nightly", backup=HOURLY, check=check))

@@ -12,11 +12,10 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration, HostConfig, ServiceConfig
 from backupd.notifications.words import body, title
 from backupd.service.digest import digest
-from backupd.service.job_status import job_statuses
 from backupd.service.outlook import LiveHere
 from backupd.service.reminders import remind
 from backupd.service.site import Site
-from backupd.service.storage import storage_statuses
+from backupd.service.site_status import site_status
 from backupd.service.target_rooms import SeenTarget, TargetRooms
 from backupd.vocabulary.schedule import Notice, NoticeKind
 from tests.docs.places import ROOT
@@ -118,10 +117,10 @@ def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], 
                 site.catalogue.remember_rooms(free, at=site.now() + (day - 30) * DAY)
             vault = SeenTarget(up=True, free=100 * GIB, size=4000 * GIB)
             seen = {"vault": vault, "offsite": vault if well else SeenTarget(up=False)}
-            statuses = job_statuses(site, LiveHere(site.configuration.paths.run))
+            status = site_status(site, LiveHere(site.configuration.paths.run), seen)
             if well:
-                statuses = tuple(replace(one, alarms=(), pause=None) for one in statuses)
-            return digest(site, statuses, storage_statuses(site, seen))
+                status = replace(status, jobs=tuple(replace(one, alarms=(), pause=None) for one in status.jobs))
+            return digest(site, status)
 
     return of
 

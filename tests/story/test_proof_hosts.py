@@ -12,12 +12,14 @@ import pytest
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.notifications import Notifier
-from backupd.operations.restore.proofs import leave_proof_of_host
+from backupd.operations.restore.proofs import last_tried, leave_proof_of_host
 from backupd.operations.upkeep.proofs_read import read_proofs
 from backupd.operations.upkeep.rebuild import rebuild
 from backupd.policy.signing import Signer
 from backupd.policy.trust import Trust
 from backupd.targets import BackupSource
+from backupd.targets.directory import DirectoryTarget
+from backupd.targets.names import proof_name
 from backupd.vocabulary.errors import TargetAway
 from backupd.vocabulary.records import Check, Drill
 from backupd.vocabulary.schedule import Notice, NoticeKind
@@ -276,3 +278,21 @@ def test_proofs_survive_the_loss_of_the_catalogue(backed_up: World, tmp_path: Pa
         rebuild(backed_up.target, empty, trust, proof_keys=frozenset({HOST.public})).require_complete()
         assert empty.run("r1").drills == (drill,)
         assert empty.run("r2").drills == ()
+
+
+def test_of_many_proofs_only_the_newest_that_counts_is_read(backed_up: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    for days in range(9):
+        leave(backed_up, drilled(at=now - timedelta(days=days)))
+    leave(backed_up, drilled(at=now + timedelta(days=1)))
+    read_names: list[str] = []
+    reading = DirectoryTarget.reading
+
+    def told(self: DirectoryTarget, job: str, run_id: str, name: str, **how: object) -> object:
+        read_names.append(name)
+        return reading(self, job, run_id, name, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DirectoryTarget, "reading", told)
+    source = BackupSource(backed_up.target, "nightly", "r1", Trust())
+    assert last_tried(source, frozenset({HOST.public})) == now
+    assert read_names == [proof_name(now + timedelta(days=1)), proof_name(now)]

@@ -67,7 +67,7 @@ def test_a_replaced_disk(terminal: Terminal, world: World) -> None:
     world.host.free_by_pv["/dev/sde"] = 255
     world.host.replace_disk("/dev/sde")
     checked = terminal.run("check", "nightly")
-    assert checked.status == ExitStatus.OK
+    assert checked.status == ExitStatus.ATTENTION
     assert f"warning  {GONE}\n" in checked.stdout
     assert "hint: backupd probe nightly --tune --write compares the PVs of today" in checked.stdout
     assert placed(world, terminal, "replaced", ExitStatus.ATTENTION) == ()

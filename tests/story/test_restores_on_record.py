@@ -63,8 +63,8 @@ def test_a_deed_that_fails_has_its_end_told_with_the_error(
 
 
 def test_what_a_person_should_look_at_is_told_with_the_end(catalogue: Catalogue) -> None:
-    with on_record(catalogue, "r1", Deed.RESTORE, "vg0/new", telling=lambda _line: None) as attentions:
-        attentions.append("it is still mounted")
+    with on_record(catalogue, "r1", Deed.RESTORE, "vg0/new", telling=lambda _line: None) as done:
+        done.attentions.append("it is still mounted")
     told = rows(catalogue)[-1].detail
     assert (told["to"], told["outcome"], told["attentions"]) == ("vg0/new", "attention", ["it is still mounted"])
 

@@ -102,7 +102,7 @@ def test_a_target_that_is_away_is_told_once_for_all_jobs_each_day_and_when_it_is
     (began,) = storage.look(16 * MINUTES)
     assert title(began).endswith(": target vault has an alarm")
     assert began.text == "target vault: /srv/backups is missing, not mounted or read-only, or does not answer"
-    assert "severity: warning\njobs: nightly, shop\nmore: backupd check nightly\n" in body(began)
+    assert "severity: warning\njobs: nightly, shop\ntype now: backupd check nightly\n" in body(began)
     assert storage.look(20 * MINUTES) == []
     (again,) = storage.look(DAY + 16 * MINUTES)
     assert "(seen for 24 h, since 2026-11-21 08:00 UTC)" in again.text
@@ -122,7 +122,7 @@ def test_a_target_that_fills_is_told_with_the_days_that_are_left(storage: Storag
     assert float(full) == pytest.approx(13 * 86400, rel=0.02)
     (began,) = storage.look(DAY + 16 * MINUTES)
     assert began.text == "target vault: it will be full in about 13 days: 130.0 GiB of 1000.0 GiB are free"
-    assert began.detail["more"] == "backupd prune --dry-run"
+    assert began.detail["type now"] == "backupd prune --dry-run"
     storage.found = room(160)  # 16 days: beyond the limit, but not so far that it is over for good
     assert storage.look(DAY + 26 * MINUTES) == []
     storage.found = room(400)

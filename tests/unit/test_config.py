@@ -218,7 +218,7 @@ def test_all_faults_are_reported_at_once_each_with_its_path_and_hint(write: Writ
         'hosts.db1.socket: "mysqld.sock" is not an absolute path',
         "hosts.db1.usr: unknown key",
         "hosts.db1.user: is missing",
-        'targets.vault.type: "ftp" is not one of directory, sftp, s3',
+        'targets.vault.type: "ftp" is not one of directory, sftp, s3, azure, gcs',
         'jobs.nightly.host: there is no host "db2"',
         'jobs.nightly.targets[0]: there is no target "vualt"',
         "hint: did you mean vault?",

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from backupd.config import (
     AppriseConfig,
+    AzureConfig,
     Configuration,
     DirectoryConfig,
     DrillCheckConfig,
+    GcsConfig,
     HookConfig,
     HostConfig,
     JobConfig,
@@ -49,6 +51,8 @@ ALL_TABLES = [
     *tables(DirectoryConfig, "targets.vault"),
     *tables(SftpConfig, "targets.offsite"),
     *tables(S3Config, "targets.bucket"),
+    *tables(AzureConfig, "targets.azure"),
+    *tables(GcsConfig, "targets.google"),
     *tables(MailConfig, "notifications.dba"),
     *tables(WebhookConfig, "notifications.chat"),
     *tables(PingConfig, "notifications.watcher"),

@@ -1,7 +1,6 @@
 """What we write beside what others wrote, and what is judged before it is looked at."""
 
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 
 from backupd.host.filesystem import remove_tree, require_no_way_out, write_among_others, write_beside
 from backupd.vocabulary.errors import CleanupIncomplete, UsageError, VerificationError
+from tests.deep_folders import dig
 
 
 @pytest.mark.parametrize("planted", ["symlink", "hard link", "link to nowhere", "FIFO", "file", "nothing"])
@@ -87,17 +87,17 @@ def test_what_is_neither_file_nor_folder_nor_link_is_named(tmp_path: Path, make:
         require_no_way_out(tmp_path)
 
 
-def test_what_is_too_deep_to_be_removed_is_named(tmp_path: Path) -> None:
-    folder = tmp_path / "deep"
+def test_a_folder_goes_however_deep_it_is_and_no_link_in_it_is_followed(tmp_path: Path) -> None:
+    folder, precious = tmp_path / "deep", tmp_path / "precious"
     folder.mkdir()
-    here = os.open(folder, os.O_RDONLY)
-    for _ in range(1500):
-        os.mkdir("a", dir_fd=here)
-        inner = os.open("a", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = inner
-    os.close(here)
+    precious.touch()
+    dig(folder, link_to=tmp_path)
+    remove_tree(folder)
+    assert list(tmp_path.iterdir()) == [precious]
+
+
+def test_what_cannot_be_removed_is_named() -> None:
+    folder = Path(f"/proc/{os.getpid()}/ns")
     with pytest.raises(CleanupIncomplete, match=f"{folder} could not be removed") as told:
         remove_tree(folder)
     assert told.value.hint == f"rm -r {folder}"
-    subprocess.run(["rm", "-r", folder], check=True)

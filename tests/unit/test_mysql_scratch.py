@@ -15,11 +15,11 @@ from backupd.mysql.keyring import keyring_options
 from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.scratch import RunningServer, ScratchServer, first_error
 from backupd.mysql.scratch_account import Account
+from backupd.mysql.server_programs import ServerProgram
 from backupd.mysql.session import Session
 from backupd.mysql.startup import (
     ScratchPlaces,
     folders_of,
-    matching_program,
     require_keys,
     require_no_live_tablespace,
     require_tablespaces,
@@ -39,7 +39,7 @@ MYSQL = replace(FACTS, flavour=Flavour.MYSQL, version="9.7.4-2", version_number=
 
 
 def options(settings: dict[str, str], binlog: Path | None = None, *, facts: ServerFacts = FACTS) -> dict[str, str]:
-    argv = server_argv("mariadbd", MOVED, replace(facts, settings=settings), PLACES, binlog)
+    argv = server_argv(ServerProgram("mariadbd"), MOVED, replace(facts, settings=settings), PLACES, binlog)
     return dict(option.partition("=")[::2] for option in argv)
 
 
@@ -71,7 +71,7 @@ def test_a_datadir_behind_a_symlink_has_no_known_surroundings() -> None:
 
 
 def test_no_option_file_is_read_and_nothing_starts_that_reaches_others() -> None:
-    argv = server_argv("mariadbd", MOVED, FACTS, PLACES, None)
+    argv = server_argv(ServerProgram("mariadbd"), MOVED, FACTS, PLACES, None)
     assert argv[:2] == ["mariadbd", "--no-defaults"]
     assert {"--skip-networking", "--skip-slave-start", "--event-scheduler=OFF", "--skip-grant-tables"} <= set(argv)
 
@@ -114,9 +114,11 @@ def test_mysqls_tablespaces_outside_of_the_datadir_are_looked_for_in_the_copy_an
         },
     )
     copy = Relocation(tmp_path, "mysql", Path("/srv/data/mysql"))
-    assert f"--innodb-directories={tmp_path}/general" in server_argv("mysqld", copy, facts, PLACES, None)
+    assert f"--innodb-directories={tmp_path}/general" in server_argv(ServerProgram("mysqld"), copy, facts, PLACES, None)
     seen = replace(copy, folder=Path("/run/scratch/copy"), here=tmp_path)  # by a server that may not enter `tmp_path`
-    assert "--innodb-directories=/run/scratch/copy/general" in server_argv("mysqld", seen, facts, PLACES, None)
+    assert "--innodb-directories=/run/scratch/copy/general" in server_argv(
+        ServerProgram("mysqld"), seen, facts, PLACES, None
+    )
 
 
 def test_a_mysql_tablespace_that_was_not_backed_up_is_refused() -> None:
@@ -219,7 +221,7 @@ def test_a_scratch_server_writes_a_keyring_of_its_own(tmp_path: Path, program: s
     live, folder = tmp_path / "keyring", tmp_path / "scratch"
     live.write_text("the keys")
     folder.mkdir()
-    (option,) = keyring_options(keyring_facts("component_keyring_file", live), folder, program, ())
+    (option,) = keyring_options(keyring_facts("component_keyring_file", live), folder, ServerProgram(program), ())
     plugins = Path(option.removeprefix("--plugin-dir="))
     mine = Path(json.loads((plugins / "component_keyring_file.cnf").read_text())["path"])
     assert mine.is_relative_to(folder)
@@ -237,19 +239,19 @@ def test_a_keyring_is_read_as_the_copys_owner_and_by_nobody_else(tmp_path: Path,
     folder.mkdir()
     reader = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups") if os.geteuid() == 0 else ("false",)
     with pytest.raises(ServerError, match="cannot be read as the owner of the restored files"):
-        keyring_options(keyring_facts("component_keyring_file", secret), folder, program, reader)
+        keyring_options(keyring_facts("component_keyring_file", secret), folder, ServerProgram(program), reader)
     assert (folder / "plugins" / "keyring").read_bytes() == b""
 
 
 def test_a_server_without_a_keyring_component_needs_none(tmp_path: Path) -> None:
-    assert keyring_options(MYSQL, tmp_path, "mysqld", ()) == ()
+    assert keyring_options(MYSQL, tmp_path, ServerProgram("mysqld"), ()) == ()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_keyring_that_only_one_server_can_use_is_refused(tmp_path: Path) -> None:
     facts = keyring_facts("component_keyring_oci", tmp_path / "none")
     with pytest.raises(ServerError, match="kept by component_keyring_oci"):
-        keyring_options(facts, tmp_path, "mysqld", ())
+        keyring_options(facts, tmp_path, ServerProgram("mysqld"), ())
     with pytest.raises(ServerError, match="kept by component_keyring_oci"):
         ScratchServer(tmp_path, replace(MANIFEST, server=facts))
 
@@ -283,7 +285,7 @@ def test_the_restored_binlog_is_used_through_an_index_of_our_own() -> None:
 
 def test_plugins_with_tables_or_keys_are_loaded() -> None:
     recorded = {"plugin_libraries": "ha_rocksdb.so,provider_lz4.so,handlersocket.so", "plugin_dir": "/srv/planted"}
-    argv = server_argv("m", MOVED, replace(FACTS, settings=recorded), PLACES, None)
+    argv = server_argv(ServerProgram("m"), MOVED, replace(FACTS, settings=recorded), PLACES, None)
     loaded = ["--plugin-load-add=ha_rocksdb.so", "--plugin-load-add=provider_lz4.so"]
     assert [option for option in argv if "plugin" in option] == loaded  # no folder: the program's own is searched
 
@@ -292,7 +294,7 @@ def test_plugins_with_tables_or_keys_are_loaded() -> None:
 def test_a_library_that_no_server_comes_with_is_not_loaded(tmp_path: Path, library: str) -> None:
     hostile = replace(FACTS, settings={"plugin_libraries": f"ha_archive.so,{library}"})
     with pytest.raises(ServerError, match="the manifest names a plugin library that is not part of any server"):
-        server_argv("m", MOVED, hostile, PLACES, None)
+        server_argv(ServerProgram("m"), MOVED, hostile, PLACES, None)
     with pytest.raises((ServerError, Unreadable), match="plugin"):
         ScratchServer(tmp_path, replace(MANIFEST, server=hostile))
 
@@ -405,29 +407,6 @@ def test_a_hard_link_to_somebody_elses_file_is_no_log(tmp_path: Path) -> None:
     log.hardlink_to(secret)
     with pytest.raises(ServerError, match="not the file that should be there"):
         _ = log_of(log.parent).error_log
-
-
-def test_a_flavour_that_no_program_here_serves_is_refused() -> None:
-    with pytest.raises(ServerError, match=r"no mysql 10\.11 server is installed here; found: ") as refused:
-        matching_program(replace(FACTS, flavour=Flavour.MYSQL))
-    assert "install" in refused.value.hint
-
-
-def test_a_server_in_a_folder_that_was_named_goes_first_and_finds_its_own_files(
-    tmp_path: Path,
-) -> None:
-    programs = {"old/bin": "10.6.1-MariaDB", "right/usr/sbin": "10.11.99-MariaDB"}
-    for place, version in programs.items():
-        (tmp_path / place).mkdir(parents=True)
-        program = tmp_path / place / "mariadbd"
-        program.write_text(f"#!/bin/sh\necho 'mariadbd  Ver {version} for Linux on x86_64'\n")
-        program.chmod(0o755)
-    found = matching_program(FACTS, [tmp_path / "none", tmp_path / "old", tmp_path / "right"])
-    assert (found.path, found.version) == (str(tmp_path / "right/usr/sbin/mariadbd"), "10.11.99-MariaDB")
-    argv = server_argv(
-        found.path, Relocation(tmp_path, "", Path("/var/lib/mysql")), FACTS, ScratchPlaces(tmp_path), None
-    )
-    assert argv[:3] == [found.path, "--no-defaults", f"--basedir={tmp_path}/right/usr"]
 
 
 def test_the_first_error_is_what_a_person_needs() -> None:

@@ -12,10 +12,10 @@ from backupd.mysql.loading_schema import LOADING, LoadingServer, new_place, remo
 from backupd.mysql.row_loading import STATEMENT_BYTES, statements
 from backupd.mysql.table_shape import TableColumn, TableShape
 from backupd.mysql.tablefiles import Table
-from backupd.operations.restore.into_server import _attentions, _beforehand
+from backupd.operations.restore.loading_told import attentions, beforehand
 from backupd.vocabulary.errors import ServerError, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind
-from backupd.vocabulary.servers import Flavour
+from backupd.vocabulary.servers import Flavour, LoadingWay
 from backupd.wiring import host_tools
 from tests.fakes.target import MACHINE
 
@@ -125,14 +125,14 @@ def test_a_load_into_a_host_that_the_configuration_has_no_more_is_a_sentence_and
     ],
 )
 def test_bytes_and_what_replicas_have_to_write_are_told_beforehand(server: LoadingServer, share: str) -> None:
-    told = _beforehand(server, new_place("db1", "restored"), 3 << 29)
+    told = beforehand(server, new_place("db1", "restored"), 3 << 29, [LoadingWay.ROWS])
     assert told.startswith("loading about 1.5 GiB (the files of the tables) into db1 as schema restored, by rows: ")
     assert told.endswith(share)
 
 
 def test_a_replica_that_is_loaded_into_is_an_attention() -> None:
     place = new_place("db1", "restored")
-    assert _attentions(SERVER, place) == []
-    assert _attentions(replace(SERVER, is_replica=True), place) == [
+    assert list(attentions(SERVER, place)) == []
+    assert list(attentions(replace(SERVER, is_replica=True), place)) == [
         "db1 is a replica itself: its source does not receive schema restored"
     ]

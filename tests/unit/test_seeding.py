@@ -22,6 +22,7 @@ from backupd.mysql.seeding import (
     start_statement,
     statements,
 )
+from backupd.mysql.server_programs import ServerProgram
 from backupd.mysql.startup import ScratchPlaces, file_options, server_argv
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.run_section import RunSection
@@ -215,7 +216,9 @@ def test_options_of_the_files_are_the_scratch_servers_own() -> None:
     for option in carried:
         name, _, value = option.removeprefix("--").partition("=")
         assert f"{name.replace('-', '_')} = {value}" in written
-    assert set(carried) <= set(server_argv("m", MOVED, MARIADB.server, ScratchPlaces(Path("/run/s")), None))
+    assert set(carried) <= set(
+        server_argv(ServerProgram("m"), MOVED, MARIADB.server, ScratchPlaces(Path("/run/s")), None)
+    )
 
 
 @pytest.mark.parametrize("manifest", [MARIADB, MYSQL])
@@ -281,8 +284,8 @@ def test_only_files_of_the_binlog_are_removed(tmp_path: Path) -> None:
 
 def test_only_a_server_that_seeds_writes_about_replication_into_the_copy() -> None:
     places = ScratchPlaces(Path("/run/scratch"))
-    drill = server_argv("m", MOVED, MARIADB.server, places, None)
-    seeding = server_argv("m", MOVED, MARIADB.server, places, None, seeding=True)
+    drill = server_argv(ServerProgram("m"), MOVED, MARIADB.server, places, None)
+    seeding = server_argv(ServerProgram("m"), MOVED, MARIADB.server, places, None, seeding=True)
     assert "--master-info-file=/run/scratch/master.info" in drill
     assert [option for option in seeding if "master-info" in option or "relay-log-info" in option] == []
     assert "--relay-log=replica-relay-bin" in seeding

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = ("run", "packages", "setup-python", "setup-s3", "fresh-root", "with-docker")
+SCRIPTS = ("run", "packages", "setup-python", "setup-s3", "setup-clouds", "fresh-root", "with-docker")
 PINS = ("requirements.txt", "requirements-dev.txt")
 
 
@@ -72,7 +72,12 @@ def test_every_pin_is_one_version_with_a_hash(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*PINS, "Makefile", *(f".ci/{name}" for name in ("setup-python", "setup-s3", "packages", "fresh-root"))]
+    "name",
+    [
+        *PINS,
+        "Makefile",
+        *(f".ci/{name}" for name in ("setup-python", "setup-s3", "setup-clouds", "packages", "fresh-root")),
+    ],
 )
 def test_no_file_of_the_set_up_names_an_index_or_a_folder_of_one_machine(name: str) -> None:
     text = (ROOT / name).read_text()

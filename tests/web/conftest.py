@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from playwright.sync_api import Browser, sync_playwright
 from pydantic import TypeAdapter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -28,10 +29,18 @@ from backupd.vocabulary.records import Check, Drill, Phase
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
 from backupd.vocabulary.servers import LockReceipt
 from backupd.vocabulary.storage import Backup
+from tests.web.browsing import chromium
 
 NIGHTLY = Backup("disk", "/backups/nightly/good", 5 << 30, 2 << 30, 12, "ab" * 32)
 TOKEN = "opensésame"
 HOSTILE = "<script>alert('x')</script>\x1b[31m\nand a second line"
+
+
+@pytest.fixture(scope="session")
+def chrome() -> Iterator[Browser]:
+    """One for all tests of a worker, for it takes no second; each page has a context of its own."""
+    with sync_playwright() as playwright, chromium(playwright) as started:
+        yield started
 
 
 @contextmanager

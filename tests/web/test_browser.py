@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -18,7 +18,7 @@ from backupd.host.live_progress import LiveRuns, Progress
 from backupd.service.site import Site
 from backupd.service.web.guard import HEADERS
 from backupd.vocabulary.records import Phase
-from tests.web.browsing import Look, Looked, chromium, look_at, opened
+from tests.web.browsing import Look, Looked, look_at, opened
 from tests.web.conftest import served, shown
 from tests.web.sample import ATTENTION, FAILED, GOOD, LIVE, NOW, end, sample_site
 
@@ -48,13 +48,6 @@ _SAID = {  # what a page is for, which must be there without scripts
     "targets": ("vault", "offsite"),
     "not-found": ("no run",),
 }
-
-
-@pytest.fixture(scope="session")
-def chrome() -> Iterator[Browser]:
-    """One for all tests; each page has a context of its own."""
-    with sync_playwright() as playwright, chromium(playwright) as started:
-        yield started
 
 
 @pytest.fixture(scope="session")

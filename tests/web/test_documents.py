@@ -4,12 +4,11 @@ Set BACKUPD_PICTURES to a folder to have pictures of them there.
 """
 
 import os
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 from starlette.responses import HTMLResponse
 from starlette.types import Receive, Scope, Send
 
@@ -17,14 +16,13 @@ from backupd.report.evidence import Evidence, EvidenceKind, EvidenceRow
 from backupd.report.evidence_html import evidence_page
 from backupd.report.notice_html import notice_page
 from backupd.service.digest import digest
-from backupd.service.job_status import job_statuses
 from backupd.service.outlook import LiveHere
-from backupd.service.storage import storage_statuses
+from backupd.service.site_status import site_status
 from backupd.service.target_rooms import SeenTarget
 from backupd.vocabulary.records import Check
 from backupd.vocabulary.schedule import Notice, NoticeKind
 from tests.hostile_words import HOSTILE
-from tests.web.browsing import Look, chromium, look_at
+from tests.web.browsing import Look, look_at
 from tests.web.conftest import served
 from tests.web.sample import NOW, sample_site
 
@@ -52,8 +50,8 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
     with sample_site(tmp_path_factory.mktemp("digest")) as site:
         seen = {"vault": SeenTarget(up=True, free=1 << 36, size=1 << 40), "offsite": SeenTarget(up=False)}
-        jobs = job_statuses(site, LiveHere(site.configuration.paths.run))
-        made["digest"] = notice_page(digest(site, jobs, storage_statuses(site, seen)))
+        status = site_status(site, LiveHere(site.configuration.paths.run), seen)
+        made["digest"] = notice_page(digest(site, status))
     return made
 
 
@@ -65,12 +63,6 @@ def _row(kind: EvidenceKind) -> EvidenceRow:
 def _evidence(*rows: EvidenceRow, sound: bool) -> Evidence:
     since = NOW - timedelta(days=365)
     return Evidence("db1-0a1b2c3d", None, since, None, NOW, rows, (LONG,), chain_sound=sound, chain=(LONG,))
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    with sync_playwright() as playwright, chromium(playwright) as started:
-        yield started
 
 
 @pytest.mark.parametrize("look", list(Look))

@@ -38,7 +38,14 @@ def test_nothing_that_can_be_asked_is_a_bug(address: str, tmp_path: Path) -> Non
 def test_the_document_names_every_question_and_asks_for_nothing_but_looking(browser: httpx.Client) -> None:
     paths = browser.get("/openapi.json").json()["paths"]
 
-    assert {"/api/jobs", "/api/runs", "/api/runs/{run_id}", "/api/impact", "/api/schedule"} <= paths.keys()
+    assert {
+        "/api/jobs",
+        "/api/targets",
+        "/api/runs",
+        "/api/runs/{run_id}",
+        "/api/impact",
+        "/api/schedule",
+    } <= paths.keys()
     assert {method for path in paths.values() for method in path} == {"get"}
 
 

@@ -1,15 +1,19 @@
 """What the pages show of a catalogue, without a browser: text, links, and nothing that a host smuggled in."""
 
 import re
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
 import httpx
 import pytest
 
+from backupd.catalogue.store import Catalogue
 from backupd.config import DirectoryConfig
 from backupd.service.site import Site
-from tests.web.conftest import served, shown
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.schedule import Activity, Slot, SlotState
+from tests.web.conftest import configured, served, shown
 
 PAGES = ("/", "/history", "/schedule", "/targets", "/api")
 
@@ -147,6 +151,24 @@ def test_the_schedule_tells_both_clocks_and_what_became_of_slots(browser: httpx.
     assert re.search(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun) 02:00", words)
     assert "missed the machine was off" in words
     assert "failed verification" in words
+
+
+def test_the_schedule_says_why_its_run_has_failed(tmp_path: Path) -> None:
+    at = datetime.now(UTC) - timedelta(minutes=1)
+    slot = Slot("nightly", Activity.BACKUP, at, SlotState.STARTED, at, run_id="r1")
+    with Catalogue.open(tmp_path / "catalogue.sqlite") as catalogue:
+        with pytest.raises(ServerError), catalogue.open_run("nightly", "db1", run_id="r1"):
+            raise ServerError("<b>the server</b> has gone away")
+        catalogue.take_slot(slot)
+        catalogue.slot_ended(slot, exit_status=6)
+        with (
+            served(shown(Site(configured(tmp_path), catalogue))) as url,
+            httpx.Client(base_url=url, timeout=20) as client,
+        ):
+            words = seen(client, "/schedule").words
+            (line,) = [one for one in client.get("/api/schedule").json()["lines"] if one["error"]]
+    assert "failed server or lock: <b>the server</b> has gone away" in words
+    assert (line["job"], line["error"]) == ("nightly", "<b>the server</b> has gone away")
 
 
 def test_a_folder_is_looked_at_once_for_the_metrics_and_for_the_page(

@@ -14,7 +14,7 @@ from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.replica_files import OPTION_FILE, STATEMENTS_FILE, option_file, statements_file
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.seeding import Seeded, Wanted, forget_the_old_server, remove_binlogs, seed
-from backupd.mysql.startup import matching_program
+from backupd.mysql.server_programs import matching_program
 from backupd.operations.restore.into_folder import require_room, unpack_objects
 from backupd.operations.restore.opening import key_of
 from backupd.operations.restore.unfinished import filling
@@ -80,7 +80,7 @@ def clone(
         written = Clone(relocation.datadir, to / OPTION_FILE, to / STATEMENTS_FILE, seeded)
         write_beside(written.option_file, option_file(manifest, relocation, wanted), hint=MORE_ROOM)
         write_beside(written.statements_file, statements_file(manifest, seeded, wanted), hint=MORE_ROOM)
-        _hand_over(to, like=relocation.datadir, itself=made)
+        hand_over(to, like=relocation.datadir, itself=made)
     return written
 
 
@@ -138,7 +138,7 @@ def _position(server: RunningServer, manifest: Manifest) -> Position:
     return manifest.position
 
 
-def _hand_over(to: Path, *, like: Path, itself: bool) -> None:
+def hand_over(to: Path, *, like: Path, itself: bool) -> None:
     """What root wrote into the copy belongs to the copy's owner, as whom the new server will run."""
     owner = like.stat()
     if os.geteuid() != 0 or owner.st_uid == 0:

@@ -1,7 +1,8 @@
-"""Tables of a backup loaded by rows into a running server, in a schema that it did not have.
+"""Tables of a backup loaded into a running server, in a schema that it did not have.
 
-By rows, and not as tablespaces: these are taken only by a server of the same series, page size and row format, from
-somebody who can write to its datadir, and never reach its replicas. Rows need an account, and arrive everywhere.
+As tablespaces where that can be: these are taken only by a server of the same series, page size and row format, from
+somebody who can write to its datadir, and never reach its replicas. Else by rows, which need an account alone, and
+arrive everywhere.
 
 The tables are recovered by a server of their own in the staging folder, as for a restore into a folder. Then they are
 loaded under a name that nobody uses (`loading_schema`), compared with what the recovered server has, and only then seen
@@ -9,47 +10,38 @@ under the one that was asked for. An interrupted load is removed at once, or by 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backupd.catalogue.store import Catalogue
 from backupd.host.filesystem import remove_tree
-from backupd.host.holdings import held
 from backupd.host.signals import shielded
 from backupd.mysql.loading_schema import (
-    LOAD_SECONDS,
     LoadingPlace,
     LoadingServer,
-    make,
     new_place,
-    prepare,
-    publish,
-    remove_loading,
     require_takes,
 )
-from backupd.mysql.proof import table_results
-from backupd.mysql.relocation import Relocation
 from backupd.mysql.row_differences import COMPARE_SECONDS, TableDifference, difference
-from backupd.mysql.row_loading import checksum, load_rows, prepare_source
-from backupd.mysql.scratch import CHECK_SECONDS, RunningServer, ScratchServer
+from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.session import Connect, Session
-from backupd.mysql.sqltext import quoted
-from backupd.mysql.table_shape import TableShape, shape_of
-from backupd.mysql.tablefiles import Table, TableFiles
+from backupd.mysql.tablefiles import Table
+from backupd.mysql.tablespace_loading import obstacle, obstacle_of_backup
 from backupd.operations.restore.into_folder import restore
+from backupd.operations.restore.table_loading import LoadedTable, LoadedTables, TableLoading
 from backupd.operations.run_holdings import RunHoldings
 from backupd.operations.tools import HostTools
-from backupd.report import words
 from backupd.targets import BackupSource
-from backupd.vocabulary.errors import ServerError, UsageError, VerificationError
-from backupd.vocabulary.records import HoldingKind
+from backupd.vocabulary.errors import Refused, ServerError, UsageError
+from backupd.vocabulary.servers import LoadingWay
 from backupd.vocabulary.storage import Manifest
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
 
 _LARGEST_ROW = 1 << 30  # bytes: the most that either server lets a packet be
+_STAYS_FREE = 0.05  # of the running server's file system
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +50,7 @@ class IntoServer:
 
     connect: Connect
     place: LoadingPlace
+    by: LoadingWay | None = None  # None: by tablespace where nothing speaks against it
 
     @property
     def told(self) -> str:
@@ -65,26 +58,9 @@ class IntoServer:
         return f"server {self.place.host}, schema {self.place.schema}"
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedTable:
-    """A table in the running server, as whole as in the backup."""
-
-    shape: TableShape
-    size: int  # bytes of its files
-    rows: int
-    checksum: str | None  # None: the servers do not work it out alike, or not at all
-    difference: TableDifference | None = None  # None: not looked for yet
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedTables:
-    """All of them, and what a person should look at."""
-
-    tables: tuple[LoadedTable, ...]
-    attentions: tuple[str, ...]
-
-
-def into_server(host: str, connect: Connect, schema: str, tables: Sequence[Table]) -> IntoServer:
+def into_server(
+    host: str, connect: Connect, schema: str, tables: Sequence[Table], *, by: LoadingWay | None = None
+) -> IntoServer:
     """Where these tables can be loaded.
 
     Raises:
@@ -97,7 +73,8 @@ def into_server(host: str, connect: Connect, schema: str, tables: Sequence[Table
             f"two of these tables are called {twice}, and both go into schema {schema}",
             hint="load one after the other, each under a schema of its own",
         )
-    return IntoServer(connect, new_place(host, schema))
+    place = new_place(host, schema)
+    return IntoServer(connect, replace(place, logged=by is not LoadingWay.TABLESPACE), by)
 
 
 def load_tables(
@@ -128,6 +105,7 @@ def load_tables(
     """
     with into.connect() as session:
         require_takes(session, into.place)
+        _require_imports(session, into)
     run_id = sources[0].run_id
     folder = tools.places.drill_folder(f"{run_id}-tables")
     with tools.claims.run(folder.name), tools.claims.run(run_id):
@@ -169,92 +147,50 @@ def load_recovered(
     """
     with into.connect() as session:
         server = require_takes(session, into.place)
+        own = ScratchServer(folder, manifest, partial=True, confined=confined)
+        against = _against(session, into, server, manifest, recovered_by=own.require_startable())
+    place = replace(into.place, logged=into.place.logged or not server.logs)
     telling("starting a server on the restored files")
-    with ScratchServer(folder, manifest, partial=True, confined=confined).running() as scratch:
-        work = _Loading(into, server, journal, scratch, manifest, telling)
-        loaded = work.load(tables, _sizes(tables, folder, manifest))
+    with own.running() as scratch:
+        work = TableLoading(into.connect, into.by, server, place, journal, scratch, folder, manifest, telling)
+        loaded = work.load(tables, against)
     telling(f"schema {into.place.schema} is complete on {into.place.host}")
     return _compared(into, server, loaded, telling)
 
 
-@dataclass(frozen=True, slots=True)
-class _Loading:
-    """From a server on the restored files into the running one."""
-
-    into: IntoServer
-    server: LoadingServer
-    journal: RunHoldings
-    scratch: RunningServer
-    manifest: Manifest
-    telling: Callable[[str], None]
-
-    def load(self, tables: Sequence[Table], sizes: Sequence[int]) -> LoadedTables:
-        """All tables, seen together."""
-        self.scratch.session.execute(f"SET GLOBAL max_allowed_packet = {_LARGEST_ROW}")
-        shapes = [shape_of(self.scratch.session, table) for table in tables]
-        attentions = _attentions(self.server, self.into.place)
-        for told in (_beforehand(self.server, self.into.place, sum(sizes)), *_left_behind(shapes), *attentions):
-            self.telling(told)
-        connect, place = self.into.connect, self.into.place
-        releases = {HoldingKind.LOADING_SCHEMA: lambda holding: remove_loading(connect, holding)}
-        with (
-            held(self.journal, place.holding(tables), releases),
-            connect(answer_seconds=LOAD_SECONDS) as session,
-        ):
-            prepare(session, self.server.flavour)
-            make(session, place, shapes)
-            loaded = [self._table(session, shape, size) for shape, size in zip(shapes, sizes, strict=True)]
-            with shielded():
-                publish(session, place, tables)
-        unsure = [
-            f"{each.shape.table}: {self.server.host} is of another series than the backup's server, and their checksums"
-            f" differ or cannot be compared; the number of rows is the same"
-            for each in loaded
-            if each.checksum is None
-        ]
-        return LoadedTables(tuple(loaded), (*attentions, *unsure, *self.journal.attentions))
-
-    def _table(self, to: Session, shape: TableShape, size: int) -> LoadedTable:
-        self.telling(f"checking {shape.table}")
-        _require_whole(self.scratch, shape.table)
-        self.telling(f"loading {shape.table}")
-        schema, name = self.into.place.loading, shape.table.name
-        with self.scratch.another_session(answer_seconds=CHECK_SECONDS, as_stored=True) as source:
-            prepare_source(source)
-            rows = load_rows(
-                *(source, to, shape, schema),
-                server=self.server,
-                loaded=lambda so_far: self.telling(f"loading {shape.table}: {so_far:,} rows so far"),
-            )
-        self.telling(f"comparing {shape.table} with the backup")
-        expected = checksum(self.scratch.session, shape.table.schema, name)
-        found = checksum(to, schema, name)
-        same = expected is not None and expected == found
-        backed_up = self.manifest.server
-        series = (backed_up.flavour, backed_up.version_number[:2])
-        alike = series == (self.server.flavour, self.server.version_number[:2])
-        if not same and alike:
-            raise VerificationError(
-                f"{shape.table} is not on {self.server.host} as it is in the backup: checksum {found} instead of"
-                f" {expected}, of {rows} rows",
-                hint="nothing of it was kept there; restore it into a folder instead, with --to DIR",
-            )
-        return LoadedTable(shape, size, rows, found if same else None)
-
-
-def _require_whole(scratch: RunningServer, table: Table) -> None:
-    """No page of it is damaged: a server that passes over missing tables passes over damaged rows as well.
+def _require_imports(session: Session, into: IntoServer) -> None:
+    """Where tables are to be imported, the server can.
 
     Raises:
-        VerificationError: one is.
+        Refused: it cannot, whatever the backup.
     """
-    named = f"{quoted(table.schema)}.{quoted(table.name)}"
-    for result in table_results(scratch.session.query(f"CHECK TABLE {named} MEDIUM")):
-        if not result.ok:
-            raise VerificationError(
-                f"{table} is damaged in this backup: {result.text}",
-                hint="load it from another backup; `backupd drill` checks all tables of one",
-            )
+    if into.by is LoadingWay.TABLESPACE and (found := obstacle(session)) is not None:
+        raise _cannot_import(into, found)
+
+
+def _cannot_import(into: IntoServer, why: str) -> Refused:
+    return Refused(f"{into.place.host} cannot import a tablespace of this backup: {why}", hint="load with --by rows")
+
+
+def _against(
+    session: Session, into: IntoServer, server: LoadingServer, manifest: Manifest, *, recovered_by: str
+) -> str | None:
+    """Why all tables are loaded by rows, as a clause; None where their tablespaces can be imported.
+
+    Raises:
+        Refused: they are to be, and cannot.
+    """
+    if into.by is LoadingWay.ROWS:
+        return "as asked for"
+    found = obstacle(session) or obstacle_of_backup(session, manifest, recovered_by)
+    if into.by is LoadingWay.TABLESPACE and found is not None:
+        raise _cannot_import(into, found)
+    if found is None and into.by is None and server.logs:
+        return (
+            "its binary log is on, and neither replicas nor a recovery from that log would have the tables;"
+            " --by tablespace accepts that"
+        )
+    return found
 
 
 def _compared(
@@ -262,7 +198,7 @@ def _compared(
 ) -> LoadedTables:
     """The same with what each differs in from the live table; that it cannot be asked makes no table worse."""
     found: list[LoadedTable] = []
-    attentions = list(loaded.attentions)
+    noted = list(loaded.attentions)
     for each in loaded.tables:
         telling(f"comparing {into.place.schema}.{each.shape.table.name} with the live {each.shape.table}")
         try:
@@ -270,50 +206,6 @@ def _compared(
                 told = difference(session, each.shape, into.place.schema, server.flavour)
         except ServerError as error:
             told = TableDifference(untold=error.message)
-            attentions.append(f"{each.shape.table} was not compared with the live table: {error.message}")
-        found.append(LoadedTable(each.shape, each.size, each.rows, each.checksum, told))
-    return LoadedTables(tuple(found), tuple(attentions))
-
-
-def _sizes(tables: Sequence[Table], folder: Path, manifest: Manifest) -> list[int]:
-    """Bytes of each table's files: what the server's own books say of a table's size is an estimate."""
-    datadir = Relocation(folder, manifest.datadir, manifest.server.datadir).datadir
-    names = [str(path.relative_to(datadir)) for path in datadir.glob("*/*")]
-    lower_case = manifest.server.settings.get("lower_case_table_names", "0") != "0"
-    files = TableFiles(names, datadir="", lower_case=lower_case)
-    return [sum((datadir / name).lstat().st_size for name in files.of(table, names)) for table in tables]
-
-
-def _beforehand(server: LoadingServer, place: LoadingPlace, size: int) -> str:
-    if not server.logs:
-        share = "its binary log is off, so no replica receives them"
-    elif server.replicas:
-        share = f"they go through its binary log, so each of its {server.replicas} connected replicas writes as much"
-    else:
-        share = "they go through its binary log, so each replica that it has writes as much"
-    return (
-        f"loading about {words.size(size)} (the files of the tables) into {place.host} as schema {place.schema},"
-        f" by rows: {share}"
-    )
-
-
-def _attentions(server: LoadingServer, place: LoadingPlace) -> list[str]:
-    told = []
-    if server.left_out:
-        told.append(
-            f"the binary log of {place.host} is filtered ({server.left_out}): replicas may not receive schema"
-            f" {place.schema}, and a RENAME TABLE out of it would stop them"
-        )
-    if server.is_replica:
-        told.append(f"{place.host} is a replica itself: its source does not receive schema {place.schema}")
-    return told
-
-
-def _left_behind(shapes: Sequence[TableShape]) -> list[str]:
-    told = []
-    for shape in shapes:
-        if shape.foreign_keys:
-            told.append(f"{shape.table} is loaded without its foreign keys: {'; '.join(shape.foreign_keys)}")
-        if shape.triggers:
-            told.append(f"{shape.table} is loaded without its triggers: {', '.join(shape.triggers)}")
-    return told
+            noted.append(f"{each.shape.table} was not compared with the live table: {error.message}")
+        found.append(replace(each, difference=told))
+    return replace(loaded, tables=tuple(found), attentions=tuple(noted))

@@ -7,6 +7,7 @@ apart by `attempt`. A catalogue that cannot be written keeps nobody from a resto
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -26,18 +27,26 @@ class Deed(Enum):
     CLONE = (Event.CLONE_STARTED, Event.CLONE_ENDED)
 
 
+@dataclass(slots=True)
+class Done:
+    """What the row of the end is to tell, where the deed succeeds."""
+
+    attentions: list[str] = field(default_factory=list)  # what a person should look at although it is done
+    detail: dict[str, Any] = field(default_factory=dict)  # more of what was done; what JSON can hold
+
+
 @contextmanager
 def on_record(
     catalogue: Catalogue, run_id: str, deed: Deed, to: Path | str, *, telling: Callable[[str], None], **detail: Any
-) -> Iterator[list[str]]:
-    """The block is the deed. What it appends to the list is what a person should look at although it is done.
+) -> Iterator[Done]:
+    """The block is the deed, and fills in what the row of its end tells.
 
     `to` is a folder or a volume (VG/LV); `detail` is more of what was asked for. Where a row cannot be written, that
     is told, and the deed goes on.
     """
     began, ended = deed.value
     attempt = {"attempt": secrets.token_hex(4), "to": _text(to)}
-    attentions: list[str] = []
+    done = Done()
 
     def write(event: Event, **said: Any) -> None:
         try:
@@ -48,15 +57,16 @@ def on_record(
     with shielded():
         write(began, **detail)
     try:
-        yield attentions
+        yield done
     except BaseException as error:
         with shielded():
             told = as_told(error)
             write(ended, outcome=status_of(told).value, code=told.code, error=told.message)
             raise  # within the shield: a stop signal that comes now must not take the error's place
     with shielded():
-        outcome = RunStatus.ATTENTION if attentions else RunStatus.SUCCESS
-        write(ended, outcome=outcome.value, **({"attentions": attentions} if attentions else {}))
+        outcome = RunStatus.ATTENTION if done.attentions else RunStatus.SUCCESS
+        attentions = {"attentions": done.attentions} if done.attentions else {}
+        write(ended, outcome=outcome.value, **done.detail, **attentions)
 
 
 def _text(to: Path | str) -> str:

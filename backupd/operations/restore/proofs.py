@@ -113,12 +113,13 @@ def take_in_proofs(
     known = frozenset(proof_name(drill.at) for drill in run.drills)
     taken = []
     for name, _, drill in _believed(source, hosts, known=known):
+        if not catalogue.take_in_drill(drill, proof=name, target=source.target.name):
+            continue
         log.log(
             logging.WARNING if drill.failed else logging.INFO,
             "%s says of run %s on target %s: %s",
             *(name, run.run_id, source.target.name, _outcome(drill)),
         )
-        catalogue.record_drill(drill, proof=name, target=source.target.name)
         taken.append(drill)
     return tuple(taken)
 
@@ -132,7 +133,8 @@ def last_tried(source: BackupSource, keys: frozenset[str]) -> datetime | None:
         TargetError: the target cannot be read.
     """
     hosts = ProofHosts(keys, now=datetime.now(UTC))
-    return max((drill.at for _, _, drill in _believed(source, hosts, level=logging.DEBUG)), default=None)
+    newest = _believed(source, hosts, level=logging.DEBUG, newest_first=True)
+    return next((drill.at for _, _, drill in newest), None)  # the others are not even read
 
 
 def proofs_of(source: BackupSource, hosts: ProofHosts = _NO_HOSTS) -> tuple[Drill, ...]:
@@ -155,16 +157,23 @@ def copy_proofs(source: BackupSource, target: Target) -> None:
 
 
 def _believed(
-    source: BackupSource, hosts: ProofHosts, *, known: frozenset[str] = frozenset(), level: int = logging.WARNING
+    source: BackupSource,
+    hosts: ProofHosts,
+    *,
+    known: frozenset[str] = frozenset(),
+    level: int = logging.WARNING,
+    newest_first: bool = False,
 ) -> Iterator[tuple[str, bytes, Drill]]:
-    """The name and the content of each but the known, and what it says; oldest first. The others are told in one line.
+    """The name and the content of each but the known, and what it says, in the order of their times, which their names
+    tell. The others are told in one line.
 
     A single one that cannot be read is passed over as well: anybody who writes there could plant it.
     """
     target, job, run_id = source.target, source.job, source.run_id
     listed = sorted((name, size) for name, size in target.objects(job, run_id).items() if is_proof(name))
+    listed = listed[-_MOST_PROOFS:]
     ignored = []
-    for name, size in listed[-_MOST_PROOFS:]:
+    for name, size in reversed(listed) if newest_first else listed:
         if name in known:
             continue
         if size > _MOST_BYTES:

@@ -22,7 +22,7 @@ from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.session import Session
 from backupd.mysql.sqltext import comment, literal, quoted, require_definition
 from backupd.mysql.table_shape import in_schema
-from backupd.mysql.tablefiles import Table, TableFiles, file_name
+from backupd.mysql.tablefiles import Table, file_name, restored_files
 from backupd.vocabulary.errors import ServerError, UsageError
 from backupd.vocabulary.storage import Manifest
 
@@ -179,11 +179,9 @@ def engine_of(session: Session, table: Table) -> str | None:
 
 def _copied(to: _Place, manifest: Manifest, table: Table) -> tuple[Path, ...]:
     """By no link on either side: neither is a file of this host read, nor one written."""
-    datadir = Relocation(to.folder, manifest.datadir, manifest.server.datadir).datadir
-    names = sorted(str(path.relative_to(datadir)) for path in datadir.glob("*/*"))
-    lower_case = manifest.server.settings.get("lower_case_table_names", "0") != "0"
-    belonging = [datadir / name for name in TableFiles(names, datadir="", lower_case=lower_case).of(table, names)]
+    belonging = restored_files(to.folder, manifest, table)
     if not belonging:
+        datadir = Relocation(to.folder, manifest.datadir, manifest.server.datadir).datadir
         raise ServerError(f"no file of {table} was found in {datadir}", hint="its files are outside of the datadir")
     schema = belonging[0].parent.name
     folder = to.folder / FOLDER / schema

@@ -5,6 +5,7 @@ Knows: that a failure is told as that of a drill here is. Removes nothing, whate
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from backupd.catalogue.store import Catalogue
@@ -18,6 +19,14 @@ from backupd.vocabulary.records import Drill, RunDetails
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class ProofsRead:
+    """What became of it."""
+
+    taken: int  # results that are new
+    errors: tuple[TargetError, ...] = ()  # why a target was left to the next time
+
+
 def read_proofs(
     job: str,
     targets: Sequence[Target],
@@ -26,7 +35,7 @@ def read_proofs(
     notifier: Notifier,
     *,
     now: datetime | None = None,
-) -> None:
+) -> ProofsRead:
     """Every proof on these targets that one of the keys has signed is in the catalogue; new failures are told.
 
     A target that cannot be read is left to the next time: whoever works with it tells of that. Nothing is read where
@@ -35,17 +44,19 @@ def read_proofs(
     Raises:
         CatalogueError: it cannot be read or written.
     """
-    if not keys:
-        return
-    for target in targets:
+    taken, errors = 0, []
+    for target in targets if keys else ():
         try:
             for run in catalogue.on_target(job, target.name).values():
                 trust = catalogue.trust(run.machine, run.backup_on(target.name))
                 source = BackupSource(target, job, run.run_id, trust)
                 for drill in take_in_proofs(source, run, catalogue, keys, now=now or datetime.now(UTC)):
+                    taken += 1
                     _tell(run, target, drill, catalogue, notifier)
         except TargetError as error:
             log.warning("the proofs on target %s were not read: %s", target.name, error.message)
+            errors.append(error)
+    return ProofsRead(taken, tuple(errors))
 
 
 def _tell(run: RunDetails, target: Target, drill: Drill, catalogue: Catalogue, notifier: Notifier) -> None:

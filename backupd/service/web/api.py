@@ -14,11 +14,13 @@ from backupd.catalogue.details import Filter
 from backupd.host.live_progress import Progress
 from backupd.report.costs import RunFigures
 from backupd.service.job_status import JobStatus, Running, job_statuses, remaining_seconds
-from backupd.service.web.asked import AskedLive, AskedSite, Instant
+from backupd.service.storage import StorageStatus, storage_statuses
+from backupd.service.web.asked import AskedLive, AskedRooms, AskedSite, Instant
 from backupd.service.web.guard import LONGEST_QUERY
 from backupd.service.web.history import run_named
 from backupd.service.web.refusals import Refusal
 from backupd.service.web.schedules import ScheduleLine, schedule_lines
+from backupd.service.web.targets import PAGE_SECONDS
 from backupd.vocabulary.alarms import Alarm
 from backupd.vocabulary.records import GOOD, RunDetails, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity
@@ -99,6 +101,27 @@ class Jobs:
 
 
 @dataclass(frozen=True)
+class TargetNow:
+    """How a target stands; what is not known is null."""
+
+    target: str
+    up: bool | None  # only folders are looked at
+    free: int | None
+    size: int | None
+    full_in_seconds: float | None
+    jobs: Sequence[str]  # that write there
+    alarms: Sequence[Alarm]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Every configured target."""
+
+    now: datetime
+    targets: Sequence[TargetNow]
+
+
+@dataclass(frozen=True)
 class Schedule:
     """All that is due."""
 
@@ -110,6 +133,13 @@ class Schedule:
 def jobs(site: AskedSite, live: AskedLive) -> Jobs:
     """How every configured job stands."""
     return Jobs(site.now(), [_job_now(status) for status in job_statuses(site, live)])
+
+
+@router.get("/targets")
+def targets(site: AskedSite, rooms: AskedRooms) -> Targets:
+    """How every configured target stands."""
+    found = storage_statuses(site, rooms.seen(within_seconds=PAGE_SECONDS))
+    return Targets(site.now(), [_target_now(one) for one in found])
 
 
 @router.get("/schedule")
@@ -173,6 +203,12 @@ def _job_now(status: JobStatus) -> JobNow:
         pause_note=None if status.pause is None else status.pause.note,
         alarms=status.alarms,
     )
+
+
+def _target_now(one: StorageStatus) -> TargetNow:
+    seen = one.seen
+    up, free, size = (None, None, None) if seen is None else (seen.up, seen.free, seen.size)
+    return TargetNow(one.config.name, up, free, size, one.full_in_seconds, one.jobs, one.alarms)
 
 
 def _running_now(one: Running, status: JobStatus) -> RunningNow:

@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse
 from backupd import __version__
 from backupd.report import templating, words
 from backupd.report.run_facts import outcome_of
+from backupd.service.target_report import full_words
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.escaping import plain
 
@@ -29,7 +30,7 @@ STATIC = _HERE / "static"
 def environment() -> Environment:
     """The templates."""
     made = templating.environment(_HERE / "templates", shown=plain)
-    made.filters |= {"since": _since, "meaning": _meaning, "outcome": outcome_of}
+    made.filters |= {"since": _since, "meaning": _meaning, "outcome": outcome_of, "full": full_words}
     made.globals |= {"host": platform.node(), "version": __version__}
     return made
 

@@ -10,14 +10,15 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from backupd.report.history_columns import ON_PAGE
-from backupd.service.job_status import job_statuses, running_besides
+from backupd.service.job_status import running_besides
 from backupd.service.metrics import CONTENT_TYPE
+from backupd.service.site_status import site_status
 from backupd.service.web.asked import AskedLive, AskedMetrics, AskedRooms, AskedSite
 from backupd.service.web.history import Asked, RunFilter, history_page
 from backupd.service.web.looks import page
 from backupd.service.web.run_view import getting_on
 from backupd.service.web.schedules import schedule_lines
-from backupd.service.web.targets import target_statuses
+from backupd.service.web.targets import PAGE_SECONDS, target_statuses
 
 router = APIRouter(include_in_schema=False)
 
@@ -36,15 +37,17 @@ def metrics(metrics: AskedMetrics) -> Response:
 
 
 @router.get("/")
-def overview(request: Request, site: AskedSite, live: AskedLive) -> Response:
-    """Each job: last good, next, what runs now; alarms first."""
-    jobs = job_statuses(site, live)
-    live_runs = [(one, job.last_good) for job in jobs for one in job.running if one.alive]
+def overview(request: Request, site: AskedSite, live: AskedLive, rooms: AskedRooms) -> Response:
+    """Each job: last good, next, what runs now; alarms first, those of targets too."""
+    status = site_status(site, live, rooms.seen(within_seconds=PAGE_SECONDS))
+    live_runs = [(one, job.last_good) for job in status.jobs for one in job.running if one.alive]
     return page(
         request,
         "overview.html",
-        now=site.now(),
-        jobs=sorted(jobs, key=lambda job: (not job.alarms, job.job)),
+        now=status.now,
+        alarms=status.alarms,
+        alarmed_targets=[one for one in status.storage if one.alarms],
+        jobs=sorted(status.jobs, key=lambda job: (not job.alarms, job.job)),
         besides=running_besides(site, live),
         going_on={one.run.run_id: getting_on(one, good, now=site.now()) for one, good in live_runs},
     )

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 from backupd.service.job_status import job_statuses
 from backupd.service.outlook import Live
 from backupd.service.site import Site
+from backupd.service.slot_errors import error_of
 from backupd.service.timetables import zone_of
 from backupd.vocabulary.schedule import Activity, Pause, Slot
 
@@ -24,6 +25,7 @@ class ScheduleLine:
     next_at: datetime | None  # null: the expression has no more; also told while the job is paused
     pause: Pause | None
     last: Slot | None  # the newest slot
+    error: str = ""  # what its run says of its failure; empty where there is none
 
     @property
     def next_there(self) -> datetime | None:
@@ -42,7 +44,8 @@ def schedule_lines(site: Site, live: Live) -> Sequence[ScheduleLine]:
             start_within_seconds=schedule.start_within_seconds,
             next_at=status.next_due.get(activity),
             pause=status.pause,
-            last=status.last_slots.get(activity),
+            last=(last := status.last_slots.get(activity)),
+            error=error_of(site.catalogue, last),
         )
         for status in job_statuses(site, live)
         for activity, schedule in status.config.schedules.items()

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backupd.catalogue.job_status import StoredOnTarget
-from backupd.config import DirectoryConfig, SftpConfig, TargetConfig
+from backupd.config import AzureConfig, DirectoryConfig, SftpConfig, TargetConfig
 from backupd.service.outlook import Rooms
 from backupd.service.site import Site
-from backupd.service.target_rooms import SeenTarget
+from backupd.service.storage import StorageStatus, storage_statuses
 
-_PATIENCE_SECONDS = 0.05  # that a page waits for a look at folders; a hung one is left out
+PAGE_SECONDS = 0.05  # that a page waits for a look at folders; a hung one is left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,7 @@ class TargetStatus:
     kind: str  # empty where it is no longer configured
     location: str
     jobs: tuple[StoredOnTarget, ...] = ()  # what each job has there
-    room: SeenTarget | None = None  # None: not known, or not asked
-    expected: tuple[str, ...] = ()  # jobs that write there
+    storage: StorageStatus | None = None  # None: it is no longer configured
 
     @property
     def backups(self) -> int:
@@ -45,16 +44,14 @@ class TargetStatus:
 def target_statuses(site: Site, rooms: Rooms) -> Sequence[TargetStatus]:
     """The configured targets by name, then those that only old backups are on."""
     stored = site.catalogue.stored()
-    configured = dict(sorted(site.configuration.targets.items()))
-    seen = rooms.seen(within_seconds=_PATIENCE_SECONDS)
-    gone = sorted({one.target for one in stored} - configured.keys())
+    configured = storage_statuses(site, rooms.seen(within_seconds=PAGE_SECONDS))
+    gone = sorted({one.target for one in stored} - site.configuration.targets.keys())
 
-    def of(name: str, kind: str, location: str) -> TargetStatus:
+    def of(name: str, kind: str, location: str, storage: StorageStatus | None = None) -> TargetStatus:
         jobs = tuple(sorted((one for one in stored if one.target == name), key=lambda one: one.job))
-        expected = tuple(job for job, config in sorted(site.configuration.jobs.items()) if name in config.targets)
-        return TargetStatus(name, kind, location, jobs, seen.get(name), expected)
+        return TargetStatus(name, kind, location, jobs, storage)
 
-    known = [of(name, config.type.value, _location(config)) for name, config in configured.items()]
+    known = [of(one.config.name, one.config.type.value, _location(one.config), one) for one in configured]
     return [*known, *(of(name, "", "no longer in the configuration") for name in gone)]
 
 
@@ -63,5 +60,6 @@ def _location(config: TargetConfig) -> str:
         return str(config.path)
     if isinstance(config, SftpConfig):
         return f"{config.user}@{config.address}:{config.path}"
+    bucket = f"{config.account}/{config.container}" if isinstance(config, AzureConfig) else config.bucket
     where = f" at {config.endpoint}" if config.endpoint else ""
-    return f"{config.bucket}/{config.prefix}{where}"
+    return f"{bucket}/{config.prefix}{where}"

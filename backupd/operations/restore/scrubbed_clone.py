@@ -1,0 +1,183 @@
+"""A copy for others: restore a backup, run a person's SQL on it, and hand it over only if every statement ran.
+
+Knows: what of a copy still has the original rows when they are gone from its tables: binlogs and relay logs, the
+server's logs, and the logs of its engines. Refuses to promise what it cannot: free space within files that remain may
+still hold what was there before.
+
+Tried on MariaDB 10.11.19 and MySQL 9.7.4: after an UPDATE of every row, a full purge and a clean shutdown, the redo log
+still has the old rows, all of them; a start with another size of the log writes it anew. Where they find none, MariaDB
+begins another Aria log, and MySQL makes new doublewrite files.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import backupd
+from backupd.host.filesystem import MORE_ROOM, opened_plain, write_beside
+from backupd.mysql.recorded import judged
+from backupd.mysql.relocation import Relocation, require_self_contained
+from backupd.mysql.replica_files import SCRUBBED_OPTION_FILE, scrubbed_option_file
+from backupd.mysql.scratch import ScratchServer
+from backupd.mysql.scrubbing import Scrub, scrub
+from backupd.mysql.seeding import forget_the_old_server, remove_binlogs
+from backupd.mysql.server_programs import matching_program
+from backupd.mysql.sql_file import SqlFile
+from backupd.operations.restore.clone import hand_over
+from backupd.operations.restore.into_folder import require_room, unpack_objects
+from backupd.operations.restore.opening import key_of
+from backupd.operations.restore.unfinished import filling
+from backupd.targets import BackupSource
+from backupd.vocabulary.errors import ServerError, UsageError
+from backupd.vocabulary.storage import Manifest
+
+if TYPE_CHECKING:
+    from backupd.archive.encryption import Identities
+
+PROOF_FILE = "backupd-scrub.json"
+WITHIN_SECONDS = 1800.0
+
+_MAGIC = (b"\xfebin", b"\xfdbin")  # of a binlog or relay log; of an encrypted one of MySQL's
+_NUMBERED = re.compile(r".+\.[0-9]{6,}")
+_SERVER_LOG = re.compile(r".+\.(log|err)(\.[0-9]+)?(\.json|\.gz)?")  # MySQL's as JSON: host.err.00.json
+_ARIA_LOG = re.compile(r"aria_log\.[0-9]+")
+_DOUBLEWRITE = re.compile(r"#ib_[0-9]+_[0-9]+\.b?dblwr")
+_REDO_SIZES = ("8388608", "16777216")  # both small, and taken by both servers
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubbedClone:
+    """A folder in which a server for others can be started."""
+
+    datadir: Path
+    option_file: Path
+    proof: Path
+    scrub: Scrub
+
+
+def scrubbed_clone(
+    manifest: Manifest,
+    sources: Sequence[BackupSource],
+    files: Sequence[SqlFile],
+    *,
+    to: Path,
+    within_seconds: float = WITHIN_SECONDS,
+    identities: "Identities | None" = None,
+    confined: bool = True,
+    telling: Callable[[str], None] = lambda _step: None,
+) -> ScrubbedClone:
+    """The folder holds a recovered copy on which every statement of these files ran, and a proof of that.
+
+    `sources` are copies of the run, the first of them preferred, whose manifest it is. Until it is whole, the folder is
+    marked as incomplete and has no proof. When this raises, the folder is as empty as before.
+
+    Raises:
+        ScrubFailed: a statement failed, or did not end in time.
+        UsageError: the folder is not empty, has no room, or cannot be written; the backup is encrypted, and no
+            identity opens it.
+        TargetError: no target can be read.
+        VerificationError: what is stored is not what was written, or its manifest names what no server has.
+        ServerError: no matching server is here, or it did not start.
+    """
+    manifest = judged(manifest)
+    matching_program(manifest.server)
+    server = ScratchServer(to, manifest, confined=confined)
+    key_of(manifest, identities)
+    require_room(to, manifest)
+    with filling(to, {"run": manifest.run_id, "job": manifest.job}) as made:
+        telling("restoring")
+        unpack_objects(sources, manifest, to=to, identities=identities, confined=confined)
+        relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
+        require_self_contained(relocation)  # before a file is removed in it
+        forget_the_old_server(relocation.datadir)
+        with suppress(OSError):  # there is none, or no file is called so
+            (to / PROOF_FILE).unlink()  # of a scrubbed copy that was backed up
+        telling("starting a server on the restored files")
+        with server.running() as running:
+            done = scrub(
+                running, files, flavour=manifest.server.flavour, within_seconds=within_seconds, telling=telling
+            )
+        _remove_logs(manifest, relocation)
+        telling("starting it once more, to write its redo log anew")
+        _write_redo_anew(manifest, to, confined=confined)
+        written = ScrubbedClone(relocation.datadir, to / SCRUBBED_OPTION_FILE, to / PROOF_FILE, done)
+        write_beside(written.option_file, scrubbed_option_file(manifest, relocation), hint=MORE_ROOM)
+        write_beside(written.proof, proof_text(manifest, done), hint=MORE_ROOM)
+        hand_over(to, like=relocation.datadir, itself=made)
+    return written
+
+
+def proof_text(manifest: Manifest, done: Scrub) -> str:
+    """What the file beside the copy says: of what it is a copy, and what was run on it. None of its rows."""
+    document = {
+        "run_id": manifest.run_id,
+        "job": manifest.job,
+        "machine": manifest.machine,
+        "backup_created_at": manifest.created_at.isoformat(),
+        "scrubbed_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "backupd": backupd.__version__,
+        **done.document,
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _remove_logs(manifest: Manifest, relocation: Relocation) -> None:
+    """No log is left that has rows as they were: of the server that was backed up, or of ours.
+
+    A binlog or relay log is known by how it begins, whatever it is called.
+    """
+    to = relocation.folder
+    aria = relocation.moved(manifest.server.settings.get("aria_log_dir_path", ""))
+    binlogs = [] if manifest.binlog is None else [(to / manifest.binlog).parent]
+    require_self_contained(relocation, aria, *binlogs)  # a server has worked in it since
+    if manifest.binlog is not None:
+        remove_binlogs(to / manifest.binlog)
+    for path in list(_logs(relocation, aria)):
+        try:
+            path.unlink()
+        except OSError as error:
+            raise UsageError(
+                f"{path}, a log with original rows, could not be removed: {error.strerror}",
+                hint="clone into a folder on another file system",
+            ) from error
+
+
+def _logs(relocation: Relocation, aria: Path) -> Iterator[Path]:
+    for within, _, names in os.walk(relocation.folder):
+        folder = Path(within)
+        for name in names:
+            path = folder / name
+            if (
+                (folder == relocation.datadir and _SERVER_LOG.fullmatch(name))
+                or (folder == aria and _ARIA_LOG.fullmatch(name))
+                or _DOUBLEWRITE.fullmatch(name)
+                or (_NUMBERED.fullmatch(name) and _is_binlog(path, relocation.folder))
+            ):
+                yield path
+
+
+def _is_binlog(path: Path, folder: Path) -> bool:
+    with suppress(OSError), opened_plain(path, beneath=folder) as file:
+        return file.read(len(_MAGIC[0])) in _MAGIC
+    return False
+
+
+def _write_redo_anew(manifest: Manifest, to: Path, *, confined: bool) -> None:
+    """By a start with another size of it, and without a binlog."""
+    settings = {**manifest.server.settings}
+    for name in {"innodb_log_file_size", "innodb_redo_log_capacity"} & settings.keys():
+        settings[name] = next(size for size in _REDO_SIZES if size != settings[name])
+    resized = replace(manifest, binlog=None, server=replace(manifest.server, settings=settings))
+    with ScratchServer(to, resized, confined=confined).running() as server:
+        ended = server.shut_down()
+    if not ended.ok:
+        raise ServerError(
+            f"the server on the scrubbed files did not shut down cleanly: {ended.found}",
+            hint="`backupd drill` checks whether the backup is sound",
+        )

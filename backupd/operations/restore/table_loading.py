@@ -1,0 +1,255 @@
+"""Tables on their way from the server on restored files into the running one, each by its way, and seen together."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backupd.host.filesystem import room
+from backupd.host.holdings import held
+from backupd.host.signals import shielded
+from backupd.mysql.loading_schema import (
+    LOAD_SECONDS,
+    LoadingPlace,
+    LoadingServer,
+    make,
+    make_again,
+    prepare,
+    publish,
+    remove_loading,
+)
+from backupd.mysql.proof import table_results
+from backupd.mysql.refusals import StatementError
+from backupd.mysql.row_differences import TableDifference
+from backupd.mysql.row_loading import checksum, load_rows, prepare_source
+from backupd.mysql.scratch import CHECK_SECONDS, RunningServer
+from backupd.mysql.session import Connect, Session
+from backupd.mysql.sqltext import quoted
+from backupd.mysql.table_shape import TableShape, shape_of
+from backupd.mysql.tablefiles import Table, restored_files
+from backupd.mysql.tablespace_loading import (
+    datadir_here,
+    import_tablespace,
+    obstacle_of_table,
+    tablespace_of,
+)
+from backupd.operations.restore.loading_told import attentions, beforehand, left_behind
+from backupd.operations.run_holdings import RunHoldings
+from backupd.policy.loading_pace import LoadingPace
+from backupd.report import words
+from backupd.vocabulary.errors import Refused, VerificationError
+from backupd.vocabulary.records import HoldingKind
+from backupd.vocabulary.servers import LoadingWay
+from backupd.vocabulary.storage import Manifest
+
+if TYPE_CHECKING:
+    pass
+
+_LARGEST_ROW = 1 << 30  # bytes: the most that either server lets a packet be
+_ANOTHER = "load it from another backup; `backupd drill` checks all tables of one"
+_WORTH_TELLING = 1.0  # seconds
+_STAYS_FREE, _STAYS_FREE_BYTES = 0.05, 10 << 30  # of the running server's file system: the less of the two
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTable:
+    """A table in the running server, as whole as in the backup."""
+
+    shape: TableShape
+    size: int  # bytes of its files
+    rows: int
+    checksum: str | None  # None: the servers do not work it out alike, or not at all
+    difference: TableDifference | None = None  # None: not looked for yet
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTables:
+    """All of them, and what a person should look at."""
+
+    tables: tuple[LoadedTable, ...]
+    attentions: tuple[str, ...]
+    logged: bool = True  # the new schema is in the server's binary log, where it has one
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A table in the server on the restored files."""
+
+    shape: TableShape
+    size: int  # bytes of its files
+    tablespace: Path | None  # to be imported; None: its rows are loaded
+    odd: str | None  # why, where that is for the table's own sake
+
+    @property
+    def way(self) -> LoadingWay:
+        return LoadingWay.ROWS if self.tablespace is None else LoadingWay.TABLESPACE
+
+
+@dataclass(frozen=True, slots=True)
+class TableLoading:
+    """From a server on the restored files into the running one."""
+
+    connect: Connect
+    by: LoadingWay | None
+    server: LoadingServer
+    place: LoadingPlace
+    journal: RunHoldings
+    scratch: RunningServer
+    folder: Path
+    manifest: Manifest
+    telling: Callable[[str], None]
+
+    def load(self, tables: Sequence[Table], against: str | None) -> LoadedTables:
+        """All tables, seen together; by rows where something speaks `against` tablespaces."""
+        self.scratch.session.execute(f"SET GLOBAL max_allowed_packet = {_LARGEST_ROW}")
+        connect = self.connect
+        with connect() as session:
+            sources = [self._source(session, table, against) for table in tables]
+            datadir = datadir_here(session)
+        if datadir is not None:
+            _require_room(datadir, sum(source.size for source in sources), self.place.host)
+        found = tuple(attentions(self.server, self.place))
+        self._tell(sources, against, found)
+        releases = {HoldingKind.LOADING_SCHEMA: lambda holding: remove_loading(connect, holding)}
+        with (
+            held(self.journal, self.place.holding(tables), releases),
+            connect(answer_seconds=LOAD_SECONDS) as session,
+        ):
+            prepare(session, self.server.flavour, logged=self.place.logged)
+            make(session, self.place, [source.shape for source in sources])
+            loaded = [self._table(session, source, datadir) for source in sources]
+            with shielded():
+                publish(session, self.place, tables)
+        unsure = [
+            f"{each.shape.table}: {self.server.host} is of another series than the backup's server, and their checksums"
+            f" differ or cannot be compared; the number of rows is the same"
+            for each in loaded
+            if each.checksum is None
+        ]
+        return LoadedTables(tuple(loaded), (*found, *unsure, *self.journal.attentions), logged=self.place.logged)
+
+    def _source(self, to: Session, table: Table, against: str | None) -> _Source:
+        shape, files = shape_of(self.scratch.session, table), restored_files(self.folder, self.manifest, table)
+        odd = None if against else obstacle_of_table(self.scratch.session, to, shape, files, self.folder)
+        if odd and self.by is LoadingWay.TABLESPACE:
+            raise Refused(f"{table} cannot be loaded by tablespace: {odd}", hint="load it with --by rows")
+        size = sum(path.lstat().st_size for path in files)
+        return _Source(shape, size, None if against or odd else tablespace_of(files), odd)
+
+    def _tell(self, sources: Sequence[_Source], against: str | None, found: Sequence[str]) -> None:
+        self.telling(beforehand(self.server, self.place, sum(s.size for s in sources), [s.way for s in sources]))
+        if against and self.by is None:
+            self.telling(f"not by tablespace: {against}")
+        odd = [f"{source.shape.table} is loaded by rows: {source.odd}" for source in sources if source.odd]
+        for told in (*odd, *left_behind([source.shape for source in sources]), *found):
+            self.telling(told)
+
+    def _table(self, to: Session, source: _Source, datadir: Path | None) -> LoadedTable:
+        shape = source.shape
+        self.telling(f"checking {shape.table}")
+        _require_whole(self.scratch.session, shape.table, f"{shape.table} in this backup")
+        rows = None
+        if source.tablespace is not None and datadir is not None:
+            rows = self._by_tablespace(to, shape, source.tablespace, datadir)
+        if rows is None:
+            rows = self._by_rows(to, shape)
+        self.telling(f"comparing {shape.table} with the backup")
+        expected = checksum(self.scratch.session, shape.table.schema, shape.table.name)
+        found = checksum(to, self.place.loading, shape.table.name)
+        same = expected is not None and expected == found
+        backed_up = self.manifest.server
+        series = (backed_up.flavour, backed_up.version_number[:2])
+        alike = series == (self.server.flavour, self.server.version_number[:2])
+        if not same and alike:
+            raise VerificationError(
+                f"{shape.table} is not on {self.server.host} as it is in the backup: checksum {found} instead of"
+                f" {expected}, of {rows} rows",
+                hint="nothing of it was kept there; restore it into a folder instead, with --to DIR",
+            )
+        return LoadedTable(shape, source.size, rows, found if same else None)
+
+    def _by_tablespace(self, to: Session, shape: TableShape, tablespace: Path, datadir: Path) -> int | None:
+        """How many rows are there; None where the server refused, and the table is empty as before."""
+        self.telling(f"importing {shape.table}")
+        source = self.scratch.session
+        pacer = _Pacer()
+        try:
+            import_tablespace(
+                *(source, to, shape, datadir / self.place.loading),
+                tablespace=tablespace,
+                beneath=self.folder,
+                took=pacer.took,
+            )
+            imported = Table(self.place.loading, shape.table.name)
+            _require_whole(to, imported, f"{shape.table}, once imported,", hint="load it with --by rows")
+        except (StatementError, VerificationError) as error:
+            refused = error.said if isinstance(error, StatementError) and error.number else error.message
+            if self.by is LoadingWay.TABLESPACE or (isinstance(error, StatementError) and not error.number):
+                raise
+            self.telling(f"{shape.table} is loaded by rows after all: {refused}")
+            make_again(to, self.place, shape)
+            return None
+        return int(source.value(f"SELECT COUNT(*) FROM {quoted(shape.table.schema)}.{quoted(shape.table.name)}") or 0)  # noqa: S608
+
+    def _by_rows(self, to: Session, shape: TableShape) -> int:
+        self.telling(f"loading {shape.table}")
+        pacer = _Pacer()
+        with self.scratch.another_session(answer_seconds=CHECK_SECONDS, as_stored=True) as source:
+            prepare_source(source)
+            rows = load_rows(
+                *(source, to, shape, self.place.loading),
+                server=self.server,
+                loaded=lambda so_far: self.telling(f"loading {shape.table}: {so_far:,} rows so far"),
+                took=pacer.took,
+            )
+        if pacer.paused_seconds >= _WORTH_TELLING:
+            self.telling(
+                f"loading {shape.table} paused for {pacer.paused_seconds:.0f} s while {self.server.host} was busy"
+            )
+        return rows
+
+
+class _Pacer:
+    """Waits after each piece as long as the law says."""
+
+    def __init__(self) -> None:
+        self._pace = LoadingPace()
+        self.paused_seconds = 0.0
+
+    def took(self, seconds: float) -> None:
+        """A piece took so long; returns when the next may begin."""
+        self._pace = self._pace.after(seconds)
+        self.paused_seconds += self._pace.pause_seconds
+        time.sleep(self._pace.pause_seconds)
+
+
+def _require_whole(session: Session, table: Table, called: str, *, hint: str = _ANOTHER) -> None:
+    """No page of it is damaged: a server that passes over missing tables passes over damaged rows as well.
+
+    Raises:
+        VerificationError: one is.
+    """
+    named = f"{quoted(table.schema)}.{quoted(table.name)}"
+    for result in table_results(session.query(f"CHECK TABLE {named} MEDIUM")):
+        if not result.ok:
+            raise VerificationError(
+                f"{called} is damaged: {result.text}",
+                hint=hint,
+            )
+
+
+def _require_room(datadir: Path, size: int, host: str) -> None:
+    """A server whose file system runs full stands still for all its clients.
+
+    Raises:
+        Refused: these bytes would leave it less than the share that has to stay free.
+    """
+    free, total, _ = room(datadir)
+    least = min(round(total * _STAYS_FREE), _STAYS_FREE_BYTES)
+    if free - size < least:
+        raise Refused(
+            f"the file system of the datadir of {host} has {words.size(free)} free: with these tables"
+            f" ({words.size(size)}) less than {words.size(least)} would stay free",
+            hint="free some there, or restore the tables into a folder, with --to DIR",
+        )

@@ -1,0 +1,175 @@
+"""A target whose storage has keys instead of folders: a bucket, a container. What it does whoever keeps it.
+
+Knows: PREFIX/MACHINE/JOB/RUN_ID/NAME, that an object is there when it is whole, and that a finished backup is written
+to by nobody: its manifest is created only where there is none. Refuses to know how a storage is asked.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from backupd.policy import manifest as manifests
+from backupd.targets.chain import OwnedFolder, Records
+from backupd.targets.names import (
+    MANIFEST,
+    already_finished,
+    is_backups,
+    is_jobs,
+    is_machines,
+    is_ours,
+    is_partial,
+    is_proof,
+    job_part,
+    not_attachable,
+    part,
+    sizes_told,
+    unfinished_backup,
+)
+from backupd.targets.outages import Unwanted, wanted
+from backupd.vocabulary.errors import TargetError
+from backupd.vocabulary.storage import Manifest, StoredBackup
+
+
+@dataclass(frozen=True, slots=True)
+class BucketItem:
+    """An object, one version of it, the mark that it was deleted, or an upload."""
+
+    key: str
+    version: str  # or the upload's id; empty where no version is told
+    at: datetime
+    size: int = 0  # of an object that can be read
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Which bucket or container a target writes to, and how a person is told."""
+
+    name: str  # of the target
+    url: str  # s3://BUCKET
+    prefix: str = ""
+
+    @property
+    def where(self) -> str:
+        """For sentences."""
+        return f"target {self.name} ({self.url})"
+
+    def key(self, *parts: str) -> str:
+        """The key of these parts, below the target's prefix."""
+        return "/".join((self.prefix, *parts) if self.prefix else parts)
+
+
+class KeyedTarget(OwnedFolder):
+    """The part of the contract `Target` that is the same for every storage of keys."""
+
+    folder = None
+
+    def __init__(self, bucket: Bucket, machine: str, records: Records) -> None:
+        super().__init__(machine, records)
+        self._bucket = bucket
+
+    def _listed(self, prefix: str, *, patiently: bool) -> Sequence[BucketItem]:
+        """The objects below a prefix; `patiently` an outage is waited for."""
+        raise NotImplementedError
+
+    def _uploads(self, prefix: str) -> Sequence[BucketItem]:
+        """Uploads below a prefix that were begun and not completed, as far as the storage tells."""
+        raise NotImplementedError
+
+    def _folders(self, prefix: str) -> Sequence[str]:
+        """What the keys go on with after a prefix, up to the next slash."""
+        raise NotImplementedError
+
+    def _small(
+        self, job: str, backup_id: str, name: str, *, unwanted: Unwanted = wanted, patiently: bool = True
+    ) -> bytes | None:
+        """All of a small object; None where there is none."""
+        raise NotImplementedError
+
+    def _put_once(self, job: str, backup_id: str, name: str, body: bytes, *, taken: TargetError) -> None:
+        """A small object is there; or `taken` is raised where another one was."""
+        raise NotImplementedError
+
+    @property
+    def name(self) -> str:
+        """As the configuration calls it."""
+        return self._bucket.name
+
+    def machines(self) -> Sequence[str]:
+        """Those that have something there."""
+        return [name for name in self._folders(self._bucket.key("")) if is_machines(name)]
+
+    def location(self, job: str, backup_id: str) -> str:
+        """As the storage's own tools write it."""
+        return f"{self._bucket.url}/{self._key(job, backup_id)}"
+
+    def publish(self, manifest: Manifest) -> None:
+        """Write the manifest; see the contract."""
+        job, run_id = manifest.job, manifest.run_id
+        self._require_unfinished(job, run_id)
+        taken = already_finished(self.location(job, run_id))
+        self._put_once(job, run_id, MANIFEST, manifests.to_text(manifest).encode(), taken=taken)
+
+    def attach(self, job: str, backup_id: str, name: str, content: bytes) -> None:
+        """Write a small object beside a finished backup; see the contract."""
+        refusal = not_attachable(name, self.location(job, backup_id))
+        if not is_proof(name) or self._small(job, backup_id, MANIFEST) is None:
+            raise refusal
+        self._put_once(job, backup_id, name, content, taken=refusal)
+
+    def manifest(self, job: str, backup_id: str) -> Manifest:
+        """Read it back; see the contract."""
+        text = self._small(job, backup_id, MANIFEST, patiently=False)
+        if text is not None:
+            return manifests.from_chunks([text])
+        if any(backup.backup_id == backup_id for backup in self.backups(job)):
+            raise unfinished_backup(backup_id, self.name)
+        raise TargetError(
+            f"no backup {backup_id} of job {job} on {self._bucket.where}",
+            hint="see `backupd history`; are the target's settings the ones it was written with?",
+        )
+
+    def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
+        """What can be read of it, and its bytes; see the contract."""
+        prefix = self._key(job, backup_id) + "/"
+        found = []
+        for stored in self._listed(prefix, patiently=True):
+            name, slash, _ = stored.key.removeprefix(prefix).partition("/")
+            # A key that ends here is how consoles make a folder.
+            if name + slash not in ("", MANIFEST) and not is_partial(name):
+                found.append((name + slash, 0 if slash else stored.size))
+        return sizes_told(found, where=self._bucket.where)
+
+    def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
+        """What lies there, by the store's clock; an upload that was not completed is an unfinished backup."""
+        ours = self._bucket.key(self._machine, "")
+        prefix = ours if job is None else f"{ours}{job_part(job)}/"
+        found: dict[tuple[str, str], dict[str, datetime]] = {}
+        for stored in (*self._uploads(prefix), *self._listed(prefix, patiently=False)):
+            match stored.key.removeprefix(ours).split("/"):
+                case [of_job, backup_id, name] if is_jobs(of_job) and is_backups(backup_id) and name:
+                    found.setdefault((of_job, backup_id), {})[name] = stored.at
+        return [
+            StoredBackup(*place, finished=MANIFEST in names, at=names.get(MANIFEST) or max(names.values()))
+            for place, names in found.items()
+        ]
+
+    def _key(self, job: str, backup_id: str) -> str:
+        return self._bucket.key(self._machine, job_part(job), part(backup_id))
+
+    def _require_unfinished(self, job: str, backup_id: str, *, unwanted: Unwanted = wanted) -> None:
+        if self._small(job, backup_id, MANIFEST, unwanted=unwanted) is not None:
+            raise already_finished(self.location(job, backup_id))
+
+
+def ours_below(prefix: str, found: Sequence[BucketItem]) -> list[BucketItem]:
+    """What backupd has written there, the manifest first: of a backup that is removed, half is never taken for all."""
+    ours = [stored for stored in found if is_ours(stored.key.removeprefix(prefix)) or stored.key == prefix]
+    return sorted(ours, key=lambda stored: stored.key != prefix + MANIFEST)
+
+
+def ignores_conditions(where: str) -> TargetError:
+    """A store that creates what is there already."""
+    return TargetError(
+        f"{where} overwrote an object although it was told to create it only if there was none",
+        hint="backupd cannot use this store: nothing would keep two machines from writing to one folder",
+    )

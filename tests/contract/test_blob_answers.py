@@ -1,0 +1,229 @@
+"""What the clouds' packages make of a storage that answers nonsense, or without an end: an error, in words.
+
+Whoever answers has the container, or has come between: a server on loopback that says what it is told.
+"""
+
+import base64
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from backupd.config import AzureConfig, GcsConfig, TargetKind
+from backupd.targets import azure, bounded_answers, gcs
+from backupd.targets.blobs import BlobTarget
+from backupd.vocabulary.errors import TargetError
+from tests.contract.s3_server import IMPATIENT
+from tests.contract.test_targets import JOB, RUN
+from tests.fakes.target import MACHINE
+
+KEY = f"tests/{MACHINE}/{JOB}/{RUN}/manifest.json"
+Say = Callable[[BaseHTTPRequestHandler], None]
+
+
+class Storage:
+    """Where it answers, and what it says next."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.say: Say = partial(answer, status=500)
+
+
+def answer(
+    handler: BaseHTTPRequestHandler, *, status: int = 200, body: bytes = b"", headers: dict[str, str] | None = None
+) -> None:
+    """With this, whatever was asked."""
+    handler.send_response(status)
+    for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    if handler.command != "HEAD":
+        handler.wfile.write(body)
+
+
+def endless(handler: BaseHTTPRequestHandler, headers: dict[str, str]) -> None:
+    """Until nobody listens."""
+    handler.send_response(206)
+    for name, value in {**headers, "Transfer-Encoding": "chunked"}.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    while True:
+        handler.wfile.write(b"10000\r\n" + bytes(1 << 16) + b"\r\n")
+
+
+@pytest.fixture(scope="module")
+def storage() -> Iterator[Storage]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.close_connection = True
+            with suppress(ConnectionError):  # whoever asked has heard enough
+                found.say(self)
+
+        do_HEAD = do_GET
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found = Storage(server.server_address[1])
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield found
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def azures(storage: Storage, tmp_path: Path) -> BlobTarget:
+    (tmp_path / "key").touch(0o600)
+    (tmp_path / "key").write_text(base64.b64encode(bytes(32)).decode())
+    config = AzureConfig(
+        name="store",
+        type=TargetKind.AZURE,
+        account="account",
+        container="container",
+        prefix="tests",
+        endpoint=storage.url,
+        credentials_file=tmp_path / "key",
+        timeout_seconds=5.0,
+        outage_seconds=0.001,
+    )
+    return azure.azure_target(config, machine=MACHINE, patience=IMPATIENT)
+
+
+@pytest.fixture
+def googles(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> BlobTarget:
+    from google.auth.credentials import AnonymousCredentials
+
+    monkeypatch.setattr(gcs, "_credentials", lambda _: AnonymousCredentials())  # type: ignore[no-untyped-call]
+    config = GcsConfig(
+        name="store",
+        type=TargetKind.GCS,
+        bucket="bucket",
+        prefix="tests",
+        endpoint=storage.url,
+        timeout_seconds=5.0,
+        outage_seconds=0.001,
+    )
+    return gcs.gcs_target(config, machine=MACHINE, patience=IMPATIENT)
+
+
+def item(**said: object) -> dict[str, object]:
+    return {"name": KEY, "generation": "1", "updated": "2026-01-01T00:00:00Z", "size": "3", **said}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *({"items": [item(), item(**changed)]} for changed in ({"name": None}, {"updated": None}, {"updated": "x"})),
+        *({"items": [item(size=size)]} for size in ("x", "-1", ["1"], "9" * 5000)),
+        *({"items": items} for items in ("text", ["text"], 5)),
+        *({"prefixes": prefixes} for prefixes in (5, [5])),
+        *([], None, "text"),
+    ],
+    ids=lambda said: json.dumps(said)[-60:],
+)
+def test_a_listing_of_google_s_that_is_none(storage: Storage, googles: BlobTarget, said: object) -> None:
+    storage.say = partial(answer, body=json.dumps(said).encode(), headers={"Content-Type": "application/json"})
+    with pytest.raises(TargetError, match="its answer could not be parsed"):
+        googles.machines() if isinstance(said, dict) and "prefixes" in said else googles.backups()
+
+
+@pytest.mark.parametrize(
+    "said", [item(generation="x"), item(generation=None), item(size="x"), item(size="-1"), item(metadata=5), "text", []]
+)
+def test_what_google_says_of_a_blob_that_is_none(storage: Storage, googles: BlobTarget, said: object) -> None:
+    storage.say = partial(answer, body=json.dumps(said).encode(), headers={"Content-Type": "application/json"})
+    with pytest.raises(TargetError, match="its answer could not be parsed"):
+        googles.manifest(JOB, RUN)
+
+
+@pytest.mark.parametrize("body", [b'{"error": null}', b"[" * 100_000])
+def test_a_refusal_of_google_s_that_is_none(storage: Storage, googles: BlobTarget, body: bytes) -> None:
+    storage.say = partial(answer, status=403, body=body, headers={"Content-Type": "application/json"})
+    with pytest.raises(TargetError):
+        googles.manifest(JOB, RUN)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        "<a/>",
+        "<EnumerationResults/>",
+        *(
+            f"<EnumerationResults><Blobs>{blob}</Blobs></EnumerationResults>"
+            for blob in (
+                f"<Blob><Name>{KEY}</Name></Blob>",
+                f"<Blob><Name>{KEY}</Name><Properties><BlobType>BlockBlob</BlobType></Properties></Blob>",
+                f"<Blob><Name>{KEY}</Name><Properties><Last-Modified>x</Last-Modified></Properties></Blob>",
+                f"<Blob><Name>{KEY}</Name><Properties><Content-Length>x</Content-Length></Properties></Blob>",
+                "<Blob><Properties/></Blob>",
+            )
+        ),
+    ],
+    ids=len,
+)
+def test_a_listing_of_azure_s_that_is_none(storage: Storage, azures: BlobTarget, said: str) -> None:
+    storage.say = partial(answer, body=said.encode(), headers={"Content-Type": "application/xml"})
+    with pytest.raises(TargetError, match="its answer could not be parsed"):
+        azures.backups()
+
+
+BLOB = {"Last-Modified": "Mon, 27 Jan 2025 00:00:00 GMT", "ETag": '"e"', "x-ms-blob-type": "BlockBlob"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"Content-Length": "x"}, {"Content-Length": "-1"}, {"x-ms-blob-type": "x"}, {"Last-Modified": "x"}, {"ETag": ""}],
+    ids=str,
+)
+def test_what_azure_says_of_a_blob_that_is_none(storage: Storage, azures: BlobTarget, changed: dict[str, str]) -> None:
+    storage.say = partial(answer, headers={**BLOB, "Content-Length": "3", **changed})
+    with pytest.raises(TargetError):
+        azures.manifest(JOB, RUN)
+
+
+@pytest.mark.parametrize("announced", ["", str(1 << 40)], ids=["endless", "announced"])
+def test_no_answer_of_azure_s_is_read_without_an_end(
+    storage: Storage, azures: BlobTarget, monkeypatch: pytest.MonkeyPatch, announced: str
+) -> None:
+    monkeypatch.setattr(bounded_answers, "MOST_BYTES", 1 << 20)
+
+    def say(handler: BaseHTTPRequestHandler) -> None:
+        span = {**BLOB, "Content-Range": "bytes 0-99/100"}
+        if handler.command == "HEAD":
+            answer(handler, headers={**BLOB, "Content-Length": str(1 << 40)})
+        elif announced:
+            answer(handler, status=206, headers={**span, "Content-Length": announced})
+        else:
+            endless(handler, span)
+
+    storage.say = say
+    with pytest.raises(TargetError, match=r"not understood \(TooLong\)"):
+        azures.manifest(JOB, RUN)
+
+
+def test_no_answer_of_google_s_is_read_without_an_end(
+    storage: Storage, googles: BlobTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded_answers, "MOST_BYTES", 1 << 20)
+
+    def say(handler: BaseHTTPRequestHandler) -> None:
+        if "alt=media" in handler.path:
+            endless(handler, {"Content-Range": "bytes 0-99/100"})
+        else:
+            answer(handler, body=json.dumps(item()).encode(), headers={"Content-Type": "application/json"})
+
+    storage.say = say
+    with pytest.raises(TargetError, match=r"not understood \(TooLong\)"):
+        googles.manifest(JOB, RUN)

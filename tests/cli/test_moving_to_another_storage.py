@@ -109,3 +109,25 @@ def test_a_target_that_got_copies_only_is_never_pruned_without_a_rule(move: Move
     pruned = move.type("prune")
     assert "they stay, because no rule was ever set: see [jobs.nightly.retention.new]" in pruned.stderr
     assert (move.on(move.old), move.on(move.new)) == ({"r2"}, {"r1"})
+
+
+def test_the_history_gets_new_readers_on_the_way(move: Move) -> None:
+    """ "New recipients for old backups": nothing was encrypted, then for a key that was lost to somebody."""
+    from pyrage import x25519
+
+    keys = [x25519.Identity.generate() for _ in range(2)]
+    lost, new = (str(key.to_public()) for key in keys)
+    for name, key in zip(("lost.key", "new.key"), keys, strict=True):
+        (move.world.base / name).touch(mode=0o600)
+        (move.world.base / name).write_text(f"{key}\n")
+    move.configure("old", more=f"[jobs.nightly.encryption]\nrecipients = ['{lost}']\n")
+    move.type("run", "nightly", "--run-id", "r1")
+    words = ("copy", "--missing", "--from", "old", "--to", "new", "--recipients", new)
+    copied = move.type(*words, "--identity", str(move.world.base / "lost.key"))
+    assert f"target new, encrypted for {new}: " in copied.stdout
+    shown = move.type("show", "r1").stdout
+    assert all(f"read back and equal, encrypted for {readers})" in shown for readers in (lost, new))
+    restore = ("restore", "r1", "--target", "new", "--to", str(move.world.base / "out"), "--identity")
+    assert move.terminal.run(*restore, str(move.world.base / "lost.key")).status == ExitStatus.USAGE
+    move.type(*restore, str(move.world.base / "new.key"))
+    assert "nothing is missing" in move.type(*words).stdout

@@ -222,12 +222,26 @@ def remove_tree(folder: Path) -> None:
         CleanupIncomplete: something in it could not be removed.
     """
     try:
-        try:
-            shutil.rmtree(folder)
-        except (RecursionError, OSError):  # of a thousand folders in one another: each takes a frame and a descriptor
-            process.run(["rm", "-rf", "--", str(folder.absolute())], timeout_seconds=_REMOVAL_SECONDS)
+        _remove_tree(folder)
+    except FileNotFoundError:
+        return
     except (OSError, CommandError) as error:
         raise CleanupIncomplete(f"{folder} could not be removed: {error}", hint=f"rm -r {folder}") from error
+
+
+def _remove_tree(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except (RecursionError, OSError) as error:
+        if not _is_of_depth(error):
+            raise
+        process.run(["rm", "-rf", "--", str(folder.absolute())], timeout_seconds=_REMOVAL_SECONDS)
+
+
+def _is_of_depth(error: Exception) -> bool:
+    """Of a thousand folders in one another each takes a frame, a descriptor and a part of a name."""
+    too_many = (errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG)
+    return isinstance(error, RecursionError) or (isinstance(error, OSError) and error.errno in too_many)
 
 
 def used_bytes(path: Path) -> int:

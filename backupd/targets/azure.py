@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from backupd.config import AzureConfig
 from backupd.config.secrets import line_in
 from backupd.targets.blob_store import (
+    BY_STATUS,
     NONSENSE,
     BlobFailure,
     BlobParts,
@@ -64,16 +65,7 @@ _REFUSALS = {
     **dict.fromkeys(("Md5Mismatch", "Crc64Mismatch", "IncompleteBody"), Trouble.BUSY),
     **dict.fromkeys(("AccountLimitExceeded", "InsufficientStorage"), Trouble.FULL),
 }
-_BY_STATUS = {
-    **dict.fromkeys((408, 429, 500, 502, 503, 504), Trouble.BUSY),
-    **{
-        401: Trouble.CREDENTIALS,
-        403: Trouble.DENIED,
-        404: Trouble.MISSING,
-        412: Trouble.TAKEN,
-        507: Trouble.FULL,
-    },
-}
+_BY_STATUS = {**BY_STATUS, 507: Trouble.FULL}
 
 
 def azure_target(config: AzureConfig, *, machine: str, patience: Patience | None = None) -> BlobTarget:

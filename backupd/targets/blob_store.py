@@ -36,6 +36,11 @@ class Trouble(Enum):
     OTHER = auto()
 
 
+BY_STATUS = {  # of HTTP, where a service says no more
+    **dict.fromkeys((408, 429, 500, 502, 503, 504), Trouble.BUSY),
+    **{401: Trouble.CREDENTIALS, 403: Trouble.DENIED, 404: Trouble.MISSING, 412: Trouble.TAKEN},
+}
+
 _PASSING = {Trouble.AWAY, Trouble.SILENT, Trouble.BUSY}
 
 

@@ -20,7 +20,7 @@ from backupd.policy.manifest import MOST_BYTES
 from backupd.targets import UploadLedger
 from backupd.targets.blob_store import BlobFailure, BlobService, BlobStore, StoredBlob, Trouble
 from backupd.targets.blob_upload import UNRELIABLE, BlobUpload
-from backupd.targets.keyed import Bucket, BucketItem, KeyedTarget, ignores_conditions, ours_below
+from backupd.targets.keyed import Bucket, BucketItem, KeyedTarget, ours_below, require_creates_once
 from backupd.targets.names import OWNER, machine_part, part
 from backupd.targets.outages import Patience, Unwanted, wanted
 from backupd.vocabulary.errors import TargetError
@@ -28,6 +28,7 @@ from backupd.vocabulary.records import Holding
 
 _READ_BYTES = 4 << 20  # of a request: what Azure gives a checksum for at most
 _READ_AHEAD = 3  # requests of one reader, at the same time
+_WRITING = "write to"
 _USABLE_TRIES = 2  # before a run nobody waits for an outage to end
 
 
@@ -63,26 +64,27 @@ class BlobTarget(KeyedTarget):
         service, store, body = self._service, self._store, secrets.token_bytes(16)
         key = self._bucket.key(f".backupd-writable-{secrets.token_hex(4)}")
 
-        def create(doing: str) -> bool:
+        def create() -> bool:
             try:
-                service.persist(doing, lambda: store.put(key, body, only_new=True), tries=_USABLE_TRIES)
+                service.persist(_WRITING, lambda: store.put(key, body, only_new=True), tries=_USABLE_TRIES)
             except BlobFailure as error:
                 if error.refusal is not Trouble.TAKEN:
-                    raise service.told(error, doing) from error
-                return False  # after a lost answer by the try before: the name is ours alone
+                    raise service.told(error, _WRITING) from error
+                return False
             return True
 
-        create("write to")
-        try:
+        def read() -> bytes | None:
             found = small_blob(service, key, doing="read from", tries=_USABLE_TRIES)
-            is_overwritten = create("write to")
             service.ask("list", lambda: store.listed(key), tries=_USABLE_TRIES)
-        finally:
-            service.ask("remove from", lambda: store.delete(key), tries=_USABLE_TRIES)
-        if found != body:
-            raise TargetError(f"{service.where} returned different bytes than were written", hint=UNRELIABLE)
-        if is_overwritten:
-            raise ignores_conditions(service.where)
+            return found
+
+        require_creates_once(
+            *(service.where, body),
+            create=create,
+            read=read,
+            remove=lambda: service.ask("remove from", lambda: store.delete(key), tries=_USABLE_TRIES),
+            hint=UNRELIABLE,
+        )
 
     @contextmanager
     def writing(

@@ -20,6 +20,7 @@ from typing import Any, cast
 from backupd.config import GcsConfig
 from backupd.config.secrets import private_text
 from backupd.targets.blob_store import (
+    BY_STATUS,
     NONSENSE,
     BlobFailure,
     BlobParts,
@@ -67,16 +68,7 @@ _REASONS = {
     **dict.fromkeys(("quotaExceeded", "billingNotEnabled"), Trouble.FULL),
     **dict.fromkeys(("retentionPolicyNotMet", "objectUnderActiveHold"), Trouble.LOCKED),
 }
-_BY_STATUS = {
-    **dict.fromkeys((408, 429, 500, 502, 503, 504), Trouble.BUSY),
-    **{
-        401: Trouble.CREDENTIALS,
-        403: Trouble.DENIED,
-        404: Trouble.MISSING,
-        410: Trouble.MISSING,
-        412: Trouble.TAKEN,
-    },
-}
+_BY_STATUS = {**BY_STATUS, 410: Trouble.MISSING}
 
 
 def gcs_target(config: GcsConfig, *, machine: str, patience: Patience | None = None) -> BlobTarget:

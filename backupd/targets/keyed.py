@@ -4,7 +4,8 @@ Knows: PREFIX/MACHINE/JOB/RUN_ID/NAME, that an object is there when it is whole,
 to by nobody: its manifest is created only where there is none. Refuses to know how a storage is asked.
 """
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -58,7 +59,7 @@ class Bucket:
         return "/".join((self.prefix, *parts) if self.prefix else parts)
 
 
-class KeyedTarget(OwnedFolder):
+class KeyedTarget(OwnedFolder, ABC):
     """The part of the contract `Target` that is the same for every storage of keys."""
 
     folder = None
@@ -67,27 +68,27 @@ class KeyedTarget(OwnedFolder):
         super().__init__(machine, records)
         self._bucket = bucket
 
+    @abstractmethod
     def _listed(self, prefix: str, *, patiently: bool) -> Sequence[BucketItem]:
         """The objects below a prefix; `patiently` an outage is waited for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _uploads(self, prefix: str) -> Sequence[BucketItem]:
         """Uploads below a prefix that were begun and not completed, as far as the storage tells."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _folders(self, prefix: str) -> Sequence[str]:
         """What the keys go on with after a prefix, up to the next slash."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _small(
         self, job: str, backup_id: str, name: str, *, unwanted: Unwanted = wanted, patiently: bool = True
     ) -> bytes | None:
         """All of a small object; None where there is none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _put_once(self, job: str, backup_id: str, name: str, body: bytes, *, taken: TargetError) -> None:
         """A small object is there; or `taken` is raised where another one was."""
-        raise NotImplementedError
 
     @property
     def name(self) -> str:
@@ -167,9 +168,33 @@ def ours_below(prefix: str, found: Sequence[BucketItem]) -> list[BucketItem]:
     return sorted(ours, key=lambda stored: stored.key != prefix + MANIFEST)
 
 
-def ignores_conditions(where: str) -> TargetError:
-    """A store that creates what is there already."""
-    return TargetError(
-        f"{where} overwrote an object although it was told to create it only if there was none",
-        hint="backupd cannot use this store: nothing would keep two machines from writing to one folder",
-    )
+def require_creates_once(
+    where: str,
+    body: bytes,
+    *,
+    create: Callable[[], bool],
+    read: Callable[[], bytes | None],
+    remove: Callable[[], object],
+    hint: str,
+) -> None:
+    """An object that was created is read back, is not created once more, and is removed, whatever comes.
+
+    `create` tells whether it wrote one, and raises a TargetError where it was refused for another reason than that
+    there is one; `hint` is for a store that returns other bytes.
+
+    Raises:
+        TargetError: one of these is not so.
+    """
+    create()  # False where the answer to the first try was lost: the name is ours alone
+    try:
+        found = read()
+        is_overwritten = create()
+    finally:
+        remove()
+    if found != body:
+        raise TargetError(f"{where} returned different bytes than were written", hint=hint)
+    if is_overwritten:
+        raise TargetError(
+            f"{where} overwrote an object although it was told to create it only if there was none",
+            hint="backupd cannot use this store: nothing would keep two machines from writing to one folder",
+        )

@@ -24,7 +24,7 @@ from typing import Any, Literal
 from backupd.config import LockMode, S3Config
 from backupd.policy import manifest as manifests
 from backupd.targets import UploadLedger
-from backupd.targets.keyed import Bucket, BucketItem, KeyedTarget, ignores_conditions, ours_below
+from backupd.targets.keyed import Bucket, BucketItem, KeyedTarget, ours_below, require_creates_once
 from backupd.targets.names import MANIFEST, OWNER, already_finished, machine_part, part, partial
 from backupd.targets.outages import Patience, Unwanted, wanted
 from backupd.targets.s3_client import Service
@@ -98,18 +98,17 @@ class S3Target(KeyedTarget):
                     return False
                 return True
 
-        create()  # refused where the answer to the first try was lost: the name is ours alone
-        try:
-            found = service.ask("read from", lambda: whole(service.client.get_object(**address)), tries=_USABLE_TRIES)
-            is_overwritten = create()
-        finally:
-            service.ask("remove from", lambda: service.client.delete_object(**address), tries=_USABLE_TRIES)
-        if found != body:
-            raise TargetError(
-                f"{service.where} returned different bytes than were written", hint="check the store's own log"
-            )
-        if is_overwritten:
-            raise ignores_conditions(service.where)
+        require_creates_once(
+            *(service.where, body),
+            create=create,
+            read=lambda: service.ask(
+                "read from", lambda: whole(service.client.get_object(**address)), tries=_USABLE_TRIES
+            ),
+            remove=lambda: service.ask(
+                "remove from", lambda: service.client.delete_object(**address), tries=_USABLE_TRIES
+            ),
+            hint="check the store's own log",
+        )
 
     @contextmanager
     def writing(

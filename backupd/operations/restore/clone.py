@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,32 +57,70 @@ def clone(
     Raises:
         UsageError: the folder is not empty, has no room, or cannot be written; the backup is encrypted, and no
             identity opens it.
-        TargetError: no target cannot be read.
+        TargetError: no target can be read.
         VerificationError: what is stored is not what was written, or recovered to another position than was recorded,
             or its manifest names what no server has.
         ServerError: no matching server is here, or it did not start, or refused what it was told.
     """
     manifest = judged(manifest)
-    matching_program(manifest.server)
-    server = ScratchServer(to, manifest, seeding=True, confined=confined)
-    key_of(manifest, identities)
-    require_room(to, manifest)
-    with filling(to, {"run": manifest.run_id, "job": manifest.job}) as made:
-        telling("restoring")
-        unpack_objects(sources, manifest, to=to, identities=identities, confined=confined)
-        relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
+    with restored_copy(
+        manifest, sources, to=to, seeding=True, identities=identities, confined=confined, telling=telling
+    ) as copy:
+        relocation = copy.relocation
         telling("recovering it and setting its replication source")
-        require_self_contained(relocation)  # before a file is removed in it
-        forget_the_old_server(relocation.datadir)
-        seeded = _seeded(server, manifest, wanted)
+        seeded = _seeded(copy.server, manifest, wanted)
         if manifest.binlog is not None:
             require_self_contained(relocation, (to / manifest.binlog).parent)  # a server has worked in it since
             remove_binlogs(to / manifest.binlog)
         written = Clone(relocation.datadir, to / OPTION_FILE, to / STATEMENTS_FILE, seeded)
         write_beside(written.option_file, option_file(manifest, relocation, wanted), hint=MORE_ROOM)
         write_beside(written.statements_file, statements_file(manifest, seeded, wanted), hint=MORE_ROOM)
-        hand_over(to, like=relocation.datadir, itself=made)
+        hand_over(to, like=relocation.datadir, itself=copy.made)
     return written
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredCopy:
+    """Restored files for another server than the one that was backed up."""
+
+    server: ScratchServer  # which recovers them
+    relocation: Relocation
+    made: bool  # the folder was made for them
+
+
+@contextmanager
+def restored_copy(
+    manifest: Manifest,
+    sources: Sequence[BackupSource],
+    *,
+    to: Path,
+    seeding: bool,
+    identities: "Identities | None",
+    confined: bool,
+    telling: Callable[[str], None],
+) -> Iterator[RestoredCopy]:
+    """Within the block the folder has the files, without what the old server knew of itself, marked as incomplete.
+
+    When it raises, the folder is as empty as before. `manifest` is one that was `judged`, `seeding` is the server's.
+
+    Raises:
+        UsageError: the folder is not empty, has no room, or cannot be written; the backup is encrypted, and no
+            identity opens it.
+        TargetError: no target can be read.
+        VerificationError: what is stored is not what was written, or its manifest names what no server has.
+        ServerError: no matching server is here.
+    """
+    matching_program(manifest.server)
+    server = ScratchServer(to, manifest, seeding=seeding, confined=confined)
+    key_of(manifest, identities)
+    require_room(to, manifest)
+    with filling(to, {"run": manifest.run_id, "job": manifest.job}) as made:
+        telling("restoring")
+        unpack_objects(sources, manifest, to=to, identities=identities, confined=confined)
+        relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
+        require_self_contained(relocation)  # before a file is removed in it
+        forget_the_old_server(relocation.datadir)
+        yield RestoredCopy(server, relocation, made)
 
 
 def require_another_id(manifest: Manifest, server_id: int) -> None:

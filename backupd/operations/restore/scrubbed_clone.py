@@ -26,13 +26,9 @@ from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.replica_files import SCRUBBED_OPTION_FILE, scrubbed_option_file
 from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.scrubbing import Scrub, scrub
-from backupd.mysql.seeding import forget_the_old_server, remove_binlogs
-from backupd.mysql.server_programs import matching_program
+from backupd.mysql.seeding import remove_binlogs
 from backupd.mysql.sql_file import SqlFile
-from backupd.operations.restore.clone import hand_over
-from backupd.operations.restore.into_folder import require_room, unpack_objects
-from backupd.operations.restore.opening import key_of
-from backupd.operations.restore.unfinished import filling
+from backupd.operations.restore.clone import hand_over, restored_copy
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import ServerError, UsageError
 from backupd.vocabulary.storage import Manifest
@@ -86,20 +82,14 @@ def scrubbed_clone(
         ServerError: no matching server is here, or it did not start.
     """
     manifest = judged(manifest)
-    matching_program(manifest.server)
-    server = ScratchServer(to, manifest, confined=confined)
-    key_of(manifest, identities)
-    require_room(to, manifest)
-    with filling(to, {"run": manifest.run_id, "job": manifest.job}) as made:
-        telling("restoring")
-        unpack_objects(sources, manifest, to=to, identities=identities, confined=confined)
-        relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
-        require_self_contained(relocation)  # before a file is removed in it
-        forget_the_old_server(relocation.datadir)
+    with restored_copy(
+        manifest, sources, to=to, seeding=False, identities=identities, confined=confined, telling=telling
+    ) as copy:
+        relocation = copy.relocation
         with suppress(OSError):  # there is none, or no file is called so
             (to / PROOF_FILE).unlink()  # of a scrubbed copy that was backed up
         telling("starting a server on the restored files")
-        with server.running() as running:
+        with copy.server.running() as running:
             done = scrub(
                 running, files, flavour=manifest.server.flavour, within_seconds=within_seconds, telling=telling
             )
@@ -109,7 +99,7 @@ def scrubbed_clone(
         written = ScrubbedClone(relocation.datadir, to / SCRUBBED_OPTION_FILE, to / PROOF_FILE, done)
         write_beside(written.option_file, scrubbed_option_file(manifest, relocation), hint=MORE_ROOM)
         write_beside(written.proof, proof_text(manifest, done), hint=MORE_ROOM)
-        hand_over(to, like=relocation.datadir, itself=made)
+        hand_over(to, like=relocation.datadir, itself=copy.made)
     return written
 
 

@@ -3,8 +3,6 @@
 import os
 import shutil
 import time
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +13,12 @@ from backupd.mysql.sql_file import SqlFile, read_sql_file
 from backupd.vocabulary.errors import BackupdError, ScrubFailed
 from backupd.vocabulary.servers import Flavour
 from tests.contract.mariadb import MariadbServer, mysql_server, wait_until
-from tests.contract.test_own_checks import spare
+from tests.contract.test_own_checks import another, shared, spare
 from tests.contract.test_scratch import Image, taken
 
 pytestmark = pytest.mark.thorough
 
-__all__ = ["mysql_server"]
+__all__ = ["another", "mysql_server", "shared"]
 
 MARKER = "alice@example.org"
 
@@ -34,20 +32,6 @@ def image(mysql_server: MariadbServer, tmp_path_factory: pytest.TempPathFactory)
         image = taken(mysql_server, folder)
     shutil.copytree(image.datadir, spare(folder))
     return image
-
-
-@pytest.fixture(scope="module")
-def shared(image: Image) -> Iterator[RunningServer]:
-    """Nothing that fails comes as far as to end it."""
-    with image.scratch().running() as server:
-        yield server
-
-
-@pytest.fixture
-def another(image: Image, tmp_path: Path) -> Image:
-    """Of which a test may end the server."""
-    shutil.copytree(spare(image.folder), tmp_path / "data")
-    return replace(image, folder=tmp_path)
 
 
 def sql(folder: Path, text: str, name: str = "scrub.sql") -> SqlFile:

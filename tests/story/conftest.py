@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.story.machines_world import COUNTED, figures
-from tests.story.world import World
+from tests.story.world import ToldTarget, World
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +29,18 @@ def tmp_path(path_in_memory: Path) -> Path:
 def world(tmp_path: Path) -> World:
     """A host on which a backup would go well."""
     return World(tmp_path)
+
+
+@pytest.fixture
+def offsite(world: World) -> ToldTarget:
+    """Another target, which no run has ever used; what happens to it is told as `offsite.…`."""
+    folder = world.base / "offsite"
+    folder.mkdir()
+    told = ToldTarget(
+        "offsite", folder, lambda what: world.happened(what.replace("target", "offsite")), machine=world.name
+    )
+    world.others = [told]  # type: ignore[list-item]
+    return told
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

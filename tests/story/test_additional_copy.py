@@ -50,18 +50,6 @@ def world(tmp_path: Path) -> World:
     return world
 
 
-@pytest.fixture
-def offsite(world: World) -> ToldTarget:
-    """Another target, which no run has ever used; what happens to it is told as `offsite.…`."""
-    folder = world.base / "offsite"
-    folder.mkdir()
-    told = ToldTarget(
-        "offsite", folder, lambda what: world.happened(what.replace("target", "offsite")), machine=world.name
-    )
-    world.others = [told]  # type: ignore[list-item]
-    return told
-
-
 def copy(
     world: World,
     run_id: str = "r1",

@@ -59,17 +59,6 @@ def world(tmp_path: Path, old: Identities) -> World:
     return world
 
 
-@pytest.fixture
-def offsite(world: World) -> ToldTarget:
-    folder = world.base / "offsite"
-    folder.mkdir()
-    told = ToldTarget(
-        "offsite", folder, lambda what: world.happened(what.replace("target", "offsite")), machine=world.name
-    )
-    world.others = [told]  # type: ignore[list-item]
-    return told
-
-
 def copy(
     world: World,
     run_id: str,

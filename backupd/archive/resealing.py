@@ -6,7 +6,7 @@ its digest and its files; what is stored, and where its frames lie, is another.
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from backupd.archive import Sink
@@ -48,13 +48,11 @@ class Resealing:
             TargetError: the sink failed.
         """
         self.pipeline.finish()
-        found = StoredObject(
+        found = replace(
+            self.stored,
             name=self.stored.encrypted_name,
-            plain_bytes=self.stored.plain_bytes,
             stored_bytes=self.storing.whole.size,
-            plain_sha256=self.stored.plain_sha256,
             stored_sha256=self.storing.whole.sha256,
-            files=self.stored.files,
             frames=tuple(self.storing.frames),
         )
         frames_of(found)  # whoever reads it asks for that

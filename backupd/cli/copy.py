@@ -118,12 +118,13 @@ def _left_to_others(route: "CopyRoute", run_ids: "Sequence[str]") -> "Sequence[s
     """What a person should know of backups that are there already, but are not for the recipients that were named."""
     if not run_ids:
         return ()
+    from backupd.report.words import many
     from backupd.vocabulary.escaping import some
 
-    found = "1 backup" if len(run_ids) == 1 else f"{len(run_ids)} backups"
+    is_are, was_were = ("is", "was") if len(run_ids) == 1 else ("are", "were")
     text = (
-        f"{found} on target {route.destination.name} {'is' if len(run_ids) == 1 else 'are'} not encrypted for exactly"
-        f" these recipients, and {'was' if len(run_ids) == 1 else 'were'} not copied again: {some(run_ids, _NAMED)}"
+        f"{many(len(run_ids), 'backup')} on target {route.destination.name} {is_are} not encrypted for exactly these"
+        f" recipients, and {was_were} not copied again: {some(run_ids, _NAMED)}"
     )
     tell(f"attention: {text}")
     return (text,)

@@ -40,9 +40,6 @@ from backupd.vocabulary.storage import Manifest
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
 
-_LARGEST_ROW = 1 << 30  # bytes: the most that either server lets a packet be
-_STAYS_FREE = 0.05  # of the running server's file system
-
 
 @dataclass(frozen=True, slots=True)
 class IntoServer:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from backupd.host.filesystem import room
 from backupd.host.holdings import held
@@ -42,9 +41,6 @@ from backupd.vocabulary.errors import Refused, VerificationError
 from backupd.vocabulary.records import HoldingKind
 from backupd.vocabulary.servers import LoadingWay
 from backupd.vocabulary.storage import Manifest
-
-if TYPE_CHECKING:
-    pass
 
 _LARGEST_ROW = 1 << 30  # bytes: the most that either server lets a packet be
 _ANOTHER = "load it from another backup; `backupd drill` checks all tables of one"
@@ -184,9 +180,9 @@ class TableLoading:
             imported = Table(self.place.loading, shape.table.name)
             _require_whole(to, imported, f"{shape.table}, once imported,", hint="load it with --by rows")
         except (StatementError, VerificationError) as error:
-            refused = error.said if isinstance(error, StatementError) and error.number else error.message
             if self.by is LoadingWay.TABLESPACE or (isinstance(error, StatementError) and not error.number):
                 raise
+            refused = error.said if isinstance(error, StatementError) else error.message
             self.telling(f"{shape.table} is loaded by rows after all: {refused}")
             make_again(to, self.place, shape)
             return None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from fcntl import F_SETPIPE_SZ, fcntl
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from shutil import disk_usage
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from backupd.archive.restating import ATTRIBUTES
 from backupd.archive.stations import Decompressor, Digest, require_plain
 from backupd.archive.tarchild import TarChild
 from backupd.archive.unpack_progress import Cutter, TrackedMembers, UnpackProgress
+from backupd.host.filesystem import make_folders
 from backupd.host.process import ChildLedger
 from backupd.host.sandbox import Bounds
 from backupd.vocabulary.errors import UsageError, VerificationError
@@ -107,7 +108,9 @@ class Unpacking:
         self._wanted = tuple(_from(self._begun.offset, everything if wanted is None else wanted))
         self._key = key
         self._fed = 0
-        self._tracked = TrackedMembers(expected.name, begun=self._begun, ranges=self._wanted, fed=lambda: self._fed)
+        self._tracked = TrackedMembers(
+            expected.name, begun=self._begun, ranges=self._wanted, fed=lambda: self._fed, need=self._make_folder
+        )
         self._done = self._begun.done
 
     @property
@@ -195,6 +198,14 @@ class Unpacking:
             if disk_usage(self._into).free < BLOCK_BYTES:  # of a short write tar does not say why
                 return UsageError(f"no space left in {self._into} for {self._stored.name}", hint=hint)
         return UsageError(f"{self._stored.name} could not be unpacked into {self._into}: {complaint}", hint=hint)
+
+    def _make_folder(self, folder: PurePosixPath) -> None:
+        """It is there; where it cannot be, tar will say so.
+
+        Of two tars that both miss a folder, the one that comes second to make it gives its file up (GNU tar 1.34).
+        """
+        with suppress(OSError):
+            make_folders(folder.parts, beneath=self._into)
 
     def _count(self, size: int) -> None:
         self._fed += size

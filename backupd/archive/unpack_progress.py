@@ -41,11 +41,21 @@ class TrackedMembers(Members):
     """The judge of a stream's members, who tells tar of each in our own words, and writes down where each one began.
 
     What comes is what is in `ranges` of the tar stream, each of which begins with a member. `fed` says how much of
-    it tar was given.
+    it tar was given. `need` is given the folder that a member lies in before tar is told of the member.
     """
 
-    def __init__(self, archive: str, *, begun: UnpackProgress, ranges: Sequence[Range], fed: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        archive: str,
+        *,
+        begun: UnpackProgress,
+        ranges: Sequence[Range],
+        fed: Callable[[], int],
+        need: Callable[[PurePosixPath], None] = lambda _folder: None,
+    ) -> None:
         self._met: list[Member] = []
+        self._need = need
+        self._asked_for = PurePosixPath()
         super().__init__(archive, told=self._met.append)
         self.files = begun.files
         self._links.update(begun.links)
@@ -84,6 +94,9 @@ class TrackedMembers(Members):
         header = restated(member, self._content, sparse=self._sparse)
         path = PurePosixPath(member.name)
         around = tuple(folder for folder in self._folders if PurePosixPath(folder.name) in path.parents)
+        if path.parent not in (self._asked_for, PurePosixPath()):
+            self._asked_for = path.parent
+            self._need(path.parent)
         mark = UnpackProgress(self._place(member.offset), files, folders=around)
         self._marks.append((self._given, mark, len(self._links_in_order)))
         if len(self._links) > links:

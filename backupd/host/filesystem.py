@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -94,6 +94,26 @@ def explained_write(path: Path, *, hint: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise UsageError(f"{path} could not be written: {error.strerror}", hint=hint) from error
+
+
+def make_folders(parts: Sequence[str], *, beneath: Path) -> None:
+    """The folders of these names, one in the other, are in a folder that others write into: beneath it, by no link.
+
+    Raises:
+        OSError: something else is in the way, or there is no room.
+    """
+    if ".." in parts:
+        raise OSError(errno.EXDEV, "it leads out of its folder", str(Path(*parts)))
+    descriptor = os.open(beneath, os.O_PATH | os.O_DIRECTORY)
+    try:
+        for name in parts:
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o755, dir_fd=descriptor)
+            inner = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from backupd.archive.index import Member
 from backupd.archive.members import Members
 from backupd.archive.packing import CopyManner
+from backupd.archive.parallel import Task, side_by_side
 from backupd.archive.reading import Part
 from backupd.archive.sources import BinlogCut, Exclusions, list_members
 from backupd.archive.stream import store_binlog, store_tree
@@ -407,6 +408,17 @@ def test_what_tar_cannot_unpack_is_told_in_its_words(root: Path, into: Path) -> 
     content, told = packed(root)
     with pytest.raises(UsageError, match=f"data-1.tar.zst could not be unpacked into {into}: .*ibdata1: Cannot open"):
         unpack(iter(chunks(content)), told, into)
+
+
+def test_two_objects_that_both_have_files_in_folders_that_are_not_there_come_in_side_by_side(into: Path) -> None:
+    """Each tar finds some folder missing a moment before the other one makes it."""
+
+    def one(name: str) -> Task:
+        content, told = sealed(b"".join(member(f"{i}/{name}", content=b"x") for i in range(500)) + END, files=500)
+        return lambda _require_wanted: unpack(iter(chunks(content)), told, into)
+
+    side_by_side([one("a"), one("b")], idle=lambda: None)
+    assert {str(path.relative_to(into)) for path in into.glob("*/*")} == {f"{i}/{n}" for i in range(500) for n in "ab"}
 
 
 def test_missing_folder_is_named(root: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.host.filesystem import remove_tree, require_no_way_out, write_among_others, write_beside
+from backupd.host.filesystem import make_folders, remove_tree, require_no_way_out, write_among_others, write_beside
 from backupd.vocabulary.errors import CleanupIncomplete, UsageError, VerificationError
 from tests.deep_folders import dig
 
@@ -85,6 +85,20 @@ def test_what_is_neither_file_nor_folder_nor_link_is_named(tmp_path: Path, make:
     make(tmp_path / "a" / "odd")
     with pytest.raises(VerificationError, match="'a/odd' is neither"):
         require_no_way_out(tmp_path)
+
+
+def test_folders_are_made_where_they_are_missing_and_through_no_link(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    inside.mkdir()
+    outside.mkdir()
+    (inside / "link").symlink_to(outside)
+    for _ in range(2):
+        make_folders(("a", "b"), beneath=inside)
+    assert (inside / "a" / "b").is_dir()
+    for parts in (("link", "c"), ("..", "out", "c"), ("a", "..", "..", "out", "c")):
+        with pytest.raises(OSError, match=r"Not a directory|leads out"):
+            make_folders(parts, beneath=inside)
+    assert not any(outside.iterdir())
 
 
 def test_a_folder_goes_however_deep_it_is_and_no_link_in_it_is_followed(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ class _Daemon:
         scheduled = False
         given.notify.ready()
         log.info("backupd serve runs the scheduled jobs: %s", _jobs(site.configuration))
-        while not (self.asked.stop or (scheduled and self._is_drained(going))):
+        while not self.asked.stop:
             if next(behind):
                 self.clock.go_by(dispatch.timetables)
             if self._moved():
@@ -168,6 +168,8 @@ class _Daemon:
                 dispatch.look(starting=not self.asked.drain)
                 readers.look(self.site.configuration, starting=not self.asked.drain)
                 self._remind(tell)
+            if scheduled and self._is_drained(going):
+                break
             self._settle(dispatch)
 
     def _is_drained(self, going: Going) -> bool:

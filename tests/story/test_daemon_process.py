@@ -185,9 +185,10 @@ def test_a_daemon_that_drains_ends_with_its_runs(site: Site) -> None:
             assert any("waiting for backup of nightly" in line for line in iter(daemon.stderr.readline, ""))
             assert (daemon.poll(), draining.poll()) == (None, None)
             site.gate.touch()
-            status, _, _ = ended(daemon)
+            status, _, seconds = ended(daemon)
             said, _ = draining.communicate(timeout=_SECONDS)
     assert (status, draining.returncode, said) == (0, 0, "the daemon has ended\n")
+    assert seconds < _AT_ONCE_SECONDS
     slot = site.slot()
     assert slot is not None
     assert slot.state is SlotState.ENDED

@@ -72,14 +72,14 @@ def _looked(chrome: Browser, address: str, page: str, look: Look) -> Looked:
     return look_at(chrome, address + PAGES[page], look, picture=picture)
 
 
-@pytest.fixture(params=list(Look))
+@pytest.fixture(scope="module", params=list(Look))  # of a module: what is asked of one page comes one after the other
 def look(request: pytest.FixtureRequest) -> Look:
     """Wide and narrow, light and dark."""
     chosen: Look = request.param
     return chosen
 
 
-@pytest.fixture(params=list(PAGES))
+@pytest.fixture(scope="module", params=list(PAGES))
 def name(request: pytest.FixtureRequest) -> str:
     """A page's name."""
     chosen: str = request.param

@@ -92,7 +92,7 @@ def catalogue_of_years(shared: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
             unfinished = shared / "unfinished.db"
-            make_catalogue(unfinished, YEARS)
+            make_catalogue(unfinished, YEARS, samples_per_run=4)
             unfinished.rename(path)
     return path
 

@@ -1,8 +1,8 @@
 """Which tests `make check` leaves to `make thorough-tests`: of whole runs, of real servers, of this machine's kernel.
 
-Knows: the folders whose tests take long, their modules that are quick all the same, and that of each other module the
-first test is quick, so that a change that breaks it all is seen at once. A test elsewhere that takes long is marked
-where it stands. Whatever is marked `exhaustive` is neither.
+Knows: the folders whose tests take long, their modules that are quick all the same, other folders' modules that are
+not, and that of each module that is left out the first test is quick, so that a change that breaks it all is seen at
+once. A test that takes long where others do not is marked where it stands. Whatever is marked `exhaustive` is neither.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,20 @@ import pytest
 FOLDERS = ("contract", "story", "cli")
 QUICK = {
     "contract": (
-        *("test_age", "test_blank_volumes", "test_hostile_archives", "test_probe", "test_scratch_disks"),
-        *("test_scratch_volumes", "test_snapshots", "test_targets"),
+        *("test_age", "test_blank_volumes", "test_hostile_archives", "test_scratch_disks", "test_scratch_volumes"),
+        *("test_snapshots", "test_targets"),
     ),
-    "story": ("test_daemon_slots", "test_good_run", "test_verify", "test_volume_restore"),
+    "story": ("test_daemon_slots", "test_verify", "test_volume_restore"),
     "cli": (
         *("test_config_commands", "test_documents", "test_drill_command", "test_manual_command"),
         *("test_schedule_command", "test_serve_command", "test_tables", "test_volumes_command"),
     ),
+}
+LONG = {  # of other folders: modules that take a third of the time of `make check` and are a twentieth of its tests
+    "unit": (
+        *("test_archive_encryption", "test_archive_stream", "test_archive_streams", "test_archive_tarring"),
+        *("test_catalogue_upkeep", "test_lvm_snapshots", "test_process"),
+    )
 }
 STORES = frozenset({"sftp", "s3"})  # parameters of the fixture `target`: each of these has a server
 ON_STORES = "test_what_was_written_is_read_back"  # the one test that is quick on them too
@@ -29,7 +35,7 @@ ON_STORES = "test_what_was_written_is_read_back"  # the one test that is quick o
 def is_quick(module: Path) -> bool:
     """All of it, but for what is marked in it."""
     folder = module.parent.name
-    return folder not in FOLDERS or module.stem in QUICK[folder]
+    return module.stem in QUICK[folder] if folder in FOLDERS else module.stem not in LONG.get(folder, ())
 
 
 def mark(items: Sequence[pytest.Item]) -> None:

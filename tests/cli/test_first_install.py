@@ -46,6 +46,7 @@ def good(ended: Ended) -> Ended:
     return ended
 
 
+@pytest.mark.thorough
 def test_the_first_day(newcomer: Terminal, world: World) -> None:
     init, check_file, check_host, run, history, drill, status, schedules, notify = DAY
     missing = newcomer.run(*check_file)

@@ -55,6 +55,7 @@ def move(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     return Move(terminal, world)
 
 
+@pytest.mark.thorough
 def test_all_backups_move_and_the_old_storage_is_pruned_by_the_last_rule_it_had(
     move: Move, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,7 @@ def account(mysql_server: MariadbServer) -> Connect:
     return mysql_server.account("backupd", grant_script("backupd"))
 
 
+@pytest.mark.thorough
 def test_the_documented_grants_are_enough_for_everything(account: Connect, mysql_server: MariadbServer) -> None:
     server = MysqlServer(account)
     with mysql_server.session() as root:

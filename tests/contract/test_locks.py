@@ -74,6 +74,7 @@ def inserted_at_once(mariadb: MariadbServer, *tables: str) -> bool:
     return True
 
 
+@pytest.mark.thorough
 def test_past_its_budget_the_watchdog_ends_it_though_the_block_goes_on(
     mysql_server: MariadbServer, strategy: str
 ) -> None:

@@ -86,6 +86,7 @@ def tried_again(catalogue: Catalogue, run_id: str) -> None:
     assert catalogue.take_retry(slot, again)
 
 
+@pytest.mark.thorough
 def test_a_failure_at_three(terminal: Terminal, peer: MailPeer, world: World) -> None:
     assert terminal.run("run", "nightly", "--run-id", "good").status == ExitStatus.OK
 

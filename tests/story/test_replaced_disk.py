@@ -51,6 +51,7 @@ def placed(world: World, terminal: Terminal, run_id: str, status: ExitStatus = E
     return seen[0]
 
 
+@pytest.mark.thorough
 def test_a_replaced_disk(terminal: Terminal, world: World) -> None:
     assert placed(world, terminal, "before") == ("/dev/sde",)
     assert world.row("before").attention == ()

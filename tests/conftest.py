@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from backupd.catalogue import schema
 from tests import thorough
@@ -20,6 +22,8 @@ settings.register_profile(
     "backupd", max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("backupd")
+if settings().derandomize:  # by `CI`; but hypothesis draws from the constants of whatever was imported by then, too
+    setattr(providers, "_get_local_constants", Constants)  # noqa: B010 - it is nothing that a user is to set
 
 _SHARED_MEMORY = Path("/dev/shm")
 _ROOM_ENOUGH = 1 << 30  # bytes; a container often has 64 MiB

@@ -14,8 +14,7 @@ from backupd.vocabulary.errors import ExitStatus
 from tests.cli.terminal import Terminal
 from tests.story.world import World
 
-TODAY = f"{datetime.now(UTC):%Y-%m-%d}"
-TOMORROW = f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%d}"
+YESTERDAY, IN_TWO_DAYS = (f"{datetime.now(UTC) + timedelta(days=days):%Y-%m-%d}" for days in (-1, 2))
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +94,7 @@ def test_an_empty_catalogue_is_no_reason_to_fail(terminal: Terminal, tmp_path: P
 ASKED: list[tuple[list[str], list[str]]] = [
     ([], ["r2", "r1"]),
     (["--since", "1h"], ["r2", "r1"]),
-    (["--since", TODAY, "--until", TOMORROW], ["r2", "r1"]),
+    (["--since", YESTERDAY, "--until", IN_TWO_DAYS], ["r2", "r1"]),
     (["--until", "1h"], []),
     (["--until", "2026-01-01T00:00+05:00"], []),
     (["--status", "failed"], ["r2"]),

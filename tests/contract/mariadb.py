@@ -177,7 +177,7 @@ def running(mariadb: MariadbServer, statement: str) -> Iterator[None]:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -98,7 +98,7 @@ def test_what_the_watchdog_ended_was_held_no_longer_though_the_block_went_on(
     with caplog.at_level(logging.INFO), pytest.raises(LockLost), lock.held() as held:
         wait_until(lambda: not lock_sessions(mysql_server))
         ended = time.monotonic() - began
-        wait_until(lambda: time.monotonic() - began > 5 * ended)
+        wait_until(lambda: time.monotonic() - began > 3 * ended)
     assert (0.2 <= held.receipt.hold_seconds < 2 * ended, held.receipt.proof) == (True, "none")
     assert f"held for {held.receipt.hold_seconds:.3f} s; not confirmed" in caplog.text
 
@@ -253,7 +253,7 @@ def test_the_receipt_tells_what_the_hold_was_for(mysql_server: MariadbServer, st
     receipt = held.receipt
     parts = (receipt.position_seconds, receipt.flush_seconds, receipt.proof_seconds, receipt.unlock_seconds)
     assert all(seconds > 0 for seconds in parts)
-    assert sum(parts) + block_seconds == pytest.approx(receipt.hold_seconds, abs=0.02)
+    assert receipt.hold_seconds / 2 < sum(parts) + block_seconds <= receipt.hold_seconds
     assert receipt.stalled == 0
 
 

@@ -22,7 +22,7 @@ from tests.fakes.server import FakeCanary, FakeDatabase, FakeLock, FakeServer
 __all__ = ["mysql_server"]
 
 LIMITS = LockConfig(wait_timeout_seconds=1, hold_budget_seconds=5, tries=2, pause_seconds=0, blocker_age_seconds=0.05)
-WRITE_SECONDS = 0.3  # a write that has not come through by then is stalled
+WRITE_SECONDS = 1.0  # a write that has not come through by then is stalled
 
 
 class World(Protocol):

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.thorough
 
 Found = TypeVar("Found")
 
-_SECONDS = 20.0  # patience with a busy machine
-_AT_ONCE_SECONDS = 5.0  # the same; it is less than one where nothing else is at work
+_SECONDS = 120.0  # patience with a busy machine
+_AT_ONCE_SECONDS = 10.0  # the same; it is less than one where nothing else is at work
 
 
 @dataclass(frozen=True)

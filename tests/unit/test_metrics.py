@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Event
+from threading import Event, Semaphore
 from typing import Any
 
 import pytest
@@ -284,17 +284,21 @@ def release() -> Iterator[Event]:
 
 def test_a_target_that_hangs_holds_up_no_answer_and_is_not_asked_again(tmp_path: Path, release: Event) -> None:
     asked: list[str] = []
+    begun = Semaphore(0)
 
     def hanging(target: DirectoryConfig) -> SeenTarget:
         asked.append(target.name)
+        begun.release()
         release.wait()
         return SeenTarget(up=True)
 
     patient = TargetRooms(configured(tmp_path), look=hanging, pace=LookTimes(apart_seconds=0, patience_seconds=1000))
     assert [patient.seen(within_seconds=0.01) for _ in range(3)] == [{}, {}, {}]
+    assert begun.acquire(timeout=60)
     assert asked == ["vault"]
     hasty = TargetRooms(configured(tmp_path), look=hanging, pace=LookTimes(apart_seconds=0, patience_seconds=0))
     assert [hasty.seen(within_seconds=0.01) for _ in range(3)] == [{"vault": SeenTarget(up=False)}] * 3
+    assert begun.acquire(timeout=60)
     assert asked == ["vault"] * 2
     assert not release.is_set()
 

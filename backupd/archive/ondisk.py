@@ -3,8 +3,8 @@
 Knows: what can be different, and what a person who is not root cannot restore.
 
 Owners and folders' set-group-id bits are root's to restore: for everybody else they are not compared. What nobody
-restores (`restating`) is not compared either. A folder's time is not compared but set: whatever is unpacked into it
-beside its own archive changes it. The restored folder itself is not compared: it is ours alone until all else is as it
+restores (`restating`) is not compared either. A folder's time, mode and access lists are not compared but set: what is
+unpacked into it beside its own archive changes its time, inherits its list, and needs to be let in. The restored folder itself is not compared: it is ours alone until all else is as it
 was recorded, and then it is `opened`.
 """
 
@@ -81,13 +81,25 @@ def _wrong(to: Path, member: Member, *, as_root: bool) -> tuple[Sequence[str], S
         if stat.S_IFMT(found.st_mode) != _KIND_BITS[recorded.kind]:
             return (f"is no {recorded.kind}",), ()
         if recorded.kind is MemberKind.FOLDER:
-            os.utime(path, ns=(found.st_atime_ns, recorded.mtime_ns), follow_symlinks=False)
+            found = _set_folder(path, found, recorded)
         beside = (*_facts(found, recorded, as_root=as_root), *_attributes(path, recorded))
         return tuple(_content(path, found, recorded)), beside
     except FileNotFoundError:
         return ("is missing",), ()
     except OSError as error:
         return (), (f"cannot be read: {error.strerror}",)
+
+
+def _set_folder(path: str, found: os.stat_result, recorded: Recorded) -> os.stat_result:
+    """The folder has what it could not have while somebody wrote in it."""
+    mode = restored_mode(recorded)
+    if stat.S_IMODE(found.st_mode) != mode:
+        os.chmod(path, mode)  # noqa: PTH101
+    for name, value in restored_attributes(recorded).items():
+        if name in _LISTS:
+            os.setxattr(path, name, value, follow_symlinks=False)
+    os.utime(path, ns=(found.st_atime_ns, recorded.mtime_ns), follow_symlinks=False)
+    return os.lstat(path)
 
 
 def _not_the_same(found: os.stat_result, to: Path, target: str) -> Iterator[str]:

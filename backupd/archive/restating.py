@@ -48,12 +48,16 @@ def restored_attributes(recorded: Recorded) -> Mapping[str, bytes]:
 def restated(member: Member, content: int, *, sparse: bool) -> bytes:
     """The member's header, which `content` bytes follow; `sparse`: they begin with a map of a file with holes.
 
-    The restored folder is ours alone: others are let in once it is whole.
+    The restored folder is ours alone: others are let in once it is whole. In the folders within it others of our tars
+    write at the same time: what they would inherit, and what would keep them out, is set in the end (`ondisk`).
     """
     recorded, name = member.recorded, _within(member.name)
     assert recorded.kind is not None
     facts = _Facts(restored_mode(recorded), recorded.uid, recorded.gid, recorded.mtime_ns)
     attributes = restored_attributes(recorded)
+    if recorded.kind is MemberKind.FOLDER:
+        facts = facts._replace(st_mode=facts.st_mode | PRIVATE)
+        attributes = {each: value for each, value in attributes.items() if not each.startswith("system.")}
     if not name:
         name, facts, attributes = ".", _Facts(PRIVATE, os.geteuid(), os.getegid(), recorded.mtime_ns), {}
     return pax.Header(

@@ -19,6 +19,7 @@ _LINES_BYTES = 16 << 10  # more than the longest name and what is said of it
 _NOT_WRITTEN = re.compile(
     rb": (Wrote only \d+ of \d+ bytes|Cannot write: .+|.+: (No space left on device|Disk quota .+))$"
 )
+_HARMLESS = re.compile(rb": (time stamp .+ in the future|implausibly old time stamp .+)$")
 _TICK_SECONDS = 0.1
 
 
@@ -44,6 +45,7 @@ class TarChild:
             self._complaints = os.memfd_create("backupd")
             owed.callback(os.close, self._complaints)
             self._looked_at = 0  # bytes of them
+            self.complained = False  # of a member that is not as it should be, as far as `not_written` has looked
             self._process = owed.enter_context(
                 spawned(
                     self._argv,
@@ -86,7 +88,9 @@ class TarChild:
         said = os.pread(self._complaints, _LINES_BYTES, self._looked_at)
         whole = said[: said.rfind(b"\n") + 1]
         self._looked_at += len(whole)
-        found = next((line for line in whole.splitlines() if _NOT_WRITTEN.search(line)), None)
+        lines = [line for line in whole.splitlines() if not _HARMLESS.search(line)]
+        self.complained = self.complained or bool(lines)
+        found = next((line for line in lines if _NOT_WRITTEN.search(line)), None)
         return None if found is None else found.decode("utf-8", "replace").removeprefix("tar: ")
 
     def ended(self, *, idle: Callable[[], None] = lambda: None) -> str | None:
@@ -99,6 +103,7 @@ class TarChild:
                 idle()
         if status == 0:
             return None
-        said = os.pread(self._complaints, _COMPLAINT_BYTES, 0).decode("utf-8", "replace").strip()
-        first = said.partition("\n")[0].removeprefix("tar: ")
+        lines = os.pread(self._complaints, _LINES_BYTES, 0).splitlines()
+        said = next((line for line in lines if line.strip() and not _HARMLESS.search(line)), b"")
+        first = said[:_COMPLAINT_BYTES].decode("utf-8", "replace").removeprefix("tar: ")
         return first or (f"tar was killed by signal {-status}" if status < 0 else f"tar ended with status {status}")

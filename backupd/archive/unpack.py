@@ -112,6 +112,7 @@ class Unpacking:
             expected.name, begun=self._begun, ranges=self._wanted, fed=lambda: self._fed, need=self._make_folder
         )
         self._done = self._begun.done
+        self._certain: UnpackProgress | None = None  # once tar has complained of a member behind that
 
     @property
     def fed(self) -> int:
@@ -123,7 +124,7 @@ class Unpacking:
         """What is certainly unpacked by now, though perhaps not on the disk. Any thread may ask."""
         if self._done:
             return UnpackProgress(self._stored.plain_bytes, done=True)
-        return self._tracked.progress
+        return self._certain or self._tracked.progress
 
     def run(self, reading: Reading) -> None:
         """The wanted members are there, and every byte that was fetched for them has been compared.
@@ -142,7 +143,7 @@ class Unpacking:
         plain = _Length(selection)
         with self._tar() as tar, ExitStack() as opened:
             stations = self._stations(selection, plain, opened)
-            with suppress(BrokenPipeError):  # tar ended early and says below why
+            with suppress(_TarEnded):  # and says below why
                 feed = _Feed(tar.stdin, self._count)
                 for folder in self._begun.folders:
                     self._drain(feed.take(folder.headers), tar)
@@ -191,6 +192,8 @@ class Unpacking:
             self._manner.governor.pace(0)
             if (complaint := tar.not_written()) is not None:
                 raise self._cannot_take(complaint)
+            if tar.complained and self._certain is None:
+                self._certain = self._tracked.progress  # some MiB behind what tar was given
 
     def _cannot_take(self, complaint: str) -> UsageError:
         hint = "choose an empty, writable folder with enough space"
@@ -311,6 +314,10 @@ class _Length:
         )
 
 
+class _TarEnded(Exception):
+    """Before it had all."""
+
+
 class _Feed:
     """The end of the way: into tar's standard input, without ever being stuck in it."""
 
@@ -326,12 +333,15 @@ class _Feed:
         """Nothing, now and then: that lets the caller end a feed whose tar is busy.
 
         Raises:
-            BrokenPipeError: tar has ended.
+            _TarEnded: nobody reads it any more.
         """
         view = memoryview(block)
         while view:
             if self._poller.poll(_TICK_MILLISECONDS):
-                written = os.write(self._pipe, view)
+                try:
+                    written = os.write(self._pipe, view)
+                except BrokenPipeError as error:
+                    raise _TarEnded from error
                 self._count(written)
                 view = view[written:]
             yield b""

@@ -125,14 +125,24 @@ class BlobTarget(KeyedTarget):
         found = self._service.look(doing, key)
         if found is None:
             raise TargetError(f"{self._service.where} has no {name} of {backup_id}", hint="see `backupd history`")
-        pool = ThreadPoolExecutor(_READ_AHEAD, thread_name_prefix="backupd blob")
+        pool, left = ThreadPoolExecutor(_READ_AHEAD, thread_name_prefix="backupd blob"), Event()
+        end = found.size if size is None else offset + size
         try:
-            yield self._pieces(pool, key, doing, found, at=offset, end=found.size if size is None else offset + size)
+            yield self._pieces(pool, key, doing, found, left.is_set, at=offset, end=end)
         finally:
+            left.set()  # an outage is not waited for any more
             pool.shutdown(cancel_futures=True)
 
     def _pieces(
-        self, pool: ThreadPoolExecutor, key: str, doing: str, found: StoredBlob, *, at: int, end: int
+        self,
+        pool: ThreadPoolExecutor,
+        key: str,
+        doing: str,
+        found: StoredBlob,
+        unwanted: Unwanted,
+        *,
+        at: int,
+        end: int,
     ) -> Iterator[bytes]:
         """The bytes that were asked for, in order, with the next ones on their way."""
         last = min(end, found.size)
@@ -141,7 +151,7 @@ class BlobTarget(KeyedTarget):
         while True:
             for start in starts:
                 size = min(_READ_BYTES, last - start)
-                coming.append((size, pool.submit(self._piece, key, doing, found, start, size)))
+                coming.append((size, pool.submit(self._piece, key, doing, found, unwanted, start, size)))
                 if len(coming) == _READ_AHEAD:
                     break
             if not coming:
@@ -155,8 +165,8 @@ class BlobTarget(KeyedTarget):
                 hint="it is not what was stored there",
             )
 
-    def _piece(self, key: str, doing: str, found: StoredBlob, at: int, size: int) -> bytes:
-        body = self._service.ask(doing, lambda: self._store.read(key, at, size, found.version))
+    def _piece(self, key: str, doing: str, found: StoredBlob, unwanted: Unwanted, at: int, size: int) -> bytes:
+        body = self._service.ask(doing, lambda: self._store.read(key, at, size, found.version), unwanted=unwanted)
         if len(body) != size:
             raise TargetError(
                 f"could not {doing} {self._service.where}: it gave {len(body)} of {size} bytes", hint=UNRELIABLE

@@ -282,7 +282,8 @@ def _remove_if_empty(folder: Path) -> None:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
             raise
     else:
-        sync_folder(folder.parent)
+        with suppress(FileNotFoundError):  # it was the last thing in there, and who removed that came before us
+            sync_folder(folder.parent)
 
 
 def _close_quietly(file: FileIO) -> None:

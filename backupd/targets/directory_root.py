@@ -17,6 +17,7 @@ from backupd.vocabulary.errors import NoRoom, TargetAway, TargetError
 
 _READ_BYTES = 1 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_TRIES = 3  # of what another process may undo at any moment
 _AWAY = (errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENOTCONN)  # of NFS, or FUSE
 
 
@@ -67,7 +68,17 @@ class RootFolder:
             raise kind(message, hint=hint) from error
 
     def make_folders(self, folder: Path) -> None:
-        """All levels below the target's own folder, each durable in the one above."""
+        """All levels below the target's own folder, each durable in the one above.
+
+        One that was there may be gone a moment later: whoever removes the last thing in it removes it as well.
+        """
+        for _ in range(_TRIES):
+            with suppress(FileNotFoundError):
+                self._make_folders(folder)
+                return
+        self._make_folders(folder)
+
+    def _make_folders(self, folder: Path) -> None:
         levels = [*reversed(folder.parents), folder]
         for new in levels[levels.index(self.path) + 1 :]:
             if not new.is_dir():

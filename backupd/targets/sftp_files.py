@@ -15,6 +15,8 @@ from backupd.targets.names import MANIFEST, is_partial
 from backupd.vocabulary.errors import TargetError
 from backupd.vocabulary.storage import StoredBackup
 
+_TRIES = 3  # of what another process may undo at any moment
+
 
 async def create(sftp: SFTPClient, path: str) -> SFTPClientFile:
     """A new file that only its owner can read; one of this name that is there already is a failure."""
@@ -64,7 +66,18 @@ async def sync_folder(sftp: SFTPClient, path: str) -> None:
 
 
 async def make_folders(sftp: SFTPClient, root: str, path: str) -> None:
-    """This folder and those between it and `root`, which is there, are there, each durable in the one above."""
+    """This folder and those between it and `root`, which is there, are there, each durable in the one above.
+
+    One that was there may be gone a moment later: whoever removes the last thing in it removes it as well.
+    """
+    for _ in range(_TRIES):
+        with suppress(asyncssh.SFTPNoSuchFile):
+            await _make_folders(sftp, root, path)
+            return
+    await _make_folders(sftp, root, path)
+
+
+async def _make_folders(sftp: SFTPClient, root: str, path: str) -> None:
     at = root
     for name in path.removeprefix(f"{root}/").split("/"):
         at = f"{at}/{name}"

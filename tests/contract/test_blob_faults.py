@@ -3,15 +3,19 @@
 On a container in memory, which can refuse each request before it is carried out or after. Real ones: `tests/clouds`.
 """
 
+import os
+import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from backupd.host.signals import cancellable
 from backupd.targets.blob_store import BlobFailure, Trouble
 from backupd.targets.blobs import BlobTarget
-from backupd.vocabulary.errors import NoRoom, TargetAway, TargetError
+from backupd.vocabulary.errors import Cancelled, NoRoom, TargetAway, TargetError
 from tests.contract.blob_targets import memory_blobs
 from tests.contract.s3_server import IMPATIENT, PART
 from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, plant, put, record
@@ -329,3 +333,14 @@ def test_a_listing_that_fails_is_an_error_and_not_an_empty_target(store: MemoryB
     store.faults["listed"] = [BUSY] * EVER
     with pytest.raises(TargetError):
         target.backups()
+
+
+def test_a_signal_ends_reading_while_the_service_is_away(store: MemoryBlobStore) -> None:
+    target = memory_blobs(store, outage_seconds=60.0)
+    put(target, LARGE)
+    store.faults["read"] = [refused(Trouble.AWAY)] * 100_000
+    began = time.monotonic()
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    with cancellable(), pytest.raises(Cancelled):
+        get(target)
+    assert time.monotonic() - began < 30

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import struct
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +27,9 @@ FRAME_BYTES = 1 << 20
 
 Stream = Sequence[tuple[str, bytes | str]]  # a name that ends with a slash is a folder's; a text is a link's target
 
-MODES = {"": 0o750, "shop": 0o2750}
+MODES = {"": 0o750, "shop": 0o2750, "locked": 0o500}
+_ACL = ((1, 7, -1), (2, 5, 1234), (4, 5, -1), (16, 5, -1), (32, 0, -1))  # tag, rights, whose: linux/posix_acl_xattr.h
+DEFAULT_ACLS = {"lists": struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in _ACL)}
 
 
 def content(seed: str, size: int) -> bytes:
@@ -47,7 +50,10 @@ def tar(stream: Stream) -> tuple[bytes, MemberLines]:
         info.size = len(data)
         if name.endswith("/"):
             info.type, info.mode = tarfile.DIRTYPE, MODES.get(name.strip("./"), 0o755)
-        out.write(info.tobuf(tarfile.PAX_FORMAT) + data + bytes(-len(data) % 512))
+            if (acl := DEFAULT_ACLS.get(name.strip("./"))) is not None:
+                told = acl.decode("utf-8", "surrogateescape")
+                info.pax_headers = {"SCHILY.xattr.system.posix_acl_default": told}
+        out.write(info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape") + data + bytes(-len(data) % 512))
     out.write(bytes(1024))
     for _ in Members("a stream of a test", told=lines.add).take(out.getvalue()):
         pass

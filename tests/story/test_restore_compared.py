@@ -85,9 +85,9 @@ def test_a_file_that_is_not_as_recorded_is_named_and_the_folder_is_kept_and_comp
 def test_a_disk_that_is_full_by_the_second_comparison_costs_nothing_that_is_there(
     vault: Path, to: Path, meddling: Callable[[Callable[[], None]], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    meddling(lambda: (to / "shop").chmod(0o700) if (to / "shop").exists() else None)
+    meddling(lambda: (to / "ibdata1").chmod(0o600) if (to / "ibdata1").exists() else None)
     for _ in range(2):
-        with pytest.raises(NotAsRecorded, match=r"shop/?: mode 0700 instead of 2750"):
+        with pytest.raises(NotAsRecorded, match=r"ibdata1: mode 0600 instead of 0644"):
             restore([source(Failing(vault))], to=to)
         monkeypatch.setattr("backupd.operations.restore.unfinished._write", full)
     assert files_in(to).items() > unpacked(STREAMS).items()

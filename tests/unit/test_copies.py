@@ -110,6 +110,26 @@ def test_without_a_target_left_the_first_error_is_raised_and_the_others_are_told
     assert (content(first), content(second), threads()) == (None, None, [])
 
 
+def test_a_target_s_error_is_raised_however_slowly_it_becomes_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread stands still on its way to tell it, and blocks go on to be written."""
+    known, tell = threading.Event(), Copies._failed
+
+    def slowly(copies: Copies, writer: copying._Writer, error: BaseException) -> None:
+        known.wait(0.3)
+        tell(copies, writer, error)
+        known.set()
+
+    monkeypatch.setattr(Copies, "_failed", slowly)
+    with (
+        pytest.raises(TargetError, match="target bad failed at call 3"),
+        Copies([MemoryTarget(name="bad", fail_at_call=3)], "nightly", "r1") as copies,
+        copies.open_object("data") as sink,
+    ):
+        while not known.is_set():
+            sink.write(BLOCKS[0])
+        sink.write(BLOCKS[0])
+
+
 def test_an_error_of_the_reader_leaves_nothing_on_any_target() -> None:
     targets = [MemoryTarget(name="a"), MemoryTarget(name="b")]
     with (

@@ -340,6 +340,28 @@ def test_a_jobs_folder_that_got_another_backup_meanwhile_stays(tmp_path: Path, m
     assert everything(tmp_path) == {JOB, f"{JOB}/run-2"}
 
 
+def test_a_jobs_folder_that_is_removed_while_an_object_is_begun_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`backupd copy` gives up the only other backup in it."""
+    target, other = (DirectoryTarget("store", tmp_path, machine=MACHINE) for _ in range(2))
+    with other.writing(JOB, "run-0", NAME) as writer:
+        writer.write(b"x")
+    real = Path.mkdir
+    removed: list[str] = []
+
+    def and_the_other_one_goes(folder: Path, *args: Any, **more: Any) -> None:
+        if folder.name == RUN and not removed:
+            other.remove(JOB, "run-0")
+            removed.append("run-0")
+        real(folder, *args, **more)
+
+    monkeypatch.setattr(Path, "mkdir", and_the_other_one_goes)
+    put(target, b"x")
+    assert removed
+    assert everything(tmp_path) == {JOB, f"{JOB}/{RUN}", f"{JOB}/{RUN}/{NAME}"}
+
+
 def test_removal_that_is_denied_says_who_must_own_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = DirectoryTarget("store", tmp_path, machine=MACHINE)
     put(target, b"x")

@@ -274,8 +274,7 @@ class _Writer:
             if isinstance(error, TargetError) and self._abandoned.is_set():
                 log.debug("target %s: ended: %s", self.target.name, error.message)  # somebody else has the error
                 return
-            self._abandoned.set()
-            self._failed(self, error)
+            self._failed(self, error)  # which abandons it: whoever finds it abandoned finds the cause as well
 
     def _blocks(self) -> Iterator[bytes]:
         while True:

@@ -72,10 +72,10 @@ class AgreedCopies:
             NoKey: no identity opens it.
             TargetError: it cannot be read.
         """
-        with self._asking:
-            if number not in self._known:
-                self._known[number] = self._asked(source)
-        known = self._known[number]
+        known = self._known.get(number)
+        if known is None:  # who knows a copy does not wait for another one, which may hang
+            with self._asking:
+                known = self._known.get(number) or self._known.setdefault(number, self._asked(source))
         if isinstance(known, BackupdError):
             raise known
         return known

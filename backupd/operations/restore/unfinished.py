@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from backupd.host.filesystem import (
     write_among_others,
 )
 from backupd.host.signals import shielded
-from backupd.vocabulary.errors import Busy, Cancelled, NotAsRecorded, TargetError, UsageError
+from backupd.vocabulary.errors import Busy, Cancelled, CleanupIncomplete, NotAsRecorded, TargetError, UsageError
 
 INCOMPLETE = MARKER  # in the folder while it is not whole
 _NEXT = f"{INCOMPLETE}.new"  # becomes the marker
@@ -112,9 +112,9 @@ def filling(to: Path, what: Mapping[str, str]) -> Iterator[bool]:
             _mark(to, json.dumps(what) + "\n")
             yield made
             _finish(to)
-        except BaseException:
+        except BaseException as error:
             with shielded():
-                _empty(to, remove=made)
+                _empty_after(error, to, remove=made)
             raise
 
 
@@ -150,7 +150,8 @@ def resumable(to: Path, what: Unfinished, *, keeps: bool = True) -> Iterator[Fil
                 elif keeps and (folder.stays or (folder.kept and isinstance(error, Cancelled | TargetError))):
                     _say_how_to_go_on(error, to)
                 else:
-                    _empty(to, remove=folder._what.made)
+                    _forget(to, folder._what)
+                    _empty_after(error, to, remove=folder._what.made)
             raise
 
 
@@ -258,7 +259,7 @@ def _require_empty(to: Path) -> None:
         raise UsageError(f"{to} cannot be read: {error.strerror}", hint="pass a folder") from error
     if INCOMPLETE in entries:
         raise UsageError(f"{to} has an interrupted restore", hint=f"empty it first: rm -r {to}")
-    if entries - OWN_TO_A_FILE_SYSTEM:
+    if entries - OWN_TO_A_FILE_SYSTEM - {_NEXT}:  # of one that was killed before it had marked the folder
         raise UsageError(f"{to} is not empty", hint="restore into an empty folder or mount point")
 
 
@@ -303,6 +304,25 @@ def _finish(to: Path) -> None:
         sync_folder(to)
     except OSError as error:
         raise UsageError(f"{to} cannot be written: {error.strerror}", hint="check its disk") from error
+
+
+def _forget(to: Path, what: Unfinished) -> None:
+    """Nobody goes on from what is about to be removed, be that interrupted."""
+    if not what.worth_keeping:
+        return
+    with suppress(OSError):
+        try:
+            _write(to, _to_text(replace(what, objects={})))
+        except OSError:  # a disk that is full
+            os.truncate(to / INCOMPLETE, 0)
+
+
+def _empty_after(error: BaseException, to: Path, *, remove: bool) -> None:
+    """As it was; what resists is a note on the error, which is what a person has to know."""
+    try:
+        _empty(to, remove=remove)
+    except (OSError, CleanupIncomplete) as second:
+        error.add_note(f"{to} could not be emptied: {second}")
 
 
 def _empty(to: Path, *, remove: bool) -> None:

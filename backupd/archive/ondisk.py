@@ -91,7 +91,7 @@ def _wrong(to: Path, member: Member, *, as_root: bool) -> tuple[Sequence[str], S
 
 
 def _set_folder(path: str, found: os.stat_result, recorded: Recorded) -> os.stat_result:
-    """The folder has what it could not have while somebody wrote in it."""
+    """The folder has what it could not have while others wrote in it."""
     mode = restored_mode(recorded)
     if stat.S_IMODE(found.st_mode) != mode:
         os.chmod(path, mode)  # noqa: PTH101

@@ -96,5 +96,5 @@ def test_a_copy_takes_at_most_150_mib(tmp_path: Path, kind: str, reseal: bool) -
     """Objects that are larger than all that is held of them: a process of its own, with all that it loads."""
     ground = bench_copies.Ground(tmp_path, 160 << 20)
     with bench_copies.SERVED[kind](ground):
-        # How threads take turns decides what an allocator has at once: from 141 to 153 MiB were seen of one and the same.
+        # How threads take turns decides what an allocator has at once: from 141 to 153 MiB of the same copy were seen.
         assert any(ground.copy(kind, reseal=reseal).mib <= bench_copies.MEMORY_MIB for _ in range(4))

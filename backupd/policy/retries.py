@@ -79,6 +79,7 @@ class RetryPlan:
     tries: int
     next_at: datetime | None = None
     reason: str = ""  # why there is no other, where its cause passes
+    first_cause: str = ""  # why the first try failed, where this is a later one
 
 
 def planned(

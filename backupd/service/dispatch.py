@@ -31,7 +31,7 @@ _LATE_SECONDS = 60.0  # from here on it is worth a word why
 _RECOVER_AGAIN = timedelta(minutes=10)
 _CHECK_TELLS = (ExitStatus.REFUSED, ExitStatus.ATTENTION)
 _SILENT_WITH = {  # what tells of its failures itself, and with which statuses it does not: a drill that found no backup
-    Activity.BACKUP: (ExitStatus.BUSY,),
+    Activity.BACKUP: (),
     Activity.DRILL: (ExitStatus.BUSY, ExitStatus.USAGE),
 }
 _PAUSED = "the job was paused"

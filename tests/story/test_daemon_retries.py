@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from backupd.cli.failure_answers import failure_answers
 from backupd.config import BackupScheduleConfig
 from backupd.host.claims import Claims
-from backupd.host.run_log import RunLogs
 from backupd.operations.upkeep import notices
-from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.policy.retries import RetryPlan
 from backupd.service import retries
 from backupd.service.job_status import job_statuses
@@ -74,7 +73,7 @@ def fail(
         plans.append(retries.plan_retry(daemon.configuration, daemon.catalogue, "nightly", run_id, error))
         return plans[0]
 
-    answers = FailureAnswers(RunLogs(daemon.folder / "log"), "", lambda _: None)
+    answers = failure_answers(daemon.configuration)
     with (
         suppress(BackupdError),
         notices.outcome_told(Told(daemon.told), daemon.catalogue, "nightly", run_id, answers=answers, plan=plan),
@@ -194,7 +193,7 @@ def test_a_backup_that_a_good_one_kept_from_starting_is_no_alarm_any_more(daemon
 
 
 def test_a_busy_run_that_no_schedule_has_started_wakes_nobody(daemon: Machine) -> None:
-    assert notices.failed("nightly", "by-hand", BUSY) is None
+    assert notices.failed("nightly", "by-hand", BUSY, answers=lambda _: {}) is None
 
 
 def test_what_could_not_be_started_is_an_alarm_until_the_next_good_one(daemon: Machine) -> None:
@@ -259,6 +258,9 @@ def test_a_daemon_that_comes_too_late_tells_that_the_backup_has_failed(daemon: M
     daemon.start()
     assert daemon.newest().state is SlotState.ENDED
     assert kinds(daemon) == [NoticeKind.RETRYING, NoticeKind.FAILED]
+    detail = daemon.told[1].detail
+    assert detail["another good copy"] == "NO: no good backup of this job is left"
+    assert detail["type now"].splitlines()[0].startswith("backupd log r1  #")
     assert "failed: ftwrl was not granted in 10 tries: a long statement; it is not tried again: " in daemon.told[1].text
     daemon.start()
     assert len(daemon.told) == 2

@@ -68,9 +68,9 @@ def failed(
     run_id: str,
     error: BaseException,
     *,
+    answers: Callable[[RunError], Mapping[str, str]],
     what: str = "backup",
     plan: "RetryPlan | None" = None,
-    answers: Callable[[RunError], Mapping[str, str]] = lambda _: {},
 ) -> Notice | None:
     """Why there is none, and how things stand now; None where that is no alarm. A drill's subject begins with `drill`.
 
@@ -87,13 +87,14 @@ def failed(
     return Notice(NoticeKind.FAILED, job, datetime.now(UTC), subject, text, detail)
 
 
-def check_refused(job: str, findings: Iterable[Finding]) -> Notice:
+def check_refused(job: str, findings: Iterable[Finding], *, answers: Mapping[str, str]) -> Notice:
     """What would stop the next backup of the job, found while there is none."""
     at = datetime.now(UTC)
     found = [finding for finding in findings if finding.level is Level.REFUSED]
     said = "; ".join(f"{finding.name}: {_one_line(finding.detail)}" for finding in found)
     text = f"the next backup of job {job} would be refused: {said}"
-    return Notice(NoticeKind.FAILED, job, at, f"check {at.isoformat()}", text, _detail_of_check(job, found))
+    detail = {**_detail_of_check(job, found), **answers}
+    return Notice(NoticeKind.FAILED, job, at, f"check {at.isoformat()}", text, detail)
 
 
 def check_warned(job: str, findings: Iterable[Finding]) -> Notice | None:
@@ -118,8 +119,8 @@ def failure_told(
     job: str,
     run_id: str,
     *,
+    answers: Callable[[RunError], Mapping[str, str]],
     what: str = "backup",
-    answers: Callable[[RunError], Mapping[str, str]] = lambda _: {},
 ) -> Iterator[None]:
     """An error that ends the block is told, and goes on."""
     try:

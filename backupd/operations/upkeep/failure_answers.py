@@ -113,6 +113,23 @@ class FailureAnswers:
         return f"the {activity} of {instant(due)}"
 
 
+def answers_of_proving(machine: str, job: str) -> dict[str, str]:
+    """Of a proof host's work; `machine` and `job` are whose copy it is about, where it is about one.
+
+    A proof host keeps no record of backups: what else there is, the database host knows.
+    """
+    where = f"machine {machine} knows" if machine else "the database hosts know"
+    commands = [
+        "journalctl --unit backupd-prove.service --lines 50  # what became of each copy",
+        "backupd prove  # once the cause is gone: drill the copy that needs it most",
+    ]
+    return {
+        "another good copy": f"{where}: `backupd status{f' {shlex.quote(job)}' if job else ''}` there",
+        "next try": "with the next `backupd prove`: systemctl list-timers backupd-prove.timer, or cron",
+        "type now": "\n".join(commands),
+    }
+
+
 def _read(catalogue: Catalogue | None) -> Catalogue:
     if catalogue is None:
         raise BackupdError("the catalogue cannot be used")

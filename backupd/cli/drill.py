@@ -43,6 +43,7 @@ def drill(
     from backupd.operations.upkeep import notices
     from backupd.operations.upkeep.ownership import ownership_of
     from backupd.report.words import duration, too_long
+    from backupd.targets import targets_read
 
     configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
     if job is not None:
@@ -61,7 +62,7 @@ def drill(
                 checks=_own_checks(configuration, run, machine),
                 telling=tell,
             )
-            catalogue.record_drill(result)  # before anybody may prune what is proven now
+            catalogue.record_drill(result, targets=targets_read(sources))  # before anybody may prune what is proven now
             for failure in leave_proof(sources, result, ownership_of(catalogue, tools), host=run.host):
                 tell(f"warning: {failure}")
                 catalogue.attention(run.run_id, failure)

@@ -8,7 +8,7 @@ A backup's objects are written first under temporary names, the manifest last: a
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import Protocol
@@ -206,3 +206,9 @@ class BackupSource:
     job: str
     run_id: str
     trust: Trust  # by which its manifest is believed
+    was_read: Event = field(default_factory=Event, compare=False, repr=False)  # set once something was taken from it
+
+
+def targets_read(sources: Sequence[BackupSource]) -> list[str]:
+    """The names of those from which something was taken, in their order."""
+    return [source.target.name for source in sources if source.was_read.is_set()]

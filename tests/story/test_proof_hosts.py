@@ -86,6 +86,7 @@ def test_a_proof_counts_as_a_drill_here_once_and_the_audit_chain_says_whose_it_w
         assert catalogue.records(["nightly"], at=datetime.now(UTC))["nightly"].proven_at == drill.at
         told = catalogue.audit_entries(limit=1)[0].detail
     assert (told["ok"], told["proof"], told["target"]) == (True, file.name, "vault")
+    assert told["by"] == "proof-0a1b2c3d"
 
 
 def test_a_failed_proof_is_a_drill_that_failed_and_removes_nothing(backed_up: World) -> None:

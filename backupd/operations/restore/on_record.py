@@ -5,7 +5,7 @@ apart by `attempt`. A catalogue that cannot be written keeps nobody from a resto
 """
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -16,6 +16,7 @@ from backupd.catalogue.audit import Event
 from backupd.catalogue.endings import as_told, status_of
 from backupd.catalogue.store import Catalogue
 from backupd.host.signals import shielded
+from backupd.targets import BackupSource, targets_read
 from backupd.vocabulary.errors import CatalogueError
 from backupd.vocabulary.records import RunStatus
 
@@ -37,12 +38,19 @@ class Done:
 
 @contextmanager
 def on_record(
-    catalogue: Catalogue, run_id: str, deed: Deed, to: Path | str, *, telling: Callable[[str], None], **detail: Any
+    catalogue: Catalogue,
+    run_id: str,
+    deed: Deed,
+    to: Path | str,
+    sources: Sequence[BackupSource],
+    *,
+    telling: Callable[[str], None],
+    **detail: Any,
 ) -> Iterator[Done]:
     """The block is the deed, and fills in what the row of its end tells.
 
-    `to` is a folder or a volume (VG/LV); `detail` is more of what was asked for. Where a row cannot be written, that
-    is told, and the deed goes on.
+    `to` is a folder or a volume (VG/LV); `detail` is more of what was asked for. The row of the end names the targets
+    of those `sources` that were read. Where a row cannot be written, that is told, and the deed goes on.
     """
     began, ended = deed.value
     attempt = {"attempt": secrets.token_hex(4), "to": _text(to)}
@@ -61,12 +69,13 @@ def on_record(
     except BaseException as error:
         with shielded():
             told = as_told(error)
-            write(ended, outcome=status_of(told).value, code=told.code, error=told.message)
+            read = targets_read(sources)
+            write(ended, targets=read, outcome=status_of(told).value, code=told.code, error=told.message)
             raise  # within the shield: a stop signal that comes now must not take the error's place
     with shielded():
         outcome = RunStatus.ATTENTION if done.attentions else RunStatus.SUCCESS
         attentions = {"attentions": done.attentions} if done.attentions else {}
-        write(ended, outcome=outcome.value, **done.detail, **attentions)
+        write(ended, targets=targets_read(sources), outcome=outcome.value, **done.detail, **attentions)
 
 
 def _text(to: Path | str) -> str:

@@ -1,13 +1,16 @@
-"""A restore or a clone in the audit chain: one row when it begins, one when it ends, however it ends.
+"""A restore or a clone in the audit chain: one row when it begins, one when it ends, however it ends; a drill's result.
 
-A row of a beginning that no end follows tells of a process that was killed. Two of one run at the same time are told
-apart by `attempt`. A catalogue that cannot be written keeps nobody from a restore: on the worst day it is what is full.
+A row of a beginning that no end follows tells of a process that was killed. A drill has one row, of its end. Two of one
+run at the same time are told apart by `attempt`. A catalogue that cannot be written keeps nobody from a restore: on the
+worst day it is what is full.
 """
 
 import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,8 @@ from backupd.catalogue.endings import as_told, status_of
 from backupd.catalogue.store import Catalogue
 from backupd.host.signals import shielded
 from backupd.targets import BackupSource, targets_read
-from backupd.vocabulary.errors import CatalogueError
-from backupd.vocabulary.records import RunStatus
+from backupd.vocabulary.errors import Busy, CatalogueError
+from backupd.vocabulary.records import Drill, RunStatus
 
 
 class Deed(Enum):
@@ -76,6 +79,42 @@ def on_record(
         outcome = RunStatus.ATTENTION if done.attentions else RunStatus.SUCCESS
         attentions = {"attentions": done.attentions} if done.attentions else {}
         write(ended, targets=targets_read(sources), outcome=outcome.value, **done.detail, **attentions)
+
+
+def drilled_on_record(
+    catalogue: Catalogue,
+    run_id: str,
+    sources: Sequence[BackupSource],
+    drill: Callable[[], Drill],
+    *,
+    telling: Callable[[str], None],
+) -> Drill:
+    """What the drill found is in the catalogue. Where it ended without a result, that is there: undecided, and why.
+
+    A drill that another process kept from beginning is none.
+
+    Raises:
+        CatalogueError: the result could not be written.
+        whatever ended the drill.
+    """
+    began = time.monotonic()
+    try:
+        result = drill()
+    except Busy:
+        raise
+    except BaseException as error:
+        with shielded():
+            why = as_told(error).message.partition("\n")[0]  # what failed while cleaning up is in its notes
+            undecided = f"it ended without a result: {why}"
+            seconds = time.monotonic() - began
+            none = Drill(run_id, ok=False, checks=(), seconds=seconds, at=datetime.now(UTC), undecided=undecided)
+            try:
+                catalogue.record_drill(none, targets=targets_read(sources))
+            except CatalogueError as unwritten:
+                telling(f"attention: the audit trail has no row of this ({Event.DRILLED}): {unwritten.message}")
+            raise  # within the shield: a stop signal that comes now must not take the error's place
+    catalogue.record_drill(result, targets=targets_read(sources))
+    return result
 
 
 def _text(to: Path | str) -> str:

@@ -87,7 +87,7 @@ def drill(
     if not result.ok:
         failed = [check for check in result.checks if not check.ok]
         hint = "do not rely on this backup; take a new one"
-        if all(check.asked for check in failed):
+        if result.only_own_checks_failed:
             hint = (
                 "the backup restores, but its data is not what the job's own checks expect: look at the data,"
                 f" and at [jobs.{run.job}.drill.checks]"

@@ -80,6 +80,7 @@ class GcsStore:
     """The `BlobStore` of one bucket."""
 
     sends_parts_at_once = False
+    access_ends = None  # a key's end is the service's to know, and tokens are renewed
     permissions = (
         "backupd needs storage.objects.create, get, list and delete there: the role Storage Object User of the bucket"
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import SystemRandom
 
 from backupd.host import process as programs
 from backupd.host.sandbox import ending_argv
@@ -124,8 +125,9 @@ def ids_of_nobody() -> tuple[int, int] | None:
 
 def _of_its_own() -> int:
     """A user, and a group, whom nobody knows and as whom nothing runs: not even `nobody` can look at the copy."""
-    running, first = _running(), os.getpid() % len(_NOBODYS)  # drills side by side have different ones
-    candidates = (*_NOBODYS[first:], *_NOBODYS[:first])
+    running = _running()
+    first = _NOBODYS[os.getpid() % len(_NOBODYS)]  # drills side by side have different ones
+    candidates = (first, *SystemRandom().sample(_NOBODYS, len(_NOBODYS)))  # not the next: that is a neighbour's first
     free = (uid for uid in candidates if _known(uid) is None and uid not in running)
     found: int | None = next(free, None)
     if found is None:

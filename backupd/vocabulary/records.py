@@ -178,7 +178,8 @@ class Drill:
     @property
     def only_own_checks_failed(self) -> bool:
         """The backup restores and starts, and its data is not what somebody's own checks expect."""
-        return self.failed and all(check.asked for check in self.checks if not check.ok)
+        wrong = [check for check in self.checks if not check.ok]
+        return self.failed and bool(wrong) and all(check.asked for check in wrong)
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,6 +167,9 @@ def test_a_proof_hosts_drill_is_shown_with_its_proof_its_copy_and_the_proof_host
     assert proof["remarks"] == [said]
     text = year.run(*EVIDENCE).stdout
     assert all(said in form for form in (text, (tmp_path / "e.html").read_text(), (tmp_path / "e.csv").read_text()))
+    force(world, "UPDATE audit SET detail = json_remove(detail, '$.by')")  # as rows of earlier versions are
+    older = year.run(*EVIDENCE, "--json")
+    assert [row["operator"] for row in rows(older, "drill") if row["good"]] == [US, "a proof host", US]
     assert re.search(r"(?m) drill .* vault .* proof host proof-0a1b2c3d .* proven", text)
 
 

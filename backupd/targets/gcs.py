@@ -233,7 +233,9 @@ class _Parts:
             kept = re.search(r"0-(\d{1,18})$", has)
             now = int(kept[1]) + 1 if status == 308 and kept else 0
             if not at < now <= end:
-                raise BlobFailure(Trouble.OTHER, f"of the bytes from {at} to {end} the upload kept those up to {now}")
+                raise BlobFailure(
+                    Trouble.OTHER, f"of the bytes from {at} to {end} the server kept only those up to {now}"
+                )
             at = now
 
     def commit(self, number: int, at: int, body: bytes) -> None:  # noqa: ARG002

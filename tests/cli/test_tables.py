@@ -45,8 +45,8 @@ GOOD = RunDetails(
     ("end", "why"),
     [
         (PreflushEnd.FEW, ""),
-        (PreflushEnd.STEADY, ": they fell no further"),
-        (PreflushEnd.LIMIT, ": lock.preflush_wait was over"),
+        (PreflushEnd.STEADY, ": the number stopped falling"),
+        (PreflushEnd.LIMIT, ": lock.preflush_wait ran out"),
     ],
 )
 def test_the_pages_that_were_written_before_the_lock_are_told(end: PreflushEnd, why: str) -> None:

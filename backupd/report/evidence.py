@@ -232,7 +232,8 @@ def _as_chained(row: EvidenceRow, entry: AuditEntry) -> EvidenceRow:
         return replace(row, operator=who, targets=_words(entry, "targets"))
     host = f"proof host {name}" if (name := _word(entry, "by")) else "a proof host"
     said = f"proof {proof}, by {host}" + (f"; taken in by {who}" if who else "")
-    return replace(row, operator=host, targets=(_word(entry, "target"),), remarks=(*row.remarks, said))
+    targets = tuple(filter(None, [_word(entry, "target")]))
+    return replace(row, operator=host, targets=targets, remarks=(*row.remarks, said))
 
 
 def _judged(blank: EvidenceRow, *, ok: bool, undecided: str) -> EvidenceRow:

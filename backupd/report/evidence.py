@@ -126,7 +126,7 @@ def not_known(sources: EvidenceSources) -> Iterator[str]:
             f" backups and drills that are listed."
         )
     if unread := len(sources.entries) - len(instants):
-        yield f"{many(unread, 'row')} of the audit chain cannot be parsed: what they told of is not known."
+        yield f"{many(unread, 'row')} of the audit chain cannot be parsed: what they recorded is unknown."
     yield from _rebuilt(sources)
 
 
@@ -210,7 +210,7 @@ def _drills(
             left.remove(entry)
             row = _as_chained(row, entry)
         elif not imported:
-            row = replace(row, remarks=(*row.remarks, "no row of the audit chain tells of it"))
+            row = replace(row, remarks=(*row.remarks, "the audit chain has no record of it"))
         yield row
     for entry in left:
         row = _judged(blank, ok=entry.detail.get("ok") is True, undecided=_word(entry, "undecided"))

@@ -286,7 +286,7 @@ def test_a_row_whose_time_is_none_is_told_without_it(year: Terminal, world: Worl
 @pytest.mark.parametrize(
     ("statement", "remark"),
     [
-        ("UPDATE drills SET ok = 1, checks = '[]'", "no row of the audit chain tells of it"),
+        ("UPDATE drills SET ok = 1, checks = '[]'", "the audit chain has no record of it"),
         ("DELETE FROM drills WHERE ok = 0", "the catalogue has no such result any more"),
         ("UPDATE runs SET status = 'success' WHERE run_id = 'r2'", "the audit chain has it as failed"),
     ],

@@ -81,7 +81,7 @@ def test_a_catalogue_that_cannot_be_written_keeps_nobody_from_a_restore(
         restored = True
     assert restored
     assert told == [
-        f"attention: the audit trail has no row of this ({event}): database or disk is full"
+        f"attention: this could not be recorded in the audit trail ({event}): database or disk is full"
         for event in ("restore-started", "restore-ended")
     ]
 

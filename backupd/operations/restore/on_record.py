@@ -63,7 +63,7 @@ def on_record(
         try:
             catalogue.note(event, run_id, **attempt, **said)
         except CatalogueError as error:
-            telling(f"attention: the audit trail has no row of this ({event}): {error.message}")
+            telling(f"attention: this could not be recorded in the audit trail ({event}): {error.message}")
 
     with shielded():
         write(began, **detail)
@@ -111,7 +111,9 @@ def drilled_on_record(
             try:
                 catalogue.record_drill(none, targets=targets_read(sources))
             except CatalogueError as unwritten:
-                telling(f"attention: the audit trail has no row of this ({Event.DRILLED}): {unwritten.message}")
+                telling(
+                    f"attention: this could not be recorded in the audit trail ({Event.DRILLED}): {unwritten.message}"
+                )
             raise  # within the shield: a stop signal that comes now must not take the error's place
     catalogue.record_drill(result, targets=targets_read(sources))
     return result

@@ -119,7 +119,7 @@ def restore(
             wanted = _Wanted(run, sources, identities, copied, prepare_replica=prepare_replica, confined=confined)
             place = server.told if server else to.absolute() if to is not None else str(into_volume)
             asked = {"tables": list(map(str, chosen))} if chosen else {}
-            with on_record(catalogue, run.run_id, Deed.RESTORE, place, telling=tell, **asked) as done:
+            with on_record(catalogue, run.run_id, Deed.RESTORE, place, sources, telling=tell, **asked) as done:
                 if to is not None:
                     done.attentions.extend(_to_folder(wanted, to, chosen))
                 elif into_volume is not None:

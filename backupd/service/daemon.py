@@ -204,7 +204,7 @@ class _Daemon:
             try:
                 reminders.remind(self.site, LiveHere(self.site.configuration.paths.run), self._rooms, tell)
             except ConfigurationError as error:  # the machine's zone cannot be told any more
-                log.warning("alarms and digests are not told: %s; hint: %s", error.message, error.hint)
+                log.warning("alarms and digests cannot be sent: %s; hint: %s", error.message, error.hint)
             self._reminded_at = passed
 
     def _moved(self) -> bool:

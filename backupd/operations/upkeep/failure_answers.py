@@ -109,7 +109,7 @@ class FailureAnswers:
         due = self.next_due(job, activity)
         if due is None:
             what = "" if activity is Activity.BACKUP else f" for a {activity}"
-            return f"none: the job has no schedule of backupd's{what}"
+            return f"none: backupd has no schedule for this job{what}"
         return f"the {activity} of {instant(due)}"
 
 
@@ -174,7 +174,7 @@ def _commands_of_backup(job: str, run_id: str, *, again: bool = True) -> list[st
     """What to type, in this order; nothing that would run beside a try that is planned."""
     named = shlex.quote(job)
     return [
-        *([f"backupd log {run_id}  # all that the run has said"] if run_id else []),
+        *([f"backupd log {run_id}  # the run's full log"] if run_id else []),
         f"backupd check {named}  # what would stop the next one, each with a hint",
         *([f"backupd run {named}  # once the cause is gone: take the backup now"] if again else []),
     ]

@@ -17,7 +17,7 @@ from backupd.vocabulary.errors import Cancelled, ExitStatus
 from backupd.vocabulary.records import HoldingKind
 from tests.cli.terminal import Terminal
 from tests.contract.mariadb import MariadbServer, mariadb, mysql_server
-from tests.contract.test_loading import before
+from tests.contract.test_loading import TOLD, before
 from tests.contract.test_scratch import Image
 from tests.story.world import World
 
@@ -67,7 +67,8 @@ def test_a_table_from_yesterday_is_back_in_the_running_server(
             " 0 in both and changed"
         )
         statements = [line for line in told if not line.startswith(("--", " ", "loaded"))]
-        assert [line.split()[0] for line in statements] == ["INSERT", "RENAME"]
+        assert [line.split()[0] for line in statements] == ["INSERT", "RENAME", "ALTER", "DROP", "ALTER"]
+        assert "-- CREATE DEFINER=`root`@`localhost` TRIGGER `live`.`told` BEFORE INSERT ON" in ended.stdout
         root.execute("DROP TRIGGER live.told")
         root.execute(statements[0])
         assert root.value("SELECT COUNT(*) FROM live.child") == "5000"
@@ -75,7 +76,7 @@ def test_a_table_from_yesterday_is_back_in_the_running_server(
         assert again.status == ExitStatus.REFUSED
         assert "schema restored_1121 exists on running" in again.stderr
         root.execute("DROP DATABASE restored_1121")
-        root.execute("CREATE TRIGGER live.told BEFORE INSERT ON live.child FOR EACH ROW SET NEW.b = 'trigger'")
+        root.execute(TOLD)
     assert list(world.places.staging.glob("*")) == []
     with world.catalogue() as catalogue:
         refused, _, good, began = catalogue.audit_entries(limit=4)

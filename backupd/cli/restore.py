@@ -192,8 +192,11 @@ def _export(to: Path, manifest: "Manifest", tables: "Sequence[Table]", *, confin
         return (attention,)
     say(f"restored {named} of run {manifest.run_id} to {to}, recovered")
     for each in exported:
-        say(f"to import {each.table}: follow {each.statements}")
-    return ()
+        if each.attention is None:
+            say(f"to import {each.table}: follow {each.statements}")
+        else:
+            tell(f"attention: {each.attention}")
+    return [each.attention for each in exported if each.attention is not None]
 
 
 def _server(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from backupd.mysql.loading_schema import remove_loading
-from backupd.operations.restore import into_server, table_loading
+from backupd.operations.restore import into_folder, into_server, table_loading
 from backupd.vocabulary.errors import Cancelled, ExitStatus
 from backupd.vocabulary.records import HoldingKind
 from tests.cli.terminal import Terminal
@@ -40,6 +40,7 @@ def typing(
         return before.manifest
 
     monkeypatch.setattr(into_server, "restore", fetched)
+    monkeypatch.setattr(into_folder, "restore", fetched)
     with terminal.configuration.open("a") as file:
         file.write(f'\n[hosts.running]\nsocket = "{mysql_server.socket}"\nuser = "root"\n')
     return terminal
@@ -193,3 +194,13 @@ def test_a_way_belongs_to_a_server(typing: Terminal, tmp_path: Path) -> None:
     ended = typing.run("restore", "latest-good", "--tables", "live.child", "--to", str(tmp_path / "x"), "--by", "rows")
     assert ended.status == ExitStatus.USAGE
     assert "--by belongs to --into" in ended.stderr
+
+
+def test_a_table_whose_files_cannot_be_imported_is_an_attention_that_says_what_can_be_done(
+    typing: Terminal, tmp_path: Path
+) -> None:
+    ended = typing.run("restore", "latest-good", "--tables", "live.parted,live.child", "--to", str(tmp_path / "x"))
+    assert ended.status == ExitStatus.ATTENTION, ended.stderr
+    assert "attention: MariaDB cannot import a table with partitions: load live.parted into a running" in ended.stderr
+    assert "to import live.child: follow" in ended.stdout
+    assert "to import live.parted" not in ended.stdout

@@ -87,6 +87,33 @@ def test_a_table_from_yesterday_is_back_in_the_running_server(
     assert refused.detail["outcome"] == "refused"
 
 
+def test_a_dry_run_ends_after_having_told_and_leaves_nothing(
+    typing: Terminal, world: World, mysql_server: MariadbServer
+) -> None:
+    with mysql_server.session() as root:
+        where, schemas = root.one("SHOW MASTER STATUS"), root.query("SHOW DATABASES")
+        ended = typing.run(*LOAD, "--dry-run")
+        assert ended.status == ExitStatus.OK, ended.stderr
+        assert "into running as schema restored_1121, by rows: they go through its binary log" in ended.stderr
+        assert "live.child is loaded without its triggers: told" in ended.stderr
+        assert ended.stdout == "nothing of run r1 was loaded into running, and nothing is left: --dry-run\n"
+        [table] = typing.run(*LOAD, "--dry-run", "--json").document["tables"]
+        assert (table["table"], table["by"], table["triggers_left_out"]) == ("live.child", "rows", ["told"])
+        assert table["bytes"] > 65536
+        assert table["reason"].startswith("its binary log is on")
+        assert root.one("SHOW MASTER STATUS") == where
+        assert root.query("SHOW DATABASES") == schemas
+        root.execute("CREATE DATABASE restored_1121")
+        try:
+            assert typing.run(*LOAD, "--dry-run").status == ExitStatus.REFUSED
+        finally:
+            root.execute("DROP DATABASE restored_1121")
+    assert list(world.places.staging.glob("*")) == []
+    with world.catalogue() as catalogue:
+        assert list(catalogue.holdings()) == []
+        assert not [entry for entry in catalogue.audit_entries(limit=9) if entry.event.startswith("restore")]
+
+
 def test_columns_that_the_live_table_has_otherwise_by_now_are_named_and_left_out(
     typing: Terminal, mysql_server: MariadbServer
 ) -> None:
@@ -188,6 +215,13 @@ def test_what_its_binary_log_lacks_is_said_in_the_statements(typing: Terminal, m
     finally:
         with mysql_server.session() as root:
             root.execute("DROP DATABASE IF EXISTS restored_1121")
+
+
+def test_a_dry_run_belongs_to_a_server_and_its_document_to_it(typing: Terminal, tmp_path: Path) -> None:
+    for given in (("restore", "r1", "--to", str(tmp_path / "x"), "--dry-run"), (*LOAD, "--json")):
+        ended = typing.run(*given)
+        assert ended.status == ExitStatus.USAGE
+        assert "--dry-run belongs to --into, and --json to --dry-run" in ended.stderr
 
 
 def test_a_way_belongs_to_a_server(typing: Terminal, tmp_path: Path) -> None:

@@ -28,9 +28,10 @@ pytestmark = pytest.mark.thorough
 
 __all__ = ["mysql_server"]
 
-AWKWARD, CHILD, PARTED, VIEW, VERSIONED, FLEETING = TABLES = tuple(
-    Table("live", name) for name in ("awkward", "child", "parted", "view", "versioned", "fleeting")
+AWKWARD, CHILD, PARTED, WIDE, SQUEEZED, VIEW, VERSIONED, FLEETING = TABLES = tuple(
+    Table("live", name) for name in ("awkward", "child", "parted", "wide", "squeezed", "view", "versioned", "fleeting")
 )
+TEXTS = ", ".join(f"t{number} TEXT" for number in range(8))  # of a row that half a page of 16 KiB takes, and none of 4
 UP = "CONSTRAINT `up` FOREIGN KEY (`p`) REFERENCES `elsewhere`.`parent` (`id`) ON DELETE CASCADE"
 TOLD = """
     CREATE TRIGGER live.told BEFORE INSERT ON live.child FOR EACH ROW BEGIN
@@ -91,15 +92,19 @@ def before(mysql_server: MariadbServer, tmp_path_factory: pytest.TempPathFactory
             " CONSTRAINT up FOREIGN KEY (p) REFERENCES elsewhere.parent (id) ON DELETE CASCADE) ENGINE=InnoDB"
         )
         root.execute("CREATE TABLE live.parted (t TEXT, n INT) ENGINE=InnoDB PARTITION BY HASH (n) PARTITIONS 3")
+        root.execute(f"CREATE TABLE live.wide (id INT PRIMARY KEY, {TEXTS}) ENGINE=InnoDB ROW_FORMAT=COMPACT")
+        root.execute("CREATE TABLE live.squeezed (id INT PRIMARY KEY, t TEXT) ENGINE=InnoDB ROW_FORMAT=COMPRESSED")
         root.execute("CREATE TABLE live.versioned (id INT PRIMARY KEY) ENGINE=InnoDB WITH SYSTEM VERSIONING")
         root.execute("CREATE TABLE live.fleeting (id INT PRIMARY KEY) ENGINE=MEMORY")
         root.execute("CREATE VIEW live.view AS SELECT 1 AS one")
-        for table in ("awkward", "child", "parted", "versioned"):
+        for table in ("awkward", "child", "parted", "wide", "squeezed", "versioned"):
             root.execute(f"FLUSH TABLES live.{table} FOR EXPORT")
             root.execute("UNLOCK TABLES")
         for row in ROWS:
             root.execute(f"INSERT INTO live.awkward ({', '.join(row)}) VALUES ({', '.join(row.values())})")
         root.execute("INSERT INTO live.parted SELECT REPEAT('t', seq), seq FROM live.seq_1_to_2000")
+        root.execute(f"INSERT INTO live.wide VALUES (1, {', '.join(['REPEAT(1, 700)'] * 8)})")
+        root.execute("INSERT INTO live.squeezed SELECT seq, REPEAT(seq, 90) FROM live.seq_1_to_5000")
         root.execute("INSERT INTO elsewhere.parent VALUES (1)")
         root.execute("INSERT INTO live.child SELECT seq, 'x', NULL FROM live.seq_1_to_5000")
         root.execute(TOLD)

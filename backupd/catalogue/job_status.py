@@ -206,7 +206,7 @@ def _unfinished(connection: Connection) -> Sequence[Mapping[str, Any]]:
 def _drills(
     connection: Connection, jobs: Set[str], at: datetime
 ) -> tuple[Mapping[str, datetime], Mapping[str, LastDrill]]:
-    """Each job's newest proof, and its newest drill whatever it found.
+    """Each job's newest proof, and its newest drill that found out anything.
 
     Those of a proof host are recorded later than they happened: their time counts.
     """
@@ -218,7 +218,9 @@ def _drills(
     if not jobs:
         return proofs, last
     with connection.execute(
-        query.where(drills.c.at <= at, tables.OURS).order_by(drills.c.at.desc(), drills.c.id.desc())
+        query.where(drills.c.at <= at, drills.c.undecided == "", tables.OURS).order_by(
+            drills.c.at.desc(), drills.c.id.desc()
+        )
     ) as rows:
         for job, *drill in rows:
             one = LastDrill(*drill)

@@ -39,6 +39,7 @@ def drill(
     from backupd.cli.tables import drill_table
     from backupd.host.signals import cancellable
     from backupd.operations.restore.drill import drill as drill_backup
+    from backupd.operations.restore.on_record import drilled_on_record
     from backupd.operations.restore.proofs import leave_proof
     from backupd.operations.upkeep import notices
     from backupd.operations.upkeep.ownership import ownership_of
@@ -54,14 +55,17 @@ def drill(
         with told(), cancellable(), unpruned(configuration, run):
             machine = catalogue.identity().name
             tools = wiring.host_tools(configuration, machine)
-            result = drill_backup(
-                *(sources, tools),
+            drilling = partial(
+                drill_backup,
+                sources,
+                tools,
                 identities=identities,
                 confined=not configuration.restore.unconfined,
                 checks=_own_checks(configuration, run, machine),
                 telling=tell,
             )
-            catalogue.record_drill(result)  # before anybody may prune what is proven now
+            # within `unpruned`: what is proven is on record before anybody may prune it
+            result = drilled_on_record(catalogue, run.run_id, sources, drilling, telling=tell)
             for failure in leave_proof(sources, result, ownership_of(catalogue, tools), host=run.host):
                 tell(f"warning: {failure}")
                 catalogue.attention(run.run_id, failure)
@@ -83,7 +87,7 @@ def drill(
     if not result.ok:
         failed = [check for check in result.checks if not check.ok]
         hint = "do not rely on this backup; take a new one"
-        if all(check.asked for check in failed):
+        if result.only_own_checks_failed:
             hint = (
                 "the backup restores, but its data is not what the job's own checks expect: look at the data,"
                 f" and at [jobs.{run.job}.drill.checks]"

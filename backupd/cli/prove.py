@@ -61,6 +61,7 @@ def prove(
         host = ProofHost(
             *(name, tools, signer_of(catalogue, tools.machine), identities, settings.servers),
             max_bytes=settings.max_size,
+            checks=tuple(settings.checks.values()),
         )
         for told in prove_copies(
             *(host, _targets(configuration, name, target)),
@@ -106,7 +107,7 @@ def _hours(configuration: "Configuration") -> "Callable[[], str]":
 def _told(what: "Proven") -> "Sequence[BackupdError]":
     """In one line; what is wrong with it is returned."""
     from backupd.operations.restore.proof_host import TooLarge
-    from backupd.operations.restore.proving import LostTarget, NotNow
+    from backupd.operations.restore.proving import LostTarget, NotNow, UnaskedCheck
 
     match what:
         case NotNow():
@@ -116,6 +117,10 @@ def _told(what: "Proven") -> "Sequence[BackupdError]":
             rest = f"; copies on it that are passed over: {what.passed_over}" if what.passed_over else ""
             tell(f"target {what.name}: {what.why.message}{rest}")
             return (what.why,)
+        case UnaskedCheck(check):
+            whose = f"job {check.job}" + (f" of machine {check.machine}" if check.machine else "")
+            tell(f"attention: prove.checks.{check.name} asks nothing: no backup of {whose} was found")
+            return ()
     named, result = _named(what.copy), what.result
     if isinstance(result, BackupdError):
         say(f"not drilled: {named}: {result.message}")
@@ -153,12 +158,10 @@ def _sentence(named: str, done: "Proof") -> str:
 def _faults(named: str, done: "Proof") -> "list[BackupdError]":
     found: list[BackupdError] = []
     if done.drill.failed:
-        found.append(
-            VerificationError(
-                f"the drill failed: {named}",
-                hint="do not rely on this copy; its machine learns of it where it believes this host",
-            )
-        )
+        hint = "do not rely on this copy; its machine learns of it where it believes this host"
+        if done.drill.only_own_checks_failed:
+            hint = "the copy restores, but its data is not what [prove.checks] expects: look at the data, and at them"
+        found.append(VerificationError(f"the drill failed: {named}", hint=hint))
     if done.drill.undecided:
         found.append(
             Undecided(f"the drill was undecided: {named}", hint="drill it again with more time, memory or disk space")

@@ -133,7 +133,7 @@ def restore(
                 return
             place = server.told if server else to.absolute() if to is not None else str(into_volume)
             asked = {"tables": list(map(str, chosen))} if chosen else {}
-            with on_record(catalogue, run.run_id, Deed.RESTORE, place, telling=tell, **asked) as done:
+            with on_record(catalogue, run.run_id, Deed.RESTORE, place, sources, telling=tell, **asked) as done:
                 if to is not None:
                     done.attentions.extend(_to_folder(wanted, to, chosen))
                 elif into_volume is not None:

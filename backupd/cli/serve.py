@@ -19,7 +19,7 @@ def serve(
     drain: Annotated[
         bool,
         typer.Option(
-            "--drain", help="Have the running daemon start nothing more, and wait until its runs and itself have ended."
+            "--drain", help="Tell the running daemon to start no new runs; return when it and its runs have ended."
         ),
     ] = False,
 ) -> None:
@@ -71,7 +71,7 @@ def _drain(ctx: typer.Context) -> None:
         return
     born = start_of_ours(pid)
     os.kill(pid, signal.SIGUSR1)
-    tell(f"the daemon (process {pid}) starts nothing more; waiting for what it has started")
+    tell(f"the daemon (process {pid}) starts no new runs; waiting for those in progress")
     if born is not None:
         ended_by_itself(pid, born, within_seconds=math.inf)
     say("the daemon has ended")

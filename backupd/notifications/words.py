@@ -22,7 +22,7 @@ _BECAME = {
     NoticeKind.RECOVERED: "is good again",
     NoticeKind.MISSED: "was missed",
     NoticeKind.ALARM: "has an alarm",
-    NoticeKind.OVER: "has one alarm less",
+    NoticeKind.OVER: "has an alarm that is over",
 }
 
 

@@ -177,7 +177,7 @@ class _Daemon:
         if not self.asked.drain:
             return False
         left = [f"{slot.activity} of {slot.job}" for slot in going.slots()]
-        said = f"draining: nothing is started any more; waiting for {', '.join(left) or 'nothing'}"
+        said = f"draining: no new runs are started; waiting for {', '.join(left) or 'nothing'}"
         if said != self._draining:
             log.info("%s", said)
             self._draining = said

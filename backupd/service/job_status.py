@@ -50,7 +50,7 @@ class JobStatus:
     last_slots: Mapping[Activity, Slot] = field(default_factory=dict)
     missed_total: Mapping[Activity, int] = field(default_factory=dict)  # since ever
     proven_at: datetime | None = None  # when a drill last proved a backup of this job
-    last_drill: LastDrill | None = None  # the newest, whatever it found
+    last_drill: LastDrill | None = None  # the newest that found out anything
     pause: Pause | None = None
     alarms: tuple[Alarm, ...] = ()  # the gravest first
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -86,6 +87,7 @@ def test_a_proof_counts_as_a_drill_here_once_and_the_audit_chain_says_whose_it_w
         assert catalogue.records(["nightly"], at=datetime.now(UTC))["nightly"].proven_at == drill.at
         told = catalogue.audit_entries(limit=1)[0].detail
     assert (told["ok"], told["proof"], told["target"]) == (True, file.name, "vault")
+    assert told["by"] == "proof-0a1b2c3d"
 
 
 def test_a_failed_proof_is_a_drill_that_failed_and_removes_nothing(backed_up: World) -> None:
@@ -101,6 +103,15 @@ def test_a_failed_proof_is_a_drill_that_failed_and_removes_nothing(backed_up: Wo
     assert "a proof host's drill of the copy on target vault failed: restore" in run.attention
     assert sorted(backed_up.vault.rglob("*")) == before
     assert read(backed_up) == []
+
+
+def test_a_proof_that_failed_in_checks_of_one_s_own_alone_sends_nobody_after_a_new_backup(backed_up: World) -> None:
+    own = Check("checks.orders", False, "at least 1", "0", asked="SELECT COUNT(*) FROM shop.orders")
+    leave(backed_up, replace(drilled(ok=False), checks=(*GOOD, own)))
+    (notice,) = read(backed_up)
+    assert "failed: checks.orders" in notice.text
+    assert "the backup restores, but its data is not what the proof host's own checks expect" in notice.detail["hint"]
+    assert backed_up.row("r1").drills[0].checks[1] == own
 
 
 def test_a_proof_that_is_read_late_counts_as_of_its_time(backed_up: World) -> None:

@@ -65,6 +65,9 @@ def _tell(run: RunDetails, target: Target, drill: Drill, catalogue: Catalogue, n
     names = ", ".join(check.name for check in drill.checks if not check.ok)
     text = f"a proof host's drill of the copy on target {target.name} failed: {names}"
     catalogue.attention(run.run_id, text)
-    error = VerificationError(f"run {run.run_id}: {text}", hint=f"see `backupd show {run.run_id}`; take a new backup")
+    what = "take a new backup"
+    if drill.only_own_checks_failed:
+        what = "the backup restores, but its data is not what the proof host's own checks expect: look at the data"
+    error = VerificationError(f"run {run.run_id}: {text}", hint=f"see `backupd show {run.run_id}`; {what}")
     if (notice := notices.failed(run.job, run.run_id, error, what="drill")) is not None:
         notifier.tell(notice)

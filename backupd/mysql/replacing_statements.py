@@ -6,10 +6,10 @@ the table are renamed with it. Carries nothing out.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from backupd.mysql.row_differences import TableDifference, same_key
-from backupd.mysql.sqltext import quoted
+from backupd.mysql.sqltext import comment, quoted
 from backupd.mysql.table_shape import TableShape, names_of
 from backupd.mysql.tablefiles import Table
 
@@ -35,14 +35,14 @@ def _put_back(shape: TableShape, schema: str, found: TableDifference, *, logged:
         same = same_key(shape, "b", "l")
         missing = f" AS b WHERE NOT EXISTS (SELECT 1 FROM {live} AS l WHERE {same})"  # noqa: S608 - quoted names
     if not logged:
-        yield f"-- the binary log lacks schema {quoted(schema)}: replicas must be sent rows"
+        yield from _told(f"the binary log lacks schema {quoted(schema)}: replicas must be sent rows")
         yield _AS_ROWS
     what = "to put back the rows that the live table lacks" if missing else "to put the rows back beside the live ones"
     triggers, sure = found.attached.triggers or shape.triggers, bool(found.attached.triggers)
     running = ", ".join(quoted(trigger.name) for trigger in triggers if "INSERT" in trigger.event)
     if running:
         what += f"; its triggers run for each row{'' if sure else ', if it still has them'}: {running}"
-    yield f"-- {what}:"
+    yield from _told(f"{what}:")
     yield f"INSERT INTO {live} ({columns}) SELECT {columns} FROM {loaded}{missing};"  # noqa: S608 - quoted names
 
 
@@ -53,7 +53,9 @@ def _replace(shape: TableShape, schema: str, found: TableDifference, *, logged: 
         yield "-- or to have all of it as it was, the live table moved aside, each once the one before has worked:"
         if found.attached.referring:
             them = ", ".join(f"{quoted(name)} of {_named(table)}" for table, name in found.attached.referring)
-            yield f"-- (foreign keys of other tables refer to {aside} then, until dropped and added again: {them})"
+            yield from _told(
+                f"(foreign keys of other tables refer to {aside} then, until dropped and added again: {them})"
+            )
         steps = [f"RENAME TABLE {live} TO {aside}, {loaded} TO {live};", *_names_freed(shape, found, aside)]
     else:
         yield "-- to put it into place, if there is no such table:"
@@ -63,7 +65,8 @@ def _replace(shape: TableShape, schema: str, found: TableDifference, *, logged: 
         yield from steps
     else:
         yield "-- (only without replicas, after SET SESSION sql_log_bin = 0)"
-        yield from (f"-- {step.removeprefix('-- ')}" for step in steps)
+        for step in steps:
+            yield from _told(step.removeprefix("-- "))
     if shape.triggers:
         yield "-- and then its triggers as in the backup; read each, and type it without the dashes:"
         yield from (line for trigger in shape.triggers for line in trigger.to_be_typed(shape.table).splitlines())
@@ -79,9 +82,15 @@ def _names_freed(shape: TableShape, found: TableDifference, aside: str) -> Itera
     seen = {trigger.name for trigger in found.attached.triggers}
     for trigger in shape.triggers:
         drop = f"DROP TRIGGER {quoted(shape.table.schema)}.{quoted(trigger.name)};"
-        yield (
-            drop if trigger.name in seen else f"-- if {aside} has that trigger, which this account does not see: {drop}"
-        )
+        if trigger.name in seen:
+            yield drop
+        else:
+            yield from _told(f"if {aside} has that trigger, which this account does not see: {drop}")
+
+
+def _told(text: str) -> Sequence[str]:
+    """Comment lines, which no name ends."""
+    return comment(text).splitlines()
 
 
 def _named(table: Table) -> str:

@@ -1,10 +1,12 @@
 """What a definition loses, and as what a value is written, so that a server makes the same of it again."""
 
+from dataclasses import replace
+
 import pytest
 
 from backupd.mysql.replacing_statements import statements_for
 from backupd.mysql.row_differences import TableDifference
-from backupd.mysql.table_attachments import TableTrigger
+from backupd.mysql.table_attachments import Attachments, TableTrigger
 from backupd.mysql.table_shape import TableColumn, TableShape, without_foreign_keys
 from backupd.mysql.tablefiles import Table
 from backupd.vocabulary.servers import Flavour
@@ -69,6 +71,19 @@ def test_every_line_of_a_strangers_trigger_is_a_comment() -> None:
     assert "-- CREATE DEFINER=`who```@`%` TRIGGER" in told
     role = TableTrigger("t", "AFTER", "INSERT", "role", "", "SET @a = 1")
     assert "CREATE DEFINER=`role` TRIGGER" in role.to_be_typed(Table("live", "t"))
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_a_strangers_name_does_not_end_a_comment(logged: bool) -> None:
+    evil = "t\nDROP DATABASE live;\r\u2028DROP DATABASE live; -- "
+    trigger = TableTrigger(evil, "BEFORE", "INSERT", "root@localhost", "", "SET @a = 1")
+    bad = replace(shape(A, key=("a",)), triggers=(trigger,))
+    attached = Attachments(referring=((Table("live", evil), evil),))
+    printed = statements_for(bad, "r", TableDifference(shared=("a",), attached=attached), logged=logged)
+    lines = [line for text in printed for line in text.splitlines()]
+    assert all(
+        line.startswith(("--", "SET SESSION binlog", "INSERT INTO `live`", "RENAME TABLE `live`")) for line in lines
+    )
 
 
 def shape(*columns: TableColumn, key: tuple[str, ...] = (), name: str = "t") -> TableShape:

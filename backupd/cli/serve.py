@@ -34,6 +34,7 @@ def serve(
     import logging
 
     from backupd import wiring
+    from backupd.cli.failure_answers import failure_answers
     from backupd.cli.run import new_run_id
     from backupd.config import locate
     from backupd.service import daemon, launch, systemd
@@ -47,6 +48,7 @@ def serve(
         load=lambda: wiring.configuration(path),
         launcher=launch.launcher(program, configuration.paths.log, under_systemd=systemd.runs_us(os.environ)),
         notifier=wiring.notifier,
+        answers=failure_answers,
         web=pages_of(configuration) if web else None,
         new_run_id=new_run_id,
         notify=systemd.Notify(os.environ),

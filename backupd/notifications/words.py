@@ -31,7 +31,8 @@ def title(notice: Notice) -> str:
     if notice.kind is NoticeKind.DIGEST:
         became = f"digest: {notice.text}"
     else:
-        became = f"{notice.job or f'target {notice.target}'} {_BECAME[notice.kind]}"
+        whose = notice.job or (f"target {notice.target}" if notice.target else "a proof host's work")
+        became = f"{whose} {_BECAME[notice.kind]}"
     line = f"backupd on {socket.gethostname()}: {became}"
     return "".join(letter if " " <= letter <= "~" else "?" for letter in line)
 

@@ -134,6 +134,10 @@ class SnapshotError(BackupdError):
     exit_status = ExitStatus.SNAPSHOT
 
 
+class GroupBusy(SnapshotError):
+    """Another LVM command has the volume group locked, and kept it for longer than was worth waiting."""
+
+
 class SnapshotVoid(SnapshotError):
     """The snapshot is no longer intact: its COW area overflowed or failed. What was read from it is not a backup."""
 

@@ -12,8 +12,10 @@ import pytest
 
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
+from backupd.host.run_log import RunLogs
 from backupd.notifications import Notifier
 from backupd.operations.restore.proofs import last_tried, leave_proof_of_host
+from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.operations.upkeep.proofs_read import read_proofs
 from backupd.operations.upkeep.rebuild import rebuild
 from backupd.policy.signing import Signer
@@ -26,6 +28,7 @@ from backupd.vocabulary.records import Check, Drill
 from backupd.vocabulary.schedule import Notice, NoticeKind
 from tests.fakes.target import BELIEVED
 from tests.signers import signer
+from tests.story.daemon_world import require_answers
 from tests.story.world import World
 
 Attack = Callable[[World, Path], object]
@@ -73,7 +76,10 @@ def read(
     """As after each backup; what people hear of."""
     told = Told()
     with world.catalogue() as catalogue:
-        read_proofs("nightly", [world.target], catalogue, keys, told, now=datetime.now(UTC) + later)
+        answers = FailureAnswers(RunLogs(world.places.run), "", lambda _job, _activity: None)
+        now = datetime.now(UTC) + later
+        read_proofs("nightly", [world.target], catalogue, keys, told, answers=answers, now=now)
+    require_answers(told.notices)
     return told.notices
 
 
@@ -96,6 +102,8 @@ def test_a_failed_proof_is_a_drill_that_failed_and_removes_nothing(backed_up: Wo
     (notice,) = read(backed_up)
     assert (notice.kind, notice.job) == (NoticeKind.FAILED, "nightly")
     assert "a proof host's drill of the copy on target vault failed: restore" in notice.text
+    assert notice.detail["another good copy"].startswith("yes, ")
+    assert "run r2 on vault" in notice.detail["another good copy"], "not the one that failed"
     run = backed_up.row("r1")
     assert run.doubted
     assert run.backup is not None

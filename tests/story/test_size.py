@@ -15,7 +15,7 @@ from tests.bench.memory import MemoryStep
 
 pytestmark = pytest.mark.thorough
 
-FEW, MANY = 6_000, 18_000  # the few fill every buffer
+FEW, MANY = 10_000, 30_000  # the few fill every buffer
 A_FILE_AT_MOST = 640  # bytes: 400,000 of them are 244 MiB, and a run may take 256 with all else
 MIB = 1 << 20
 TRIES = 3  # how threads take turns decides what an allocator has at once: 30 MiB more were seen in one of ten tries

@@ -56,6 +56,7 @@ _JOB, _RUN, _TOLD = "bench", "r", "told"
 _LARGEST_FILE = 32 << 30  # of the datadir that is told of
 _CASES = tuple(f"{files}:{kind}" for files in FILES_MIB for kind in ("folder", "sftp", "s3"))
 RESTORED = "restored"  # the step that is none of a run's
+OF_5_TIB = "manifest of 5 TiB"  # with one that has as many frames, however few files there are
 _FOLDER_FILES = 10_000
 _NOISE = "the_last_of_all_"  # as their names begin: an archive has its files in the order of their names
 _NOISE_FILES = 4
@@ -197,11 +198,11 @@ def _steps(target: Target, root: Path, out: Path, memory: Memory, *, files: int)
     yield step()
     del contents, named
     if told:
-        with memory.of("manifest of 5 TiB written") as step:
+        with memory.of(f"{OF_5_TIB} written") as step:
             target.publish(replace(manifest_of((*objects, *told)), run_id=_TOLD))
         yield step()
         del told
-        with memory.of("manifest of 5 TiB read") as step:
+        with memory.of(f"{OF_5_TIB} read") as step:
             target.manifest(_JOB, _TOLD)
         yield step()
     target.publish(manifest_of(objects))

@@ -34,7 +34,7 @@ demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP an
 	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m tests.bench.three_targets
 
 # The one that takes longest goes last, so that what is wrong is seen early.
-test: check thorough-tests exhaustive-tests service-tests docker-tests lab-tests ## every promise (35 minutes; an hour on a slow machine)
+test: check thorough-tests exhaustive-tests service-tests docker-tests lab-tests ## every promise (50 minutes on two processors)
 
 check: lint types imports tests ## after every change: what takes no whole run, server or lab (about a minute)
 
@@ -52,12 +52,12 @@ tests: setup-python setup-check setup-s3
 	BACKUPD_TESTS_SHARE=quick $(SIDE_BY_SIDE) $(QUICK) -m "not thorough and not exhaustive"
 
 # What `check` leaves out for its time, and its properties with all their examples.
-thorough-tests: setup-python setup-check setup-s3 ## whole runs, real servers and stores, this machine's kernel (5 minutes)
+thorough-tests: setup-python setup-check setup-s3 ## whole runs, real servers and stores, this machine's kernel (7 minutes)
 	$(SIDE_BY_SIDE) $(QUICK) -m "(thorough or hypothesis) and not exhaustive"
 
 # Failures at every call, every zone's clock, a hundred thousand runs; of what comes from a seed a share, as
 # tests/share.py says: mutations, histories, hostile backups.
-exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every case, and histories of several machines (8 minutes)
+exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every case, and histories of several machines (9 minutes)
 	$(SIDE_BY_SIDE) $(QUICK) tests/web -m exhaustive
 
 service-tests: setup-python setup-service ## the pages in a real browser, the metrics under a real Prometheus (3 minutes)
@@ -65,7 +65,7 @@ service-tests: setup-python setup-service ## the pages in a real browser, the me
 	$(BIN)/pytest tests/service -n 2 --dist worksteal --durations=5 -m "not exhaustive"
 
 # On the Docker engine that answers, else on one that is started for them.
-docker-tests: setup-python setup-check setup-docker ## backupd on real servers in containers (6 minutes)
+docker-tests: setup-python setup-check setup-docker ## backupd on real servers in containers (5 minutes)
 	.ci/with-docker $(BIN)/pytest tests/docker -n 2 --timeout=900 --durations=10
 
 # Apart from `make test`, because what it needs of npm and Go takes five minutes to get, the first time.

@@ -129,6 +129,11 @@ def test_every_package_that_it_brings_can_be_loaded(debian: Root) -> None:
     debian.run("/opt/backupd/current/bin/python", "-c", imports)
 
 
+def test_targets_of_every_kind_can_be_used(debian: Root) -> None:
+    imports = "import backupd.targets.azure, backupd.targets.gcs, backupd.targets.s3, backupd.targets.sftp"
+    debian.run("/opt/backupd/current/bin/python", "-c", imports)
+
+
 @pytest.mark.parametrize(
     ("called", "asked"),
     [

@@ -132,7 +132,7 @@ class Index:
             for piece in _expanded(self._packed):
                 *lines, rest = (rest + piece).split(b"\n")
                 if len(rest) > _LINE_BYTES:
-                    raise _refusal("a line of it has no end")
+                    raise _refusal("a line is not terminated")
                 for line in lines:
                     yield _object(line)
         except zstd.ZstdError as error:
@@ -176,7 +176,7 @@ def _member(line: dict[str, Any]) -> Member:
     kind = _typed(str, line, "kind")
     target = _typed(str, line, "target") if "target" in line else ""
     if "\0" in target:
-        raise _refusal(f"of {name!r:.80} it says that it leads to what has no name")
+        raise _refusal(f"the link {name!r:.80} has a target with a NUL in it")
     xattrs = _typed(dict, line, "xattrs") if "xattrs" in line else {}
     try:
         recorded = Recorded(
@@ -190,7 +190,7 @@ def _member(line: dict[str, Any]) -> Member:
             xattrs={key: base64.b64decode(_typed(str, xattrs, key), validate=True) for key in xattrs},
         )
     except (ValueError, binascii.Error) as error:
-        raise _refusal(f"of {name!r:.80} it says what cannot be: {error}") from error
+        raise _refusal(f"the entry of {name!r:.80} is invalid: {error}") from error
     return Member(name, offset, size, recorded)
 
 
@@ -204,7 +204,7 @@ def _typed(wanted: type[_Value], line: dict[str, Any], key: str) -> _Value:
 def _require_known(first: dict[str, Any] | None) -> None:
     version = (first or {}).get("index")
     if not isinstance(version, dict):
-        raise _refusal("it does not begin as one")
+        raise _refusal("its first line is not the header of an index")
     if version.get("major") != _MAJOR:
         raise Unreadable(
             f"the index of the members has the format {version.get('major')!r}, this backupd supports {_MAJOR}",

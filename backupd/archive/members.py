@@ -200,7 +200,7 @@ class Members:
         if not told:
             return False
         if info.type not in _FILES or told != {"major", "minor", "name", "realsize"}:
-            raise self._refusal(f"{info.name!r} has holes of no kind that is known")
+            raise self._refusal(f"{info.name!r} has an unknown sparse format")
         if (pax["GNU.sparse.major"], pax["GNU.sparse.minor"]) != ("1", "0"):
             raise self._refusal(f"{info.name!r} has holes of another version")
         return True
@@ -219,7 +219,7 @@ class Members:
         if info.type not in (*_FILES, *_LINKS, tarfile.DIRTYPE):
             raise self._refusal(f"{name!r} is neither a file, a folder nor a link")
         if info.type != tarfile.DIRTYPE and (name.endswith("/") or not path.name):
-            raise self._refusal(f"{name!r} names a folder and is none")
+            raise self._refusal(f"{name!r} ends in / and is not a folder")
         if len(path.parts) > _DEEPEST:
             raise self._refusal(f"{name[:80]!r}… is {len(path.parts) - 1} folders deep")
         if path.parts[:1] and path.parts[0].startswith(MARKER):

@@ -134,12 +134,12 @@ def _attributes(path: str, recorded: Recorded) -> Iterator[str]:
     wanted = restored_attributes(recorded)
     for name, value in wanted.items():
         if name not in there:
-            yield f"without its attribute {name}"
+            yield f"attribute missing: {name}"
         elif os.getxattr(path, name, follow_symlinks=False) != value:
             yield f"another attribute {name}"
     for name in _LISTS:
         if name in there and name not in wanted:
-            yield f"an attribute {name} that it did not have"
+            yield f"unexpected attribute: {name}"
 
 
 def _names(path: str) -> list[str]:

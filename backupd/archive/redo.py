@@ -89,7 +89,7 @@ class RedoLog:
         if not self.ended <= told_lsn < _LSN_MOST:
             raise NotCut(f"the server reported LSN {told_lsn}, but the log had reached {self.ended}")
         if told_lsn - max(self.checkpoints) > self.capacity:
-            raise NotCut(f"the server reported LSN {told_lsn}, further from the checkpoint than the log is long")
+            raise NotCut(f"the server reported LSN {told_lsn}, more than the log's length past the checkpoint")
         begin = min(self.checkpoints) - self.first_lsn - _BEFORE
         end = told_lsn - self.first_lsn + _BEYOND
         if end - begin + 2 * _PAGE >= self.capacity:

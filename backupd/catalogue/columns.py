@@ -120,7 +120,7 @@ class JsonColumn(TypeDecorator[Any]):
             return self._adapter.validate_python(json.loads(value)) if value else self._nothing
         except (ValidationError, ValueError, RecursionError) as error:
             raise CatalogueError(
-                f"the catalogue holds what backupd cannot have written: {value!r:.80}",
+                f"the catalogue contains an invalid value: {value!r:.80}",
                 hint="its file was damaged or changed: put back a copy, or make a new one: `backupd catalogue rebuild`",
             ) from error
 

@@ -62,6 +62,8 @@ class JobRecord:
     proven_at: datetime | None = None  # by the newest good drill
     last_drill: LastDrill | None = None
     last_slots: Mapping[Activity, Slot] = field(default_factory=dict)  # the newest of each activity
+    ended_slot: Slot | None = None  # the newest backup that was due, was started, and is not tried any more
+    ended_run: RunDetails | None = None  # its last try
     missed: Mapping[Activity, int] = field(default_factory=dict)  # since ever
     missed_since_good: int = 0  # backups that were due after the last good one began
     broken: tuple[BrokenBackup, ...] = ()
@@ -71,7 +73,9 @@ class JobRecord:
 def records(connection: Connection, jobs: Sequence[str], *, at: datetime, samples: bool) -> dict[str, JobRecord]:
     """Each of these jobs as it stands at this instant, in their order; runs have their samples only where told so."""
     ends = {row["job"]: row for row in connection.execute(_ends(jobs, at)).mappings()}
+    ended_slots = _ended_slots(connection, jobs, at)
     wanted = {row[name] for row in ends.values() for name in ("last_run", "last_good") if row[name] is not None}
+    wanted |= {slot.run_id for slot in ended_slots.values()}
     unfinished = _unfinished(connection)
     ids = [*wanted, *(row["run_id"] for row in unfinished)]
     runs = {run.run_id: run for run in details(connection, _chosen(ids), samples=samples)}
@@ -98,6 +102,8 @@ def records(connection: Connection, jobs: Sequence[str], *, at: datetime, sample
             proven_at=proofs.get(job),
             last_drill=drills.get(job),
             last_slots=slots[job],
+            ended_slot=(ended := ended_slots.get(job)),
+            ended_run=None if ended is None else runs.get(ended.run_id),
             missed=missed[job],
             missed_since_good=ends[job]["missed_since_good"],
             broken=tuple(broken[job]),
@@ -206,7 +212,7 @@ def _unfinished(connection: Connection) -> Sequence[Mapping[str, Any]]:
 def _drills(
     connection: Connection, jobs: Set[str], at: datetime
 ) -> tuple[Mapping[str, datetime], Mapping[str, LastDrill]]:
-    """Each job's newest proof, and its newest drill whatever it found.
+    """Each job's newest proof, and its newest drill that found out anything.
 
     Those of a proof host are recorded later than they happened: their time counts.
     """
@@ -218,7 +224,9 @@ def _drills(
     if not jobs:
         return proofs, last
     with connection.execute(
-        query.where(drills.c.at <= at, tables.OURS).order_by(drills.c.at.desc(), drills.c.id.desc())
+        query.where(drills.c.at <= at, drills.c.undecided == "", tables.OURS).order_by(
+            drills.c.at.desc(), drills.c.id.desc()
+        )
     ) as rows:
         for job, *drill in rows:
             one = LastDrill(*drill)
@@ -258,6 +266,27 @@ def _last_slots(connection: Connection, jobs: Sequence[str], at: datetime) -> Ma
         for row in connection.execute(query).mappings():
             found[row["job"]][activity] = from_row(Slot, row)
     return found
+
+
+def _ended_slots(connection: Connection, jobs: Sequence[str], at: datetime) -> Mapping[str, Slot]:
+    slots, listed = tables.slots, _listed(jobs)
+    ours = slots.alias("ours")
+    newest = (
+        select(ours.c.due_at)
+        .where(
+            ours.c.job == listed.c.value,
+            ours.c.activity == literal(Activity.BACKUP.value, Text),
+            ours.c.state == SlotState.ENDED,
+            ours.c.due_at <= at,
+        )
+        .order_by(ours.c.due_at.desc())
+        .limit(1)
+    )
+    query = select(slots).join_from(
+        listed, slots, and_(slots.c.job == listed.c.value, slots.c.activity == Activity.BACKUP)
+    )
+    query = query.where(slots.c.due_at == newest.correlate(listed).scalar_subquery())
+    return {row["job"]: from_row(Slot, row) for row in connection.execute(query).mappings()}
 
 
 def _missed(connection: Connection) -> Mapping[str, dict[Activity, int]]:

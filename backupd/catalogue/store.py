@@ -117,14 +117,14 @@ class Catalogue(
         """Append to the audit chain what changes nothing else in the catalogue; `detail` is what JSON can hold."""
         self._write(audit_step(event, subject, **detail))
 
-    def record_drill(self, drill: Drill, **told: str) -> None:
+    def record_drill(self, drill: Drill, **told: str | list[str]) -> None:
         """Keep a drill's result with its run. A position that a good drill found is the run's from now on.
 
         `told` is what else the audit chain says of it.
         """
         self._write(*_drilled(drill, told))
 
-    def take_in_drill(self, drill: Drill, **told: str) -> bool:
+    def take_in_drill(self, drill: Drill, **told: str | list[str]) -> bool:
         """As `record_drill`, of a drill that was done elsewhere; False where its result was kept already.
 
         Of several processes that read it at once, one keeps it.
@@ -334,7 +334,7 @@ class Catalogue(
             return audit.trail(connection)
 
 
-def _drilled(drill: Drill, told: Mapping[str, str]) -> Sequence[Step]:
+def _drilled(drill: Drill, told: Mapping[str, str | list[str]]) -> Sequence[Step]:
     steps: list[Step] = [
         insert(tables.drills).values(to_row(drill)),
         audit_step(Event.DRILLED, drill.run_id, ok=drill.ok, undecided=drill.undecided, **told),

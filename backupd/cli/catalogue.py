@@ -103,6 +103,7 @@ def proofs(
     Only those signed by a key in proofs.signers count. A drill that failed is notified.
     """
     from backupd import wiring
+    from backupd.cli.failure_answers import failure_answers
     from backupd.host.signals import cancellable
     from backupd.operations.upkeep.proofs_read import read_proofs
 
@@ -113,14 +114,14 @@ def proofs(
             "no proof host is believed",
             hint="enter its public key, as `backupd identity show` prints it there, into proofs.signers",
         )
-    notifier, taken = wiring.notifier(configuration), 0
+    notifier, answers, taken = wiring.notifier(configuration), failure_answers(configuration), 0
     errors: dict[str, TargetError] = {}
     with cancellable(), wiring.catalogue(configuration) as catalogue:
         machine = catalogue.identity().name
         names = list(configuration.targets) if target is None else [target]
         for place in [wiring.target(configuration, name, machine) for name in names]:
             for job in configuration.jobs:
-                read = read_proofs(job, [place], catalogue, keys, notifier)
+                read = read_proofs(job, [place], catalogue, keys, notifier, answers=answers)
                 taken += read.taken
                 if read.errors:  # it would be the same for the next job
                     errors[place.name] = read.errors[0]

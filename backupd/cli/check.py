@@ -21,6 +21,7 @@ def check(
     """
     from backupd import wiring
     from backupd.cli.documents import check_document
+    from backupd.cli.failure_answers import failure_answers
     from backupd.operations.backup import preflight
     from backupd.operations.upkeep.notices import check_refused, check_warned
     from backupd.operations.upkeep.ownership import ownership_of
@@ -38,6 +39,7 @@ def check(
         found = preflight.examine(
             chosen, tools, last_stored_bytes=last, past=past, tunings=tunings, require_ours=require_ours
         )
+        answers = failure_answers(configuration).of_check(job, catalogue=catalogue)
     findings = (whose, *found.findings)
     if json:
         print_document(check_document(job, findings))
@@ -47,7 +49,7 @@ def check(
             if finding.hint and finding.level is not Level.OK:
                 say(f"{'':8} hint: {finding.hint}")
     refused = any(finding.level is Level.REFUSED for finding in findings)
-    notice = check_refused(job, findings) if refused else check_warned(job, findings)
+    notice = check_refused(job, findings, answers=answers) if refused else check_warned(job, findings)
     if notice is None:
         return
     if notify:

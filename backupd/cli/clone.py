@@ -130,7 +130,7 @@ class _Asked:
         with (
             cancellable(),
             unpruned(self.configuration, self.run),
-            on_record(self.catalogue, run_id, Deed.CLONE, to, telling=tell, **detail) as done,
+            on_record(self.catalogue, run_id, Deed.CLONE, to, self.sources, telling=tell, **detail) as done,
         ):
             yield done
 

@@ -86,8 +86,8 @@ def _price(began: float, ended: float) -> str:
         facts.append(
             (
                 "server meanwhile:",
-                f"{during / before:.0%} of its undisturbed {before:.0f} transactions a second;"
-                f" {max(lost, 0):.0f} transactions fewer in {ended - began:.0f} s",
+                f"{during / before:.0%} of the baseline of {before:.0f} transactions a second:"
+                f" {max(lost, 0):.0f} fewer in {ended - began:.0f} s",
             )
         )
     stall = load.longest_stall(beats, began, ended)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # they load the driver or the catalogue's, which `run --json`
     from backupd.mysql.seeding import Wanted
     from backupd.operations.restore.clone import Clone
     from backupd.operations.restore.scrubbed_clone import ScrubbedClone
+    from backupd.operations.restore.table_loading import LoadingPlan
     from backupd.operations.upkeep.prune import Pruning
     from backupd.operations.upkeep.rebuild import Rebuilding
     from backupd.vocabulary.benches import BenchRecord
@@ -118,6 +119,31 @@ def scrubbed_clone_document(manifest: Manifest, made: "ScrubbedClone") -> Docume
         "option_file": str(made.option_file),
         "proof": str(made.proof),
         "scrub": made.scrub.document,
+    }
+
+
+def loading_document(run_id: str, plan: "LoadingPlan") -> Document:
+    """What `restore --tables … --into HOST --dry-run --json` prints; sizes are bytes of the tables' files."""
+    return {
+        "run_id": run_id,
+        "host": plan.place.host,
+        "as": plan.place.schema,
+        "bytes": plan.size,
+        "binlog": plan.server.logs and plan.place.logged,
+        "replicas": plan.server.replicas,
+        "not_by_tablespace": plan.against,
+        "tables": [
+            {
+                "table": str(planned.shape.table),
+                "bytes": planned.size,
+                "by": planned.way.value,
+                "reason": planned.odd or plan.against,
+                "foreign_keys_left_out": list(planned.shape.foreign_keys),
+                "triggers_left_out": [trigger.name for trigger in planned.shape.triggers],
+            }
+            for planned in plan.tables
+        ],
+        "attention": list(plan.attentions),
     }
 
 

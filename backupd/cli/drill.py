@@ -9,12 +9,12 @@ from backupd.cli.chosen import GOOD_RUN, TargetOption, copies_of, identities_in,
 from backupd.cli.invocation import IdentityOption, JsonOption
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, print_text, say, tell
-from backupd.vocabulary.errors import Undecided, UsageError, VerificationError
+from backupd.vocabulary.errors import BackupdError, Undecided, UsageError, VerificationError
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
     from backupd.config import Configuration, DrillCheckConfig
-    from backupd.vocabulary.records import RunDetails
+    from backupd.vocabulary.records import Drill, RunDetails
 
 
 def drill(
@@ -36,9 +36,11 @@ def drill(
     """Prove a backup: restore it, start a server on it, and compare. The result is recorded in the catalogue."""
     from backupd import wiring
     from backupd.cli.documents import drill_document
+    from backupd.cli.failure_answers import failure_answers
     from backupd.cli.tables import drill_table
     from backupd.host.signals import cancellable
     from backupd.operations.restore.drill import drill as drill_backup
+    from backupd.operations.restore.on_record import drilled_on_record
     from backupd.operations.restore.proofs import leave_proof
     from backupd.operations.upkeep import notices
     from backupd.operations.upkeep.ownership import ownership_of
@@ -50,47 +52,59 @@ def drill(
     with wiring.own_catalogue(configuration) as catalogue, left_for_node_exporter(configuration, catalogue):
         run = _chosen(catalogue, run_id, job, target)
         sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
-        told = partial(notices.failure_told, wiring.notifier(configuration), run.job, run.run_id, what="drill")
+        answers = partial(failure_answers(configuration).of_drill, run.job, run.run_id, catalogue=catalogue)
+        told = partial(
+            notices.failure_told, wiring.notifier(configuration), run.job, run.run_id, answers=answers, what="drill"
+        )
         with told(), cancellable(), unpruned(configuration, run):
             machine = catalogue.identity().name
             tools = wiring.host_tools(configuration, machine)
-            result = drill_backup(
-                *(sources, tools),
+            drilling = partial(
+                drill_backup,
+                sources,
+                tools,
                 identities=identities,
                 confined=not configuration.restore.unconfined,
                 checks=_own_checks(configuration, run, machine),
                 telling=tell,
             )
-            catalogue.record_drill(result)  # before anybody may prune what is proven now
+            # within `unpruned`: what is proven is on record before anybody may prune it
+            result = drilled_on_record(catalogue, run.run_id, sources, drilling, telling=tell)
             for failure in leave_proof(sources, result, ownership_of(catalogue, tools), host=run.host):
                 tell(f"warning: {failure}")
                 catalogue.attention(run.run_id, failure)
             if result.ok and (long := too_long(result.seconds, _restore_within(configuration, run, machine))):
                 tell(f"attention: the drill took {long}")
                 catalogue.attention(run.run_id, f"a drill took {long}")
-    if json:
-        print_document(drill_document(result))
-    else:
-        print_text(drill_table(result.checks))
-        outcome = f"undecided: {result.undecided};" if result.undecided else "proven" if result.ok else "NOT proven"
-        say(f"{outcome} in {duration(result.seconds)}")
+        if json:
+            print_document(drill_document(result))
+        else:
+            print_text(drill_table(result.checks))
+            outcome = f"undecided: {result.undecided};" if result.undecided else "proven" if result.ok else "NOT proven"
+            say(f"{outcome} in {duration(result.seconds)}")
+        if (error := _error_of(result, run.job)) is not None:
+            with told():
+                raise error
+
+
+def _error_of(result: "Drill", job: str) -> BackupdError | None:
+    """Why the backup is not proven; None where it is."""
     if result.undecided:
-        with told():
-            raise Undecided(
-                f"the drill of run {result.run_id} was undecided: {result.undecided}",
-                hint="nothing was learned about the backup: drill it again with more time, memory or disk space",
-            )
-    if not result.ok:
-        failed = [check for check in result.checks if not check.ok]
-        hint = "do not rely on this backup; take a new one"
-        if all(check.asked for check in failed):
-            hint = (
-                "the backup restores, but its data is not what the job's own checks expect: look at the data,"
-                f" and at [jobs.{run.job}.drill.checks]"
-            )
-        with told():
-            names = ", ".join(check.name for check in failed)
-            raise VerificationError(f"the drill of run {result.run_id} failed: {names}", hint=hint)
+        return Undecided(
+            f"the drill of run {result.run_id} was undecided: {result.undecided}",
+            hint="nothing was learned about the backup: drill it again with more time, memory or disk space",
+        )
+    if result.ok:
+        return None
+    failed = [check for check in result.checks if not check.ok]
+    hint = "do not rely on this backup; take a new one"
+    if result.only_own_checks_failed:
+        hint = (
+            "the backup restores, but its data is not what the job's own checks expect: look at the data,"
+            f" and at [jobs.{job}.drill.checks]"
+        )
+    names = ", ".join(check.name for check in failed)
+    return VerificationError(f"the drill of run {result.run_id} failed: {names}", hint=hint)
 
 
 def _own_checks(configuration: "Configuration", run: "RunDetails", machine: str) -> "tuple[DrillCheckConfig, ...]":

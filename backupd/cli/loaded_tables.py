@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from backupd.mysql.loading_schema import LoadingPlace
-from backupd.mysql.row_differences import TableDifference, statements_for
+from backupd.mysql.replacing_statements import statements_for
+from backupd.mysql.row_differences import TableDifference
 from backupd.operations.restore.table_loading import LoadedTable, LoadedTables
 from backupd.report.words import size
 

@@ -12,10 +12,12 @@ from backupd.vocabulary.errors import BackupdError, Undecided, UsageError, Verif
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from backupd.config import Configuration
     from backupd.operations.restore.proof_host import Proof, TooLarge
     from backupd.operations.restore.proving import Proven
+    from backupd.operations.upkeep.proving_told import Problem
     from backupd.policy.proof_order import ProvableCopy
     from backupd.targets import Target
 
@@ -39,10 +41,29 @@ def prove(
     """
     from backupd import wiring
     from backupd.host.signals import cancellable
+    from backupd.operations.upkeep.proving_told import proving_told
 
     if everything and limit is not None:
         raise UsageError("--all and --limit cannot be combined", hint="use one of them")
     configuration = wiring.configuration(ctx.obj.config)
+    most = None if everything else limit or 1
+    with proving_told(wiring.notifier(configuration)) as problems, cancellable():
+        _prove(configuration, target, identity, most=most, trouble=problems.extend)
+
+
+def _prove(
+    configuration: "Configuration",
+    target: str | None,
+    identity: "Path | None",
+    *,
+    most: int | None,
+    trouble: "Callable[[Sequence[Problem]], object]",
+) -> None:
+    from backupd import wiring
+    from backupd.operations.restore.proof_host import ProofHost
+    from backupd.operations.restore.proving import prove_copies
+    from backupd.operations.upkeep.ownership import signer_of
+
     if configuration.restore.unconfined:
         raise UsageError(
             "a proof host drills what anybody may have stored, and restore.unconfined = true leaves that unbound",
@@ -50,27 +71,22 @@ def prove(
         )
     settings = configuration.prove
     identities = identities_in(identity or settings.identity_file)
-    errors: list[BackupdError] = []
-    with wiring.own_catalogue(configuration) as catalogue, cancellable():
-        from backupd.operations.restore.proof_host import ProofHost
-        from backupd.operations.restore.proving import prove_copies
-        from backupd.operations.upkeep.ownership import signer_of
-
+    with wiring.own_catalogue(configuration) as catalogue:
         name = catalogue.identity().name
         tools = wiring.host_tools(configuration, name)
         host = ProofHost(
             *(name, tools, signer_of(catalogue, tools.machine), identities, settings.servers),
             max_bytes=settings.max_size,
+            checks=tuple(settings.checks.values()),
         )
         for told in prove_copies(
             *(host, _targets(configuration, name, target)),
             signers=frozenset(configuration.proofs.signers),
-            most=None if everything else limit or 1,
+            most=most,
             not_now=_hours(configuration),
             stepping=lambda copy, step: tell(f"{_named(copy)}: {step}"),
         ):
-            errors += _told(told)
-    _raise_gravest(errors)
+            trouble(_told(told))
 
 
 def _targets(configuration: "Configuration", machine: str, named: str | None) -> "dict[str, Target]":
@@ -103,10 +119,11 @@ def _hours(configuration: "Configuration") -> "Callable[[], str]":
     return why
 
 
-def _told(what: "Proven") -> "Sequence[BackupdError]":
+def _told(what: "Proven") -> "Sequence[Problem]":
     """In one line; what is wrong with it is returned."""
     from backupd.operations.restore.proof_host import TooLarge
-    from backupd.operations.restore.proving import LostTarget, NotNow
+    from backupd.operations.restore.proving import LostTarget, NotNow, UnaskedCheck
+    from backupd.operations.upkeep.proving_told import Problem
 
     match what:
         case NotNow():
@@ -115,16 +132,20 @@ def _told(what: "Proven") -> "Sequence[BackupdError]":
         case LostTarget():
             rest = f"; copies on it that are passed over: {what.passed_over}" if what.passed_over else ""
             tell(f"target {what.name}: {what.why.message}{rest}")
-            return (what.why,)
-    named, result = _named(what.copy), what.result
+            return (Problem(f"target {what.name}: {what.why.message}", what.why),)
+        case UnaskedCheck(check):
+            whose = f"job {check.job}" + (f" of machine {check.machine}" if check.machine else "")
+            tell(f"attention: prove.checks.{check.name} asks nothing: no backup of {whose} was found")
+            return ()
+    copy, named, result = what.copy, _named(what.copy), what.result
     if isinstance(result, BackupdError):
         say(f"not drilled: {named}: {result.message}")
-        return (result,)
+        return (Problem(f"{named} was not drilled: {result.message}", result, copy.machine, copy.job),)
     if isinstance(result, TooLarge):
         say(_too_large(named, result))
         return ()
     say(_sentence(named, result))
-    return _faults(named, result)
+    return [Problem(error.message, error, copy.machine, copy.job) for error in _faults(named, result)]
 
 
 def _named(copy: "ProvableCopy") -> str:
@@ -153,12 +174,10 @@ def _sentence(named: str, done: "Proof") -> str:
 def _faults(named: str, done: "Proof") -> "list[BackupdError]":
     found: list[BackupdError] = []
     if done.drill.failed:
-        found.append(
-            VerificationError(
-                f"the drill failed: {named}",
-                hint="do not rely on this copy; its machine learns of it where it believes this host",
-            )
-        )
+        hint = "do not rely on this copy; its machine learns of it where it believes this host"
+        if done.drill.only_own_checks_failed:
+            hint = "the copy restores, but its data is not what [prove.checks] expects: look at the data, and at them"
+        found.append(VerificationError(f"the drill failed: {named}", hint=hint))
     if done.drill.undecided:
         found.append(
             Undecided(f"the drill was undecided: {named}", hint="drill it again with more time, memory or disk space")
@@ -167,9 +186,3 @@ def _faults(named: str, done: "Proof") -> "list[BackupdError]":
         tell(f"the proof could not be written: {done.unwritten.message}")
         found.append(done.unwritten)
     return found
-
-
-def _raise_gravest(errors: list[BackupdError]) -> None:
-    """A copy that failed its drill before all else; then what came first. The others are told already."""
-    if errors:
-        raise next((error for error in errors if isinstance(error, VerificationError)), errors[0])

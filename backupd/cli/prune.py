@@ -30,6 +30,7 @@ def prune(
     """Remove backups that their job's retention no longer keeps, and leftovers of dead runs on the targets."""
     from backupd import wiring
     from backupd.cli.documents import prune_document
+    from backupd.cli.failure_answers import failure_answers
     from backupd.cli.tables import prune_table
     from backupd.host.signals import cancellable
     from backupd.operations.upkeep.ownership import ownership_of
@@ -53,7 +54,8 @@ def prune(
                 names = (*one.targets, *_former(configuration, catalogue, one))
                 targets = [wiring.target(configuration, name, machine) for name in names]
                 if keys and not dry_run:
-                    read_proofs(one.name, targets, catalogue, keys, wiring.notifier(configuration))
+                    notifier, answers = wiring.notifier(configuration), failure_answers(configuration)
+                    read_proofs(one.name, targets, catalogue, keys, notifier, answers=answers)
                 prunings.append(prune_job(one, targets, catalogue, ownership=ownership, dry_run=dry_run))
                 prunings[-1].require_complete()
             except Cancelled:

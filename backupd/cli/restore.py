@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
     from backupd.config import Configuration
     from backupd.mysql.tablefiles import Table
-    from backupd.operations.restore.into_server import IntoServer
+    from backupd.operations.restore.into_server import IntoServer, TablesWanted
     from backupd.operations.tools import HostTools
     from backupd.targets import BackupSource
     from backupd.vocabulary.records import RunDetails
@@ -78,6 +78,11 @@ def restore(
             show_default=False,
         ),
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="With --into: tell how much would be loaded, and how; load nothing."),
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="With --dry-run: one JSON document on stdout.")] = False,
     identity: IdentityOption = None,
 ) -> None:
     """Restore a backup into an empty folder, or continue an interrupted restore. Every byte is compared before use.
@@ -103,6 +108,11 @@ def restore(
         )
     if by is not None and into is None:
         raise UsageError("--by belongs to --into", hint="--tables DB.T --into HOST --as NAME --by rows")
+    if (dry_run and into is None) or (json and not dry_run):
+        raise UsageError(
+            "--dry-run belongs to --into, and --json to --dry-run",
+            hint="--tables DB.T --into HOST --as NAME --dry-run --json",
+        )
     if tables is not None and (into_volume is not None or prepare_replica):
         raise UsageError(
             ("single tables can only be restored into a folder or a running server, and make no replica"),
@@ -117,9 +127,13 @@ def restore(
         with cancellable(), unpruned(configuration, run), share_done("restored") as copied:
             confined = not configuration.restore.unconfined
             wanted = _Wanted(run, sources, identities, copied, prepare_replica=prepare_replica, confined=confined)
+            if server is not None and dry_run:
+                tools = wiring.host_tools(configuration, catalogue.identity().name)
+                _plan(wanted.of(chosen), server, tools, catalogue, json=json)
+                return
             place = server.told if server else to.absolute() if to is not None else str(into_volume)
             asked = {"tables": list(map(str, chosen))} if chosen else {}
-            with on_record(catalogue, run.run_id, Deed.RESTORE, place, telling=tell, **asked) as done:
+            with on_record(catalogue, run.run_id, Deed.RESTORE, place, sources, telling=tell, **asked) as done:
                 if to is not None:
                     done.attentions.extend(_to_folder(wanted, to, chosen))
                 elif into_volume is not None:
@@ -127,7 +141,7 @@ def restore(
                     done.attentions.extend(_into_volume(wanted, into_volume, tools, catalogue))
                 elif server is not None:
                     tools = wiring.host_tools(configuration, catalogue.identity().name)
-                    done.attentions.extend(_into_server(wanted, server, chosen, tools, catalogue))
+                    done.attentions.extend(_into_server(wanted.of(chosen), server, tools, catalogue))
     if done.attentions:
         raise typer.Exit(ExitStatus.ATTENTION)
 
@@ -142,6 +156,19 @@ class _Wanted:
     copied: "Callable[[int, int], None]"
     prepare_replica: bool
     confined: bool
+
+    def of(self, tables: "Sequence[Table]") -> "TablesWanted":
+        """These tables of it, for a running server."""
+        from backupd.operations.restore.into_server import TablesWanted
+
+        return TablesWanted(
+            self.sources,
+            tables,
+            identities=self.identities,
+            confined=self.confined,
+            copied=self.copied,
+            telling=tell,
+        )
 
     def steps(self, manifest: "Manifest", folder: Path, seen_as: Path) -> str:
         """What the copy in a folder needs next, which people see under another name; written beside it if wanted."""
@@ -192,8 +219,11 @@ def _export(to: Path, manifest: "Manifest", tables: "Sequence[Table]", *, confin
         return (attention,)
     say(f"restored {named} of run {manifest.run_id} to {to}, recovered")
     for each in exported:
-        say(f"to import {each.table}: follow {each.statements}")
-    return ()
+        if each.attention is None:
+            say(f"to import {each.table}: follow {each.statements}")
+        else:
+            tell(f"attention: {each.attention}")
+    return [each.attention for each in exported if each.attention is not None]
 
 
 def _server(
@@ -206,20 +236,30 @@ def _server(
     return into_server(host, wiring.connect_to(configuration, host), schema, tables, by=by)
 
 
+def _plan(
+    wanted: "TablesWanted", server: "IntoServer", tools: "HostTools", catalogue: "Catalogue", *, json: bool
+) -> None:
+    """What a load says beforehand is told as ever; a program takes it from the document."""
+    from backupd.cli.documents import loading_document
+    from backupd.cli.output import print_document
+    from backupd.operations.restore.into_server import plan_tables
+
+    run_id = wanted.sources[0].run_id
+    plan = plan_tables(wanted, server, tools, catalogue)
+    if json:
+        print_document(loading_document(run_id, plan))
+    else:
+        say(f"nothing of run {run_id} was loaded into {server.place.host}, and nothing is left: --dry-run")
+
+
 def _into_server(
-    wanted: _Wanted, server: "IntoServer", tables: "Sequence[Table]", tools: "HostTools", catalogue: "Catalogue"
+    wanted: "TablesWanted", server: "IntoServer", tools: "HostTools", catalogue: "Catalogue"
 ) -> "Sequence[str]":
     from backupd.cli.loaded_tables import loaded_lines
     from backupd.operations.restore.into_server import load_tables
 
-    loaded = load_tables(
-        *(wanted.sources, tables, server, tools, catalogue),
-        identities=wanted.identities,
-        confined=wanted.confined,
-        copied=wanted.copied,
-        telling=tell,
-    )
-    for line in loaded_lines(wanted.run.run_id, server.place, loaded):
+    loaded = load_tables(wanted, server, tools, catalogue)
+    for line in loaded_lines(wanted.sources[0].run_id, server.place, loaded):
         say(line)
     for text in loaded.attentions:
         tell(f"attention: {text}")

@@ -78,8 +78,8 @@ def run(
 def _plan_retry(
     configuration: "Configuration", catalogue: "Catalogue", job: "JobConfig", run_id: str, error: BaseException
 ) -> "RetryPlan | None":
-    """Imported here: a run that is good, or whose job has no retries, needs none of it."""
-    if job.schedules.backup is None or not job.schedules.backup.retries:
+    """Imported here: a run that is good, or whose job has no schedule, needs none of it."""
+    if job.schedules.backup is None:
         return None
     from backupd.service.retries import plan_retry
 

@@ -169,7 +169,7 @@ def _instant(text: str, zone: str) -> datetime:
 
 
 def _entries(configuration: "Configuration", catalogue: "Catalogue") -> list[_Entry]:
-    from backupd.service.slot_errors import error_of
+    from backupd.service.slot_errors import error_of_slot
     from backupd.service.timetables import timetables
 
     now, pauses, times = datetime.now(UTC), catalogue.pauses(), timetables(configuration)
@@ -178,7 +178,7 @@ def _entries(configuration: "Configuration", catalogue: "Catalogue") -> list[_En
         for activity, schedule in job.schedules.items():
             timetable = times[job.name, activity]
             last = next(iter(catalogue.slots(job=job.name, activity=activity, until=now, limit=1)), None)
-            due, error = timetable.after(now), error_of(catalogue, last)
+            due, error = timetable.after(now), error_of_slot(catalogue, last)
             entries.append(_Entry(job.name, activity, schedule, timetable, due, last, error, pauses.get(job.name)))
     return entries
 

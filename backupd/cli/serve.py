@@ -19,7 +19,7 @@ def serve(
     drain: Annotated[
         bool,
         typer.Option(
-            "--drain", help="Have the running daemon start nothing more, and wait until its runs and itself have ended."
+            "--drain", help="Tell the running daemon to start no new runs; return when it and its runs have ended."
         ),
     ] = False,
 ) -> None:
@@ -34,6 +34,7 @@ def serve(
     import logging
 
     from backupd import wiring
+    from backupd.cli.failure_answers import failure_answers
     from backupd.cli.run import new_run_id
     from backupd.config import locate
     from backupd.service import daemon, launch, systemd
@@ -47,6 +48,7 @@ def serve(
         load=lambda: wiring.configuration(path),
         launcher=launch.launcher(program, configuration.paths.log, under_systemd=systemd.runs_us(os.environ)),
         notifier=wiring.notifier,
+        answers=failure_answers,
         web=pages_of(configuration) if web else None,
         new_run_id=new_run_id,
         notify=systemd.Notify(os.environ),
@@ -71,7 +73,7 @@ def _drain(ctx: typer.Context) -> None:
         return
     born = start_of_ours(pid)
     os.kill(pid, signal.SIGUSR1)
-    tell(f"the daemon (process {pid}) starts nothing more; waiting for what it has started")
+    tell(f"the daemon (process {pid}) starts no new runs; waiting for those in progress")
     if born is not None:
         ended_by_itself(pid, born, within_seconds=math.inf)
     say("the daemon has ended")

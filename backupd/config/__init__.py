@@ -4,6 +4,7 @@ Knows: what may be configured, and everything that is wrong with a file, at once
 `backupd.config.secrets` finds one when a connection is opened.
 """
 
+from backupd.config.drill_checks import DrillCheckConfig, DrillConfig, ProofCheckConfig
 from backupd.config.fields import SnapshotSize
 from backupd.config.notifications import (
     AppriseConfig,
@@ -21,8 +22,6 @@ from backupd.config.schema import (
     CatalogueConfig,
     Configuration,
     CopyConfig,
-    DrillCheckConfig,
-    DrillConfig,
     EncryptionConfig,
     HookConfig,
     HookPoint,
@@ -78,6 +77,7 @@ __all__ = [
     "PartChecksum",
     "PathsConfig",
     "PingConfig",
+    "ProofCheckConfig",
     "RetentionConfig",
     "S3Config",
     "ScheduleConfig",

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
+from backupd.config.drill_checks import ProofChecks
 from backupd.config.fields import Paths, SecretFile, Size, Text
 from backupd.config.table import TABLE
 from backupd.config.times import Blackouts, Zone
@@ -30,6 +31,7 @@ class ProveConfig:
     max_size: Size | None = None  # of a restored backup; None: what the staging folder has room for
     blackout: Blackouts = ()  # in which no drill begins
     zone: Zone | None = None  # of the blackout; None: the service's
+    checks: ProofChecks = Field(default_factory=dict)  # each asked of one job's copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)

@@ -5,7 +5,8 @@ hides none of these. Refuses to judge a single value (`fields` does).
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -39,6 +40,7 @@ def broken(document: Tables) -> Iterator[Fault]:
         yield from _in_the_clear(name, target)
     for name, notification in _named(document, "notifications"):
         yield from _notification(document, name, notification)
+    yield from _proof_checks(document)
     if not document.get("jobs") and "prove" not in document:
         yield Fault("jobs", "no job is configured", "add a table [jobs.NAME] with a host and targets")
     for name, job in _named(document, "jobs"):
@@ -49,8 +51,8 @@ def broken(document: Tables) -> Iterator[Fault]:
         yield from _job(document, name, job)
 
 
-def _named(document: Tables, kind: str) -> Iterator[tuple[str, Tables]]:
-    tables = document.get(kind)
+def _named(document: object, kind: str) -> Iterator[tuple[str, Tables]]:
+    tables = _at(document, kind)
     if isinstance(tables, dict):
         yield from ((name, table) for name, table in tables.items() if isinstance(table, dict))
 
@@ -129,15 +131,32 @@ def _job(document: Tables, name: str, job: Tables) -> Iterator[Fault]:
         yield Fault(f"{path}.copy.spool_size", "there is no spool", "set spool to a folder on other disks")
 
 
+def _proof_checks(document: Tables) -> Iterator[Fault]:
+    """Those of a proof host, which can be of several jobs."""
+    where = ("prove", "checks")
+    checks = list(_named(_at(document, "prove"), "checks"))
+    jobs = Counter(job for _, check in checks if isinstance(job := check.get("job"), str))
+    for job, number in jobs.items():
+        yield from _too_many(where, number, f" for job {job}")
+    yield from _checks(where, checks)
+
+
 def _drill_checks(job_name: str, job: Tables) -> Iterator[Fault]:
+    where = ("jobs", job_name, "drill", "checks")
+    checks = list(_named(_at(job, "drill"), "checks"))
+    yield from _too_many(where, len(checks))
+    yield from _checks(where, checks)
+
+
+def _too_many(where: tuple[str, ...], number: int, whose: str = "") -> Iterator[Fault]:
+    if number > MOST_CHECKS:
+        yield Fault(dotted(where), f"has {number} checks{whose}", f"a job can have {MOST_CHECKS}")
+
+
+def _checks(place: tuple[str, ...], checks: Iterable[tuple[str, Tables]]) -> Iterator[Fault]:
     """Each expects one thing, that some value can be."""
-    drill = job.get("drill")
-    checks = list(_named(drill, "checks")) if isinstance(drill, dict) else []
-    if len(checks) > MOST_CHECKS:
-        path = dotted(("jobs", job_name, "drill", "checks"))
-        yield Fault(path, f"has {len(checks)} checks", f"a job can have {MOST_CHECKS}")
     for name, check in checks:
-        where = ("jobs", job_name, "drill", "checks", name)
+        where = (*place, name)
         if "name" in check:
             yield unknown_key((*where, "name"))
         kinds = [keys for keys in _EXPECTATIONS if any(key in check for key in keys)]

@@ -8,13 +8,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, Strict
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from backupd.config.drill_checks import DrillConfig
 from backupd.config.fields import (
     AbsolutePath,
     BlockSize,
-    Bound,
     ChunkSize,
     Command,
     CowPvs,
@@ -35,7 +35,6 @@ from backupd.config.fields import (
     Recipients,
     SecretFile,
     SpoolSize,
-    Sql,
     TargetNames,
     Text,
     Variable,
@@ -280,26 +279,6 @@ class VerifyConfig:
     """`[jobs.NAME.verify]`: in how many rounds `backupd verify --job` reads each copy once."""
 
     rounds: Annotated[WholeNumber, Field(ge=1, le=1000)] = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
-class DrillCheckConfig:
-    """`[jobs.NAME.drill.checks.NAME]`: a question that each drill of the job's backups asks the restored server."""
-
-    name: OwnName
-    sql: Sql
-    equals: Annotated[str, Strict()] | None = None
-    at_least: Bound | None = None
-    at_most: Bound | None = None
-    newer_than_seconds: Annotated[PositiveDuration | None, key("newer_than")] = None
-    timeout_seconds: Annotated[PositiveDuration, key("timeout")] = 300.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
-class DrillConfig:
-    """`[jobs.NAME.drill]`: what is asked of the job's backups beside what every drill asks."""
-
-    checks: Annotated[Mapping[Name, DrillCheckConfig], NAMED, FROZEN, THAWED] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)

@@ -3,9 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from backupd.vocabulary.errors import CommandError, SnapshotError
+from backupd.vocabulary.errors import CommandError, GroupBusy, SnapshotError
 
 NO_REPORT = "LVM could not report"
+GROUP_HELD = "Can't get lock"
+
+
+def refusal(sentence: str, *, hint: str = "") -> SnapshotError:
+    """The error for this sentence, by the command's own words in it."""
+    return (GroupBusy if GROUP_HELD in sentence else SnapshotError)(sentence, hint=hint)
 
 
 @contextmanager
@@ -14,4 +20,4 @@ def explained(what: str, *, hint: str = "") -> Iterator[None]:
     try:
         yield
     except CommandError as error:
-        raise SnapshotError(f"{what}: {error.message}", hint=error.hint or hint) from error
+        raise refusal(f"{what}: {error.message}", hint=error.hint or hint) from error

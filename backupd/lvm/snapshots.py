@@ -17,7 +17,7 @@ from backupd.host.process import ChildLedger
 from backupd.lvm import Mark, SnapshotCreator, classic, devicemapper, report, thin
 from backupd.lvm.method import DM_UUID_LENGTH, Method, ShellStep
 from backupd.lvm.queues import with_queues
-from backupd.lvm.refusals import NO_REPORT
+from backupd.lvm.refusals import GROUP_HELD, NO_REPORT, refusal
 from backupd.lvm.removal import chosen_removal_argv, is_ours, remove_argv
 from backupd.lvm.shell import LvmShell, lvm_shell, meaningful
 from backupd.vocabulary.errors import CommandError, SnapshotError, SnapshotVoid
@@ -32,7 +32,6 @@ _POLL_SECONDS = 0.005
 _BUSY_PAUSE_SECONDS = 0.5
 _GROUP_SECONDS_BEFORE_LOCK, _GROUP_PAUSE_SECONDS = 20.0, 0.1
 _MOST_SHELL_WORDS = 60  # of a line for the lvm shell, which takes fewer than 64 (MAX_ARGS of its lvm.c)
-_GROUP_HELD = "Can't get lock"
 _REMOVED = "successfully removed"
 _POOL_HINT = "extend the pool: lvextend --size +SIZE VG/POOL"
 
@@ -40,7 +39,7 @@ _HINTS = (
     ("reached threshold", f"{_POOL_HINT}; see thin_pool_autoextend_threshold"),
     ("insufficient", "lower snapshot.size, or extend the volume group: vgextend VG DEVICE"),
     ("already exists in volume group", "left over from an earlier run: backupd recover"),
-    (_GROUP_HELD, "another LVM command has locked the volume group; see `ps -C lvm,lvs,lvcreate,pvmove` and try again"),
+    (GROUP_HELD, "another LVM command has locked the volume group; see `ps -C lvm,lvs,lvcreate,pvmove` and try again"),
     ("not found in Volume Group", "snapshot.pvs must name PVs of the origin's volume group: see `pvs`"),
     ("target(s) not detected", "load the kernel's module: modprobe dm-snapshot, for a thin volume dm-thin-pool"),
     ("in use", "see what uses it: lsof, `grep VG-LV /proc/*/mountinfo`, `dmsetup ls --tree`"),
@@ -157,9 +156,7 @@ class LvmSnapshots:
             argv = classic.extending_argv(snapshot, extents, pvs, stripes=stripes)
             _outlasting_others(argv, patience_seconds=_PROMPT_SECONDS)
         except CommandError as error:
-            raise SnapshotError(
-                f"{vg}/{name} could not be extended: {error.message}", hint=_hint(error.message)
-            ) from error
+            raise refusal(f"{vg}/{name} could not be extended: {error.message}", hint=_hint(error.message)) from error
 
     def ours(self) -> tuple[tuple[str, str, str], ...]:
         """Every LV with all three tags, active or not, snapshot or what an interrupted `lvcreate` left."""
@@ -192,7 +189,7 @@ class LvmSnapshots:
                 if not is_there():
                     return
                 if not going_on:
-                    raise SnapshotError(
+                    raise refusal(
                         f"{vg}/{name} could not be removed: {error.message}", hint=_hint(error.message)
                     ) from error
             else:
@@ -225,7 +222,7 @@ class _LvmCreator:
                 return snapshot
             passed = time.monotonic() - began
             if said is not None:
-                if _GROUP_HELD not in said or passed > min(self.group_patience_seconds, self.deadline_seconds):
+                if GROUP_HELD not in said or passed > min(self.group_patience_seconds, self.deadline_seconds):
                     raise _refusal(self.plan, said)
                 self.shell.send(self.line)
             elif passed > self.deadline_seconds:
@@ -271,7 +268,7 @@ def reported(argv: list[str], *, within_seconds: float = _REPORT_SECONDS) -> str
     try:
         return process.run(argv, timeout_seconds=within_seconds).stdout
     except CommandError as error:
-        raise SnapshotError(f"{NO_REPORT}: {error.message}", hint=error.hint or _hint(error.message)) from error
+        raise refusal(f"{NO_REPORT}: {error.message}", hint=error.hint or _hint(error.message)) from error
 
 
 def _of_uuid(uuid: str, volumes: tuple[Volume, ...], device: DeviceNumber) -> Volume:
@@ -309,7 +306,7 @@ def _outlasting_others(argv: list[str], *, patience_seconds: float) -> None:
         try:
             process.run(argv, timeout_seconds=_REPORT_SECONDS, must_finish=True)
         except CommandError as error:
-            if _GROUP_HELD not in error.message or time.monotonic() > deadline:
+            if GROUP_HELD not in error.message or time.monotonic() > deadline:
                 raise
             time.sleep(_GROUP_PAUSE_SECONDS)
         else:
@@ -330,7 +327,7 @@ def _require_done(shell: LvmShell, plan: SnapshotPlan, step: ShellStep) -> None:
         return
     began = time.monotonic()
     while not step.is_done(said := _answer(shell, plan, shlex.join(step.argv))):
-        passing = _GROUP_HELD in said or _may_pass(said)  # udev may have an area open that was just made
+        passing = GROUP_HELD in said or _may_pass(said)  # udev may have an area open that was just made
         if not passing or time.monotonic() - began > _GROUP_SECONDS_BEFORE_LOCK:
             raise _refusal(plan, said)
         time.sleep(_GROUP_PAUSE_SECONDS)
@@ -348,7 +345,7 @@ def _answer(shell: LvmShell, plan: SnapshotPlan, line: str) -> str:
 
 def _refusal(plan: SnapshotPlan, said: str) -> SnapshotError:
     text = meaningful(said) or "LVM printed nothing, and there is no snapshot"
-    return SnapshotError(f"cannot create a snapshot of {plan.origin.full_name}: {text}", hint=_hint(text))
+    return refusal(f"cannot create a snapshot of {plan.origin.full_name}: {text}", hint=_hint(text))
 
 
 def _hint(text: str) -> str:

@@ -98,6 +98,6 @@ def _copied(file: Path, to: Path, reader: Sequence[str]) -> None:
     if reading.returncode != 0:
         reason = said.decode(errors="replace").strip().rpartition(": ")[2]
         raise ServerError(
-            f"the keyring {file} cannot be read as the owner of the restored files: {reason or 'no reason was told'}",
+            f"the keyring {file} cannot be read as the owner of the restored files: {reason or 'no reason recorded'}",
             hint="the server's account, which owns the files, must be able to read the keys",
         )

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from backupd.host.signals import shielded
 from backupd.mysql.loading_schema import LoadingServer
+from backupd.mysql.refusals import StatementError
 from backupd.mysql.session import Session
 from backupd.mysql.sqltext import quoted
 from backupd.mysql.table_shape import TableShape, names_of
@@ -18,6 +19,7 @@ from backupd.vocabulary.errors import ServerError
 
 STATEMENT_BYTES = 1 << 20
 TELL_SECONDS = 30.0
+_ELSEWHERE = "nothing of the table is kept there: restore it into a folder, with --to DIR"
 
 
 def load_rows(
@@ -42,7 +44,12 @@ def load_rows(
 
     def carry_out(statement: bytes, doing: str) -> int:
         began = time.monotonic()
-        taken = to.change(statement, doing=doing)
+        try:
+            taken = to.change(statement, doing=doing)
+        except StatementError as error:
+            if error.number:  # it was refused: the session is not over
+                error.hint = error.hint or _ELSEWHERE
+            raise
         took(time.monotonic() - began)
         return taken
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from backupd.mysql.session import Session
 from backupd.mysql.sqltext import quoted, require_definition
+from backupd.mysql.table_attachments import TableTrigger, triggers_of
 from backupd.mysql.tablefiles import Table
 from backupd.vocabulary.errors import ServerError, UsageError
 from backupd.vocabulary.servers import Flavour
@@ -45,10 +46,6 @@ _COLUMNS = """
 _KEY = """
     SELECT column_name AS name FROM information_schema.key_column_usage
     WHERE table_schema = %s AND table_name = %s AND constraint_name = 'PRIMARY' ORDER BY ordinal_position
-"""
-_TRIGGERS = """
-    SELECT trigger_name AS name FROM information_schema.triggers
-    WHERE event_object_schema = %s AND event_object_table = %s ORDER BY trigger_name
 """
 
 
@@ -109,7 +106,7 @@ class TableShape:
     columns: tuple[TableColumn, ...]
     key: tuple[str, ...]  # of the primary one; empty: it has none
     foreign_keys: tuple[str, ...]  # what of the definition was left out
-    triggers: tuple[str, ...]  # names
+    triggers: tuple[TableTrigger, ...]
 
     @property
     def carried(self) -> tuple[TableColumn, ...]:
@@ -132,8 +129,9 @@ def shape_of(session: Session, table: Table) -> TableShape:
     found = session.one(_TABLE, *names) or {}
     _require_rows(table, found.get("kind"), found.get("engine"))
     row = session.one(f"SHOW CREATE TABLE {quoted(table.schema)}.{quoted(table.name)}") or {}
-    definition, foreign_keys = without_foreign_keys(row.get("Create Table") or "")
-    require_definition(definition)
+    whole = row.get("Create Table") or ""
+    require_definition(whole)
+    definition, foreign_keys = without_foreign_keys(whole)
     return TableShape(
         table,
         engine=str(found["engine"]),
@@ -141,7 +139,7 @@ def shape_of(session: Session, table: Table) -> TableShape:
         columns=columns_of(session, table),
         key=key_of_table(session, table),
         foreign_keys=foreign_keys,
-        triggers=tuple(str(row["name"]) for row in session.query(_TRIGGERS, *names)),
+        triggers=triggers_of(session, table),
     )
 
 

@@ -88,7 +88,7 @@ class Fanout:
 def _whose(notice: Notice) -> str:
     if notice.job:
         return f"job {notice.job}"
-    return f"target {notice.target}" if notice.target else "all jobs"
+    return f"target {notice.target}" if notice.target else "the whole machine"
 
 
 def _deliver(subscriber: Subscriber, notice: Notice, answers: SimpleQueue[Delivery]) -> None:

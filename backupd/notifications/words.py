@@ -22,7 +22,7 @@ _BECAME = {
     NoticeKind.RECOVERED: "is good again",
     NoticeKind.MISSED: "was missed",
     NoticeKind.ALARM: "has an alarm",
-    NoticeKind.OVER: "has one alarm less",
+    NoticeKind.OVER: "has an alarm that is over",
 }
 
 
@@ -31,7 +31,8 @@ def title(notice: Notice) -> str:
     if notice.kind is NoticeKind.DIGEST:
         became = f"digest: {notice.text}"
     else:
-        became = f"{notice.job or f'target {notice.target}'} {_BECAME[notice.kind]}"
+        whose = notice.job or (f"target {notice.target}" if notice.target else "a proof host's work")
+        became = f"{whose} {_BECAME[notice.kind]}"
     line = f"backupd on {socket.gethostname()}: {became}"
     return "".join(letter if " " <= letter <= "~" else "?" for letter in line)
 

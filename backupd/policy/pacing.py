@@ -130,7 +130,7 @@ class Pace:
             return "finding the speed that costs the server least"
         if self.share >= 1:
             return "the sooner the snapshot is removed, the less it costs"
-        return "slower, the snapshot would cost more; faster, the reading would"
+        return "balanced: slower prolongs the snapshot, faster delays the server"
 
     def after(self, look: PaceLook) -> Self:
         """What is known after one look more."""

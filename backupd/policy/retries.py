@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from backupd.policy.blackouts import next_start
-from backupd.vocabulary.errors import Busy, LockNotGranted, NoTargetAnswers, TargetAway
+from backupd.vocabulary.errors import Busy, GroupBusy, LockNotGranted, NoTargetAnswers, TargetAway
 from backupd.vocabulary.schedule import Blackout
 from backupd.vocabulary.units import format_duration
 
-_PASSING = (Busy, LockNotGranted, TargetAway, NoTargetAnswers)
+_PASSING = (Busy, GroupBusy, LockNotGranted, TargetAway, NoTargetAnswers)
 _PUNCTUAL = timedelta(minutes=1)  # a daemon that looks every half a minute has kept the time
 
 
@@ -28,6 +28,7 @@ def passes(error: BaseException) -> bool:
     | 6 | `LockNotGranted`: statements of others were in the way | yes |
     | 6 | `ServerError`, `LockLost`, `Undecided` (14): unknown, or wrong for longer | no |
     | 6 | `ScrubFailed`: a person's SQL, and never of a backup | no |
+    | 7 | `GroupBusy`: another LVM command had the volume group | yes |
     | 7 | `SnapshotError`, `SnapshotVoid`, `GaveUp`, `AbortedImpact`: it would cost the server the same again | no |
     | 8 | `TargetAway`: no target was left, and the first that was lost did not answer | yes |
     | 8 | `TargetError`, `NoRoom`, `SpoolError`: it answered, and said no | no |
@@ -78,6 +79,7 @@ class RetryPlan:
     tries: int
     next_at: datetime | None = None
     reason: str = ""  # why there is no other, where its cause passes
+    first_cause: str = ""  # why the first try failed, where this is a later one
 
 
 def planned(

@@ -12,8 +12,8 @@ from backupd.vocabulary.servers import LockReceipt, Preflush, PreflushEnd
 _IDLE = 1.0  # transactions a second
 _ENDED = {
     PreflushEnd.FEW: "",
-    PreflushEnd.STEADY: ": they fell no further",
-    PreflushEnd.LIMIT: ": lock.preflush_wait was over",
+    PreflushEnd.STEADY: ": the number stopped falling",
+    PreflushEnd.LIMIT: ": lock.preflush_wait ran out",
 }
 _COUNTED = {Counted.LOGGED: "transactions", Counted.COMMITS: "commits", Counted.STATEMENTS: "writing statements"}
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from backupd.catalogue.audit import UNREADABLE, AuditEntry, Event
 from backupd.report.words import duration, instant, many
-from backupd.vocabulary.records import GOOD, Check, RunDetails, RunKind, RunStatus
+from backupd.targets.names import proof_name
+from backupd.vocabulary.records import GOOD, Check, Drill, RunDetails, RunKind, RunStatus
 from backupd.vocabulary.storage import Backup
 
 _BEYOND = 2**63
@@ -65,7 +66,7 @@ class EvidenceRow:
     seconds: float | None = None
     within_seconds: float | None = None  # the job's `restore_within`, where this is to be compared with it
     copies: tuple[Backup, ...] = ()  # of a backup
-    targets: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()  # that the copies are on; of a drill, a restore and a clone those that were read
     checks: tuple[Check, ...] = ()  # of a drill
     remarks: tuple[str, ...] = ()
     activity: EvidenceKind | None = None  # of a slot that was missed
@@ -125,7 +126,7 @@ def not_known(sources: EvidenceSources) -> Iterator[str]:
             f" backups and drills that are listed."
         )
     if unread := len(sources.entries) - len(instants):
-        yield f"{many(unread, 'row')} of the audit chain cannot be parsed: what they told of is not known."
+        yield f"{many(unread, 'row')} of the audit chain cannot be parsed: what they recorded is unknown."
     yield from _rebuilt(sources)
 
 
@@ -205,15 +206,34 @@ def _drills(
         row = _judged(blank, ok=drill.ok, undecided=drill.undecided)
         row = replace(row, at=drill.at, seconds=drill.seconds, checks=drill.checks)
         row = replace(row, within_seconds=within) if drill.ok else row
-        if left and (left[-1].detail.get("ok"), _word(left[-1], "undecided")) == (drill.ok, drill.undecided):
-            row = replace(row, operator=_operator(left.pop()))
+        if (entry := _entry_of(drill, left)) is not None:
+            left.remove(entry)
+            row = _as_chained(row, entry)
         elif not imported:
-            row = replace(row, remarks=(*row.remarks, "no row of the audit chain tells of it"))
+            row = replace(row, remarks=(*row.remarks, "the audit chain has no record of it"))
         yield row
     for entry in left:
         row = _judged(blank, ok=entry.detail.get("ok") is True, undecided=_word(entry, "undecided"))
-        gone = (*row.remarks, "the catalogue has no such result any more")
-        yield replace(row, at=_at(entry), operator=_operator(entry), remarks=gone)
+        row = _as_chained(replace(row, at=_at(entry)), entry)
+        yield replace(row, remarks=(*row.remarks, "the catalogue has no such result any more"))
+
+
+def _entry_of(drill: Drill, entries: Sequence[AuditEntry]) -> AuditEntry | None:
+    """The newest of these rows that tells the same: of its proof, or of a drill that was done here."""
+    same = [one for one in entries if (one.detail.get("ok"), _word(one, "undecided")) == (drill.ok, drill.undecided)]
+    proofs = [one for one in same if _word(one, "proof") == proof_name(drill.at)]
+    return next(reversed(proofs or [one for one in same if not _word(one, "proof")]), None)
+
+
+def _as_chained(row: EvidenceRow, entry: AuditEntry) -> EvidenceRow:
+    """With who did it and the copies that were read; of a proof host's drill, with its proof and who took that in."""
+    who, proof = _operator(entry), _word(entry, "proof")
+    if not proof:
+        return replace(row, operator=who, targets=_words(entry, "targets"))
+    host = f"proof host {name}" if (name := _word(entry, "by")) else "a proof host"
+    said = f"proof {proof}, by {host}" + (f"; taken in by {who}" if who else "")
+    targets = tuple(filter(None, [_word(entry, "target")]))
+    return replace(row, operator=host, targets=targets, remarks=(*row.remarks, said))
 
 
 def _judged(blank: EvidenceRow, *, ok: bool, undecided: str) -> EvidenceRow:
@@ -262,6 +282,7 @@ def _ended(row: EvidenceRow, began: datetime | None, end: AuditEntry) -> Evidenc
         row,
         outcome=outcome or "not known",
         good=outcome in GOOD if outcome else None,
+        targets=_words(end, "targets"),
         seconds=max(0.0, (end.at - began).total_seconds()) if known and began is not None else None,
         remarks=(*row.remarks, *(words for words in said if words)),
     )

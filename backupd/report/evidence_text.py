@@ -13,7 +13,7 @@ from backupd.vocabulary.records import Check
 
 NOT_CONFIGURED = (
     "Not signed: no key is configured ([evidence] signing_key). Whoever can write this document can change it, and"
-    " nothing would show that."
+    " it would not show."
 )
 PRINTED = (
     "Not signed: only a file has a signature, where a key is configured ([evidence] signing_key). --output FILE, --html"
@@ -41,7 +41,7 @@ def signature_lines(key: DocumentKey | None, document: str | None) -> tuple[str,
     return (
         f"Signed by the key {key.fingerprint}; the signature is {document}.sig, beside this document.",
         f"To check it, write one line into a file allowed_signers: {PRINCIPAL} {key.public}",
-        "Take that public key from whoever runs the host, not from here: who changes this document can change it, too.",
+        "Get this key from the host's administrator, not from here: whoever can alter this document can alter the key.",
         f"Then type: {check_command(document)}",
     )
 
@@ -79,10 +79,10 @@ def tally(rows: Sequence[EvidenceRow]) -> list[str]:
     failed = sum(row.good is False for row in rows)
     open_ = sum(row.good is None for row in rows)
     long = sum(row.too_long for row in rows)
-    said = [f"{failed} NOT well"] if failed and rows[0].kind is not EvidenceKind.MISSED else []
+    said = [f"{failed} FAILED"] if failed and rows[0].kind is not EvidenceKind.MISSED else []
     said += [f"{open_} without a known outcome"] if open_ else []
     said += [f"{long} longer than restore_within"] if long else []
-    return said or (["all well"] if rows and not failed else [])
+    return said or (["all good"] if rows and not failed else [])
 
 
 def at_words(row: EvidenceRow) -> str:

@@ -98,4 +98,8 @@ def _ends(curves: Sequence[Curve]) -> str:
     reasons = [curve.reason.value for curve in curves]
     if len(set(reasons)) == 1:
         return f"ended: {reasons[0]}"
-    return "ended: " + ", ".join(f"{reason} ({reasons.count(reason)} times)" for reason in dict.fromkeys(reasons))
+    return "ended: " + ", ".join(f"{reason} ({_times(reasons.count(reason))})" for reason in dict.fromkeys(reasons))
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -75,7 +75,7 @@ def course_facts(run: RunDetails) -> Facts:
 def copy_state(copy: Backup) -> str:
     """What became of one copy."""
     if copy.removed_at is not None:
-        return f"removed {instant(copy.removed_at)}: {copy.removed_because or 'no reason was told'}"
+        return f"removed {instant(copy.removed_at)}: {copy.removed_because or 'no reason recorded'}"
     if copy.broken:
         return f"BROKEN: {copy.broken}"
     return "read back and equal" if copy.verified_at else "not read back"

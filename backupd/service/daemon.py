@@ -16,6 +16,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
 from backupd.host.claims import Claims
 from backupd.notifications import Notifier
+from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.service import reminders
 from backupd.service.bell import Bell, Signals, signals
 from backupd.service.clock import Clock
@@ -48,6 +49,7 @@ class DaemonSurroundings:
     load: Callable[[], Configuration]  # reads the file anew; raises ConfigurationError
     launcher: Launcher
     notifier: Callable[[Configuration], Notifier]
+    answers: Callable[[Configuration], FailureAnswers]  # what a notice of a failure says beside it
     web: Callable[[Configuration], WebProcess] | None  # opens the port, or raises as `listen` does; None: no pages
     new_run_id: Callable[[], str]
     notify: Notify
@@ -145,7 +147,7 @@ class _Daemon:
         """Until we are asked to stop."""
         site, given = self.site, self.given
         going = Going(site, given.launcher, Claims(site.configuration.paths.run))
-        dispatch = Dispatch(site, going, tell, given.new_run_id, began=site.now())
+        dispatch = Dispatch(site, going, tell, given.new_run_id, began=site.now(), answers=given.answers)
         readers = ProofReaders(given.launcher)
         behind = self._behind(given.now)
         scheduled = False
@@ -177,7 +179,7 @@ class _Daemon:
         if not self.asked.drain:
             return False
         left = [f"{slot.activity} of {slot.job}" for slot in going.slots()]
-        said = f"draining: nothing is started any more; waiting for {', '.join(left) or 'nothing'}"
+        said = f"draining: no new runs are started; waiting for {', '.join(left) or 'nothing'}"
         if said != self._draining:
             log.info("%s", said)
             self._draining = said
@@ -202,7 +204,7 @@ class _Daemon:
             try:
                 reminders.remind(self.site, LiveHere(self.site.configuration.paths.run), self._rooms, tell)
             except ConfigurationError as error:  # the machine's zone cannot be told any more
-                log.warning("alarms and digests are not told: %s; hint: %s", error.message, error.hint)
+                log.warning("alarms and digests cannot be sent: %s; hint: %s", error.message, error.hint)
             self._reminded_at = passed
 
     def _moved(self) -> bool:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from backupd.config import ScheduleConfig
+from backupd.config import Configuration, ScheduleConfig
+from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.policy.lateness import SUPERSEDED, Missed, Start, Wait, due_slots, lateness
 from backupd.policy.retries import Again, NotAgain, still_planned
 from backupd.policy.timetable import Timetable
 from backupd.service.going import RUNS, Ended, Going
 from backupd.service.launch import Child
-from backupd.service.retries import rules_of
+from backupd.service.retries import first_cause, rules_of
 from backupd.service.site import Site
 from backupd.service.timetables import timetables, zone_of
 from backupd.vocabulary.errors import CommandError, ExitStatus
@@ -31,7 +32,7 @@ _LATE_SECONDS = 60.0  # from here on it is worth a word why
 _RECOVER_AGAIN = timedelta(minutes=10)
 _CHECK_TELLS = (ExitStatus.REFUSED, ExitStatus.ATTENTION)
 _SILENT_WITH = {  # what tells of its failures itself, and with which statuses it does not: a drill that found no backup
-    Activity.BACKUP: (ExitStatus.BUSY,),
+    Activity.BACKUP: (),
     Activity.DRILL: (ExitStatus.BUSY, ExitStatus.USAGE),
 }
 _PAUSED = "the job was paused"
@@ -73,6 +74,7 @@ class Dispatch:
     tell: Callable[[Notice], None]
     new_run_id: Callable[[], str]
     began: datetime
+    answers: Callable[[Configuration], FailureAnswers]
     _schedules: list[_Schedule] = field(default_factory=list)
     _paused: Mapping[str, Pause] = field(default_factory=dict)
     _waiting: Mapping[str, str] = field(default_factory=dict)  # why a job's next try, which is due, has not started
@@ -288,7 +290,9 @@ class Dispatch:
         log.warning("%s: not tried again: %s", _named(slot), reason)
         run = self.going.run_of(slot)
         said = "" if run is None or run.error is None else f": {on_one_line(run.error.first_line)}"
-        self._alarm(slot, f"failed{said}; it is not tried again: {reason}")
+        first = first_cause(self.site.catalogue, slot)
+        before = f"; the first try failed: {on_one_line(first)}" if first else ""
+        self._alarm(slot, f"failed{said}{before}; it is not tried again: {reason}")
 
     # --- what has ended ----------------------------------------------------------------------------------------------
 
@@ -310,7 +314,8 @@ class Dispatch:
         self._notice(NoticeKind.FAILED, slot, what)
 
     def _notice(self, kind: NoticeKind, slot: Slot, what: str) -> None:
-        detail = {"activity": slot.activity.value, "due_at": slot.due_at.isoformat()}
+        answers = self.answers(self.site.configuration).of_slot(slot, catalogue=self.site.catalogue)
+        detail = {"activity": slot.activity.value, "due_at": slot.due_at.isoformat(), **answers}
         text = f"the {slot.activity} of job {slot.job} that was due at {_instant(slot.due_at)} {what}"
         subject = slot.run_id or f"{slot.activity} {slot.due_at.isoformat()}"
         self.tell(Notice(kind, slot.job, self.site.now(), subject, text, detail))

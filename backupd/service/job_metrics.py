@@ -311,12 +311,12 @@ FAMILIES = (
     ),
     Family(
         "backupd_last_drill_seconds",
-        "How long the newest drill took.",
+        "How long the newest drill took, of those that were not undecided.",
         _of_drill(lambda drill: drill.seconds),
     ),
     Family(
         "backupd_last_drill_good",
-        "Whether the newest drill proved its backup.",
+        "Whether the newest drill that was not undecided proved its backup.",
         _of_drill(lambda drill: float(drill.ok)),
     ),
     Family(

@@ -4,7 +4,7 @@ Knows: what deserves an alarm, and how long a run may still take. `job_statuses`
 alarms asks `site_status`, which has those of targets as well.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -12,6 +12,7 @@ from backupd.catalogue.job_status import JobRecord, LastDrill, UnfinishedRun
 from backupd.config import JobConfig
 from backupd.host.live_progress import Progress
 from backupd.host.process import is_alive
+from backupd.policy.failed_slots import is_failed
 from backupd.policy.timetable import Timetable
 from backupd.report.words import instant
 from backupd.service.outlook import Live
@@ -50,7 +51,7 @@ class JobStatus:
     last_slots: Mapping[Activity, Slot] = field(default_factory=dict)
     missed_total: Mapping[Activity, int] = field(default_factory=dict)  # since ever
     proven_at: datetime | None = None  # when a drill last proved a backup of this job
-    last_drill: LastDrill | None = None  # the newest, whatever it found
+    last_drill: LastDrill | None = None  # the newest that found out anything
     pause: Pause | None = None
     alarms: tuple[Alarm, ...] = ()  # the gravest first
 
@@ -136,7 +137,8 @@ def alarms(
     """What somebody should look at, the gravest first. Being paused is none, nor what is missed of it: it was wanted.
 
     A run that a person cancelled, or that found another at work, is no failure: the job is overdue soon enough; neither
-    is one that its schedule tries again.
+    is one that its schedule tries again. What was due, and whose last try failed in whatever way, is one until a backup
+    is good.
     """
     return (
         *_failed(config, record, now),
@@ -150,12 +152,7 @@ def alarms(
 
 
 def _failed(config: JobConfig, record: JobRecord, now: datetime) -> list[Alarm]:
-    last, found = record.last_run, []
-    bad = last is not None and last.status in (RunStatus.FAILED, RunStatus.REFUSED)
-    if last is not None and bad and not _tried_again(config, record, last.run_id, now):
-        said = f": {last.error.first_line}" if last.error is not None and last.error.message else ""
-        text = f"the last backup {_became(last.status)}{said}"
-        found.append(Alarm(AlarmKind.FAILED, text, last.run_id, about=Activity.BACKUP))
+    found = list(_failed_backup(config, record, now))
     for activity, slot in record.last_slots.items():
         status = slot.exit_status
         if activity is not Activity.BACKUP and slot.state is SlotState.ENDED and status not in (None, *_HARMLESS):
@@ -167,6 +164,27 @@ def _failed(config: JobConfig, record: JobRecord, now: datetime) -> list[Alarm]:
                 )
             )
     return found
+
+
+def _failed_backup(config: JobConfig, record: JobRecord, now: datetime) -> Iterator[Alarm]:
+    last, good, slot = record.last_run, record.last_good, record.ended_slot
+    bad = last is not None and last.status in (RunStatus.FAILED, RunStatus.REFUSED)
+    if last is not None and bad and not _tried_again(config, record, last.run_id, now):
+        yield _of_failed(last)
+    elif slot is not None and is_failed(slot, good_at=None if good is None else good.ended_at):
+        tried = record.ended_run
+        if tried is not None and tried.error is not None:
+            yield _of_failed(tried)
+        elif tried is None:  # a run that has died has an alarm of its own
+            became = "failed" if slot.exit_status is None else f"failed ({_meaning(slot.exit_status)})"
+            text = f"the backup of {instant(slot.due_at)} {became}"
+            yield Alarm(AlarmKind.FAILED, text, slot.run_id, about=Activity.BACKUP)
+
+
+def _of_failed(run: RunDetails) -> Alarm:
+    said = f": {run.error.first_line}" if run.error is not None and run.error.message else ""
+    text = f"the last backup {_became(run.status)}{said}"
+    return Alarm(AlarmKind.FAILED, text, run.run_id, about=Activity.BACKUP)
 
 
 def _tried_again(config: JobConfig, record: JobRecord, run_id: str, now: datetime) -> bool:

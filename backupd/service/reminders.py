@@ -75,7 +75,7 @@ def _notices(changes: AlarmChanges, status: SiteStatus) -> Iterator[Notice]:
         lasted = f"seen for {age((now - one.since).total_seconds())}, since {instant(one.since)}"
         yield _notice(NoticeKind.ALARM, one, f"{one.text} ({lasted})", writers, now=now)
     for one in changes.over:
-        began = f"it was seen first {instant(one.since)}"
+        began = f"first seen {instant(one.since)}"
         yield _notice(NoticeKind.OVER, one, f"over since {instant(now)}: {one.text} ({began})", writers, now=now)
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from backupd.catalogue.store import Catalogue
 from backupd.config import BackupScheduleConfig, Configuration
 from backupd.policy.retries import Again, NotAgain, RetryPlan, RetryRules, passes, planned
+from backupd.service.slot_errors import error_of
 from backupd.service.timetables import timetables, zone_of
 from backupd.vocabulary.errors import BackupdError
 from backupd.vocabulary.schedule import Activity, Slot
@@ -39,16 +40,26 @@ def plan_retry(
         if slot is None or schedule is None:
             return None
         rules = rules_of(schedule, zone_of(configuration, schedule))
+        first = first_cause(catalogue, slot)
         if not passes(error):
-            return RetryPlan(slot.number, rules.tries)
+            return RetryPlan(slot.number, rules.tries, first_cause=first)
         match _verdict(configuration, catalogue, slot, rules):
             case Again(at) if catalogue.plan_retry(slot, at):
-                return RetryPlan(slot.number, rules.tries, at)
+                return RetryPlan(slot.number, rules.tries, at, first_cause=first)
             case NotAgain(reason):
-                return RetryPlan(slot.number, rules.tries, reason=reason)
+                return RetryPlan(slot.number, rules.tries, reason=reason, first_cause=first)
     except BackupdError as trouble:
         log.warning("no other try is planned: %s", trouble.message)
     return None
+
+
+def first_cause(catalogue: Catalogue, slot: Slot) -> str:
+    """Why the first try failed, where the newest is a later one.
+
+    Raises:
+        CatalogueError: the catalogue cannot be read.
+    """
+    return error_of(catalogue, slot.tried[0]) if slot.tried else ""
 
 
 def _verdict(configuration: Configuration, catalogue: Catalogue, slot: Slot, rules: RetryRules) -> Again | NotAgain:

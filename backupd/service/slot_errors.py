@@ -5,16 +5,25 @@ from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.schedule import Slot
 
 
-def error_of(catalogue: Catalogue, slot: Slot | None) -> str:
+def error_of_slot(catalogue: Catalogue, slot: Slot | None) -> str:
     """The first line of it; empty where there is none: a drill, a verification or a prune has no run of its own.
 
     Raises:
         CatalogueError: the catalogue cannot be read.
     """
-    if slot is None or not slot.run_id or not slot.exit_status:
+    return "" if slot is None or not slot.exit_status else error_of(catalogue, slot.run_id)
+
+
+def error_of(catalogue: Catalogue, run_id: str) -> str:
+    """The same of a run; empty for one that has no row.
+
+    Raises:
+        CatalogueError: the catalogue cannot be read.
+    """
+    if not run_id:
         return ""
     try:
-        run = catalogue.run(slot.run_id)
+        run = catalogue.run(run_id)
     except UsageError:
         return ""
     return "" if run.error is None else run.error.first_line

@@ -8,7 +8,8 @@ A backup's objects are written first under temporary names, the manifest last: a
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from threading import Event
 from typing import Protocol
@@ -68,6 +69,10 @@ class Target(Protocol):
     @property
     def folder(self) -> Path | None:
         """Where on this host it writes; None for a target elsewhere."""
+
+    @property
+    def access_ends(self) -> datetime | None:
+        """When what it was last used with (a key, a signature) lets nobody in any more; None where nobody can tell."""
 
     def location(self, job: str, backup_id: str) -> str:
         """Where a person finds the backup."""
@@ -206,3 +211,9 @@ class BackupSource:
     job: str
     run_id: str
     trust: Trust  # by which its manifest is believed
+    was_read: Event = field(default_factory=Event, compare=False, repr=False)  # set once something was taken from it
+
+
+def targets_read(sources: Sequence[BackupSource]) -> list[str]:
+    """The names of those from which something was taken, in their order."""
+    return [source.target.name for source in sources if source.was_read.is_set()]

@@ -13,9 +13,10 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
 from threading import Lock
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from backupd.config import AzureConfig
 from backupd.config.secrets import line_in
@@ -86,12 +87,18 @@ class AzureStore:
         self._config = config
         self._account_url = _account_url(config)
         self._client: ContainerClient | None = None
+        self._access_ends: datetime | None = None
         self._lock = Lock()
 
     @property
     def url(self) -> str:
         """As az and azcopy write it."""
         return f"{self._account_url}/{self._config.container}"
+
+    @property
+    def access_ends(self) -> datetime | None:
+        """Of a shared access signature that says so; one of a stored access policy does not, and a key has no end."""
+        return self._access_ends
 
     def part_bytes(self, least: int, at_most: int | None) -> int:
         """So large that the blocks suffice."""
@@ -191,11 +198,12 @@ class AzureStore:
     def _container(self) -> ContainerClient:
         with self._lock:
             if self._client is None:
-                config = self._config
+                config, credential = self._config, _credential(self._config)
+                self._access_ends = _end_of(credential) if isinstance(credential, str) else None
                 self._client = ContainerClient(
                     self._account_url,
                     config.container,
-                    credential=_credential(config),
+                    credential=credential,
                     retry_total=0,
                     transport=RequestsTransport(
                         session=bounded(),
@@ -274,6 +282,17 @@ def _credential(config: AzureConfig) -> str | dict[str, str]:
             f"{named} is neither an account key nor a shared access signature", hint="copy it from the account's page"
         ) from None
     return {"account_name": config.account, "account_key": secret}
+
+
+def _end_of(signature: str) -> datetime | None:
+    """Its own (`se`) or that of the key that made it (`ske`), whichever comes first: ISO 8601, in UTC."""
+    said = parse_qs(signature.lstrip("?"))
+    ends = []
+    for text in (*said.get("se", ()), *said.get("ske", ())):
+        with suppress(ValueError):
+            end = datetime.fromisoformat(text)
+            ends.append(end if end.tzinfo else end.replace(tzinfo=UTC))
+    return min(ends, default=None)
 
 
 @contextmanager

@@ -124,6 +124,10 @@ class BlobStore(Protocol):
     def sends_parts_at_once(self) -> bool:
         """Whether an upload's parts need not come one after the other."""
 
+    @property
+    def access_ends(self) -> datetime | None:
+        """When the credentials that were last read end; None where they do not tell, or none were read yet."""
+
     def part_bytes(self, least: int, at_most: int | None) -> int:
         """How large the parts of an object of up to so many bytes are."""
 

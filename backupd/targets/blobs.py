@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from threading import BoundedSemaphore, Event
 
@@ -54,6 +55,11 @@ class BlobTarget(KeyedTarget):
     def of_machine(self, machine: str) -> "BlobTarget":
         """The same container, as another machine's target."""
         return BlobTarget(self._config, self._new_store, machine=machine, patience=self._patience)
+
+    @property
+    def access_ends(self) -> datetime | None:
+        """As the service's credentials say; see the contract."""
+        return self._store.access_ends
 
     def require_usable(self) -> None:
         """Prove that a blob can be written only where there is none, read back and removed. Nobody tells the room left.

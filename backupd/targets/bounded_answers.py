@@ -33,7 +33,7 @@ class BoundedAnswers(HTTPAdapter):
     def build_response(self, req: Any, resp: Any) -> Any:
         if req.method != "HEAD" and int(resp.headers.get("Content-Length", 0)) > MOST_BYTES:
             resp.close()
-            raise TooLong(f"an answer is announced with more than {MOST_BYTES} bytes")
+            raise TooLong(f"the server announced a response of more than {MOST_BYTES} bytes")
         resp.stream = _Bounded(resp.stream)
         return super().build_response(req, resp)
 

@@ -7,6 +7,7 @@ been told that he owns the folder. Knows: that order.
 
 import logging
 from collections.abc import Collection
+from datetime import datetime
 from typing import Protocol
 
 from backupd.policy import owner_record
@@ -58,6 +59,11 @@ class OwnedFolder:
     def machine(self) -> str:
         """Whose backups these are."""
         return self._machine
+
+    @property
+    def access_ends(self) -> datetime | None:
+        """Of most kinds nobody can tell; see the contract."""
+        return None
 
     def owner(self) -> OwnerRecord | None:
         """Who wrote last; see the contract."""

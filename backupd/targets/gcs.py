@@ -80,6 +80,7 @@ class GcsStore:
     """The `BlobStore` of one bucket."""
 
     sends_parts_at_once = False
+    access_ends = None  # a key's end is the service's to know, and tokens are renewed
     permissions = (
         "backupd needs storage.objects.create, get, list and delete there: the role Storage Object User of the bucket"
     )
@@ -232,7 +233,9 @@ class _Parts:
             kept = re.search(r"0-(\d{1,18})$", has)
             now = int(kept[1]) + 1 if status == 308 and kept else 0
             if not at < now <= end:
-                raise BlobFailure(Trouble.OTHER, f"of the bytes from {at} to {end} the upload kept those up to {now}")
+                raise BlobFailure(
+                    Trouble.OTHER, f"of the bytes from {at} to {end} the server kept only those up to {now}"
+                )
             at = now
 
     def commit(self, number: int, at: int, body: bytes) -> None:  # noqa: ARG002

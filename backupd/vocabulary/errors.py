@@ -99,7 +99,7 @@ class Refused(BackupdError):
 
 
 class ServerError(BackupdError):
-    """The database server could not be reached, refused us, or said something that we do not understand."""
+    """The database server could not be reached, refused us, or gave an unexpected answer."""
 
     exit_status = ExitStatus.SERVER
 
@@ -134,8 +134,12 @@ class SnapshotError(BackupdError):
     exit_status = ExitStatus.SNAPSHOT
 
 
+class GroupBusy(SnapshotError):
+    """Another LVM command has the volume group locked, and kept it for longer than was worth waiting."""
+
+
 class SnapshotVoid(SnapshotError):
-    """The snapshot is no longer intact: its COW area overflowed or failed. What was read from it is no backup."""
+    """The snapshot is no longer intact: its COW area overflowed or failed. What was read from it is not a backup."""
 
 
 class GaveUp(SnapshotError):
@@ -147,7 +151,7 @@ class AbortedImpact(GaveUp):
 
 
 class ProbeError(BackupdError):
-    """A probe or a bench could not measure: its load or the disk under it failed, or printed what we do not know."""
+    """A probe or a bench could not measure: its load or the disk under it failed, or printed something unexpected."""
 
     exit_status = ExitStatus.PROBE
 
@@ -197,7 +201,7 @@ class Unreadable(VerificationError):
 
 
 class Untrusted(VerificationError):
-    """What is on the target is not the backup that was recorded, or nobody known has signed it."""
+    """What is on the target is not the backup that was recorded, or it is not signed by a known key."""
 
 
 class CleanupIncomplete(BackupdError):
@@ -213,7 +217,7 @@ class Cancelled(BackupdError):
 
 
 class NotificationError(BackupdError):
-    """Somebody who should be told could not be. Only `backupd notify` ends with it: it changes no run's result."""
+    """A notification could not be delivered. Only `backupd notify` ends with it: it changes no run's result."""
 
     exit_status = ExitStatus.USAGE
 

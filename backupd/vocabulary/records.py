@@ -175,6 +175,12 @@ class Drill:
         """It has an answer, and that is no proof."""
         return not self.ok and not self.undecided
 
+    @property
+    def only_own_checks_failed(self) -> bool:
+        """The backup restores and starts, and its data is not what somebody's own checks expect."""
+        wrong = [check for check in self.checks if not check.ok]
+        return self.failed and bool(wrong) and all(check.asked for check in wrong)
+
 
 @dataclass(frozen=True, slots=True)
 class Pin:

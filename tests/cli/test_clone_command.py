@@ -162,6 +162,7 @@ def test_a_damaged_backup_makes_no_replica(terminal: Terminal, replica: Replica,
         told, began = catalogue.audit_entries(limit=2)
     assert (began.event, began.subject, began.detail["to"]) == ("clone-started", "r1", str(tmp_path / "clone"))
     assert (told.event, told.detail["outcome"], told.detail["code"]) == ("clone-ended", "failed", "verification-error")
+    assert told.detail["targets"] == ["vault"]
 
 
 def test_a_backup_whose_target_lost_it_is_status_8(

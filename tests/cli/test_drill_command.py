@@ -10,6 +10,7 @@ from backupd.catalogue.database import direct
 from backupd.config import DrillCheckConfig
 from backupd.host.operator_name import operator
 from backupd.targets import BackupSource
+from backupd.vocabulary.errors import Busy, Cancelled, UsageError
 from backupd.vocabulary.records import Check, Drill
 from backupd.vocabulary.storage import Backup
 from tests.cli.terminal import Terminal
@@ -26,12 +27,16 @@ class Drills:
         self.ok = True
         self.undecided = ""
         self.own_ok = True
+        self.error: BaseException | None = None
         self.own: list[list[str]] = []  # the job's checks, of each
 
     def __call__(
         self, sources: Sequence[BackupSource], tools: object, checks: Sequence[DrillCheckConfig] = (), **how: object
     ) -> Drill:
         self.of.append(sources[0].run_id)
+        if self.error is not None:
+            sources[0].was_read.set()
+            raise self.error
         self.own.append([check.sql for check in checks])
         own = tuple(Check(f"checks.{check.name}", self.own_ok, "at least 1", "0", asked=check.sql) for check in checks)
         ok = self.ok and self.own_ok
@@ -106,6 +111,43 @@ def test_an_undecided_drill_is_status_14_and_doubts_nothing(
     assert "undecided (the server on the restored files was killed (out of memory?))" in shown
     assert terminal.run("show", "r2", "--json").document["drills"][1]["status"] == "undecided"
     assert "yes" in terminal.run("history").stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (UsageError("/srv has 10 bytes free, and the backup needs 99", hint="make room"), 2, "/srv has 10 bytes free"),
+        (Cancelled("stopped by SIGTERM", hint=""), 11, "stopped by SIGTERM"),
+        (RuntimeError("a bug"), 1, "RuntimeError: a bug"),
+    ],
+)
+def test_a_drill_that_ends_without_a_result_is_on_record_as_undecided_with_the_reason(
+    terminal: Terminal, world: World, drills: Drills, backed_up: None, error: BaseException, status: int, reason: str
+) -> None:
+    assert terminal.run("drill", "r2").status == 0
+    drills.error = error
+    assert terminal.run("drill", "r2").status == status
+    with world.catalogue() as catalogue:
+        run = catalogue.run("r2")
+        assert (run.doubted, run.proven_at) == (False, NOW + timedelta(hours=1))
+        assert catalogue.besides()["nightly"].drills_failed == 0
+        told = catalogue.audit_entries(limit=1)[0]
+    assert (told.event, told.detail["ok"], told.detail["targets"]) == ("drilled", False, ["vault"])
+    assert told.detail["undecided"].startswith(f"it ended without a result: {reason}")
+    evidence = terminal.run("report", "--evidence", "--since", "36500d", "--json")
+    row = next(row for row in evidence.document["rows"] if row["kind"] == "drill" and row["outcome"] == "undecided")
+    assert (row["good"], row["targets"], row["remarks"]) == (None, ["vault"], [told.detail["undecided"]])
+    with world.catalogue() as catalogue:
+        assert catalogue.audit_trail().drills == catalogue.audit_trail().chain.drilled
+    assert reason in terminal.run("show", "r2").stdout
+
+
+def test_a_drill_that_another_process_keeps_from_beginning_is_none(
+    terminal: Terminal, world: World, drills: Drills, backed_up: None
+) -> None:
+    drills.error = Busy("run r2 is being drilled")
+    assert terminal.run("drill", "r2").status == 4
+    assert world.row("r2").drills == ()
 
 
 def test_backups_without_a_copy_on_the_target_are_passed_over(

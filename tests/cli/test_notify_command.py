@@ -43,7 +43,12 @@ def add(terminal: Terminal, table: str) -> None:
 
 
 def told(peer: WebPeer) -> list[dict[str, Any]]:
-    return [json.loads(body) for _, _, body in peer.requests]
+    """What was sent; of each failure with the answers to what is asked then."""
+    documents = [json.loads(body) for _, _, body in peer.requests]
+    for document in documents:
+        if document["kind"] in ("failed", "missed"):
+            assert {"another good copy", "next try", "type now"} <= document["detail"].keys()
+    return documents
 
 
 def kinds(peer: WebPeer) -> list[str]:
@@ -212,6 +217,8 @@ def test_a_drill_that_fails_is_told(terminal: Terminal, peer: WebPeer, world: Wo
     (failed,) = told(peer)
     assert (failed["kind"], failed["subject"]) == ("failed", "drill r1")
     assert failed["text"].startswith("the drill of job nightly failed: ")
+    assert failed["detail"]["another good copy"] == "NO: no other good backup of this job is left"
+    assert "backupd run nightly" in failed["detail"]["type now"]
 
 
 def test_a_scheduled_check_tells_what_would_be_refused_and_one_by_hand_does_not(

@@ -1,9 +1,11 @@
 """`backupd prove`: which copies it drills, what it says of each, and what a host that lacks something ends with."""
 
+import json
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,16 +32,20 @@ class Drills:
         self.confined: list[object] = []
         self.digests: list[str] = []  # of the manifest that each was bound to
         self.ok = True
+        self.own_ok = True
+        self.own: list[list[str]] = []  # the checks of one's own, of each
         self.undecided = ""
 
-    def __call__(self, sources: Sequence[BackupSource], tools: object, **how: object) -> Drill:
+    def __call__(self, sources: Sequence[BackupSource], tools: object, **how: Any) -> Drill:
         (source,) = sources
         self.of.append((source.target.machine, source.run_id))
         self.confined.append(how.get("confined", True))
         assert source.trust.recorded is not None
         self.digests.append(source.trust.recorded.manifest_digest)
-        checks = (Check("tables", self.ok, "3", "3" if self.ok else "2"),)
-        ok = self.ok and not self.undecided
+        self.own.append([check.sql for check in how["checks"]])
+        own = (Check("checks.own", self.own_ok, "at least 1", "0", asked=sql) for sql in self.own[-1])
+        checks = (Check("tables", self.ok, "3", "3" if self.ok else "2"), *own)
+        ok = all(check.ok for check in checks) and not self.undecided
         at = datetime.now(UTC) - timedelta(minutes=60 - len(self.of))
         return Drill(source.run_id, ok, checks, 2.0, at, undecided=self.undecided)
 
@@ -117,6 +123,43 @@ def test_a_copy_that_fails_is_told_left_as_a_proof_and_status_9(
     assert ended.stdout.count("NOT proven: run r") == 2
     assert "tables: found 2, expected 3" in ended.stdout
     assert proofs(backed_up) == ["r1", "r2"]
+
+
+def check(name: str, **keys: str) -> str:
+    written = "".join(f'{key} = "{value}"\n' for key, value in keys.items())
+    return f"[prove.checks.{name}]\nsql = \"SELECT '{name}'\"\nat_least = 1\n{written}"
+
+
+def test_the_checks_of_a_job_are_asked_and_kept_in_its_proofs(
+    terminal: Terminal, drills: Drills, backed_up: World
+) -> None:
+    checks = [
+        check("any", job="nightly"),
+        check("ours", job="nightly", machine=backed_up.name),
+        check("theirs", job="nightly", machine="db9-0a1b2c3d"),
+        check("other", job="hourly"),
+    ]
+    ended = terminal.run("prove", configuration=with_settings(terminal, "".join(checks)))
+    assert (ended.status, drills.own) == (0, [["SELECT 'any'", "SELECT 'ours'"]])
+    (proof,) = backed_up.vault.rglob("proof-*.json")
+    assert [one["asked"] for one in json.loads(proof.read_text())["checks"]] == ["", "SELECT 'any'", "SELECT 'ours'"]
+    unasked = [line for line in ended.stderr.splitlines() if "asks nothing" in line]
+    assert unasked == [
+        "attention: prove.checks.theirs asks nothing: no backup of job nightly of machine db9-0a1b2c3d was found",
+        "attention: prove.checks.other asks nothing: no backup of job hourly was found",
+    ]
+
+
+def test_a_copy_that_fails_the_checks_of_one_s_own_alone_is_not_called_unreliable(
+    terminal: Terminal, drills: Drills, backed_up: World
+) -> None:
+    drills.own_ok = False
+    own = with_settings(terminal, check("any", job="nightly"))
+    ended = terminal.run("prove", configuration=own)
+    assert (ended.status, "checks.own: found 0, expected at least 1" in ended.stdout) == (9, True)
+    assert "the copy restores, but its data is not what [prove.checks] expects: look at the data" in ended.stderr
+    drills.ok = False
+    assert "do not rely on this copy" in terminal.run("prove", configuration=own).stderr
 
 
 def test_an_undecided_drill_is_status_14(terminal: Terminal, drills: Drills, backed_up: World) -> None:

@@ -21,12 +21,13 @@ from backupd.host.operator_name import operator
 from backupd.operations.restore.on_record import Deed, on_record
 from backupd.operations.restore.proofs import leave_proof
 from backupd.operations.upkeep.ownership import ownership_of
-from backupd.targets import BackupSource
+from backupd.targets import BackupSource, targets_read
 from backupd.vocabulary.errors import ExitStatus, ServerError, VerificationError
 from backupd.vocabulary.records import Check, Drill
 from tests.cli.terminal import Ended, Terminal
-from tests.fakes.target import BELIEVED
+from tests.fakes.target import BELIEVED, MemoryTarget
 from tests.hostile_words import HOSTILE, MARKUP, faults
+from tests.story.test_proof_hosts import drilled, leave, read
 from tests.story.world import World
 
 US = f"{operator().name} (uid {operator().uid})"
@@ -59,19 +60,22 @@ def year(terminal: Terminal, world: World) -> Terminal:
 def drill(world: World, catalogue: Catalogue, *, ok: bool, later: int = 0) -> None:
     check = Check("tables", ok, "3 tables", "3 tables" if ok else "2 tables")
     made = Drill("r1", ok, (check,), 7.5, datetime.now(UTC) + timedelta(seconds=later))
-    catalogue.record_drill(made)
     source = BackupSource(world.target, "nightly", "r1", BELIEVED)
+    source.was_read.set()
+    catalogue.record_drill(made, targets=targets_read([source]))
     assert leave_proof([source], made, ownership_of(catalogue, world.tools), host="db1") == ()
 
 
 def deed(catalogue: Catalogue, what: Deed, to: str, *, error: Exception | None = None, **asked: Any) -> None:
-    with suppress(VerificationError), on_record(catalogue, "r1", what, to, telling=print, **asked):
+    source = BackupSource(MemoryTarget("vault"), "nightly", "r1", BELIEVED)
+    with suppress(VerificationError), on_record(catalogue, "r1", what, to, [source], telling=print, **asked):
+        source.was_read.set()
         if error is not None:
             raise error
 
 
 def scrubbed(catalogue: Catalogue, told: dict[str, Any]) -> None:
-    with on_record(catalogue, "r1", Deed.CLONE, "/srv/dev", telling=print, scrub=told["scrub"]) as done:
+    with on_record(catalogue, "r1", Deed.CLONE, "/srv/dev", (), telling=print, scrub=told["scrub"]) as done:
         done.detail |= told
 
 
@@ -128,6 +132,45 @@ def test_everything_that_was_done_is_a_row_with_who_did_it_and_what_became_of_it
         "all": 3, "good": 2, "not_good": 1, "longer_than_restore_within": 0
     }  # fmt: skip
     assert (ended.document["audit_chain"]["sound"], ended.document["signature"]["signed"]) == (True, False)
+
+
+def test_drills_restores_and_clones_are_shown_with_the_copies_that_were_read(year: Terminal, tmp_path: Path) -> None:
+    ended = year.run(*EVIDENCE, "--json", "--html", str(tmp_path / "e.html"), "--csv", str(tmp_path / "e.csv"))
+    told = [row["targets"] for kind in ("drill", "restore", "clone") for row in rows(ended, kind)]
+    assert told == [["vault"]] * 5 + [[]]  # of the last one none was read
+    cells = list(csv.DictReader(io.StringIO((tmp_path / "e.csv").read_text())))
+    assert [row["copies"] for row in cells if row["kind"] in ("drill", "restore")] == ["vault"] * 4
+    assert (tmp_path / "e.html").read_text().count("<li>vault</li>") == 6  # with the verification
+    assert len(re.findall(r"(?m)^.* (drill|restore|clone) .* vault ", year.run(*EVIDENCE).stdout)) == 5
+
+
+def test_rows_that_tell_no_copy_are_shown_without_one(year: Terminal, world: World) -> None:
+    force(world, "UPDATE audit SET detail = json_remove(detail, '$.targets')")
+    assert [row["targets"] for row in rows(year.run(*EVIDENCE, "--json"), "drill")] == [[], []]
+    force(world, "UPDATE audit SET detail = json_set(detail, '$.targets', json('{\"a\": [1]}'))")
+    assert [row["targets"] for row in rows(year.run(*EVIDENCE, "--json"), "restore")] == [[], []]
+
+
+def test_a_proof_hosts_drill_is_shown_with_its_proof_its_copy_and_the_proof_host(
+    year: Terminal, world: World, tmp_path: Path
+) -> None:
+    with world.catalogue() as catalogue:
+        drill(world, catalogue, ok=True, later=9)
+    file = leave(world, drilled(at=datetime.now(UTC) + timedelta(seconds=5)))  # before the one that is on record
+    assert read(world, later=timedelta(minutes=1)) == []
+    ended = year.run(*EVIDENCE, "--json", "--html", str(tmp_path / "e.html"), "--csv", str(tmp_path / "e.csv"))
+    told = [row for row in rows(ended, "drill") if row["good"]]
+    assert [row["operator"] for row in told] == [US, "proof host proof-0a1b2c3d", US]
+    proof = told[1]
+    assert (proof["targets"], proof["checks"][0]["found"]) == (["vault"], "3")
+    said = f"proof {file.name}, by proof host proof-0a1b2c3d; taken in by {US}"
+    assert proof["remarks"] == [said]
+    text = year.run(*EVIDENCE).stdout
+    assert all(said in form for form in (text, (tmp_path / "e.html").read_text(), (tmp_path / "e.csv").read_text()))
+    force(world, "UPDATE audit SET detail = json_remove(detail, '$.by')")  # as rows of earlier versions are
+    older = year.run(*EVIDENCE, "--json")
+    assert [row["operator"] for row in rows(older, "drill") if row["good"]] == [US, "a proof host", US]
+    assert re.search(r"(?m) drill .* vault .* proof host proof-0a1b2c3d .* proven", text)
 
 
 def test_a_scrubbed_clone_is_shown_with_what_ran_and_a_failed_one_with_what_was_to_run(year: Terminal) -> None:
@@ -243,7 +286,7 @@ def test_a_row_whose_time_is_none_is_told_without_it(year: Terminal, world: Worl
 @pytest.mark.parametrize(
     ("statement", "remark"),
     [
-        ("UPDATE drills SET ok = 1, checks = '[]'", "no row of the audit chain tells of it"),
+        ("UPDATE drills SET ok = 1, checks = '[]'", "the audit chain has no record of it"),
         ("DELETE FROM drills WHERE ok = 0", "the catalogue has no such result any more"),
         ("UPDATE runs SET status = 'success' WHERE run_id = 'r2'", "the audit chain has it as failed"),
     ],

@@ -104,6 +104,7 @@ def test_a_server_that_does_not_answer_is_told_before_anything_is_fetched(termin
         told = catalogue.audit_entries(limit=1)[0]
     assert (told.event, told.detail["to"]) == ("restore-ended", "server db1, schema restored")
     assert (told.detail["outcome"], told.detail["code"]) == ("failed", "server-error")
+    assert told.detail["targets"] == []
 
 
 def test_a_restore_prints_what_a_replica_needs_next(terminal: Terminal, tmp_path: Path) -> None:
@@ -124,6 +125,7 @@ def test_restores_and_what_became_of_them_are_in_the_audit_trail(
     assert (good.event, good.subject, good.detail["outcome"]) == ("restore-ended", "r1", "success")
     assert (good.detail["to"], bad.detail["to"]) == (str(tmp_path / "back"), str(tmp_path))
     assert (bad.event, bad.detail["outcome"], bad.detail["code"]) == ("restore-ended", "failed", "usage-error")
+    assert (good.detail["targets"], bad.detail["targets"]) == (["vault"], ["vault"])  # the other's manifest was read
     listed = terminal.run("audit", "list").stdout
     assert "restore-started" in listed
     assert f"operator: {operator().name}" in listed

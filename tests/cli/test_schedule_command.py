@@ -1,5 +1,6 @@
 """`backupd schedule` as a person meets it: what is due, what is refused, and a pause that stays."""
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backupd.policy.timetable import stable_offset
-from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.errors import ExitStatus, ServerError
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
 from tests.cli.terminal import Terminal
 from tests.story.world import World
@@ -82,6 +83,19 @@ def test_a_run_of_a_slot_plans_its_next_try_and_one_by_hand_does_not(terminal: T
     listed = terminal.run("schedule", "list").stdout.splitlines()[1]
     assert listed.endswith(f" failed, next try {slot.retry_at:%H:%M} UTC: {error.first_line}")
     assert terminal.run("schedule", "list", "--json").document["schedules"][0]["last"]["error"] == error.first_line
+
+
+def test_a_slot_that_ended_in_failure_shows_the_error_of_its_own_run(terminal: Terminal) -> None:
+    now = datetime.now(UTC)
+    with terminal.world.catalogue() as catalogue:
+        catalogue.take_slot(slot := Slot("nightly", Activity.BACKUP, now, SlotState.STARTED, now, "r1"))
+        for run_id, words in (("r1", "the server is away\nsince noon"), ("r2", "by hand")):
+            with suppress(ServerError), catalogue.open_run("nightly", "db1", run_id=run_id):
+                raise ServerError(words, hint="")
+        catalogue.slot_ended(slot, exit_status=ExitStatus.SERVER)
+    meaning = ExitStatus.SERVER.meaning
+    listed = terminal.run("schedule", "list").stdout.splitlines()[1]
+    assert listed.endswith(f"  {now:%Y-%m-%d %H:%M} {meaning}: the server is away")
 
 
 # --- next -------------------------------------------------------------------------------------------------------------

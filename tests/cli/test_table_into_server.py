@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from backupd.mysql.loading_schema import remove_loading
-from backupd.operations.restore import into_server, table_loading
+from backupd.operations.restore import into_folder, into_server, table_loading
 from backupd.vocabulary.errors import Cancelled, ExitStatus
 from backupd.vocabulary.records import HoldingKind
 from tests.cli.terminal import Terminal
 from tests.contract.mariadb import MariadbServer, mariadb, mysql_server
-from tests.contract.test_loading import before
+from tests.contract.test_loading import TOLD, before
 from tests.contract.test_scratch import Image
 from tests.story.world import World
 
@@ -40,6 +40,7 @@ def typing(
         return before.manifest
 
     monkeypatch.setattr(into_server, "restore", fetched)
+    monkeypatch.setattr(into_folder, "restore", fetched)
     with terminal.configuration.open("a") as file:
         file.write(f'\n[hosts.running]\nsocket = "{mysql_server.socket}"\nuser = "root"\n')
     return terminal
@@ -67,7 +68,8 @@ def test_a_table_from_yesterday_is_back_in_the_running_server(
             " 0 in both and changed"
         )
         statements = [line for line in told if not line.startswith(("--", " ", "loaded"))]
-        assert [line.split()[0] for line in statements] == ["INSERT", "RENAME"]
+        assert [line.split()[0] for line in statements] == ["INSERT", "RENAME", "ALTER", "DROP", "ALTER"]
+        assert "-- CREATE DEFINER=`root`@`localhost` TRIGGER `live`.`told` BEFORE INSERT ON" in ended.stdout
         root.execute("DROP TRIGGER live.told")
         root.execute(statements[0])
         assert root.value("SELECT COUNT(*) FROM live.child") == "5000"
@@ -75,7 +77,7 @@ def test_a_table_from_yesterday_is_back_in_the_running_server(
         assert again.status == ExitStatus.REFUSED
         assert "schema restored_1121 exists on running" in again.stderr
         root.execute("DROP DATABASE restored_1121")
-        root.execute("CREATE TRIGGER live.told BEFORE INSERT ON live.child FOR EACH ROW SET NEW.b = 'trigger'")
+        root.execute(TOLD)
     assert list(world.places.staging.glob("*")) == []
     with world.catalogue() as catalogue:
         refused, _, good, began = catalogue.audit_entries(limit=4)
@@ -83,6 +85,33 @@ def test_a_table_from_yesterday_is_back_in_the_running_server(
     assert (began.event, began.detail["tables"]) == ("restore-started", ["live.child"])
     assert (good.detail["to"], good.detail["outcome"]) == ("server running, schema restored_1121", "success")
     assert refused.detail["outcome"] == "refused"
+
+
+def test_a_dry_run_ends_after_having_told_and_leaves_nothing(
+    typing: Terminal, world: World, mysql_server: MariadbServer
+) -> None:
+    with mysql_server.session() as root:
+        where, schemas = root.one("SHOW MASTER STATUS"), root.query("SHOW DATABASES")
+        ended = typing.run(*LOAD, "--dry-run")
+        assert ended.status == ExitStatus.OK, ended.stderr
+        assert "into running as schema restored_1121, by rows: they go through its binary log" in ended.stderr
+        assert "live.child is loaded without its triggers: told" in ended.stderr
+        assert ended.stdout == "nothing of run r1 was loaded into running, and nothing is left: --dry-run\n"
+        [table] = typing.run(*LOAD, "--dry-run", "--json").document["tables"]
+        assert (table["table"], table["by"], table["triggers_left_out"]) == ("live.child", "rows", ["told"])
+        assert table["bytes"] > 65536
+        assert table["reason"].startswith("its binary log is on")
+        assert root.one("SHOW MASTER STATUS") == where
+        assert root.query("SHOW DATABASES") == schemas
+        root.execute("CREATE DATABASE restored_1121")
+        try:
+            assert typing.run(*LOAD, "--dry-run").status == ExitStatus.REFUSED
+        finally:
+            root.execute("DROP DATABASE restored_1121")
+    assert list(world.places.staging.glob("*")) == []
+    with world.catalogue() as catalogue:
+        assert list(catalogue.holdings()) == []
+        assert not [entry for entry in catalogue.audit_entries(limit=9) if entry.event.startswith("restore")]
 
 
 def test_columns_that_the_live_table_has_otherwise_by_now_are_named_and_left_out(
@@ -188,7 +217,24 @@ def test_what_its_binary_log_lacks_is_said_in_the_statements(typing: Terminal, m
             root.execute("DROP DATABASE IF EXISTS restored_1121")
 
 
+def test_a_dry_run_belongs_to_a_server_and_its_document_to_it(typing: Terminal, tmp_path: Path) -> None:
+    for given in (("restore", "r1", "--to", str(tmp_path / "x"), "--dry-run"), (*LOAD, "--json")):
+        ended = typing.run(*given)
+        assert ended.status == ExitStatus.USAGE
+        assert "--dry-run belongs to --into, and --json to --dry-run" in ended.stderr
+
+
 def test_a_way_belongs_to_a_server(typing: Terminal, tmp_path: Path) -> None:
     ended = typing.run("restore", "latest-good", "--tables", "live.child", "--to", str(tmp_path / "x"), "--by", "rows")
     assert ended.status == ExitStatus.USAGE
     assert "--by belongs to --into" in ended.stderr
+
+
+def test_a_table_whose_files_cannot_be_imported_is_an_attention_that_says_what_can_be_done(
+    typing: Terminal, tmp_path: Path
+) -> None:
+    ended = typing.run("restore", "latest-good", "--tables", "live.parted,live.child", "--to", str(tmp_path / "x"))
+    assert ended.status == ExitStatus.ATTENTION, ended.stderr
+    assert "attention: MariaDB cannot import a table with partitions: load live.parted into a running" in ended.stderr
+    assert "to import live.child: follow" in ended.stdout
+    assert "to import live.parted" not in ended.stdout

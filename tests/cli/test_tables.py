@@ -45,8 +45,8 @@ GOOD = RunDetails(
     ("end", "why"),
     [
         (PreflushEnd.FEW, ""),
-        (PreflushEnd.STEADY, ": they fell no further"),
-        (PreflushEnd.LIMIT, ": lock.preflush_wait was over"),
+        (PreflushEnd.STEADY, ": the number stopped falling"),
+        (PreflushEnd.LIMIT, ": lock.preflush_wait ran out"),
     ],
 )
 def test_the_pages_that_were_written_before_the_lock_are_told(end: PreflushEnd, why: str) -> None:
@@ -63,6 +63,8 @@ def test_a_good_run_tells_what_it_cost_and_what_is_there_now() -> None:
     assert facts["chunks"] == "64.0 KiB: why"
     assert facts["COW area"] == "1.0 GiB, at most 1.0 MiB used"
     assert facts["write penalty"] == "2.00x at first, 2.00x when the copy started (baseline 1000 IOPS)"
+    penalty = dict(run_facts(replace(GOOD, phases={Phase.SETTLE: 95.0})))["write penalty"]
+    assert penalty == "2.00x at first, 2.00x when last measured (baseline 1000 IOPS)"
     assert facts["gate"] == "opened after 1 min 35 s (settled): penalty 1.10 (threshold 1.25)"
     assert facts["copy"] == "100.0 MiB in 10.0 s at 10.0 MiB/s, 42 files"
     assert facts["backup"] == "/srv/backups/nightly/r1 (10.0 MiB, read back and equal)"

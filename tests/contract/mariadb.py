@@ -39,6 +39,7 @@ class MariadbServer:
             [
                 *("mariadb-install-db", "--no-defaults", f"--datadir={self.datadir}", "--skip-test-db"),
                 *("--auth-root-authentication-method=normal", "--skip-name-resolve", *self._user()),
+                *(option for option in self._options if option.startswith("--innodb-page-size=")),
             ],
             check=True,
             capture_output=True,

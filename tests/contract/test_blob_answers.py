@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -98,6 +99,36 @@ def azures(storage: Storage, tmp_path: Path) -> BlobTarget:
         outage_seconds=0.001,
     )
     return azure.azure_target(config, machine=MACHINE, patience=IMPATIENT)
+
+
+def signature(expiry: str) -> str:
+    return f"?sv=2024-11-04&sr=c&sp=racwdl{expiry}&sig=c2VjcmV0%2Bof%2Fours%3D"
+
+
+@pytest.mark.parametrize(
+    ("secret", "ends"),
+    [
+        (signature("&se=2026-12-01T12%3A30%3A00Z"), datetime(2026, 12, 1, 12, 30, tzinfo=UTC)),
+        (signature("&se=2026-12-01T12:30Z"), datetime(2026, 12, 1, 12, 30, tzinfo=UTC)),
+        (signature("&se=2026-12-01"), datetime(2026, 12, 1, tzinfo=UTC)),
+        (signature("&se=2026-12-03T00%3A00%3A00Z&ske=2026-12-02T00%3A00%3A00Z"), datetime(2026, 12, 2, tzinfo=UTC)),
+        (signature("&si=policy"), None),  # its end is the stored policy's
+        (signature("&se="), None),
+        (signature("&se=tomorrow"), None),
+        (signature("&se=9999-99-99T00%3A00%3A00Z"), None),
+        (base64.b64encode(bytes(32)).decode(), None),
+    ],
+)
+def test_when_a_shared_access_signature_ends_is_known_once_it_was_used(
+    storage: Storage, azures: BlobTarget, tmp_path: Path, secret: str, ends: datetime | None
+) -> None:
+    (tmp_path / "key").write_text(secret)
+    assert azures.access_ends is None
+    storage.say = partial(answer, status=403)
+    with pytest.raises(TargetError) as refused:
+        azures.machines()
+    assert azures.access_ends == ends
+    assert "c2VjcmV0" not in f"{refused.value.message} {refused.value.hint}"
 
 
 @pytest.fixture

@@ -14,11 +14,12 @@ from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.table_export import Exported, export
 from backupd.vocabulary.errors import ServerError
 from tests.contract.mariadb import PASSWORD, MariadbServer, mysql_server
+from tests.contract.test_loading import CHILD, PARTED, before
 from tests.contract.test_scratch import Image, keep_only, load, taken
 
 pytestmark = pytest.mark.thorough
 
-__all__ = ["mysql_server"]
+__all__ = ["before", "mysql_server"]
 
 INNODB, MYISAM = Table("t", "innodb"), Table("t", "myisam")
 
@@ -143,3 +144,22 @@ def test_a_table_that_the_server_does_not_know_leaves_no_export(partial: Image) 
     with pytest.raises(ServerError, match="gone"):
         export(partial.folder, partial.manifest, [INNODB, Table("other", "gone")])
     assert not (partial.folder / "tables").exists()
+
+
+def test_a_table_with_partitions_is_not_led_into_an_import_that_mariadb_refuses(
+    before: Image, mysql_server: MariadbServer
+) -> None:
+    parted, child = export(before.folder, before.manifest, [PARTED, CHILD])
+    assert child.attention is None
+    assert parted.attention is not None
+    assert "MariaDB cannot import a table with partitions" in parted.attention
+    assert "--tables live.parted --into HOST --as NAME" in parted.attention
+    assert len([path for path in parted.files if path.suffix == ".ibd"]) == 3
+    text = parted.statements.read_text()
+    assert all(line.startswith("--") for line in text.splitlines())
+    assert "--  PARTITION BY HASH (`n`)\n" in text
+    assert "--into HOST --as NAME" in text
+    with mysql_server.session() as session:
+        schemas = session.query("SHOW DATABASES")
+        assert source(mysql_server, text) == ""
+        assert session.query("SHOW DATABASES") == schemas

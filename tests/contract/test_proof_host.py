@@ -114,6 +114,11 @@ def host(mysql_server: MariadbServer, tmp_path: Path, anybodys: Path) -> Path:
         [prove]
         identity_file = "{key}"
         servers = ["{anybodys}"]
+        [prove.checks.schemas]
+        job = "nightly"
+        machine = "{MACHINES[1]}"
+        sql = "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = 'mysql'"
+        equals = "1"
     """)
     return path
 
@@ -142,12 +147,17 @@ def test_three_backups_of_two_machines_are_proven_unattended_and_the_broken_one_
     assert list((tmp_path / "staging").iterdir()) == []
     key = signer_at(tmp_path / "own" / "signing.key").public
     drills: dict[str, list[bool]] = {}
+    own: dict[str, list[tuple[str, bool, str]]] = {}
     for machine in MACHINES:
         target = wiring.target(load(host), "vault", machine)
         with Catalogue.open(tmp_path / machine / "catalogue.sqlite") as catalogue:
             rebuild(target, catalogue, BELIEVED, proof_keys=frozenset({key})).require_complete()
-            drills |= {one.run_id: [drill.ok for drill in one.drills] for one in catalogue.runs()}
+            for one in catalogue.runs():
+                drills[one.run_id] = [drill.ok for drill in one.drills]
+                asked = [check for drill in one.drills for check in drill.checks if check.asked]
+                own[one.run_id] = [(check.name, check.ok, check.found) for check in asked]
     assert drills == {"r1": [True], BROKEN: [False], "r3": [True]}
+    assert own == {"r1": [], BROKEN: [], "r3": [("checks.schemas", True, "1")]}
 
 
 def test_a_server_program_that_the_drill_s_user_may_not_execute_is_passed_over(host: Path, anybodys: Path) -> None:

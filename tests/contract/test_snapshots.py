@@ -18,7 +18,7 @@ from backupd.lvm.mounting import LinuxMounts, mount_of, mounts
 from backupd.lvm.snapshots import LvmSnapshots
 from backupd.policy.named_pvs import named_pvs
 from backupd.policy.snapshot_plan import plan_snapshot
-from backupd.vocabulary.errors import SnapshotError, SnapshotVoid
+from backupd.vocabulary.errors import GroupBusy, SnapshotError, SnapshotVoid
 from backupd.vocabulary.volumes import PV_UUID, DeviceNumber, PvsGone, Snapshot, SnapshotPlan, Volume
 from tests.fakes.lvm_host import LvmHost, striped_volume, thin_volume
 from tests.fakes.target import MACHINE
@@ -482,7 +482,7 @@ if IN_LAB:
         with bench.snapshots.prepared(plan) as creator, Path(f"/run/lock/lvm/V_{VG}").open("a") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             began = time.monotonic()
-            with pytest.raises(SnapshotError, match="Can't get lock"):
+            with pytest.raises(GroupBusy, match="Can't get lock"):
                 creator.create()
             assert time.monotonic() - began < 5
         bench.snapshots.remove(VG, plan.name, "r1")

@@ -13,7 +13,7 @@ import pytest
 from backupd.catalogue.store import Catalogue
 from backupd.mysql import tablespace_loading
 from backupd.mysql.loading_schema import LOADING, remove_loading
-from backupd.mysql.row_differences import statements_for
+from backupd.mysql.replacing_statements import statements_for
 from backupd.mysql.row_loading import checksum as checksum_of
 from backupd.mysql.session import Row, Session
 from backupd.mysql.tablefiles import Table

@@ -20,6 +20,7 @@ from backupd.cli.output import SCHEMA
 from backupd.config import JobConfig
 from backupd.host.ssh_signature import DocumentKey
 from backupd.notifications.fanout import Delivery
+from backupd.operations.restore.table_loading import LoadingPlan
 from backupd.operations.upkeep.audit import AuditResult
 from backupd.operations.upkeep.prune import Pruning
 from backupd.operations.upkeep.rebuild import Rebuilding
@@ -238,6 +239,11 @@ DOCUMENTS = (
         lambda make: documents.check_document("nightly", (make(Finding),)),
     ),
     _Document("`drill --json`", "A drill", lambda make: documents.drill_document(make(Drill))),
+    _Document(
+        "`restore --tables … --into HOST --dry-run --json`",
+        "What would be loaded",
+        lambda make: documents.loading_document("20261121-020000-7c1e", make(LoadingPlan)),
+    ),
     _Document(
         "`prune --json`",
         "Retention",

@@ -20,6 +20,7 @@ from backupd.config import (
     JobConfig,
     MailConfig,
     PingConfig,
+    ProofCheckConfig,
     S3Config,
     SftpConfig,
     TargetRetentionConfig,
@@ -68,6 +69,7 @@ def tables() -> Iterator[tuple[str, str, Any]]:
         yield from _tables(table, f"{kind}.NAME", f"{kind}.{example}")
     yield from _tables(TargetRetentionConfig, "jobs.NAME.retention.TARGET", "jobs.nightly.retention.offsite")
     yield from _tables(DrillCheckConfig, "jobs.NAME.drill.checks.NAME", "jobs.nightly.drill.checks.orders")
+    yield from _tables(ProofCheckConfig, "prove.checks.NAME", "prove.checks.orders")
     yield from _tables(HookConfig, "jobs.NAME.hooks.NAME", "jobs.nightly.hooks.cache")
 
 

@@ -17,6 +17,7 @@ class MemoryBlobStore:
     """The blobs by their keys, and the parts that were not committed. `faults` meet the requests of their name."""
 
     sends_parts_at_once: bool = True
+    access_ends: datetime | None = None
     blobs: dict[str, tuple[bytes, StoredBlob, datetime]] = field(default_factory=dict)
     parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
     faults: dict[str, list[Fault]] = field(default_factory=dict)

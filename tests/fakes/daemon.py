@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from backupd import wiring
+from backupd.cli.failure_answers import failure_answers
 from backupd.cli.serve import pages_of
 from backupd.service.daemon import DaemonSurroundings, serve
 from backupd.service.launch import Detached
@@ -26,6 +27,7 @@ def main(path: Path, gate: Path) -> None:
         load=lambda: wiring.configuration(path),
         launcher=Detached(program, configuration.paths.log),
         notifier=wiring.notifier,
+        answers=failure_answers,
         web=pages_of(configuration) if configuration.service.token_file else None,
         new_run_id=lambda: secrets.token_hex(4),
         notify=Notify(os.environ),

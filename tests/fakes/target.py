@@ -35,6 +35,7 @@ class MemoryTarget:
     name: str = "memory"
     machine: str = MACHINE
     free_bytes: int = 1 << 40
+    access_ends: datetime | None = None
     fail_at_call: int | None = None  # counted from 1, over all calls
     drop_bytes: int = 0  # of the end of each object, as a disk that loses writes does
     flip_bit: int | None = None  # of each object as it is read

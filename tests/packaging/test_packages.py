@@ -61,6 +61,8 @@ def test_it_brings_its_python(debian: Root) -> None:
     "unit",
     [
         "backupd.service",
+        "backupd-prove.service",
+        "backupd-prove.timer",
         "backupd-recover.service",
         "backupd-run@.service",
         "backupd-run@.service.d/sandbox.conf",

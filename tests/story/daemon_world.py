@@ -3,7 +3,7 @@
 Knows: how the daemon's parts are put together. Refuses to know what a daemon should do.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from backupd.catalogue.store import Catalogue
+from backupd.cli.failure_answers import failure_answers
 from backupd.config import BackupScheduleConfig, Configuration, HostConfig, JobConfig, PathsConfig, ServiceConfig
 from backupd.config import SchedulesConfig as Schedules
 from backupd.host.claims import Claims
@@ -18,7 +19,7 @@ from backupd.service.dispatch import Dispatch
 from backupd.service.going import Going
 from backupd.service.site import Site
 from backupd.vocabulary.errors import ServerError
-from backupd.vocabulary.schedule import Activity, Notice, Slot, SlotState
+from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, Slot, SlotState
 from tests.fakes.launcher import FakeChild, FakeLauncher
 
 MORNING = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
@@ -46,7 +47,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         self.configuration = Configuration(
-            paths=PathsConfig(run=self.folder / "run"),
+            paths=PathsConfig(run=self.folder / "run", log=self.folder / "log"),
             service=ServiceConfig(zone="UTC", max_runs=8),
             hosts={name: HostConfig(name=name) for name in ("db1", "db2", "db3")},
         )
@@ -64,7 +65,9 @@ class Machine:
             self.schedule(*jobs, max_runs=max_runs)
         site = self._site()
         going = Going(site, self.launcher, Claims(self.configuration.paths.run))
-        self.dispatch = Dispatch(site, going, self.told.append, lambda: f"r{next(self._numbers)}", began=self.now)
+        self.dispatch = Dispatch(
+            *(site, going, self.told.append, lambda: f"r{next(self._numbers)}"), began=self.now, answers=failure_answers
+        )
         self.dispatch.go_by(site)
         self.dispatch.adopt()
         self.dispatch.look()
@@ -103,6 +106,15 @@ class Machine:
 
 @contextmanager
 def machine(folder: Path) -> Iterator[Machine]:
-    """One whose catalogue is in this folder; no daemon runs yet."""
+    """One whose catalogue is in this folder; no daemon runs yet. Whatever failure it tells of, it answers questions."""
     with Catalogue.open(folder / "catalogue.sqlite") as catalogue:
-        yield Machine(folder, catalogue)
+        made = Machine(folder, catalogue)
+        yield made
+        require_answers(made.told)
+
+
+def require_answers(told: Iterable[Notice]) -> None:
+    """Whoever is woken is told whether there is another good copy, what is tried next, and what to type now."""
+    for notice in told:
+        if notice.kind in (NoticeKind.FAILED, NoticeKind.MISSED):
+            assert {"another good copy", "next try", "type now"} <= notice.detail.keys(), notice

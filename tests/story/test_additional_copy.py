@@ -316,12 +316,6 @@ def test_no_room_is_found_before_anything_is_written(world: World) -> None:
     assert (world.others[0].stored, world.others[0].records) == ({}, {})
 
 
-def test_a_destination_that_cannot_be_written_is_told(world: World) -> None:
-    with pytest.raises(TargetError, match="offsite"):
-        copy(world, to=DirectoryTarget("offsite", world.base / "no folder", machine=world.name))
-    assert world.left() == []
-
-
 def test_what_is_not_encrypted_stays_on_this_machine_unless_the_target_may_have_it(
     world: World, offsite: ToldTarget
 ) -> None:

@@ -84,7 +84,7 @@ def test_the_end_is_told_with_what_it_was_and_since_when(path: Path, look: Look)
     (over,) = look(timedelta(hours=1))
     assert (over.kind, over.subject) == (NoticeKind.OVER, began.subject)
     assert over.text.startswith("job nightly: over since ")
-    assert "the copy on vault cannot be restored: sha256 differs (it was seen first " in over.text
+    assert "the copy on vault cannot be restored: sha256 differs (first seen " in over.text
     assert told(look(timedelta(hours=2))) == []
 
 

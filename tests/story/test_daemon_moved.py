@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from backupd.catalogue.schema import prepare
+from backupd.cli.failure_answers import failure_answers
 from backupd.config import CatalogueConfig, Configuration, HostConfig, JobConfig, PathsConfig, ServiceConfig
 from backupd.notifications.fanout import Fanout
 from backupd.service.daemon import DaemonSurroundings, serve
@@ -65,6 +66,7 @@ def statuses(folder: Path, move: Callable[[int], None], *, looks: int, drill_wit
         load=lambda: configuration,
         launcher=FakeLauncher(),
         notifier=lambda _configuration: Fanout(()),
+        answers=failure_answers,
         web=None,
         new_run_id=lambda: "r1",
         notify=Manager(hear),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from backupd.catalogue.schema import prepare
+from backupd.cli.failure_answers import failure_answers
 from backupd.config import CatalogueConfig, Configuration, DirectoryConfig, PathsConfig, ServiceConfig, TargetKind
 from backupd.config.proving import ProofsConfig
 from backupd.notifications.fanout import Fanout
@@ -29,6 +30,7 @@ def readings(folder: Path, configuration: Configuration, *, asked: signal.Signal
         load=lambda: configuration,
         launcher=launcher,
         notifier=lambda _configuration: Fanout(()),
+        answers=failure_answers,
         web=None,
         new_run_id=lambda: "r1",
         notify=Manager(hear),

@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from backupd.cli.failure_answers import failure_answers
 from backupd.config import BackupScheduleConfig
 from backupd.host.claims import Claims
-from backupd.host.run_log import RunLogs
 from backupd.operations.upkeep import notices
-from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.policy.retries import RetryPlan
 from backupd.service import retries
+from backupd.service.job_status import job_statuses
 from backupd.service.launch import mark_of
-from backupd.vocabulary.errors import BackupdError, LockNotGranted, SnapshotError
+from backupd.service.outlook import LiveHere
+from backupd.service.site import Site
+from backupd.vocabulary.alarms import AlarmKind
+from backupd.vocabulary.errors import BackupdError, Busy, Cancelled, LockNotGranted, SnapshotError
 from backupd.vocabulary.records import Holding, HoldingKind
 from backupd.vocabulary.schedule import Blackout, Notice, NoticeKind, SlotState
 from backupd.vocabulary.storage import Backup
@@ -25,6 +28,8 @@ NIGHT = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 TRIED = BackupScheduleConfig(cron="0 3 * * *", retries=2)
 REFUSED_LOCK = LockNotGranted("ftwrl was not granted in 10 tries: a long statement")
+BUSY = Busy("volume group vg0 is held by run b1")
+whatever_passes = pytest.mark.parametrize("cause", [REFUSED_LOCK, BUSY], ids=["lock", "busy"])
 
 
 class Told:
@@ -68,7 +73,7 @@ def fail(
         plans.append(retries.plan_retry(daemon.configuration, daemon.catalogue, "nightly", run_id, error))
         return plans[0]
 
-    answers = FailureAnswers(RunLogs(daemon.folder / "log"), "", lambda _: None)
+    answers = failure_answers(daemon.configuration)
     with (
         suppress(BackupdError),
         notices.outcome_told(Told(daemon.told), daemon.catalogue, "nightly", run_id, answers=answers, plan=plan),
@@ -87,10 +92,33 @@ def kinds(daemon: Machine) -> list[NoticeKind]:
     return [notice.kind for notice in daemon.told]
 
 
-def test_the_next_try_starts_at_its_time_as_a_run_of_its_own(daemon: Machine) -> None:
-    fail(daemon)
+def fail_thrice(daemon: Machine, *errors: BackupdError) -> None:
+    """Each try of the night ends with its error."""
+    for number, error in enumerate(errors):
+        daemon.at(NIGHT + 15 * number * MINUTE)
+        fail(daemon, error)
+
+
+def good(daemon: Machine, run_id: str) -> NoticeKind:
+    """A run has a backup; as what it is told."""
+    with daemon.catalogue.open_run("nightly", "db1", run_id=run_id) as run:
+        run.complete((Backup("vault", "/v", 1, 1, 1, "ab" * 32),))
+    return notices.ended(daemon.catalogue, daemon.catalogue.run(run_id)).kind
+
+
+def failures(daemon: Machine) -> list[str]:
+    """The alarms of that, as every face shows them. Runs are dated by the real clock."""
+    site = Site(daemon.configuration, daemon.catalogue, lambda: datetime.now(UTC))
+    (status,) = job_statuses(site, LiveHere(daemon.folder))
+    return [alarm.text for alarm in status.alarms if alarm.kind is AlarmKind.FAILED]
+
+
+@whatever_passes
+def test_the_next_try_starts_at_its_time_as_a_run_of_its_own(daemon: Machine, cause: BackupdError) -> None:
+    fail(daemon, cause)
     slot = daemon.newest()
-    assert (slot.state, slot.retry_at, slot.exit_status) == (SlotState.RETRYING, NIGHT + 15 * MINUTE, 6)
+    status = int(cause.exit_status)
+    assert (slot.state, slot.retry_at, slot.exit_status) == (SlotState.RETRYING, NIGHT + 15 * MINUTE, status)
     daemon.at(NIGHT + 14 * MINUTE)
     assert len(daemon.launcher.started) == 1
     daemon.at(NIGHT + 15 * MINUTE)
@@ -104,20 +132,77 @@ def test_the_next_try_starts_at_its_time_as_a_run_of_its_own(daemon: Machine) ->
     assert daemon.slots() == [(NIGHT, SlotState.ENDED)]
 
 
-def test_failed_is_told_after_the_last_try_and_retrying_before(daemon: Machine) -> None:
-    fail(daemon)
+@whatever_passes
+def test_failed_is_told_after_the_last_try_and_retrying_before(daemon: Machine, cause: BackupdError) -> None:
+    fail(daemon, cause)
     assert kinds(daemon) == [NoticeKind.RETRYING]
     assert "; next try 03:15 UTC (try 2 of 3); the run left nothing on the host" in daemon.told[0].text
     daemon.at(NIGHT + 15 * MINUTE)
-    fail(daemon)
+    fail(daemon, cause)
     daemon.at(NIGHT + 30 * MINUTE)
-    assert fail(daemon) == RetryPlan(3, 3, reason="it was the last of 3 tries")
+    last = RetryPlan(3, 3, reason="it was the last of 3 tries", first_cause=cause.message)
+    assert fail(daemon, cause) == last
     assert kinds(daemon) == [NoticeKind.RETRYING, NoticeKind.RETRYING, NoticeKind.FAILED]
     assert daemon.told[-1].text.endswith("; it is not tried again: it was the last of 3 tries")
     daemon.after(hours=2)
     assert daemon.slots() == [(NIGHT, SlotState.ENDED)]
     assert [slot.run_id for slot in daemon.launcher.started] == ["r1", "r2", "r3"]
     assert daemon.newest().tried == ("r1", "r2")
+
+
+@pytest.mark.parametrize("errors", [(REFUSED_LOCK, BUSY, BUSY), (BUSY, BUSY, BUSY), (BUSY, REFUSED_LOCK, BUSY)])
+def test_a_night_whose_last_try_was_busy_is_one_failure_until_the_next_good_one(
+    daemon: Machine, errors: tuple[BackupdError, ...]
+) -> None:
+    fail_thrice(daemon, *errors)
+    assert kinds(daemon) == [NoticeKind.RETRYING, NoticeKind.RETRYING, NoticeKind.FAILED]
+    text = daemon.told[-1].text
+    assert text.startswith(f"the backup of job nightly failed: {BUSY.message}; ")
+    assert f"; the first try failed: {errors[0].message}; it is not tried again: it was the last of 3 tries" in text
+    assert {"another good copy", "next try", "type now"} <= daemon.told[-1].detail.keys()
+    assert failures(daemon) == [f"the last backup failed: {BUSY.message}"]
+    daemon.fail_run("by-hand")
+    with suppress(BackupdError), daemon.catalogue.open_run("nightly", "db1", run_id="cancelled"):
+        raise Cancelled("a person did not want it")
+    assert failures(daemon) == [f"the last backup failed: {BUSY.message}"], "no backup was taken since"
+    daemon.at(NIGHT + 24 * HOUR)  # the next one is going on
+    assert failures(daemon) == [f"the last backup failed: {BUSY.message}"]
+    assert good(daemon, "r4") is NoticeKind.RECOVERED
+    assert failures(daemon) == []
+    assert good(daemon, "r5") is NoticeKind.SUCCEEDED
+
+
+def test_a_backup_without_retries_that_was_busy_is_told_by_itself_and_once(daemon: Machine) -> None:
+    daemon.schedule(job("nightly", backup=BackupScheduleConfig(cron="0 3 * * *")))
+    assert fail(daemon, BUSY) == RetryPlan(1, 1, reason="it was the last of 1 tries")
+    assert kinds(daemon) == [NoticeKind.FAILED]
+    assert daemon.told[0].text == f"the backup of job nightly failed: {BUSY.message}; the run left nothing on the host"
+    assert failures(daemon) == [f"the last backup failed: {BUSY.message}"]
+    assert good(daemon, "by-hand") is NoticeKind.RECOVERED
+
+
+def test_a_backup_that_a_good_one_kept_from_starting_is_no_alarm_any_more(daemon: Machine) -> None:
+    """The other began before it, and has ended well meanwhile."""
+    daemon.schedule(job("nightly", backup=BackupScheduleConfig(cron="0 3 * * *")))
+    with daemon.catalogue.open_run("nightly", "db1", run_id="by-hand") as run:
+        fail(daemon, BUSY)
+        assert failures(daemon) == [f"the last backup failed: {BUSY.message}"]
+        run.complete((Backup("vault", "/v", 1, 1, 1, "ab" * 32),))
+    assert failures(daemon) == []
+    assert notices.ended(daemon.catalogue, daemon.catalogue.run("by-hand")).kind is NoticeKind.RECOVERED
+
+
+def test_a_busy_run_that_no_schedule_has_started_wakes_nobody(daemon: Machine) -> None:
+    assert notices.failed("nightly", "by-hand", BUSY, answers=lambda _: {}) is None
+
+
+def test_what_could_not_be_started_is_an_alarm_until_the_next_good_one(daemon: Machine) -> None:
+    daemon.process().end(0)
+    daemon.launcher.broken = True
+    daemon.at(NIGHT + 24 * HOUR)
+    assert failures(daemon) == ["the backup of 2026-11-23 03:00 UTC failed (internal error: a bug in backupd)"]
+    assert good(daemon, "by-hand") is NoticeKind.RECOVERED
+    assert failures(daemon) == []
 
 
 def test_what_does_not_pass_is_told_at_once_and_not_tried_again(daemon: Machine) -> None:
@@ -173,6 +258,9 @@ def test_a_daemon_that_comes_too_late_tells_that_the_backup_has_failed(daemon: M
     daemon.start()
     assert daemon.newest().state is SlotState.ENDED
     assert kinds(daemon) == [NoticeKind.RETRYING, NoticeKind.FAILED]
+    detail = daemon.told[1].detail
+    assert detail["another good copy"] == "NO: no good backup of this job is left"
+    assert detail["type now"].splitlines()[0].startswith("backupd log r1  #")
     assert "failed: ftwrl was not granted in 10 tries: a long statement; it is not tried again: " in daemon.told[1].text
     daemon.start()
     assert len(daemon.told) == 2

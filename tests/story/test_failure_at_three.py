@@ -221,3 +221,23 @@ def test_an_address_of_pages_that_is_none_is_refused(terminal: Terminal, url: st
     assert 'such as "https://db1.example.com:9476"' in ended.stderr
     assert "token" not in ended.stderr
     assert "u:p" not in ended.stderr
+
+
+def test_a_backup_that_found_another_at_work_to_the_last_is_told_as_every_other(
+    terminal: Terminal, peer: MailPeer, world: World
+) -> None:
+    with world.catalogue() as catalogue:
+        slot = started(catalogue, "r1")
+    fail(world, LockNotGranted("the lock was not granted in 10 tries", hint="wait"))
+    assert terminal.run("run", "nightly", "--run-id", "r1").status == ExitStatus.SERVER
+    with world.catalogue() as catalogue:
+        catalogue.slot_ended(slot, exit_status=ExitStatus.SERVER)
+        tried_again(catalogue, "r2")
+    with world.tools.claims.job("nightly", "by-hand"):
+        assert terminal.run("run", "nightly", "--run-id", "r2").status == ExitStatus.BUSY
+        assert terminal.run("run", "nightly", "--run-id", "r3").status == ExitStatus.BUSY  # a person's: no mail
+    _, mail = peer.mails
+    said = words_of(mail)
+    assert "; the first try failed: the lock was not granted in 10 tries; it is not tried again: " in said
+    assert re.search(r"^exit status: 4 \(busy: ", said, re.M)
+    assert lines_after("type now", mail)[-1].startswith("backupd run nightly")

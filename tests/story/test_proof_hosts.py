@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import pytest
 
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
+from backupd.host.run_log import RunLogs
 from backupd.notifications import Notifier
 from backupd.operations.restore.proofs import last_tried, leave_proof_of_host
+from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.operations.upkeep.proofs_read import read_proofs
 from backupd.operations.upkeep.rebuild import rebuild
 from backupd.policy.signing import Signer
@@ -25,6 +28,7 @@ from backupd.vocabulary.records import Check, Drill
 from backupd.vocabulary.schedule import Notice, NoticeKind
 from tests.fakes.target import BELIEVED
 from tests.signers import signer
+from tests.story.daemon_world import require_answers
 from tests.story.world import World
 
 Attack = Callable[[World, Path], object]
@@ -72,7 +76,10 @@ def read(
     """As after each backup; what people hear of."""
     told = Told()
     with world.catalogue() as catalogue:
-        read_proofs("nightly", [world.target], catalogue, keys, told, now=datetime.now(UTC) + later)
+        answers = FailureAnswers(RunLogs(world.places.run), "", lambda _job, _activity: None)
+        now = datetime.now(UTC) + later
+        read_proofs("nightly", [world.target], catalogue, keys, told, answers=answers, now=now)
+    require_answers(told.notices)
     return told.notices
 
 
@@ -86,6 +93,7 @@ def test_a_proof_counts_as_a_drill_here_once_and_the_audit_chain_says_whose_it_w
         assert catalogue.records(["nightly"], at=datetime.now(UTC))["nightly"].proven_at == drill.at
         told = catalogue.audit_entries(limit=1)[0].detail
     assert (told["ok"], told["proof"], told["target"]) == (True, file.name, "vault")
+    assert told["by"] == "proof-0a1b2c3d"
 
 
 def test_a_failed_proof_is_a_drill_that_failed_and_removes_nothing(backed_up: World) -> None:
@@ -94,6 +102,8 @@ def test_a_failed_proof_is_a_drill_that_failed_and_removes_nothing(backed_up: Wo
     (notice,) = read(backed_up)
     assert (notice.kind, notice.job) == (NoticeKind.FAILED, "nightly")
     assert "a proof host's drill of the copy on target vault failed: restore" in notice.text
+    assert notice.detail["another good copy"].startswith("yes, ")
+    assert "run r2 on vault" in notice.detail["another good copy"], "not the one that failed"
     run = backed_up.row("r1")
     assert run.doubted
     assert run.backup is not None
@@ -101,6 +111,15 @@ def test_a_failed_proof_is_a_drill_that_failed_and_removes_nothing(backed_up: Wo
     assert "a proof host's drill of the copy on target vault failed: restore" in run.attention
     assert sorted(backed_up.vault.rglob("*")) == before
     assert read(backed_up) == []
+
+
+def test_a_proof_that_failed_in_checks_of_one_s_own_alone_sends_nobody_after_a_new_backup(backed_up: World) -> None:
+    own = Check("checks.orders", False, "at least 1", "0", asked="SELECT COUNT(*) FROM shop.orders")
+    leave(backed_up, replace(drilled(ok=False), checks=(*GOOD, own)))
+    (notice,) = read(backed_up)
+    assert "failed: checks.orders" in notice.text
+    assert "the backup restores, but its data is not what the proof host's own checks expect" in notice.detail["hint"]
+    assert backed_up.row("r1").drills[0].checks[1] == own
 
 
 def test_a_proof_that_is_read_late_counts_as_of_its_time(backed_up: World) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from backupd.archive.encryption import Identities, read_identities
 from backupd.operations.restore.into_folder import restore
-from backupd.targets import BackupSource
+from backupd.targets import BackupSource, targets_read
 from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import NoKey, TargetError, VerificationError
 from tests.fakes.target import BELIEVED, MACHINE
@@ -71,14 +71,17 @@ def test_what_one_has_lost_the_other_gives(tmp_path: Path, readers: Readers, sec
     other = copy_in(tmp_path / "b", readers.other if second == "encrypted" else None)
     damage(first, "data-1.tar.zst.age")
     damage(other, "data-2.tar.zst.age" if second == "encrypted" else "data-2.tar.zst")
-    restore([source(first), source(other)], to=tmp_path / "out", identities=readers.both)
+    copies = [source(first), source(other), source(copy_in(tmp_path / "c", readers.one))]
+    restore(copies, to=tmp_path / "out", identities=readers.both)
     assert whole(tmp_path / "out")
+    assert targets_read(copies) == ["a", "b"]
 
 
 def test_a_copy_that_the_key_does_not_open_is_passed_over(tmp_path: Path, readers: Readers) -> None:
-    first, other = copy_in(tmp_path / "a", readers.one), copy_in(tmp_path / "b", readers.other)
-    restore([source(first), source(other)], to=tmp_path / "out", identities=readers.other)
+    copies = [source(copy_in(tmp_path / "a", readers.one)), source(copy_in(tmp_path / "b", readers.other))]
+    restore(copies, to=tmp_path / "out", identities=readers.other)
     assert whole(tmp_path / "out")
+    assert targets_read(copies) == ["b"]
 
 
 def test_one_that_could_help_and_is_for_others_is_told(tmp_path: Path, readers: Readers) -> None:

@@ -27,7 +27,7 @@ def rows(catalogue: Catalogue) -> list[AuditEntry]:
 @pytest.mark.parametrize(("deed", "word"), [(Deed.RESTORE, "restore"), (Deed.CLONE, "clone")])
 def test_a_deed_has_a_row_of_its_beginning_and_of_its_end(catalogue: Catalogue, deed: Deed, word: str) -> None:
     told: list[str] = []
-    with on_record(catalogue, "r1", deed, TO, telling=told.append, tables=["shop.a"]):
+    with on_record(catalogue, "r1", deed, TO, (), telling=told.append, tables=["shop.a"]):
         began = rows(catalogue)[-1]
     ended = rows(catalogue)[-1]
     assert [(row.event, row.subject) for row in (began, ended)] == [(f"{word}-started", "r1"), (f"{word}-ended", "r1")]
@@ -53,7 +53,7 @@ def test_a_deed_that_fails_has_its_end_told_with_the_error(
 ) -> None:
     with (
         pytest.raises(type(error)) as raised,
-        on_record(catalogue, "r1", Deed.RESTORE, TO, telling=lambda _line: None),
+        on_record(catalogue, "r1", Deed.RESTORE, TO, (), telling=lambda _line: None),
     ):
         raise error
     ended = rows(catalogue)[-1]
@@ -63,7 +63,7 @@ def test_a_deed_that_fails_has_its_end_told_with_the_error(
 
 
 def test_what_a_person_should_look_at_is_told_with_the_end(catalogue: Catalogue) -> None:
-    with on_record(catalogue, "r1", Deed.RESTORE, "vg0/new", telling=lambda _line: None) as done:
+    with on_record(catalogue, "r1", Deed.RESTORE, "vg0/new", (), telling=lambda _line: None) as done:
         done.attentions.append("it is still mounted")
     told = rows(catalogue)[-1].detail
     assert (told["to"], told["outcome"], told["attentions"]) == ("vg0/new", "attention", ["it is still mounted"])
@@ -77,17 +77,17 @@ def test_a_catalogue_that_cannot_be_written_keeps_nobody_from_a_restore(
 
     monkeypatch.setattr(Catalogue, "_write", full)
     told: list[str] = []
-    with on_record(catalogue, "r1", Deed.RESTORE, TO, telling=told.append):
+    with on_record(catalogue, "r1", Deed.RESTORE, TO, (), telling=told.append):
         restored = True
     assert restored
     assert told == [
-        f"attention: the audit trail has no row of this ({event}): database or disk is full"
+        f"attention: this could not be recorded in the audit trail ({event}): database or disk is full"
         for event in ("restore-started", "restore-ended")
     ]
 
 
 def test_a_folder_whose_name_is_no_text_is_told_all_the_same(catalogue: Catalogue) -> None:
-    with on_record(catalogue, "r1", Deed.RESTORE, Path("/srv/\udcff"), telling=lambda _line: None):
+    with on_record(catalogue, "r1", Deed.RESTORE, Path("/srv/\udcff"), (), telling=lambda _line: None):
         pass
     assert rows(catalogue)[-1].detail["to"] == "/srv/\N{REPLACEMENT CHARACTER}"
 

@@ -119,18 +119,18 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     "link turned file": (become_a_file, "alias: is no symlink"),
     "another target": (lead_elsewhere, "shop/far: leads to ../holes instead of ../alias"),
     "parted names": (part, "shop/second: is another file than shop/a.ibd"),
-    "no attribute": (lambda to: os.removexattr(to / "labelled", LABEL), f"labelled: without its attribute {LABEL}"),
+    "no attribute": (lambda to: os.removexattr(to / "labelled", LABEL), f"labelled: attribute missing: {LABEL}"),
     "another attribute": (
         lambda to: os.setxattr(to / "labelled", "user.other", b"2"),
         "labelled: another attribute user.other",
     ),
     "no access list": (
         lambda to: os.removexattr(to / "shop" / "a.ibd", "system.posix_acl_access"),
-        "shop/a.ibd: without its attribute system.posix_acl_access",
+        "shop/a.ibd: attribute missing: system.posix_acl_access",
     ),
     "an access list more": (
         lambda to: os.setxattr(to / "shop" / "empty", "system.posix_acl_default", ACCESS_LIST),
-        "shop/empty: an attribute system.posix_acl_default that it did not have",
+        "shop/empty: unexpected attribute: system.posix_acl_default",
     ),
 }
 

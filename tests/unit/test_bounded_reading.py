@@ -146,7 +146,7 @@ def packed(*lines: bytes) -> bytes:
     ("line", "why"),
     [
         (b'{"name":[' + b"[]," * 200_000 + b"[]]}\n", "has more than one member can have"),
-        (b'{"name":"' + b"a" * (10 * MIB) + b'"}\n', "a line of it has no end"),
+        (b'{"name":"' + b"a" * (10 * MIB) + b'"}\n', "a line is not terminated"),
         (b"[" * 130_000 + b"\n", "cannot be parsed"),
     ],
 )

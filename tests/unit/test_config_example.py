@@ -23,6 +23,7 @@ from backupd.config import (
     JobConfig,
     MailConfig,
     PingConfig,
+    ProofCheckConfig,
     S3Config,
     SftpConfig,
     TargetRetentionConfig,
@@ -60,6 +61,7 @@ ALL_TABLES = [
     *tables(JobConfig, "jobs.nightly"),
     *tables(TargetRetentionConfig, "jobs.nightly.retention.offsite"),
     *tables(DrillCheckConfig, "jobs.nightly.drill.checks.orders"),
+    *tables(ProofCheckConfig, "prove.checks.orders"),
     *tables(HookConfig, "jobs.nightly.hooks.cache"),
 ]
 

@@ -12,7 +12,7 @@ from backupd.lvm import Mark, classic, devicemapper
 from backupd.lvm.devicemapper import MappedDevice, TableLine
 from backupd.lvm.removal import chosen_removal_argv, remove_argv
 from backupd.lvm.snapshots import LvmSnapshots
-from backupd.vocabulary.errors import ExitStatus, SnapshotError, SnapshotVoid
+from backupd.vocabulary.errors import ExitStatus, GroupBusy, SnapshotError, SnapshotVoid
 from backupd.vocabulary.volumes import CowUsage, DeviceNumber, Snapshot, SnapshotPlan
 from tests.fakes.lvm_host import striped_volume
 from tests.fakes.target import MACHINE
@@ -122,7 +122,7 @@ def test_volume_that_lvm_does_not_report_is_an_error(programs: Programs, tmp_pat
 
 def test_failure_of_lvm_is_told_with_what_to_do(programs: Programs) -> None:
     programs.script("pvs", 'echo "  Can\'t get lock for labvg." >&2; exit 5')
-    with pytest.raises(SnapshotError, match="Can't get lock") as caught:
+    with pytest.raises(GroupBusy, match="Can't get lock") as caught:
         LvmSnapshots(MACHINE).group("labvg")
     assert "another LVM command" in caught.value.hint
     assert caught.value.exit_status is ExitStatus.SNAPSHOT
@@ -449,7 +449,7 @@ def test_group_that_another_command_keeps_ends_the_run_soon(
 ) -> None:
     programs.shell(OBEDIENT_LVCONVERT.replace("touch", 'echo "  Can\'t get lock for labvg."; false; touch'))
     snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID), group_patience_seconds=0.0)
-    with pytest.raises(SnapshotError, match="Can't get lock") as caught:
+    with pytest.raises(GroupBusy, match="Can't get lock") as caught:
         taken(monkeypatch, programs, snapshots, None, LIVE_ORIGIN)
     assert "another LVM command has locked the volume group; see" in caught.value.hint
 

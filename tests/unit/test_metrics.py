@@ -222,8 +222,10 @@ def test_the_newest_proof_is_told(catalogue: Catalogue, tmp_path: Path) -> None:
     good(catalogue)
     at = datetime.now(UTC)
     catalogue.record_drill(Drill("r1", True, (Check("tables", True, "1", "1"),), 9.0, at))
+    catalogue.record_drill(Drill("r1", False, (), 1.0, at + timedelta(microseconds=1), undecided="stopped"))
     answer = exposition(catalogue, tmp_path)
     assert value(answer, "last_proof_timestamp_seconds", **NIGHTLY) == pytest.approx(at.timestamp())
+    assert [value(answer, f"last_drill_{what}", **NIGHTLY) for what in ("good", "seconds")] == [1, 9]
 
 
 def test_no_label_tells_one_run_from_another(catalogue: Catalogue, tmp_path: Path) -> None:

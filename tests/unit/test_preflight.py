@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -246,6 +247,25 @@ def test_a_pv_that_is_gone_is_refused_where_the_job_says_so(world: World) -> Non
         "/dev/nowhere is not a PV of labvg",
     )
     assert found.hint == "available: /dev/sdb, /dev/sdc, /dev/sdd, /dev/sde"
+
+
+@pytest.mark.parametrize(
+    ("hours", "words"), [(14 * 24 + 1, ""), (13 * 24 + 1, "in 13 days"), (5, "today"), (-1, "today")]
+)
+def test_credentials_that_end_soon_need_attention(world: World, hours: float, words: str) -> None:
+    ends = datetime.now(UTC) + timedelta(hours=hours)
+    world.others = [MemoryTarget("cloud", access_ends=ends)]
+    told = findings(world)["target cloud"]
+    assert (told.level, told.attention) == ((Level.WARNING, True) if words else (Level.OK, False))
+    assert (f"; its credentials end {words}, on {ends:%Y-%m-%d %H:%M} UTC" in told.detail) == bool(words)
+    assert told.detail.startswith("writable, ")
+    assert ("make new ones" in told.hint) == bool(words)
+
+
+def test_credentials_that_end_soon_hide_nothing_that_is_worse(world: World) -> None:
+    world.others = [MemoryTarget("cloud", access_ends=datetime.now(UTC), free_bytes=0)]
+    told = findings(world, last_stored_bytes=1)["target cloud"]
+    assert "0 bytes free, the last backup took 1" in told.detail
 
 
 def test_a_pv_that_is_gone_needs_attention_and_stops_no_run(world: World) -> None:

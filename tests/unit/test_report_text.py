@@ -74,7 +74,7 @@ def test_modes_are_drawn_apart_and_their_chunk_sizes_together() -> None:
 
 def test_it_is_said_when_curves_did_not_end_alike() -> None:
     curves = [curve(Mode.REWRITE), *(replace(curve(Mode.REWRITE, repeat=i), reason=Reason.PLATEAU) for i in (2, 3))]
-    assert "ended: settled (1 times), plateau (2 times)" in curve_plots(curves)
+    assert "ended: settled (once), plateau (2 times)" in curve_plots(curves)
 
 
 def test_a_passive_probe_is_told_as_everybody_s_writes() -> None:

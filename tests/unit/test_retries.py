@@ -33,6 +33,7 @@ PASSING = {
     (ExitStatus.BUSY, "busy"),
     (ExitStatus.REFUSED, "no-target-answers"),
     (ExitStatus.SERVER, "lock-not-granted"),
+    (ExitStatus.SNAPSHOT, "group-busy"),
     (ExitStatus.TARGET, "target-away"),
 }
 ERRORS = [

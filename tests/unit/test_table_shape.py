@@ -1,8 +1,12 @@
 """What a definition loses, and as what a value is written, so that a server makes the same of it again."""
 
+from dataclasses import replace
+
 import pytest
 
-from backupd.mysql.row_differences import TableDifference, statements_for
+from backupd.mysql.replacing_statements import statements_for
+from backupd.mysql.row_differences import TableDifference
+from backupd.mysql.table_attachments import Attachments, TableTrigger
 from backupd.mysql.table_shape import TableColumn, TableShape, without_foreign_keys
 from backupd.mysql.tablefiles import Table
 from backupd.vocabulary.servers import Flavour
@@ -55,6 +59,31 @@ def test_a_value_is_written_so_that_no_character_set_changes_it(
 def test_what_is_to_be_a_number_is_one_or_nothing_is_written() -> None:
     with pytest.raises(ValueError):
         TableColumn("c", "enum", "enum('a')").writer(Flavour.MARIADB)(b"1); DROP TABLE x")
+
+
+def test_every_line_of_a_strangers_trigger_is_a_comment() -> None:
+    body = "BEGIN\n\\! sh\nsystem sh\r\x1b[2J\nEND//\u2028DROP DATABASE live"
+    trigger = TableTrigger("t`\nx", "AFTER", "INSERT,UPDATE", "who`@%", "ANSI'; x", body)
+    told = trigger.to_be_typed(Table("live", "t"))
+    assert all(line.startswith("-- ") for line in told.splitlines())
+    assert "\x1b" not in told
+    assert "AFTER INSERT OR UPDATE ON `live`.`t` FOR EACH ROW BEGIN" in told
+    assert "-- CREATE DEFINER=`who```@`%` TRIGGER" in told
+    role = TableTrigger("t", "AFTER", "INSERT", "role", "", "SET @a = 1")
+    assert "CREATE DEFINER=`role` TRIGGER" in role.to_be_typed(Table("live", "t"))
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_a_strangers_name_does_not_end_a_comment(logged: bool) -> None:
+    evil = "t\nDROP DATABASE live;\r\u2028DROP DATABASE live; -- "
+    trigger = TableTrigger(evil, "BEFORE", "INSERT", "root@localhost", "", "SET @a = 1")
+    bad = replace(shape(A, key=("a",)), triggers=(trigger,))
+    attached = Attachments(referring=((Table("live", evil), evil),))
+    printed = statements_for(bad, "r", TableDifference(shared=("a",), attached=attached), logged=logged)
+    lines = [line for text in printed for line in text.splitlines()]
+    assert all(
+        line.startswith(("--", "SET SESSION binlog", "INSERT INTO `live`", "RENAME TABLE `live`")) for line in lines
+    )
 
 
 def shape(*columns: TableColumn, key: tuple[str, ...] = (), name: str = "t") -> TableShape:

@@ -17,6 +17,7 @@ FOLDERS = {
     "StateDirectory": Configuration().catalogue.path.parent,
     "LogsDirectory": Configuration().paths.log,
 }
+WITH_FOLDERS = ["backupd.service", "backupd-prove.service", "backupd-run@.service.d/sandbox.conf"]
 ROOTS = {"RuntimeDirectory": "/run", "StateDirectory": "/var/lib", "LogsDirectory": "/var/log"}
 
 
@@ -45,7 +46,7 @@ def test_a_unit_starts_a_command_that_there_is(where: str, words: list[str]) -> 
 
 def test_the_timer_and_the_daemon_and_the_boot_are_all_provided_for() -> None:
     commands = {words[1] for _, words in programs()}
-    assert commands == {"serve", "run", "recover"}
+    assert commands == {"serve", "run", "recover", "prove"}
 
 
 def test_what_the_daemon_starts_has_the_sandbox_of_the_template() -> None:
@@ -57,12 +58,21 @@ def test_what_the_daemon_starts_has_the_sandbox_of_the_template() -> None:
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-@pytest.mark.parametrize("file", ["backupd.service", "backupd-run@.service.d/sandbox.conf"])
+@pytest.mark.parametrize("file", WITH_FOLDERS)
 def test_a_unit_makes_the_folders_that_the_configuration_has_by_default(file: str, name: str) -> None:
     made = dict(settings(UNITS / file))[name]
     assert Path(ROOTS[name]) / made == FOLDERS[name]
 
 
-@pytest.mark.parametrize("file", ["backupd.service", "backupd-run@.service.d/sandbox.conf"])
+def test_the_proof_hosts_sandbox_is_that_of_a_run_without_volumes() -> None:
+    drill, run = (settings(UNITS / file) for file in WITH_FOLDERS[1:])
+    words = {word for name, value in drill if name == "CapabilityBoundingSet" for word in value.split()}
+    allowed = {word for name, value in run if name == "CapabilityBoundingSet" for word in value.split()}
+    assert allowed - words == {"CAP_IPC_LOCK", "CAP_MKNOD"}
+    of_lvm = {"Wants", "After", "OnFailure", "CapabilityBoundingSet", "DeviceAllow", "ReadWritePaths"}
+    assert [one for one in run if one[0] not in of_lvm and one not in drill] == []
+
+
+@pytest.mark.parametrize("file", WITH_FOLDERS)
 def test_nobody_else_may_enter_the_folder_with_the_locks(file: str) -> None:
     assert dict(settings(UNITS / file))["RuntimeDirectoryMode"] == "0700"

@@ -33,7 +33,7 @@ ANSWERS = {
     "exit status": "6 (server or lock)",
     "another good copy": "NO: no good backup of this job is left",
     "next try": "2026-11-25 03:16 UTC (try 2 of 2)",
-    "type now": "backupd log r1  # all that the run has said\nbackupd check nightly  # what would stop the next one",
+    "type now": "backupd log r1  # the run's full log\nbackupd check nightly  # what would stop the next one",
     "page": f"https://db1.example.com:9476/runs/{'r' * 120}",
     "the last 20 lines of its log": "\n".join([LONG] * 20),
 }

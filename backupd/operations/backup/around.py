@@ -70,6 +70,6 @@ def run_job(job: JobConfig, around: Surroundings, *, run_id: str) -> RunDetails:
         except BackupdError:
             around.failed(catalogue)
             raise
-        read_proofs(job.name, tools.targets, catalogue, around.proof_keys, around.notifier)
+        read_proofs(job.name, tools.targets, catalogue, around.proof_keys, around.notifier, answers=around.answers)
         after_run(job, run_id, tools.targets, catalogue, ownership=ownership_of(catalogue, tools))
         return catalogue.run(run_id)

@@ -6,10 +6,13 @@ anything but what a target's own `require_usable` does.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from backupd.targets import Target
 from backupd.vocabulary.errors import TargetAway, TargetError
 from backupd.vocabulary.records import Finding, Level
+
+_SOON = timedelta(days=14)  # before that, whoever makes new credentials has time
 
 TARGET = "target "  # a finding's name begins with it where it is a target's
 
@@ -72,7 +75,19 @@ def _finding(
     if was_emptied and room.level is not Level.REFUSED:
         hint = "is its file system mounted, and are its path or bucket unchanged? a new disk needs nothing more"
         return Finding(name, Level.WARNING, "writable, but the backups that this machine wrote there are gone", hint)
-    return room
+    return _with_end(room, target, datetime.now(UTC))
+
+
+def _with_end(room: Finding, target: Target, now: datetime) -> Finding:
+    """The same; where what lets us in ends soon, it needs attention."""
+    ends = target.access_ends
+    if ends is None or room.level is Level.REFUSED or ends - now > _SOON:
+        return room
+    days = max(0, (ends - now).days)
+    when = f"in {days} day{'' if days == 1 else 's'}" if days else "today"
+    told = f"{room.detail}; its credentials end {when}, on {ends.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    hint = "; ".join(filter(None, [room.hint, f"make new ones for target {target.name}: afterwards it takes no copy"]))
+    return Finding(room.name, Level.WARNING, told, hint, attention=True)
 
 
 def _room(

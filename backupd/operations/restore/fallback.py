@@ -59,6 +59,7 @@ class AgreedCopies:
 
         def of_copy(number: int, source: BackupSource) -> T:
             opened = self._opened(number, source)
+            source.was_read.set()
             stored = opened.objects[wanted.plain_name]
             return ask(ObjectCopy(stored, reading_of(source, stored), opened.key))
 
@@ -133,6 +134,7 @@ def agreed(sources: Sequence[BackupSource], identities: "Identities | None") -> 
     def ask(number: int, source: BackupSource) -> tuple[Manifest, Sequence[BackupSource]]:
         manifest = manifest_of(source)
         key_of(manifest, identities)
+        source.was_read.set()
         return manifest, sources[number:]
 
     return first_given(sources, ask)

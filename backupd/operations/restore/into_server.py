@@ -9,7 +9,8 @@ loaded under a name that nobody uses (`loading_schema`), compared with what the 
 under the one that was asked for. An interrupted load is removed at once, or by `recover`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ from backupd.mysql.session import Connect, Session
 from backupd.mysql.tablefiles import Table
 from backupd.mysql.tablespace_loading import obstacle, obstacle_of_backup
 from backupd.operations.restore.into_folder import restore
-from backupd.operations.restore.table_loading import LoadedTable, LoadedTables, TableLoading
+from backupd.operations.restore.table_loading import LoadedTable, LoadedTables, LoadingPlan, TableLoading
 from backupd.operations.run_holdings import RunHoldings
 from backupd.operations.tools import HostTools
 from backupd.targets import BackupSource
@@ -74,22 +75,23 @@ def into_server(
     return IntoServer(connect, replace(place, logged=by is not LoadingWay.TABLESPACE), by)
 
 
-def load_tables(
-    sources: Sequence[BackupSource],
-    tables: Sequence[Table],
-    into: IntoServer,
-    tools: HostTools,
-    catalogue: Catalogue,
-    *,
-    identities: "Identities | None" = None,
-    confined: bool = True,
-    copied: Callable[[int, int], None] = lambda _done, _total: None,
-    telling: Callable[[str], None] = lambda _step: None,
-) -> LoadedTables:
+@dataclass(frozen=True, slots=True)
+class TablesWanted:
+    """Tables of one run, and what their restore into the staging folder needs."""
+
+    sources: Sequence[BackupSource]  # copies of one run, the first of them preferred
+    tables: Sequence[Table]
+    identities: "Identities | None" = None
+    confined: bool = True
+    copied: Callable[[int, int], None] = lambda _done, _total: None
+    telling: Callable[[str], None] = lambda _step: None
+
+
+def load_tables(wanted: TablesWanted, into: IntoServer, tools: HostTools, catalogue: Catalogue) -> LoadedTables:
     """The tables are in the new schema, whole, and compared with the live ones. When it raises, that is not there,
     unless it was stopped during that comparison: then it was told that they are complete.
 
-    `sources` are copies of one run, the first of them preferred. Nothing is left in the staging folder.
+    Nothing is left in the staging folder.
 
     Raises:
         Refused: the schema exists, the account lacks a privilege, or the server is read-only. Nothing was fetched.
@@ -100,25 +102,52 @@ def load_tables(
         ServerError: as `load_recovered`.
         Busy: this run's tables are being loaded, or the run is alive.
     """
+    with _restored(wanted, into, tools) as (folder, manifest):
+        journal = RunHoldings(catalogue, wanted.sources[0].run_id)
+        return load_recovered(
+            *(folder, manifest, wanted.tables, into, journal), confined=wanted.confined, telling=wanted.telling
+        )
+
+
+def plan_tables(wanted: TablesWanted, into: IntoServer, tools: HostTools, catalogue: Catalogue) -> LoadingPlan:
+    """What `load_tables` would do, told. The tables are fetched and recovered for it; nothing of them is left, and
+    nothing is made in the running server.
+
+    Raises:
+        As `load_tables` before it makes anything there.
+    """
+    with _restored(wanted, into, tools) as (folder, manifest):
+        journal = RunHoldings(catalogue, wanted.sources[0].run_id)
+        with _recovered(*(folder, manifest, into, journal), confined=wanted.confined, telling=wanted.telling) as (
+            work,
+            against,
+        ):
+            return work.plan(wanted.tables, against)
+
+
+@contextmanager
+def _restored(wanted: TablesWanted, into: IntoServer, tools: HostTools) -> Iterator[tuple[Path, Manifest]]:
+    """In a folder that is gone after the block."""
     with into.connect() as session:
         require_takes(session, into.place)
         _require_imports(session, into)
-    run_id = sources[0].run_id
+    run_id = wanted.sources[0].run_id
     folder = tools.places.drill_folder(f"{run_id}-tables")
     with tools.claims.run(folder.name), tools.claims.run(run_id):
         remove_tree(folder)
         try:
-            manifest = restore(
-                sources,
-                to=folder,
-                identities=identities,
-                tables=tables,
-                copied=copied,
-                confined=confined,
-                keeps=False,
+            yield (
+                folder,
+                restore(
+                    wanted.sources,
+                    to=folder,
+                    identities=wanted.identities,
+                    tables=wanted.tables,
+                    copied=wanted.copied,
+                    confined=wanted.confined,
+                    keeps=False,
+                ),
             )
-            journal = RunHoldings(catalogue, run_id)
-            return load_recovered(folder, manifest, tables, into, journal, confined=confined, telling=telling)
         finally:
             with shielded():
                 remove_tree(folder)
@@ -142,6 +171,23 @@ def load_recovered(
         VerificationError: a table is damaged, or what was loaded is not what the backup has.
         ServerError: either server failed, or the running one cannot have such a table.
     """
+    with _recovered(folder, manifest, into, journal, confined=confined, telling=telling) as (work, against):
+        loaded = work.load(tables, against)
+    telling(f"schema {into.place.schema} is complete on {into.place.host}")
+    return _compared(into, work.server, loaded, telling)
+
+
+@contextmanager
+def _recovered(
+    folder: Path,
+    manifest: Manifest,
+    into: IntoServer,
+    journal: RunHoldings,
+    *,
+    confined: bool,
+    telling: Callable[[str], None],
+) -> Iterator[tuple[TableLoading, str | None]]:
+    """With a server on these files, and with what speaks against tablespaces."""
     with into.connect() as session:
         server = require_takes(session, into.place)
         own = ScratchServer(folder, manifest, partial=True, confined=confined)
@@ -149,10 +195,10 @@ def load_recovered(
     place = replace(into.place, logged=into.place.logged or not server.logs)
     telling("starting a server on the restored files")
     with own.running() as scratch:
-        work = TableLoading(into.connect, into.by, server, place, journal, scratch, folder, manifest, telling)
-        loaded = work.load(tables, against)
-    telling(f"schema {into.place.schema} is complete on {into.place.host}")
-    return _compared(into, server, loaded, telling)
+        yield (
+            TableLoading(into.connect, into.by, server, place, journal, scratch, folder, manifest, telling),
+            against,
+        )
 
 
 def _require_imports(session: Session, into: IntoServer) -> None:

@@ -45,4 +45,5 @@ def left_behind(shapes: Sequence[TableShape]) -> Iterator[str]:
         if shape.foreign_keys:
             yield f"{shape.table} is loaded without its foreign keys: {'; '.join(shape.foreign_keys)}"
         if shape.triggers:
-            yield f"{shape.table} is loaded without its triggers: {', '.join(shape.triggers)}"
+            names = ", ".join(trigger.name for trigger in shape.triggers)
+            yield f"{shape.table} is loaded without its triggers: {names}"

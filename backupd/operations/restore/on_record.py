@@ -1,13 +1,16 @@
-"""A restore or a clone in the audit chain: one row when it begins, one when it ends, however it ends.
+"""A restore or a clone in the audit chain: one row when it begins, one when it ends, however it ends; a drill's result.
 
-A row of a beginning that no end follows tells of a process that was killed. Two of one run at the same time are told
-apart by `attempt`. A catalogue that cannot be written keeps nobody from a restore: on the worst day it is what is full.
+A row of a beginning that no end follows tells of a process that was killed. A drill has one row, of its end. Two of one
+run at the same time are told apart by `attempt`. A catalogue that cannot be written keeps nobody from a restore: on the
+worst day it is what is full.
 """
 
 import secrets
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,9 @@ from backupd.catalogue.audit import Event
 from backupd.catalogue.endings import as_told, status_of
 from backupd.catalogue.store import Catalogue
 from backupd.host.signals import shielded
-from backupd.vocabulary.errors import CatalogueError
-from backupd.vocabulary.records import RunStatus
+from backupd.targets import BackupSource, targets_read
+from backupd.vocabulary.errors import Busy, CatalogueError
+from backupd.vocabulary.records import Drill, RunStatus
 
 
 class Deed(Enum):
@@ -37,12 +41,19 @@ class Done:
 
 @contextmanager
 def on_record(
-    catalogue: Catalogue, run_id: str, deed: Deed, to: Path | str, *, telling: Callable[[str], None], **detail: Any
+    catalogue: Catalogue,
+    run_id: str,
+    deed: Deed,
+    to: Path | str,
+    sources: Sequence[BackupSource],
+    *,
+    telling: Callable[[str], None],
+    **detail: Any,
 ) -> Iterator[Done]:
     """The block is the deed, and fills in what the row of its end tells.
 
-    `to` is a folder or a volume (VG/LV); `detail` is more of what was asked for. Where a row cannot be written, that
-    is told, and the deed goes on.
+    `to` is a folder or a volume (VG/LV); `detail` is more of what was asked for. The row of the end names the targets
+    of those `sources` that were read. Where a row cannot be written, that is told, and the deed goes on.
     """
     began, ended = deed.value
     attempt = {"attempt": secrets.token_hex(4), "to": _text(to)}
@@ -52,7 +63,7 @@ def on_record(
         try:
             catalogue.note(event, run_id, **attempt, **said)
         except CatalogueError as error:
-            telling(f"attention: the audit trail has no row of this ({event}): {error.message}")
+            telling(f"attention: this could not be recorded in the audit trail ({event}): {error.message}")
 
     with shielded():
         write(began, **detail)
@@ -61,12 +72,51 @@ def on_record(
     except BaseException as error:
         with shielded():
             told = as_told(error)
-            write(ended, outcome=status_of(told).value, code=told.code, error=told.message)
+            read = targets_read(sources)
+            write(ended, targets=read, outcome=status_of(told).value, code=told.code, error=told.message)
             raise  # within the shield: a stop signal that comes now must not take the error's place
     with shielded():
         outcome = RunStatus.ATTENTION if done.attentions else RunStatus.SUCCESS
         attentions = {"attentions": done.attentions} if done.attentions else {}
-        write(ended, outcome=outcome.value, **done.detail, **attentions)
+        write(ended, targets=targets_read(sources), outcome=outcome.value, **done.detail, **attentions)
+
+
+def drilled_on_record(
+    catalogue: Catalogue,
+    run_id: str,
+    sources: Sequence[BackupSource],
+    drill: Callable[[], Drill],
+    *,
+    telling: Callable[[str], None],
+) -> Drill:
+    """What the drill found is in the catalogue. Where it ended without a result, that is there: undecided, and why.
+
+    A drill that another process kept from beginning is none.
+
+    Raises:
+        CatalogueError: the result could not be written.
+        whatever ended the drill.
+    """
+    began = time.monotonic()
+    try:
+        result = drill()
+    except Busy:
+        raise
+    except BaseException as error:
+        with shielded():
+            why = as_told(error).message.partition("\n")[0]  # what failed while cleaning up is in its notes
+            undecided = f"it ended without a result: {why}"
+            seconds = time.monotonic() - began
+            none = Drill(run_id, ok=False, checks=(), seconds=seconds, at=datetime.now(UTC), undecided=undecided)
+            try:
+                catalogue.record_drill(none, targets=targets_read(sources))
+            except CatalogueError as unwritten:
+                telling(
+                    f"attention: this could not be recorded in the audit trail ({Event.DRILLED}): {unwritten.message}"
+                )
+            raise  # within the shield: a stop signal that comes now must not take the error's place
+    catalogue.record_drill(result, targets=targets_read(sources))
+    return result
 
 
 def _text(to: Path | str) -> str:

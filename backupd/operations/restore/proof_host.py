@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backupd.config import ProofCheckConfig
 from backupd.mysql.scratch import ScratchServer
 from backupd.operations.restore.drill import drill
 from backupd.operations.restore.into_folder import unpacked_bytes
@@ -45,6 +46,7 @@ class ProofHost:
     identities: "Identities | None" = None
     servers: Sequence[Path] = ()  # folders with server programs
     max_bytes: int | None = None  # of a restored backup
+    checks: Sequence[ProofCheckConfig] = ()  # of one's own, each of one job's copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,8 @@ def prove_copy(host: ProofHost, target: Target, copy: ProvableCopy, telling: Cal
     server = _server_version(host, manifest)
     # So that what is drilled is this manifest, which the proof names, whatever the storage returns the next time.
     pinned = replace(source, trust=Trust(unsigned=True, recorded=copy_on(source.target, manifest)))
-    result = drill([pinned], host.tools, identities=host.identities, servers=host.servers, telling=telling)
+    own = [check for check in host.checks if check.is_of(copy.machine, copy.job)]
+    result = drill([pinned], host.tools, identities=host.identities, checks=own, servers=host.servers, telling=telling)
     try:
         leave_proof_of_host(source, result, digest=manifest.digest, by=host.name, server=server, signer=host.signer)
     except TargetError as error:

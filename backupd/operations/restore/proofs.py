@@ -112,8 +112,8 @@ def take_in_proofs(
     hosts = ProofHosts(keys, backup.manifest_digest, run.started_at, now)
     known = frozenset(proof_name(drill.at) for drill in run.drills)
     taken = []
-    for name, _, drill in _believed(source, hosts, known=known):
-        if not catalogue.take_in_drill(drill, proof=name, target=source.target.name):
+    for name, _, drill, by in _believed(source, hosts, known=known):
+        if not catalogue.take_in_drill(drill, proof=name, target=source.target.name, by=by):
             continue
         log.log(
             logging.WARNING if drill.failed else logging.INFO,
@@ -134,7 +134,7 @@ def last_tried(source: BackupSource, keys: frozenset[str]) -> datetime | None:
     """
     hosts = ProofHosts(keys, now=datetime.now(UTC))
     newest = _believed(source, hosts, level=logging.DEBUG, newest_first=True)
-    return next((drill.at for _, _, drill in newest), None)  # the others are not even read
+    return next((drill.at for _, _, drill, _ in newest), None)  # the others are not even read
 
 
 def proofs_of(source: BackupSource, hosts: ProofHosts = _NO_HOSTS) -> tuple[Drill, ...]:
@@ -143,7 +143,7 @@ def proofs_of(source: BackupSource, hosts: ProofHosts = _NO_HOSTS) -> tuple[Dril
     Raises:
         TargetError: the target cannot be read.
     """
-    return tuple(drill for _, _, drill in _believed(source, hosts))
+    return tuple(drill for _, _, drill, _ in _believed(source, hosts))
 
 
 def copy_proofs(source: BackupSource, target: Target) -> None:
@@ -152,7 +152,7 @@ def copy_proofs(source: BackupSource, target: Target) -> None:
     Raises:
         TargetError: one of them could not be read or written.
     """
-    for name, content, _ in _believed(source, _NO_HOSTS):
+    for name, content, _, _ in _believed(source, _NO_HOSTS):
         target.attach(source.job, source.run_id, name, content)
 
 
@@ -163,9 +163,9 @@ def _believed(
     known: frozenset[str] = frozenset(),
     level: int = logging.WARNING,
     newest_first: bool = False,
-) -> Iterator[tuple[str, bytes, Drill]]:
-    """The name and the content of each but the known, and what it says, in the order of their times, which their names
-    tell. The others are told in one line.
+) -> Iterator[tuple[str, bytes, Drill, str]]:
+    """The name and the content of each but the known, what it says, and the proof host that says it (empty: the machine
+    whose backup it is), in the order of their times, which their names tell. The others are told in one line.
 
     A single one that cannot be read is passed over as well: anybody who writes there could plant it.
     """
@@ -182,7 +182,7 @@ def _believed(
         try:
             with target.reading(job, run_id, name, size=size) as chunks:
                 content = b"".join(map(bytes, chunks))
-            drill = from_text(content, source, hosts, name=name)
+            drill, by = from_text(content, source, hosts, name=name)
         except TargetAway:
             raise
         except TargetError as error:
@@ -190,7 +190,7 @@ def _believed(
         except _Ignored as why:
             ignored.append(f"{name} ({why})")
         else:
-            yield name, content, drill
+            yield name, content, drill, by
     if ignored:
         log.log(
             level,
@@ -213,8 +213,8 @@ def to_text(drill: Drill, source: BackupSource, *, signer: Signer, **about: str)
     return json.dumps({**body, "signature": asdict(signer.sign(_meaning(body)))}, indent=2) + "\n"
 
 
-def from_text(text: bytes, source: BackupSource, hosts: ProofHosts, *, name: str) -> Drill:
-    """What was written.
+def from_text(text: bytes, source: BackupSource, hosts: ProofHosts, *, name: str) -> tuple[Drill, str]:
+    """What was written, and the name of the proof host that wrote it; empty where its own machine did, or it has none.
 
     Raises:
         _Ignored: it is not of this backup, or cannot be parsed or believed.
@@ -231,7 +231,7 @@ def from_text(text: bytes, source: BackupSource, hosts: ProofHosts, *, name: str
         raise _Ignored("it cannot be parsed") from error
     if name != proof_name(drill.at):
         raise _Ignored("its name is that of another one")
-    return drill
+    return drill, _name(body.get("by")) or ""
 
 
 def _require_believed(

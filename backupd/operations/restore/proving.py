@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from backupd.config import ProofCheckConfig
 from backupd.host.filesystem import remove_tree
 from backupd.operations.restore.proof_host import Proof, ProofHost, TooLarge, provable, prove_copy
 from backupd.operations.tools import HostTools
@@ -37,13 +38,20 @@ class LostTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class UnaskedCheck:
+    """A check of one's own that no copy is of: its job or its machine may be misspelt."""
+
+    check: ProofCheckConfig
+
+
+@dataclass(frozen=True, slots=True)
 class NotNow:
     """The hours have begun in which no drill may begin."""
 
     why: str
 
 
-Proven = TriedCopy | LostTarget | NotNow
+Proven = TriedCopy | LostTarget | UnaskedCheck | NotNow
 
 
 def prove_copies(
@@ -78,7 +86,15 @@ def prove_copies(
                 yield LostTarget(name, error)
         if not copies and not lost:
             raise UsageError("there is no backup to prove", hint="no target has a finished backup")
+        if not lost:
+            yield from _unasked(host, copies)
         yield from _drilled(host, targets, in_order(copies), most=most, not_now=not_now, stepping=stepping)
+
+
+def _unasked(host: ProofHost, copies: list[ProvableCopy]) -> Iterator[UnaskedCheck]:
+    for check in host.checks:
+        if not any(check.is_of(copy.machine, copy.job) for copy in copies):
+            yield UnaskedCheck(check)
 
 
 def _drilled(

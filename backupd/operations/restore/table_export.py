@@ -24,6 +24,7 @@ from backupd.mysql.sqltext import comment, literal, quoted, require_definition
 from backupd.mysql.table_shape import in_schema
 from backupd.mysql.tablefiles import Table, file_name, restored_files
 from backupd.vocabulary.errors import ServerError, UsageError
+from backupd.vocabulary.servers import Flavour
 from backupd.vocabulary.storage import Manifest
 
 FOLDER = "tables"  # below the restored folder
@@ -50,6 +51,7 @@ class Exported:
     table: Table
     files: tuple[Path, ...]
     statements: Path
+    attention: str | None = None  # why these files cannot be imported as they are
 
 
 def export(
@@ -163,10 +165,24 @@ def _exported(
     session.execute("UNLOCK TABLES")
     statements = files[0].with_name(f"{file_name(table.name)}.sql")
     require_definition(row.get("Create Table") or "")
-    text = _statements(table, row.get("Create Table") or "", files, to.fresh, imported=imported)
+    attention = _no_import(manifest, table, files) if imported else None
+    if attention is None:
+        text = _statements(table, row.get("Create Table") or "", files, to.fresh, imported=imported)
+    else:
+        text = "\n".join(map(comment, (attention, "its definition:", row.get("Create Table") or ""))) + "\n"
     with explained_write(statements, hint=MORE_ROOM), to.new(statements.parent.name, statements.name) as file:
         file.write(text.encode())
-    return Exported(table, files, statements)
+    return Exported(table, files, statements, attention)
+
+
+def _no_import(manifest: Manifest, table: Table, files: Sequence[Path]) -> str | None:
+    """MariaDB 10.11.19: "Storage engine InnoDB of the table doesn't have this option", and no word for a partition."""
+    if manifest.server.flavour is not Flavour.MARIADB or not any("#p#" in path.name.lower() for path in files):
+        return None
+    return (
+        f"MariaDB cannot import a table with partitions: load {table} into a running server instead, with"
+        f" `backupd restore {manifest.run_id} --tables {table} --into HOST --as NAME`"
+    )
 
 
 def engine_of(session: Session, table: Table) -> str | None:
@@ -212,10 +228,6 @@ def _statements(table: Table, definition: str, files: Sequence[Path], fresh: str
         made = [comment(f"this makes {name}; if it exists, this ends with error 1050 and changes nothing"), *made]
         made += [*_made(in_schema(fresh, table, definition), name), *_discard(name), *_END, comment(place)]
         made += [*_BEGIN, *_unless_logged(f"ALTER TABLE {name} IMPORT TABLESPACE", refusal=_REFUSED), *_END]
-        if any("#p#" in path.name.lower() for path in files):
-            made.append(
-                "-- MariaDB: import each partition's file as a table of its own, then ALTER TABLE … EXCHANGE PARTITION"
-            )
     else:
         made += [*_END, comment(f"{definition};"), comment(place)]
         made += [f"FLUSH NO_WRITE_TO_BINLOG TABLES {name};"]

@@ -69,7 +69,7 @@ class LoadedTables:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class PlannedTable:
     """A table in the server on the restored files."""
 
     shape: TableShape
@@ -80,6 +80,23 @@ class _Source:
     @property
     def way(self) -> LoadingWay:
         return LoadingWay.ROWS if self.tablespace is None else LoadingWay.TABLESPACE
+
+
+@dataclass(frozen=True, slots=True)
+class LoadingPlan:
+    """What would be loaded, and how. Nothing was made in the running server."""
+
+    server: LoadingServer
+    place: LoadingPlace
+    tables: tuple[PlannedTable, ...]
+    against: str | None  # why no table goes by tablespace
+    attentions: tuple[str, ...]
+    datadir: Path | None = None  # of the running server, where it is here
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(table.size for table in self.tables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,25 +113,29 @@ class TableLoading:
     manifest: Manifest
     telling: Callable[[str], None]
 
+    def plan(self, tables: Sequence[Table], against: str | None) -> LoadingPlan:
+        """What becomes of all tables, told; by rows where something speaks `against` tablespaces."""
+        with self.connect() as session:
+            planned = tuple(self._planned(session, table, against) for table in tables)
+            found = tuple(attentions(self.server, self.place))
+            plan = LoadingPlan(self.server, self.place, planned, against, found, datadir_here(session))
+        if plan.datadir is not None:
+            _require_room(plan.datadir, plan.size, self.place.host)
+        self._tell(plan)
+        return plan
+
     def load(self, tables: Sequence[Table], against: str | None) -> LoadedTables:
-        """All tables, seen together; by rows where something speaks `against` tablespaces."""
+        """All tables, seen together, as planned."""
         self.scratch.session.execute(f"SET GLOBAL max_allowed_packet = {_LARGEST_ROW}")
-        connect = self.connect
-        with connect() as session:
-            sources = [self._source(session, table, against) for table in tables]
-            datadir = datadir_here(session)
-        if datadir is not None:
-            _require_room(datadir, sum(source.size for source in sources), self.place.host)
-        found = tuple(attentions(self.server, self.place))
-        self._tell(sources, against, found)
+        plan, connect = self.plan(tables, against), self.connect
         releases = {HoldingKind.LOADING_SCHEMA: lambda holding: remove_loading(connect, holding)}
         with (
             held(self.journal, self.place.holding(tables), releases),
             connect(answer_seconds=LOAD_SECONDS) as session,
         ):
             prepare(session, self.server.flavour, logged=self.place.logged)
-            make(session, self.place, [source.shape for source in sources])
-            loaded = [self._table(session, source, datadir) for source in sources]
+            make(session, self.place, [planned.shape for planned in plan.tables])
+            loaded = [self._table(session, planned, plan.datadir) for planned in plan.tables]
             with shielded():
                 publish(session, self.place, tables)
         unsure = [
@@ -123,31 +144,32 @@ class TableLoading:
             for each in loaded
             if each.checksum is None
         ]
-        return LoadedTables(tuple(loaded), (*found, *unsure, *self.journal.attentions), logged=self.place.logged)
+        noted = (*plan.attentions, *unsure, *self.journal.attentions)
+        return LoadedTables(tuple(loaded), noted, logged=self.place.logged)
 
-    def _source(self, to: Session, table: Table, against: str | None) -> _Source:
+    def _planned(self, to: Session, table: Table, against: str | None) -> PlannedTable:
         shape, files = shape_of(self.scratch.session, table), restored_files(self.folder, self.manifest, table)
         odd = None if against else obstacle_of_table(self.scratch.session, to, shape, files, self.folder)
         if odd and self.by is LoadingWay.TABLESPACE:
             raise Refused(f"{table} cannot be loaded by tablespace: {odd}", hint="load it with --by rows")
         size = sum(path.lstat().st_size for path in files)
-        return _Source(shape, size, None if against or odd else tablespace_of(files), odd)
+        return PlannedTable(shape, size, None if against or odd else tablespace_of(files), odd)
 
-    def _tell(self, sources: Sequence[_Source], against: str | None, found: Sequence[str]) -> None:
-        self.telling(beforehand(self.server, self.place, sum(s.size for s in sources), [s.way for s in sources]))
-        if against and self.by is None:
-            self.telling(f"not by tablespace: {against}")
-        odd = [f"{source.shape.table} is loaded by rows: {source.odd}" for source in sources if source.odd]
-        for told in (*odd, *left_behind([source.shape for source in sources]), *found):
+    def _tell(self, plan: LoadingPlan) -> None:
+        self.telling(beforehand(self.server, self.place, plan.size, [planned.way for planned in plan.tables]))
+        if plan.against and self.by is None:
+            self.telling(f"not by tablespace: {plan.against}")
+        odd = [f"{planned.shape.table} is loaded by rows: {planned.odd}" for planned in plan.tables if planned.odd]
+        for told in (*odd, *left_behind([planned.shape for planned in plan.tables]), *plan.attentions):
             self.telling(told)
 
-    def _table(self, to: Session, source: _Source, datadir: Path | None) -> LoadedTable:
-        shape = source.shape
+    def _table(self, to: Session, planned: PlannedTable, datadir: Path | None) -> LoadedTable:
+        shape = planned.shape
         self.telling(f"checking {shape.table}")
         _require_whole(self.scratch.session, shape.table, f"{shape.table} in this backup")
         rows = None
-        if source.tablespace is not None and datadir is not None:
-            rows = self._by_tablespace(to, shape, source.tablespace, datadir)
+        if planned.tablespace is not None and datadir is not None:
+            rows = self._by_tablespace(to, shape, planned.tablespace, datadir)
         if rows is None:
             rows = self._by_rows(to, shape)
         self.telling(f"comparing {shape.table} with the backup")
@@ -163,7 +185,7 @@ class TableLoading:
                 f" {expected}, of {rows} rows",
                 hint="nothing of it was kept there; restore it into a folder instead, with --to DIR",
             )
-        return LoadedTable(shape, source.size, rows, found if same else None)
+        return LoadedTable(shape, planned.size, rows, found if same else None)
 
     def _by_tablespace(self, to: Session, shape: TableShape, tablespace: Path, datadir: Path) -> int | None:
         """How many rows are there; None where the server refused, and the table is empty as before."""

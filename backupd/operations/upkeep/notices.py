@@ -16,8 +16,9 @@ from backupd.catalogue.endings import as_told
 from backupd.catalogue.store import Catalogue
 from backupd.notifications import Notifier
 from backupd.operations.upkeep.failure_answers import FailureAnswers
+from backupd.policy.failed_slots import is_failed
 from backupd.report.words import duration, instant, size
-from backupd.vocabulary.errors import BackupdError, ExitStatus, Undecided
+from backupd.vocabulary.errors import BackupdError, Busy, Cancelled, ExitStatus, Undecided
 from backupd.vocabulary.records import GOOD, Finding, Level, RunDetails, RunError, RunStatus
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, SlotState
 
@@ -28,8 +29,6 @@ log = logging.getLogger(__name__)
 
 DIED = "died"  # the code of the error of a run whose process died without reporting one
 
-# Nobody is woken for these: a person has ended it, another run does the work, or the command line was wrong.
-_NO_ALARM = {ExitStatus.CANCELLED, ExitStatus.BUSY}
 _NO_ANSWER = {RunStatus.RUNNING, RunStatus.CANCELLED, RunStatus.BUSY}  # whether backups work is not known from these
 _LOOK_BACK = 20  # runs, to find one that has an answer
 
@@ -69,15 +68,16 @@ def failed(
     run_id: str,
     error: BaseException,
     *,
+    answers: Callable[[RunError], Mapping[str, str]],
     what: str = "backup",
     plan: "RetryPlan | None" = None,
-    answers: Callable[[RunError], Mapping[str, str]] = lambda _: {},
 ) -> Notice | None:
     """Why there is none, and how things stand now; None where that is no alarm. A drill's subject begins with `drill`.
 
-    `what` is a backup or a drill; of anything else that a schedule starts, the daemon tells.
+    `what` is a backup or a drill; of anything else that a schedule starts, the daemon tells. Nobody is woken where a
+    person has ended it, nor where it was busy, unless a slot hangs on it (`plan`): then there is no backup of that.
     """
-    if (isinstance(error, BackupdError) and error.exit_status in _NO_ALARM) or not isinstance(error, Exception):
+    if isinstance(error, Cancelled) or not isinstance(error, Exception) or (isinstance(error, Busy) and plan is None):
         return None
     told = as_told(error)
     subject = run_id if what == "backup" else f"{what} {run_id}"
@@ -87,13 +87,14 @@ def failed(
     return Notice(NoticeKind.FAILED, job, datetime.now(UTC), subject, text, detail)
 
 
-def check_refused(job: str, findings: Iterable[Finding]) -> Notice:
+def check_refused(job: str, findings: Iterable[Finding], *, answers: Mapping[str, str]) -> Notice:
     """What would stop the next backup of the job, found while there is none."""
     at = datetime.now(UTC)
     found = [finding for finding in findings if finding.level is Level.REFUSED]
     said = "; ".join(f"{finding.name}: {_one_line(finding.detail)}" for finding in found)
     text = f"the next backup of job {job} would be refused: {said}"
-    return Notice(NoticeKind.FAILED, job, at, f"check {at.isoformat()}", text, _detail_of_check(job, found))
+    detail = {**_detail_of_check(job, found), **answers}
+    return Notice(NoticeKind.FAILED, job, at, f"check {at.isoformat()}", text, detail)
 
 
 def check_warned(job: str, findings: Iterable[Finding]) -> Notice | None:
@@ -118,8 +119,8 @@ def failure_told(
     job: str,
     run_id: str,
     *,
+    answers: Callable[[RunError], Mapping[str, str]],
     what: str = "backup",
-    answers: Callable[[RunError], Mapping[str, str]] = lambda _: {},
 ) -> Iterator[None]:
     """An error that ends the block is told, and goes on."""
     try:
@@ -221,11 +222,16 @@ def _wrong_before(catalogue: Catalogue, run: RunDetails) -> str:
     """
     slot = catalogue.slot_of(run.run_id, run.job)
     tried = () if slot is None else slot.tried
+    at = run.ended_at or datetime.now(UTC)
     earlier = catalogue.runs(job=run.job, until=run.started_at, ours=True, limit=_LOOK_BACK)
     answered = (other for other in earlier if other.status not in _NO_ANSWER)
     last = next((other for other in answered if other.run_id not in tried), None)
     if last is not None and last.status in {RunStatus.FAILED, RunStatus.REFUSED}:
         return f"run {last.run_id} had none"
+    good_at = None if last is None else last.ended_at
+    for ended in catalogue.slots(job=run.job, activity=Activity.BACKUP, state=SlotState.ENDED, until=at, limit=1):
+        if is_failed(ended, good_at=good_at):
+            return f"that of {instant(ended.due_at)} failed"
     missed = catalogue.slots(
         job=run.job,
         activity=Activity.BACKUP,
@@ -238,10 +244,12 @@ def _wrong_before(catalogue: Catalogue, run: RunDetails) -> str:
 
 
 def _last_word(plan: "RetryPlan | None") -> str:
-    """Which try it was, and why there is no other, where the job has several."""
+    """Why the first try failed, which one this was, and why there is no other, where the job has several."""
     if plan is None or plan.tries == 1:
         return ""
-    return f"; it is not tried again: {plan.reason}" if plan.reason else f"; it was try {plan.number} of {plan.tries}"
+    first = f"; the first try failed: {plan.first_cause}" if plan.first_cause else ""
+    why = f"it is not tried again: {plan.reason}" if plan.reason else f"it was try {plan.number} of {plan.tries}"
+    return f"{first}; {why}"
 
 
 def _standing(error: RunError, what: str) -> str:

@@ -7,11 +7,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from backupd.catalogue.store import Catalogue
 from backupd.notifications import Notifier
 from backupd.operations.restore.proofs import take_in_proofs
 from backupd.operations.upkeep import notices
+from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.targets import BackupSource, Target
 from backupd.vocabulary.errors import TargetError, VerificationError
 from backupd.vocabulary.records import Drill, RunDetails
@@ -34,6 +36,7 @@ def read_proofs(
     keys: frozenset[str],
     notifier: Notifier,
     *,
+    answers: FailureAnswers,
     now: datetime | None = None,
 ) -> ProofsRead:
     """Every proof on these targets that one of the keys has signed is in the catalogue; new failures are told.
@@ -52,19 +55,25 @@ def read_proofs(
                 source = BackupSource(target, job, run.run_id, trust)
                 for drill in take_in_proofs(source, run, catalogue, keys, now=now or datetime.now(UTC)):
                     taken += 1
-                    _tell(run, target, drill, catalogue, notifier)
+                    _tell(run, target, drill, catalogue, notifier, answers)
         except TargetError as error:
             log.warning("the proofs on target %s were not read: %s", target.name, error.message)
             errors.append(error)
     return ProofsRead(taken, tuple(errors))
 
 
-def _tell(run: RunDetails, target: Target, drill: Drill, catalogue: Catalogue, notifier: Notifier) -> None:
+def _tell(
+    run: RunDetails, target: Target, drill: Drill, catalogue: Catalogue, notifier: Notifier, answers: FailureAnswers
+) -> None:
     if not drill.failed:
         return
     names = ", ".join(check.name for check in drill.checks if not check.ok)
     text = f"a proof host's drill of the copy on target {target.name} failed: {names}"
     catalogue.attention(run.run_id, text)
-    error = VerificationError(f"run {run.run_id}: {text}", hint=f"see `backupd show {run.run_id}`; take a new backup")
-    if (notice := notices.failed(run.job, run.run_id, error, what="drill")) is not None:
+    what = "take a new backup"
+    if drill.only_own_checks_failed:
+        what = "the backup restores, but its data is not what the proof host's own checks expect: look at the data"
+    error = VerificationError(f"run {run.run_id}: {text}", hint=f"see `backupd show {run.run_id}`; {what}")
+    found = partial(answers.of_drill, run.job, run.run_id, catalogue=catalogue)
+    if (notice := notices.failed(run.job, run.run_id, error, answers=found, what="drill")) is not None:
         notifier.tell(notice)

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from backupd.service.job_status import job_statuses
 from backupd.service.outlook import Live
 from backupd.service.site import Site
-from backupd.service.slot_errors import error_of
+from backupd.service.slot_errors import error_of_slot
 from backupd.service.timetables import zone_of
 from backupd.vocabulary.schedule import Activity, Pause, Slot
 
@@ -45,7 +45,7 @@ def schedule_lines(site: Site, live: Live) -> Sequence[ScheduleLine]:
             next_at=status.next_due.get(activity),
             pause=status.pause,
             last=(last := status.last_slots.get(activity)),
-            error=error_of(site.catalogue, last),
+            error=error_of_slot(site.catalogue, last),
         )
         for status in job_statuses(site, live)
         for activity, schedule in status.config.schedules.items()

@@ -176,7 +176,7 @@ setup-peers: ## the Debian packages of those that backupd is measured beside
 	@.ci/packages peers
 
 requirements: setup-python ## write the pins anew from pyproject.toml; UPGRADE=1 takes the newest versions
-	$(COMPILE) pyproject.toml --output-file requirements.txt
+	$(COMPILE) pyproject.toml --extra azure --extra gcs --output-file requirements.txt
 	$(COMPILE) pyproject.toml --group dev --constraint requirements.txt --output-file requirements-dev.txt
 	$(COMPILE) --group ansible --constraint requirements-dev.txt --output-file requirements-ansible.txt
 

@@ -248,7 +248,7 @@ def test_an_upgrade_waits_for_who_uses_backupd_and_changes_nothing_if_that_takes
     fleet.write()
     gate = fleet.root.folder / "tmp/gate"
     os.mkfifo(gate)
-    restore = "exec /opt/backupd/bin/python -c 'open(\"/tmp/gate\").read()'"
+    restore = "exec /opt/backupd/current/bin/python -c 'open(\"/tmp/gate\").read()'"
     with subprocess.Popen([fleet.folder / "ssh", restore]) as process:
         with gate.open("w"):  # opens when that process has opened it
             refused = fleet.play(backupd_package=str(newer), backupd_drain_timeout=5)
@@ -269,7 +269,7 @@ def test_an_upgrade_ends_the_daemon_by_draining_it_and_starts_the_new_one(fleet:
     assert upgraded.status == 0, upgraded.said
     assert fleet.version() == UPGRADED
     assert fleet.daemon() != daemon
-    assert "draining: nothing is started any more" in fleet.run("cat /run/daemon.said.before")
+    assert "draining: no new runs are started" in fleet.run("cat /run/daemon.said.before")
 
 
 def test_an_older_package_is_refused_before_anything_is_stopped(fleet: Fleet) -> None:

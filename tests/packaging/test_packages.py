@@ -35,7 +35,10 @@ def by_rpm(packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
 
 
 def rpm(root: Root, *arguments: str | Path) -> str:
-    return output("rpm", f"--root={root.folder}", *arguments, timeout=300)
+    """With the root's own processes to look at, as on a host that runs."""
+    inside = 'mount -t proc proc "$0/proc" && exec rpm --root="$0" "$@"'
+    isolated = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
+    return output(*isolated, "sh", "-c", inside, root.folder, *arguments, timeout=300)
 
 
 def test_the_program_is_where_people_look_for_it_and_works(debian: Root) -> None:
@@ -49,8 +52,9 @@ def test_the_program_is_where_people_look_for_it_and_works(debian: Root) -> None
 def test_it_brings_its_python(debian: Root) -> None:
     assert not list((debian.folder / "usr/bin").glob("python*"))
     where = "import sys, ssl, sqlite3; print(sys.base_prefix, ssl.__file__, sqlite3.sqlite_version)"
-    prefix, loaded, _ = debian.run("/opt/backupd/bin/python", "-c", where).split()
-    assert (prefix, loaded.startswith("/opt/backupd/python/lib/")) == ("/opt/backupd/python", True)
+    prefix, loaded, _ = debian.run("/opt/backupd/current/bin/python", "-c", where).split()
+    assert re.fullmatch(rf"/opt/backupd/versions/{re.escape(__version__)}\.\w{{6}}/python", prefix)
+    assert loaded.startswith(f"{prefix}/lib/")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +109,7 @@ def test_the_daemon_starts_shows_its_page_and_ends_when_it_is_told_to(debian: Ro
             kill -0 $daemon || { cat /tmp/said; exit 1; }
             sleep 0.1
         done
-        /opt/backupd/bin/python -c '
+        /opt/backupd/current/bin/python -c '
 import sys
 from urllib.request import Request, urlopen
 print(urlopen(Request(sys.argv[1], headers={"Authorization": "Bearer open-sesame"})).read().decode())
@@ -124,7 +128,12 @@ def test_every_package_that_it_brings_can_be_loaded(debian: Root) -> None:
     """Compiled ones are for one version of Python, and find what they need of the system."""
     names = "apscheduler asyncssh boto3 cryptography fastapi jinja2 prometheus_client pyrage rich sqlalchemy uvicorn"
     imports = "; ".join(f"import {name}" for name in names.split())
-    debian.run("/opt/backupd/bin/python", "-c", imports)
+    debian.run("/opt/backupd/current/bin/python", "-c", imports)
+
+
+def test_targets_of_every_kind_can_be_used(debian: Root) -> None:
+    imports = "import backupd.targets.azure, backupd.targets.gcs, backupd.targets.s3, backupd.targets.sftp"
+    debian.run("/opt/backupd/current/bin/python", "-c", imports)
 
 
 @pytest.mark.parametrize(
@@ -143,8 +152,10 @@ def test_an_upgrade_starts_a_daemon_that_runs_anew_and_an_installation_starts_no
     systemctl.write_text(f'#!/bin/sh\necho "$*" >>{said}\n[ "$1" = daemon-reload ]\n')  # and the start may fail
     systemctl.chmod(0o755)
     (tmp_path / "getent").symlink_to("/bin/true")  # the account is there: this machine gets none
-    booted = "mount -t tmpfs none /run && mkdir -p /run/systemd/system"
-    inside = f'{booted} && PATH="{tmp_path}:$PATH" exec sh .ci/package/postinst "$@"'
+    placed = "mount -t tmpfs none /opt && mkdir -p /opt/backupd/package && cd /opt/backupd/package"
+    files = "echo 1 >VERSION && echo home = >pyvenv.cfg"
+    booted = f"{placed} && {files} && mount -t tmpfs none /run && mkdir -p /run/systemd/system"
+    inside = f'{booted} && PATH="{tmp_path}:$PATH" exec sh {ROOT}/.ci/package/postinst "$@"'
     output("unshare", "--mount", "sh", "-c", inside, "sh", *called)
     assert said.read_text().splitlines() == asked
 
@@ -167,25 +178,29 @@ def test_what_rpm_has_installed_works_and_goes_but_for_what_is_a_persons(by_rpm:
     assert {"etc/backupd/backupd.toml", "var/lib/backupd/catalogue.sqlite"} <= before
     listed = {line.lstrip("/") for line in rpm(by_rpm, "--query", "--list", "backupd").splitlines()}
     assert {"usr/lib/systemd/system/backupd.service", "usr/share/zsh/site-functions/_backupd"} <= listed
-    assert by_rpm.files("opt/backupd") - listed == set()
+    assert by_rpm.files("opt/backupd/package") - listed == set()
     rpm(by_rpm, "--erase", "--nodeps", "backupd")
     assert by_rpm.files("opt") == set()
     assert by_rpm.files("var/lib/backupd", "etc/backupd") == before
 
 
 def test_nothing_in_it_remembers_the_machine_that_made_it(debian: Root) -> None:
-    texts = [path for path in (debian.folder / "opt/backupd").glob("bin/*") if path.is_file() and not path.is_symlink()]
-    texts.append(debian.folder / "opt/backupd/pyvenv.cfg")
-    infos = (debian.folder / "opt/backupd").glob("lib/python*/site-packages/backupd-*.dist-info/**/*")
+    texts = [
+        path
+        for path in (debian.folder / "opt/backupd/package").glob("bin/*")
+        if path.is_file() and not path.is_symlink()
+    ]
+    texts.append(debian.folder / "opt/backupd/package/pyvenv.cfg")
+    infos = (debian.folder / "opt/backupd/package").glob("lib/python*/site-packages/backupd-*.dist-info/**/*")
     texts += [path for path in infos if path.is_file()]
     assert len(texts) > 5
     assert [path for path in texts if str(ROOT) in path.read_text(errors="replace")] == []
 
 
 def test_using_it_adds_nothing_to_its_folder(debian: Root) -> None:
-    listed = {line.lstrip("/") for line in debian.dpkg("--listfiles", "backupd").splitlines()}
+    before = debian.files("opt/backupd")
     debian.run("backupd", "config", "check")
-    assert debian.files("opt/backupd") - listed == set()
+    assert debian.files("opt/backupd") - before == set()
 
 
 def test_removal_leaves_the_catalogue_and_the_configuration(debian: Root) -> None:
@@ -206,7 +221,7 @@ def test_purge_removes_nothing_of_what_is_mounted(at: str) -> None:
     """A snapshot that nobody has given back, a volume half restored; here it is a folder of the same device."""
     script = f"""
         set -e
-        mount -t tmpfs none /run && mount -t tmpfs none /var/log
+        mount -t tmpfs none /run && mount -t tmpfs none /var/log && mount -t tmpfs none /opt
         mkdir -p /run/precious {at} /run/backupd/lock /var/log/backupd
         touch /run/precious/row /run/backupd/lock/x
         mount --bind /run/precious {at}

@@ -33,9 +33,10 @@ def pins(name: str) -> dict[str, str]:
 
 
 def declared(*groups: str) -> list[Requirement]:
-    """What pyproject.toml asks for, with these dependency groups."""
+    """What pyproject.toml asks for, with the clouds' packages, which installed packages carry, and these groups."""
     document = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    texts = [*document["project"]["dependencies"]]
+    extras = document["project"]["optional-dependencies"]
+    texts = [*document["project"]["dependencies"], *extras["azure"], *extras["gcs"]]
     for group in groups:
         texts += document["dependency-groups"][group]
     return [Requirement(text) for text in texts]

@@ -102,16 +102,25 @@ def make_folders(parts: Sequence[str], *, beneath: Path) -> None:
     Raises:
         OSError: something else is in the way, or there is no room.
     """
-    if ".." in parts:
-        raise OSError(errno.EXDEV, "it leads out of its folder", str(Path(*parts)))
+    with _within(parts, beneath=beneath, making=True):
+        pass
+
+
+@contextmanager
+def _within(folders: Sequence[str], *, beneath: Path, making: bool = False) -> Iterator[int]:
+    """A descriptor of the innermost of these folders, one in the other, by no link; with `making` each is there."""
+    if ".." in folders:
+        raise OSError(errno.EXDEV, "it leads out of its folder", str(Path(*folders)))
     descriptor = os.open(beneath, os.O_PATH | os.O_DIRECTORY)
     try:
-        for name in parts:
-            with suppress(FileExistsError):
-                os.mkdir(name, 0o755, dir_fd=descriptor)
+        for name in folders:
+            if making:
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o755, dir_fd=descriptor)
             inner = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = inner
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -127,17 +136,10 @@ def opened_plain(path: Path, *, beneath: Path, owners: Collection[int] = ()) -> 
         OSError: it is not there, is no such file, or is behind a link.
     """
     *folders, name = path.relative_to(beneath).parts
-    if ".." in (*folders, name):
+    if name == "..":
         raise OSError(errno.EXDEV, "it leads out of its folder", str(path))
-    descriptor = os.open(beneath, os.O_PATH | os.O_DIRECTORY)
-    try:
-        for folder in folders:
-            inner = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = inner
+    with _within(folders, beneath=beneath) as descriptor:
         file = open(name, "rb", opener=partial(_open_plain, owners=owners, dir_fd=descriptor))  # noqa: SIM115
-    finally:
-        os.close(descriptor)
     with file:
         yield file
 

@@ -37,7 +37,7 @@ WHILE_IT_RUNS = f"""
     $THEN
     [ ! -L "$0/usr/bin/backupd" ] || echo "now $(chroot "$0" backupd version)"
     exec 3>&-
-    wait $running || true
+    wait $running || true # what it has said is judged
     cat "$0/tmp/said"
 """
 

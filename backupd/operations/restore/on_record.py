@@ -60,10 +60,8 @@ def on_record(
     done = Done()
 
     def write(event: Event, **said: Any) -> None:
-        try:
+        with _told_if_unwritten(event, telling):
             catalogue.note(event, run_id, **attempt, **said)
-        except CatalogueError as error:
-            telling(f"attention: this could not be recorded in the audit trail ({event}): {error.message}")
 
     with shielded():
         write(began, **detail)
@@ -108,15 +106,19 @@ def drilled_on_record(
             undecided = f"it ended without a result: {why}"
             seconds = time.monotonic() - began
             none = Drill(run_id, ok=False, checks=(), seconds=seconds, at=datetime.now(UTC), undecided=undecided)
-            try:
+            with _told_if_unwritten(Event.DRILLED, telling):
                 catalogue.record_drill(none, targets=targets_read(sources))
-            except CatalogueError as unwritten:
-                telling(
-                    f"attention: this could not be recorded in the audit trail ({Event.DRILLED}): {unwritten.message}"
-                )
             raise  # within the shield: a stop signal that comes now must not take the error's place
     catalogue.record_drill(result, targets=targets_read(sources))
     return result
+
+
+@contextmanager
+def _told_if_unwritten(event: Event, telling: Callable[[str], None]) -> Iterator[None]:
+    try:
+        yield
+    except CatalogueError as error:
+        telling(f"attention: this could not be recorded in the audit trail ({event}): {error.message}")
 
 
 def _text(to: Path | str) -> str:

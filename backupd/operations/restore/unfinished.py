@@ -310,7 +310,7 @@ def _forget(to: Path, what: Unfinished) -> None:
     """Nobody goes on from what is about to be removed, be that interrupted."""
     if not what.worth_keeping:
         return
-    with suppress(OSError):
+    with suppress(OSError):  # what cannot even be shortened is about to be removed all the same
         try:
             _write(to, _to_text(replace(what, objects={})))
         except OSError:  # a disk that is full

@@ -267,9 +267,14 @@ def _detail(run: RunDetails) -> dict[str, str]:
 
 
 def _detail_of_error(run_id: str, error: RunError) -> dict[str, str]:
+    return {"run": run_id, **error_detail(error), "more": f"backupd show {run_id}"}
+
+
+def error_detail(error: RunError) -> dict[str, str]:
+    """What the detail of any notice says of an error."""
     hint = {"hint": error.hint} if error.hint else {}
     status = f"{error.exit_status} ({ExitStatus(error.exit_status).meaning})"
-    return {"run": run_id, **hint, "exit status": status, "error": error.code, "more": f"backupd show {run_id}"}
+    return {**hint, "exit status": status, "error": error.code}
 
 
 def _one_line(text: str) -> str:

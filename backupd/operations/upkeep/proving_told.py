@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from backupd.catalogue.endings import as_told
 from backupd.notifications import Notifier
 from backupd.operations.upkeep.failure_answers import answers_of_proving
-from backupd.vocabulary.errors import BackupdError, Busy, Cancelled, ExitStatus, VerificationError
+from backupd.operations.upkeep.notices import error_detail
+from backupd.vocabulary.errors import BackupdError, Busy, Cancelled, VerificationError
 from backupd.vocabulary.escaping import on_one_line
 from backupd.vocabulary.schedule import Notice, NoticeKind
 
@@ -38,7 +39,7 @@ def proving_told(notifier: Notifier) -> Iterator[list[Problem]]:
     problems: list[Problem] = []
     try:
         yield problems
-    except Exception as error:
+    except Exception as error:  # whatever it is: it is told, and goes on
         if not isinstance(error, (Busy, Cancelled)):
             notifier.tell(_notice(error, as_told(error).message, problems, answers_of_proving("", "")))
         raise
@@ -51,13 +52,11 @@ def proving_told(notifier: Notifier) -> Iterator[list[Problem]]:
 
 
 def _notice(error: Exception, sentence: str, problems: Sequence[Problem], answers: Mapping[str, str]) -> Notice:
-    at, told = datetime.now(UTC), as_told(error)
+    at = datetime.now(UTC)
     more = f"; {len(problems)} problems in all" if len(problems) > 1 else ""
     listed = [on_one_line(problem.sentence) for problem in problems[:_MOST]]
     detail = {
-        **({"hint": told.hint} if told.hint else {}),
-        "exit status": f"{told.exit_status} ({ExitStatus(told.exit_status).meaning})",
-        "error": told.code,
+        **error_detail(as_told(error)),
         **answers,
         **({"all problems": "\n".join(listed)} if more else {}),
     }

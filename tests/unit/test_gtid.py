@@ -2,7 +2,7 @@
 
 import pytest
 
-from backupd.mysql.gtid import members, same
+from backupd.policy.gtid import members, same
 
 U = "ce07eaf4-e5b7-11f1-9501-02fc00000001"
 V = "0e07eaf4-e5b7-11f1-9501-02fc00000002"

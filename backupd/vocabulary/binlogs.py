@@ -4,7 +4,7 @@ A *segment* is a piece of one binlog file between two events. A *chain* is a row
 where the one before it ended. Whatever interrupts the archive ends its chain, and another one begins.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -31,8 +31,8 @@ class ChangeKind(StrEnum):
 class TableChange:
     """What a transaction, or all of a segment's, did to one table in one way."""
 
-    schema: str
-    table: str  # empty: the schema as a whole, or a statement of which no table is known
+    schema: Prose  # servers take names with control characters too
+    table: Prose  # empty: the schema as a whole, or a statement of which no table is known
     kind: ChangeKind
     rows: int = 0  # 0 where they are not in the log: of DDL, and of what was logged as a statement
 
@@ -82,8 +82,8 @@ class BinlogSegment:
     end: int  # and of the byte behind its last one
     file_ended: bool  # the server wrote nothing behind it in this file
     format: str  # base64 of the format description event, by which its events are read
-    gtid_start: str  # what the log had executed before its first byte, as the server writes sets; empty: nothing
-    gtid_end: str  # and behind its last whole transaction
+    gtid_start: Prose  # what the log had executed before its first byte, as the server writes sets; empty: nothing
+    gtid_end: Prose  # and behind its last whole transaction
     transactions: int  # that end in it
     within_transaction: bool  # its last one ends in a later segment
     first_at: datetime | None  # when the first of those that end in it was committed, and the last; None: none does
@@ -97,7 +97,7 @@ class BinlogSegment:
     stored_sha256: str
     recipients: tuple[str, ...]  # who can open it; empty: stored unencrypted
     signature: Signature | None = None
-    digest: str = ""  # of its description as it is stored
+    digest: str = field(default="", metadata={"apart": True})  # of its description as it is stored
 
     @property
     def name(self) -> str:

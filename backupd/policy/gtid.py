@@ -6,6 +6,7 @@ after it).
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 from backupd.vocabulary.errors import ServerError
 
@@ -14,6 +15,7 @@ Interval = tuple[int, int]  # first and last, both included
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _PART = r"(?:[a-z_][a-z0-9_]{0,31}|[0-9]{1,20}(?:-[0-9]{1,20})?)"  # a tag, or an interval
 _ITEM = rf"(?:{_UUID}(?::{_PART})+|[0-9]{{1,10}}-[0-9]{{1,10}}-[0-9]{{1,20}})"
+_MARIADB_DASHES = 2
 _SET = re.compile(rf"(?:{_ITEM}(?:,{_ITEM})*,?)?", re.ASCII | re.IGNORECASE)
 
 
@@ -53,6 +55,66 @@ def members(text: str | None) -> dict[str, tuple[Interval, ...]]:
             first, _, last = part.partition("-")
             found[source].append((int(first), int(last or first)))
     return {source: _merged(intervals) for source, intervals in found.items()}
+
+
+def text(sources: Mapping[str, Sequence[Interval]]) -> str:
+    """MySQL's set of these intervals by `uuid` or `uuid:tag`, as the server writes it, on one line.
+
+    Of one UUID what has no tag comes first, and its tags follow in their order.
+    """
+    written: list[str] = []
+    before = ""
+    for source in sorted(source for source, intervals in sources.items() if intervals):
+        uuid, _, tag = source.partition(":")
+        parts = [f"{first}-{last}" if last > first else str(first) for first, last in sources[source]]
+        if uuid == before:
+            written[-1] += ":" + ":".join([tag, *parts])
+        else:
+            written.append(":".join([uuid, *filter(None, [tag]), *parts]))
+        before = uuid
+    return ",".join(written)
+
+
+class ExecutedGtids:
+    """What one server has executed, as its log tells it, one transaction after another: MySQL's set.
+
+    Adding a number that follows those before it costs the same however large the set is.
+    """
+
+    def __init__(self, executed: str = "") -> None:
+        self._sources = {source: list(intervals) for source, intervals in members(executed).items()}
+
+    def add(self, source: str, first: int, last: int) -> None:
+        """These numbers of `uuid` or `uuid:tag` are in it, both ends included."""
+        intervals = self._sources.setdefault(source, [])
+        if intervals and intervals[-1][0] <= first <= intervals[-1][1] + 1:
+            intervals[-1] = (intervals[-1][0], max(last, intervals[-1][1]))
+        elif not intervals or first > intervals[-1][1]:
+            intervals.append((first, last))
+        else:
+            self._sources[source] = list(_merged([*intervals, (first, last)]))
+
+    def __str__(self) -> str:
+        return text(self._sources)
+
+
+class BinlogGtids:
+    """MariaDB's `gtid_binlog_pos`: of each domain the last transaction that is in the log."""
+
+    def __init__(self, executed: str = "") -> None:
+        self._last: dict[int, tuple[int, int]] = {}  # by domain: server and number
+        for gtid in members(executed):
+            if gtid.count("-") != _MARIADB_DASHES:
+                raise ServerError(f"this is not a set of MariaDB's GTIDs: {executed!r:.80}", hint="is it MySQL's?")
+            domain, server, number = map(int, gtid.split("-"))
+            self.add(domain, server, number)
+
+    def add(self, domain: int, server: int, number: int) -> None:
+        """This one is the last of its domain."""
+        self._last[domain] = server, number
+
+    def __str__(self) -> str:
+        return ",".join(f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self._last.items()))
 
 
 def _merged(intervals: list[Interval]) -> tuple[Interval, ...]:

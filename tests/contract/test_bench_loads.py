@@ -19,7 +19,7 @@ from backupd.vocabulary.benches import Cell
 from backupd.vocabulary.errors import CommandError
 from backupd.vocabulary.gauges import DiskCounters
 from backupd.vocabulary.scratch_layouts import KIB, MIB, LayoutKind, Medium, Operation, ScratchLayout
-from tests.contract.direct_io import folder_for_direct_io
+from tests.direct_io import folder_for_direct_io
 from tests.fakes.bench_loads import DISKS, FakeDisks
 
 SIZE = 4 * MIB

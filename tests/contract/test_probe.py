@@ -19,7 +19,7 @@ from backupd.load.sysbench import SYSBENCH
 from backupd.vocabulary.errors import CommandError
 from backupd.vocabulary.gauges import DiskCounters, FileLoad, Mode
 from backupd.vocabulary.volumes import DeviceNumber
-from tests.contract.direct_io import folder_for_direct_io
+from tests.direct_io import folder_for_direct_io
 from tests.fakes.probe import FakeDisk
 
 SIZE = 1 << 20

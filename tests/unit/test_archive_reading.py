@@ -1,8 +1,6 @@
 """Content is read in large requests, one at a time, past the page cache; and no disk can hold a copy up for ever."""
 
-import ctypes
 import errno
-import mmap
 import os
 import subprocess
 import threading
@@ -21,6 +19,7 @@ from backupd.archive.reading import REQUEST_BYTES, Content, Part, ReadingThread,
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_content, store_streams
 from backupd.vocabulary.errors import GaveUp, SnapshotError
+from tests.direct_io import folder_outside_memory, let_go, pages_in_memory
 from tests.unit.test_archive_streams import Objects
 
 MIB = 1 << 20
@@ -70,14 +69,16 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    root = tmp_path / "root"
+    return filled(tmp_path)
+
+
+def filled(folder: Path) -> Path:
+    root = folder / "root"
     root.mkdir()
     (root / "large").write_bytes(os.urandom(9 * MIB + 77))
     for number in range(40):
         (root / f"small-{number:02}").write_bytes(os.urandom(number * 1000))
-    with (root / "large").open("rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    let_go(root / "large")
     return root
 
 
@@ -89,29 +90,12 @@ def stored(root: Path, *, pacing: Pacing | None = None, streams: int = 1) -> int
     return sum(each.plain_bytes for each in told.objects)
 
 
-def in_page_cache(path: Path) -> int:
-    """Pages of it, by mincore(2)."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE) as mapped:
-        pages = (ctypes.c_ubyte * -(-len(mapped) // mmap.PAGESIZE))()
-        first = ctypes.c_char.from_buffer(mapped)
-        assert ctypes.CDLL(None).mincore(ctypes.byref(first), ctypes.c_size_t(len(mapped)), pages) == 0
-        del first
-        return sum(page & 1 for page in pages)
-
-
-def takes_direct_reads(path: Path) -> bool:
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_DIRECT))
-    except OSError:
-        return False
-    return in_page_cache(path) == 0  # files in memory are nowhere else
-
-
-def test_nothing_that_was_read_is_in_the_page_cache(root: Path) -> None:
-    if not takes_direct_reads(root / "large"):
-        pytest.skip("the file system does not support direct reads")
-    stored(root)
-    assert in_page_cache(root / "large") == 0
+def test_nothing_that_was_read_is_in_the_page_cache(tmp_path: Path) -> None:
+    with folder_outside_memory(tmp_path) as folder:
+        large = filled(folder) / "large"
+        assert pages_in_memory(large) == 0
+        stored(large.parent)
+        assert pages_in_memory(large) == 0
 
 
 def refuses_to_open(monkeypatch: pytest.MonkeyPatch, _disk: Disk) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.inside.host import GATE_OFF, RUN_FOLDER, SLOW_COPY, Host, catalogue_rows, tool, until
+from tests.lab.inside.host import GATE_OFF, RUN_FOLDER, SITE, SLOW_COPY, Host, catalogue_rows, tool, until
 from tests.lab.inside.moments import copying
 from tests.lab.inside.units import (
     SHIPPED,
@@ -15,6 +15,7 @@ from tests.lab.inside.units import (
     drop_in,
     environment,
     install,
+    logged,
     shown,
     systemctl,
     transient,
@@ -79,6 +80,15 @@ def test_a_probe_a_drill_and_a_verification_succeed_in_a_transient_units_sandbox
     assert "proven in" in transient("backupd-run-drill", "/usr/bin/backupd", "drill")
     assert "all of it read back" in transient("backupd-run-verify", "/usr/bin/backupd", "verify", "latest")
     assert "PENALTY" in transient("backupd-run-probe", "/usr/bin/backupd", "probe", "nightly", *SMALL_PROBE)
+
+
+def test_a_proof_hosts_unit_drills_what_is_on_its_target_and_leaves_its_proof_there(host: Host, quick: None) -> None:
+    systemctl("start", RUN)
+    run_id, _ = newest()
+    systemctl("start", "backupd-prove.service")
+    assert shown("backupd-prove.service", "Result") == "success"
+    assert f"run {run_id} of job nightly" in next(line for line in logged().splitlines() if line.startswith("proven: "))
+    assert list(SITE.backups.glob(f"*/nightly/{run_id}/proof-*.json"))
 
 
 FORBIDDEN = [

@@ -30,7 +30,7 @@ def install() -> None:
     shutil.copytree(SHIPPED, UNITS, dirs_exist_ok=True)
     printing = (f"Standard{stream}=append:{_LOG}" for stream in ("Output", "Error"))
     here = ["[Service]", *printing]
-    for name in ("backupd-recover.service", "backupd-run-.service", "backupd-run@.service"):
+    for name in ("backupd-prove.service", "backupd-recover.service", "backupd-run-.service", "backupd-run@.service"):
         drop_in(name, "lab", here)
     ours = {str(Path(__file__).parents[3]), sys.prefix, sys.base_prefix}
     drop_in("backupd.service", "lab", [*here, *(f"BindReadOnlyPaths={path}" for path in sorted(ours))])
@@ -67,11 +67,16 @@ def shown(unit: str, name: str) -> str:
     return systemctl("show", "--value", f"--property={name}", unit).strip()
 
 
+def logged() -> str:
+    """What all units have printed so far."""
+    return _LOG.read_text()
+
+
 def transient(name: str, *command: str, expect: int = 0) -> str:
     """Run it to its end as a transient unit of this name; what it printed."""
-    before = len(_LOG.read_text())
+    before = len(logged())
     argv = ["systemd-run", "--quiet", "--collect", "--wait", f"--unit={name}", "--", *command]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=200)
-    printed = _LOG.read_text()[before:]
+    printed = logged()[before:]
     assert done.returncode == expect, f"{command}: {done.returncode} {done.stderr}\n{printed}"
     return printed

@@ -139,7 +139,7 @@ class S3Target(KeyedTarget):
         least = self._config.part_size
         size = part_bytes(least, at_most)
         if place.once and (at_most or 0) <= MOST_IN_MEMORY_BYTES:
-            size = max(size, at_most or 0)  # one request
+            size = max(size, (at_most or 0) + 1)  # less than a part goes in one request
         is_long = size > max(least, MOST_IN_MEMORY_BYTES) and not place.once
 
         def begin(place: UploadPlace) -> Upload:

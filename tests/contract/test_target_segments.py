@@ -1,7 +1,6 @@
 """What every target promises of the segments of a binlog archive: the fake and the real ones."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
 from backupd.targets.names import BINLOG, is_segments
-from backupd.targets.sftp import SftpTarget
 from backupd.vocabulary.binlogs import segment_name
 from backupd.vocabulary.errors import AlreadyThere, TargetError
 from tests.contract.s3_server import PART, s3_service
@@ -162,28 +160,6 @@ def test_what_a_person_put_beside_segments_is_told_and_stays(target: Target) -> 
         target.remove_segments(JOB, [FIRST])
         assert dict(target.segments(JOB)) == strays
     assert listed(target) == set()
-
-
-@pytest.mark.parametrize("target", ["directory", "sftp"], indirect=True)
-def test_what_a_dead_writer_left_is_in_nobody_s_way_and_goes_with_its_segment(target: Target) -> None:
-    assert isinstance(target, DirectoryTarget | SftpTarget)
-    dead = [f".{name}.0123456789abcdef.partial" for name in NAMES]
-    for name in dead:
-        lay(target, f"{MACHINE}/{JOB}/{name}", b"half")
-    for name in NAMES:
-        put_segment(target, b"whole", name)
-    put(target, b"abc")
-    assert dict(target.segments(JOB)) == dict.fromkeys(NAMES, 5)
-    assert listed(target) == {(JOB, RUN, False)}
-    target.remove_segments(JOB, [NAMES[1]])
-    folder = next(path for path in _root(target).rglob(JOB))
-    assert {path.name for path in folder.iterdir()} == {BINLOG, RUN, dead[2]}
-    target.remove(JOB, RUN)
-    assert dict(target.segments(JOB)) == {NAMES[0]: 5, NAMES[2]: 5}
-
-
-def _root(target: DirectoryTarget | SftpTarget) -> Path:
-    return target.folder if isinstance(target, DirectoryTarget) else target._config.path
 
 
 def test_a_segment_of_a_few_bytes_is_not_begun_as_an_upload_in_parts(target: Target) -> None:

@@ -237,7 +237,7 @@ def test_a_run_without_a_backup_can_be_neither_restored_nor_cloned_nor_drilled(
     assert not (world.base / "to").exists()
 
 
-@pytest.mark.parametrize("name", ["", "a b", "-x", "../x", "x" * 62, "latest", "latest-good", "as-of", "é"])
+@pytest.mark.parametrize("name", ["", "a b", "-x", "../x", "x" * 62, "latest", "latest-good", "as-of", "binlog", "é"])
 def test_a_run_id_that_fits_nowhere_is_refused(terminal: Terminal, world: World, name: str) -> None:
     ended = terminal.run("run", "nightly", f"--run-id={name}")
     if not name:  # nothing was asked for

@@ -18,6 +18,7 @@ from backupd.mysql.binlog.layout import FORMAT_DESCRIPTION
 from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.policy.segment_file import FIRST_OFFSET, summed
 from backupd.vocabulary.binlogs import LoggedTransaction, LogPlace, TableChange
+from backupd.vocabulary.servers import Flavour
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +61,26 @@ class Cutter:
 
     def __init__(
         self,
-        reader: TransactionReader,
+        flavour: Flavour,
         *,
         size: int,
         age_seconds: float,
         begin: LogPlace,
+        gtids: str,
         archived: LogPlace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._reader = reader
+        """`gtids` is what had been executed at `begin`, which lies between two transactions."""
+        self._flavour = flavour
         self._size, self._age_seconds, self._clock = size, age_seconds, clock
         self._archived = archived or begin
         self._format = ""
-        self._open(begin)
+        self._open(begin, gtids)
 
-    def _open(self, begin: LogPlace) -> None:
+    def _open(self, begin: LogPlace, gtids: str) -> None:
         self._file = begin.file
         self._stream = EventStream(begin.file, start=begin.offset)
+        self._reader = TransactionReader(self._flavour, begin.file, gtids=gtids)
         self._end = self._archived.offset if begin.file == self._archived.file else FIRST_OFFSET
         self._uncut = self._nothing()
 
@@ -91,7 +95,7 @@ class Cutter:
             ServerError: it is no binlog, or is damaged.
         """
         if file != self._file:
-            self._open(LogPlace(file, FIRST_OFFSET))
+            self._open(LogPlace(file, FIRST_OFFSET), self._reader.gtids)
         for event in self._stream.feed(data):
             self._take(event)
             if self._uncut.size >= self._size and not self._reader.within:

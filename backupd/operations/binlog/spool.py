@@ -4,7 +4,6 @@ Knows: that a name appears only once its bytes are durable. Refuses to know whic
 """
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +11,10 @@ from typing import BinaryIO, Final
 
 from backupd.host.filesystem import sync_folder
 from backupd.host.own_files import private_folder
+from backupd.targets.names import is_segments
 from backupd.vocabulary.errors import UsageError
 
 RECEIVED: Final = "received"  # the folder in it that a receiver writes into
-_SEGMENT = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}-[0-9]{10}\.binlog", re.ASCII)
 _PART = ".part"
 _HINT = "check binlog.spool of the job: the segments that wait for a target lie there"
 
@@ -95,7 +94,7 @@ class BinlogSpool:
 
 
 def _is_one(entry: "os.DirEntry[str]") -> bool:
-    return _SEGMENT.fullmatch(entry.name) is not None and entry.is_file(follow_symlinks=False)
+    return is_segments(entry.name) and entry.is_file(follow_symlinks=False)
 
 
 @contextmanager

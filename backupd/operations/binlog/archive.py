@@ -1,0 +1,288 @@
+"""The archive of a job's binlog while it is at work: received from the server, cut, sealed, kept, stored on the targets.
+
+Read `archive` aloud. Row first, effect second: a segment is in the spool before it is in the catalogue, and in the
+catalogue before any target has it. Whatever dies, the archive goes on behind the last segment that the catalogue has;
+what was received and not recorded is received again. Knows: when a chain goes on and when another one has to begin.
+"""
+
+import base64
+import logging
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from backupd.catalogue.store import Catalogue
+from backupd.config import BinlogConfig
+from backupd.host.claims import Claims
+from backupd.mysql.binlog.receiver import Receiver
+from backupd.mysql.binlog.sameness import same_file
+from backupd.mysql.binlog.source import BinlogSource
+from backupd.operations.binlog.cutting import CutPiece, Cutter
+from backupd.operations.binlog.describing import SegmentAuthor, new_chain
+from backupd.operations.binlog.storing import SegmentStore
+from backupd.policy.binlog_chain import PlacedBackup
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment, LogPlace, SegmentOrigin
+from backupd.vocabulary.errors import ServerError
+
+log = logging.getLogger(__name__)
+
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 60.0
+_LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveTools:
+    """What an archive works with."""
+
+    claims: Claims
+    catalogue: Catalogue
+    store: SegmentStore
+    source: Callable[[], BinlogSource]  # asks the server now; raises ServerError
+    receiving: Callable[[LogPlace], AbstractContextManager[Receiver]]
+    backups: Callable[[], Sequence[PlacedBackup]]  # good ones of the job, the newest first
+    author: Callable[[SegmentOrigin], SegmentAuthor]
+
+
+def archive(job: str, config: BinlogConfig, tools: ArchiveTools) -> None:
+    """The job's binlog is archived until somebody cancels it. What is received then and not recorded comes again.
+
+    Raises:
+        Busy: another process archives it.
+        UsageError: the spool cannot be used.
+        CatalogueError: the catalogue cannot.
+        Cancelled: by a signal.
+    """
+    with tools.claims.archiving(job):
+        tools.store.spool.open()
+        _forget_unrecorded(job, tools)
+        with tools.store.storing() as ring:
+            _Archive(job, config, tools, ring).go_on()
+
+
+def _forget_unrecorded(job: str, tools: ArchiveTools) -> None:
+    """What a process that died had put into the spool and not yet into the catalogue is received again."""
+    recorded = tools.catalogue.segments_not_everywhere(job)
+    for name in tools.store.spool.sizes():
+        if name not in recorded:
+            tools.store.spool.forget(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """Where the log is received from, and what of it is archived already."""
+
+    chain: str
+    begin: LogPlace  # between two transactions
+    gtids: str  # what had been executed there
+    archived: LogPlace  # the end of the last segment; `begin` where there is none
+    before: BinlogSegment | None = None  # the last segment
+    backup: PlacedBackup | None = None  # whose place it is that a new chain begins with
+
+
+class _OtherLog(Exception):
+    """The file that arrives is not the one that it should be. The message says why."""
+
+
+class _Archive:
+    """One job's. Only the main thread calls it."""
+
+    def __init__(self, job: str, config: BinlogConfig, tools: ArchiveTools, ring: Callable[[], None]) -> None:
+        self._job, self._config, self._tools, self._ring = job, config, tools, ring
+        self._at_end = False  # a new chain begins where the server is now, whatever backup there is
+
+    def go_on(self) -> None:
+        """For ever."""
+        wait = _FIRST_WAIT_SECONDS
+        while True:
+            began = time.monotonic()
+            try:
+                said = self._receive()
+            except ServerError as error:
+                said = error.message
+            if time.monotonic() - began > _LONGEST_WAIT_SECONDS:
+                wait = _FIRST_WAIT_SECONDS
+            log.warning("job %s: the binlog is not received: %s; trying again in %g s", self._job, said, wait)
+            self._sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+
+    def _sleep(self, seconds: float) -> None:
+        """What waits in the spool is stored meanwhile."""
+        over = time.monotonic() + seconds
+        while (left := over - time.monotonic()) > 0:
+            self._ring()
+            time.sleep(min(left, _LOOK_SECONDS))
+
+    def _receive(self) -> str:
+        """Why it ended, once it has.
+
+        Raises:
+            ServerError: the server cannot be asked or sends what is no binlog.
+        """
+        source = self._tools.source()
+        beginning = self._beginning(source)
+        author = self._tools.author(source.origin)
+        with self._tools.receiving(beginning.begin) as receiver:
+            receiving = _Receiving(self, beginning, author, source)
+            log.info("job %s: receiving from %s:%d", self._job, beginning.begin.file, beginning.begin.offset)
+            try:
+                return self._received(receiver, receiving)
+            except _OtherLog as other:
+                return self._broken(receiving, str(other), beginning)
+
+    def _received(self, receiver: Receiver, receiving: "_Receiving") -> str:
+        while True:
+            end, pieces = receiver.ended, receiver.poll()  # in this order: what it wrote before its end is read
+            for piece in pieces:
+                receiving.take(piece.file, piece.data, file_ended=piece.file_ended)
+            receiving.take_due()
+            self._ring()
+            if end is None and not pieces:
+                receiver.wait(min(receiving.until_due, _LOOK_SECONDS))
+            elif end is not None and not pieces:
+                if end.ends_chain:
+                    raise _OtherLog(end.said)
+                return end.said
+
+    def _broken(self, receiving: "_Receiving", reason: str, beginning: _Beginning) -> str:
+        """The chain ends; where it never began, the next one begins where the server is."""
+        if receiving.before is None:
+            self._at_end = beginning.backup is not None
+        else:
+            self.gap(receiving.before, reason)
+        return reason
+
+    def gap(self, last: BinlogSegment, reason: str) -> None:
+        """This segment is the last of its chain, for this reason."""
+        log.error("job %s: the binlog archive has a gap behind %s: %s", self._job, last.name, reason)
+        now = datetime.now(UTC)
+        self._tools.catalogue.gap_noticed(self._job, ArchiveGap(last.chain, reason, now, last.last_at))
+
+    def _beginning(self, source: BinlogSource) -> _Beginning:
+        """Behind the last segment where the server still has that; else a new chain.
+
+        Raises:
+            ServerError: the server has no binlog.
+        """
+        if source.end is None:
+            raise ServerError("the server's binlog is off", hint="set log_bin on the server, and start it again")
+        last = self._tools.catalogue.end_of_open_chain(self._job)
+        if last is not None:
+            following = following_place(last)
+            if not is_same_server(last.origin, source.origin):
+                self.gap(last, f"another server answers: {source.origin.version}, id {source.origin.server_id}")
+            elif not source.has(following):
+                self.gap(last, f"the server has no binlog {following.file} with {following.offset} bytes any more")
+            else:
+                return self._behind(last, following)
+        return self._new_chain(source, source.end)
+
+    def _behind(self, last: BinlogSegment, following: LogPlace) -> _Beginning:
+        """From the last place between two transactions on, so that the one that is open is seen from its beginning."""
+        whole = self._tools.catalogue.last_whole_segment(self._job, last)
+        begin = LogPlace(last.file, FIRST_OFFSET) if whole is None else following_place(whole)
+        gtids = last.gtid_start if whole is None else whole.gtid_end
+        return _Beginning(last.chain, begin, gtids, archived=following, before=last)
+
+    def _new_chain(self, source: BinlogSource, end: LogPlace) -> _Beginning:
+        """From the newest good backup on, if the server still has what followed it."""
+        chain = new_chain(datetime.now(UTC))
+        backup = next((each for each in self._tools.backups() if source.has(each.place)), None)
+        if backup is not None and not self._at_end:
+            return _Beginning(chain, backup.place, backup.gtid, archived=backup.place, backup=backup)
+        return _Beginning(chain, end, source.gtid, archived=end)
+
+    def keep(self, piece: CutPiece, author: SegmentAuthor, chain: str, before: BinlogSegment | None) -> BinlogSegment:
+        """The piece is the chain's next segment, durable in the spool and in the catalogue.
+
+        Raises:
+            UsageError: the spool has no room on its disk.
+            CatalogueError: it could not be recorded.
+        """
+        sealed = author.segment(piece, chain=chain, before=before, at=datetime.now(UTC))
+        self._make_room(len(sealed.line) + len(sealed.content))
+        self._tools.store.spool.keep(sealed.segment.name, sealed.line, sealed.content)
+        self._tools.catalogue.add_segment(sealed.segment)
+        self._at_end = False
+        self._ring()
+        return sealed.segment
+
+    def _make_room(self, size: int) -> None:
+        """The oldest go where the spool would pass its limit: the server's disk is never filled."""
+        waiting = self._tools.store.spool.sizes()
+        over = sum(waiting.values()) + size - self._config.spool_limit
+        for name, bytes_there in waiting.items():
+            if over <= 0:
+                return
+            over -= bytes_there
+            self._tools.catalogue.drop_segment(self._job, name, "the binlog spool was full while a target was away")
+            self._tools.store.spool.forget(name)
+            log.error("job %s: %s was dropped: the spool is full, and a target does not have it", self._job, name)
+
+
+class _Receiving:
+    """One connection's bytes on their way to segments."""
+
+    def __init__(
+        self, archive: _Archive, beginning: _Beginning, author: SegmentAuthor, config: BinlogConfig, source: BinlogSource
+    ) -> None:
+        self._archive, self._beginning, self._author = archive, beginning, author
+        self.before = beginning.before
+        self._known = False  # the file that arrives first is the one that it should be
+        self._cutter = Cutter(
+            source.origin.flavour,
+            size=config.segment_size,
+            age_seconds=config.segment_age_seconds,
+            begin=beginning.begin,
+            gtids=beginning.gtids,
+            archived=beginning.archived,
+        )
+
+    @property
+    def until_due(self) -> float:
+        """Seconds until there may be something due."""
+        return self._cutter.until_due
+
+    def take(self, file: str, data: bytes, *, file_ended: bool) -> None:
+        """Bytes of this file; what is complete by them is kept."""
+        for piece in self._cutter.feed(file, data, file_ended=file_ended):
+            self._keep(piece)
+
+    def take_due(self) -> None:
+        """What is old enough is kept."""
+        if (piece := self._cutter.due()) is not None:
+            self._keep(piece)
+
+    def _keep(self, piece: CutPiece) -> None:
+        if not self._known:
+            self._require_known(piece)
+        self.before = self._archive.keep(piece, self._author, self._beginning.chain, self.before)
+
+    def _require_known(self, piece: CutPiece) -> None:
+        """A file of the same name may be another one: after RESET, or of another server.
+
+        Raises:
+            _OtherLog: it is.
+        """
+        received, beginning = base64.b64decode(piece.format), self._beginning
+        if beginning.before is not None and beginning.before.file == piece.file:
+            if not same_file(base64.b64decode(beginning.before.format), received):
+                raise _OtherLog(f"{piece.file} is another file than before: the server's binlogs were reset")
+        elif beginning.backup is not None and beginning.backup.place.file == piece.file:
+            if file_birth(received).created_at > beginning.backup.taken_at.timestamp():
+                raise _OtherLog(f"{piece.file} was begun after backup {beginning.backup.run_id}")
+        self._known = True
+
+
+def following_place(segment: BinlogSegment) -> LogPlace:
+    """Where the log goes on behind a segment."""
+    if not segment.file_ended:
+        return LogPlace(segment.file, segment.end)
+    base, _, number = segment.file.rpartition(".")
+    return LogPlace(f"{base}.{int(number) + 1:0{len(number)}}", FIRST_OFFSET)
+
+
+def is_same_server(one: SegmentOrigin, other: SegmentOrigin) -> bool:
+    """Whatever its version is by now: an upgrade goes on with the same log."""
+    return (one.flavour, one.server_id, one.uuid) == (other.flavour, other.server_id, other.uuid)

@@ -191,10 +191,10 @@ class AzureStore:
     def drop_blocks(self, key: str) -> None:
         """No block of a blob that is not there is left."""
         blob = self._container.get_blob_client(key)
-        with _told(), suppress(azure.ResourceExistsError):  # another writer's, made meanwhile
+        with _told(), suppress(azure.ResourceExistsError, azure.ResourceModifiedError):  # another writer's, meanwhile
             if not blob.exists():
-                made = blob.upload_blob(b"", overwrite=False)
-                blob.delete_blob(etag=made["etag"], match_condition=MatchConditions.IfNotModified)
+                made = blob.commit_block_list([], match_condition=MatchConditions.IfMissing)
+                blob.delete_blob(etag=str(made["etag"]), match_condition=MatchConditions.IfNotModified)
 
     @property
     def _container(self) -> ContainerClient:

@@ -9,6 +9,7 @@ import logging
 import secrets
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from io import BytesIO
 from threading import BoundedSemaphore, Event
 
@@ -80,19 +81,10 @@ class BlobUpload:
             self._sending.popleft().result()
         self._pool.shutdown()
         body, at = self._filled()
-        store, parts, number = self._service.store, self._parts, self._number
         self._may_exist = True
         try:
-            self._service.persist(
-                f"write {self._name} to",
-                lambda: (
-                    store.put(self._key, body, mark=self._mark, only_new=self._once)
-                    if parts is None
-                    else parts.commit(number, at, body)
-                ),
-                unwanted=self._unwanted,
-            )
-            if self._once and parts is None:
+            self._commit(body, at)
+            if self._once and self._parts is None:
                 return
         except BlobFailure as error:
             # An earlier try may have been carried out although its answer was lost: the blob will tell.
@@ -102,6 +94,22 @@ class BlobUpload:
             raise TargetError(
                 f"{self._service.where} confirmed {self._name}, but does not have it as it was sent", hint=UNRELIABLE
             )
+
+    def _commit(self, body: bytes, at: int) -> None:
+        """The service was told to make the blob. Raises what it says to that."""
+        store, parts, number, doing = self._service.store, self._parts, self._number, f"write {self._name} to"
+        if parts is not None:
+            self._service.persist(doing, lambda: parts.commit(number, at, body), unwanted=self._unwanted)
+            return
+        put = partial(store.put, self._key, body, mark=self._mark, only_new=self._once)
+        try:
+            self._service.persist(doing, put, unwanted=self._unwanted)
+        except BlobFailure as error:
+            if not (self._once and error.refusal is Trouble.TAKEN and self._look() is None):
+                raise
+            # Blocks that a dead writer left under the name are in the way as a blob is (Azurite 3.35).
+            self._service.persist(doing, store.upload(self._key, self._mark).discard, unwanted=self._unwanted)
+            self._service.persist(doing, put, unwanted=self._unwanted)
 
     def _refused(self, error: BlobFailure) -> TargetError:
         # To whom another came first Azure may say that his blocks are gone.

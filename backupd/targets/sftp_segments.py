@@ -114,7 +114,7 @@ class SegmentPlace:
 
 
 def listed(root: SftpRoot, folder: str) -> Iterator[tuple[str, int]]:
-    """What the server lists there, nothing where there is no folder; from the beginning again after an outage.
+    """What the server lists there, nothing where the folder is missing; from the beginning again after an outage.
 
     Raises:
         TargetError: it cannot be read.

@@ -1,6 +1,6 @@
 """The catalogue's tables of binlog archives. Private to this package: others ask `store`."""
 
-from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, Table, Text
+from sqlalchemy import Boolean, Column, ForeignKey, Index, Integer, Table, Text, text
 
 from backupd.catalogue.columns import InstantColumn, JsonColumn, ProseColumn
 from backupd.catalogue.metadata import metadata
@@ -43,8 +43,9 @@ segments = Table(  # a `BinlogSegment` each
     Index(None, "machine", "job", "received_at"),
 )
 # The few that wait, among the many that are stored: the archive asks for them every few seconds.
+# SQLite takes the index only where a query has its condition word for word.
 WAITING = segments.c.spooled
-Index("ix_binlog_segments_spooled", segments.c.machine, segments.c.job, segments.c.id, sqlite_where=WAITING)
+Index("ix_binlog_segments_spooled", segments.c.machine, segments.c.job, segments.c.id, sqlite_where=text("spooled = 1"))
 
 stored = Table(  # on which targets each lies
     "stored_segments",

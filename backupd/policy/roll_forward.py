@@ -38,7 +38,7 @@ class RestorePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RestorableStretch:
     """Moments that can be restored: from that of a backup up to the last transaction that follows it without a gap."""
 
     backup: PlacedBackup  # the oldest good one
@@ -60,7 +60,7 @@ class Hole:
 class Reach:
     """What can be restored, in the order of time."""
 
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[RestorableStretch, ...]
     holes: tuple[Hole, ...]
 
 
@@ -172,12 +172,12 @@ def reach(backups: Sequence[PlacedBackup], segments: Sequence[BinlogSegment], ga
 
 
 def _reach(backups: Sequence[PlacedBackup], found: Sequence[ChainRow], gaps: Sequence[ArchiveGap]) -> Reach:
-    stretches: list[Stretch] = []
+    stretches: list[RestorableStretch] = []
     for backup in reversed(_newest_first(backups)):
         ends = [(_last_at(following, backup.taken_at), following) for following in continuations(backup, found)]
         until, following = max(ends, key=lambda end: end[0], default=(backup.taken_at, ()))
         if not stretches or until > stretches[-1].until:
-            stretches.append(Stretch(backup, following[0].chain if following else "", backup.taken_at, until))
+            stretches.append(RestorableStretch(backup, following[0].chain if following else "", backup.taken_at, until))
     holes = [
         Hole(before.until, after.since, _why(before, after, found, gaps))
         for before, after in pairwise(stretches)
@@ -192,7 +192,9 @@ def _last_at(following: Sequence[BinlogSegment], taken_at: datetime) -> datetime
     return max(taken_at, last)
 
 
-def _why(before: Stretch, after: Stretch, found: Sequence[ChainRow], gaps: Sequence[ArchiveGap]) -> str:
+def _why(
+    before: RestorableStretch, after: RestorableStretch, found: Sequence[ChainRow], gaps: Sequence[ArchiveGap]
+) -> str:
     if not before.chain:
         return f"no segment follows backup {before.backup.run_id}"
     told = next((gap.reason for gap in gaps if gap.chain == before.chain), "")
@@ -248,7 +250,7 @@ def _nearest(at: datetime, within: Reach) -> str:
     return f"the nearest moment that can be restored {'; '.join(told)}"
 
 
-def _alone(stretch: Stretch) -> str:
+def _alone(stretch: RestorableStretch) -> str:
     """Where there is but the backup's own moment: no time is asked for to restore it."""
     return "" if stretch.chain else f", by restoring backup {stretch.backup.run_id} alone"
 

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from backupd.catalogue import binlog_segments
+from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment, ChangeKind, TableChange
 from backupd.vocabulary.errors import Untrusted
@@ -61,6 +64,23 @@ def test_what_waits_is_lacking_until_it_is_stored(catalogue: Catalogue) -> None:
     catalogue.left_spool([segment.name for segment in chain[1:3]])
     assert catalogue.lacking_segments("nightly", "disk") == [chain[3]]
     assert catalogue.spooled_segments("nightly") == [chain[0], chain[3]]
+
+
+def test_what_waits_is_found_without_a_look_at_what_is_stored(catalogue: Catalogue, path: Path) -> None:
+    asked: list[tuple[str, tuple[object, ...]]] = []
+    known(catalogue, 2)
+
+    def hear(_connection: object, _cursor: object, query: str, values: tuple[object, ...], *_rest: object) -> None:
+        asked.append((query, values))
+
+    event.listen(Engine, "before_cursor_execute", hear)
+    try:
+        catalogue.lacking_segments("nightly", "disk")
+    finally:
+        event.remove(Engine, "before_cursor_execute", hear)
+    with direct(path, busy_timeout_seconds=1) as connection:
+        plans = [connection.execute(f"EXPLAIN QUERY PLAN {query}", values).fetchall() for query, values in asked]
+    assert any("USING INDEX ix_binlog_segments_spooled" in row[3] for plan in plans for row in plan)
 
 
 def test_what_is_stored_twice_lies_there_once(catalogue: Catalogue) -> None:

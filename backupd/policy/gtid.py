@@ -1,12 +1,13 @@
 """GTID sets as values: two texts are the same set whatever their order, case, spaces and splits.
 
 Knows: MariaDB's `0-1-41,1-7-3` and MySQL's `uuid:1-5:7,uuid:tag:1-3` (tags from 8.3; a tag holds for the intervals
-after it).
+after it). How far a server's log has got is such a set; MariaDB's has the last transaction of each domain, or of each
+domain's servers, and numbers grow within a domain.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from backupd.vocabulary.errors import ServerError
 
@@ -14,14 +15,21 @@ Interval = tuple[int, int]  # first and last, both included
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _PART = r"(?:[a-z_][a-z0-9_]{0,31}|[0-9]{1,20}(?:-[0-9]{1,20})?)"  # a tag, or an interval
-_ITEM = rf"(?:{_UUID}(?::{_PART})+|[0-9]{{1,10}}-[0-9]{{1,10}}-[0-9]{{1,20}})"
+_MARIADB = r"[0-9]{1,10}-[0-9]{1,10}-[0-9]{1,20}"
+_ITEM = rf"(?:{_UUID}(?::{_PART})+|{_MARIADB})"
 _MARIADB_DASHES = 2
+_ONE = re.compile(rf"{_UUID}:(?:[a-z_][a-z0-9_]{{0,31}}:)?[0-9]{{1,20}}|{_MARIADB}", re.ASCII | re.IGNORECASE)
 _SET = re.compile(rf"(?:{_ITEM}(?:,{_ITEM})*,?)?", re.ASCII | re.IGNORECASE)
 
 
 def is_set(text: str) -> bool:
     """Whether it is a set as servers write them, on one line and without blanks. No text is the empty one."""
     return _SET.fullmatch(text) is not None
+
+
+def is_one(text: str) -> bool:
+    """Whether it names a single transaction."""
+    return _ONE.fullmatch(text) is not None
 
 
 def same(one: str | None, other: str | None) -> bool:
@@ -125,3 +133,68 @@ def _merged(intervals: list[Interval]) -> tuple[Interval, ...]:
         else:
             merged.append((first, last))
     return tuple(merged)
+
+
+def holds(text: str | None, one: str) -> bool:
+    """Whether a log that has got as far as this set has the single transaction `one` behind it.
+
+    Raises:
+        ServerError: one of them is no set.
+    """
+    return is_within(one, text)
+
+
+def is_within(one: str | None, other: str | None) -> bool:
+    """Whether a log that has got as far as `other` has all of `one` behind it.
+
+    Raises:
+        ServerError: one of them is no set.
+    """
+    behind = _by_source(other)
+    return all(
+        any(first <= least and most <= last for first, last in behind.get(source, ()))
+        for source, intervals in _by_source(one).items()
+        for least, most in intervals
+    )
+
+
+def has_any_between(text: str | None, start: str | None, end: str | None) -> bool:
+    """Whether a log that has got as far as the set has behind it anything that came between `start` and `end`.
+
+    Raises:
+        ServerError: one of them is no set.
+    """
+    before, behind = _by_source(start), _by_source(text)
+    return any(
+        max(first, least) <= min(last, most)
+        for source, intervals in _by_source(end).items()
+        for first, last in _without(intervals, before.get(source, ()))
+        for least, most in behind.get(source, ())
+    )
+
+
+def _without(intervals: Iterable[Interval], gone: Iterable[Interval]) -> Iterator[Interval]:
+    """What is left of intervals; those of `gone` are in order and do not touch."""
+    gone = tuple(gone)
+    for first, last in intervals:
+        at = first
+        for least, most in gone:
+            if at < least <= last:
+                yield at, least - 1
+            if least <= last and most >= at:
+                at = most + 1
+        if at <= last:
+            yield at, last
+
+
+def _by_source(text: str | None) -> dict[str, tuple[Interval, ...]]:
+    """As `members`, but of MariaDB the domains, of each of which all numbers up to the highest are behind a log."""
+    found: dict[str, tuple[Interval, ...]] = {}
+    for source, intervals in members(text).items():
+        if intervals:
+            found[source] = intervals
+            continue
+        domain, _, number = source.split("-")
+        highest = max(int(number), *(last for _, last in found.get(domain, ((0, 0),))))
+        found[domain] = ((0, highest),)
+    return found

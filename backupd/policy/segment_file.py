@@ -30,7 +30,7 @@ LONGEST_SET = 384 << 10  # characters of a set of GTIDs: both of a segment's and
 MOST_CHANGES = 128  # that are told of a segment: 200 KiB, whatever the names are
 LONGEST_NAME = 64  # characters of a schema or table: no server has longer ones
 
-CHAIN: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}", re.ASCII)  # when it was begun, and at random
+CHAIN: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}", re.ASCII)  # when it began, and at random
 FIRST_OFFSET = 4  # of a binlog's first event, behind the magic
 
 _LARGEST = 1 << 40  # bytes of a segment, and of a binlog: one transaction may make either larger than it is meant

@@ -1,0 +1,135 @@
+"""Which segments the binlog archives have, on which targets they lie, which of them still wait, and where gaps are.
+
+Knows: a row for each, of this machine. A segment has its row before anything is stored. There may be a million of them:
+what is asked for every few seconds looks at those that wait alone, and lists are read page by page.
+"""
+
+from collections.abc import Collection, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Executable, Select, and_, delete, exists, insert, literal, or_, select, update
+
+from backupd.catalogue import binlog_tables, identities
+from backupd.catalogue.columns import from_row, to_row
+from backupd.catalogue.file import CatalogueFile
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
+from backupd.vocabulary.errors import Untrusted
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement
+
+PAGE = 1000  # segments that are read at a time
+
+_table, _stored, _gaps = binlog_tables.segments, binlog_tables.stored, binlog_tables.gaps
+_ours, _on = _table.c, _stored.c
+
+
+class BinlogSegments(CatalogueFile):
+    """The rows of binlog archives."""
+
+    def add_segment(self, segment: BinlogSegment, *, spooled: bool = True) -> None:
+        """The segment is known; `spooled` where its file waits in the spool. Nothing happens where it was known.
+
+        Raises:
+            Untrusted: another segment of that name is known.
+        """
+        with self._writing() as connection:
+            known = connection.execute(select(_ours.digest).where(_called(segment.name))).scalar()
+            if known is None:
+                connection.execute(insert(_table).values({**to_row(segment), "spooled": spooled}))
+            elif known != segment.digest:
+                raise Untrusted(
+                    f"segment {segment.name} is not the one on record: its digest is {segment.digest[:16]}…, and the"
+                    f" catalogue has {known[:16]}…",
+                    hint="it was replaced: check who can write to the target",
+                )
+
+    def segment_stored(self, name: str, target: str, *, at: datetime) -> None:
+        """The segment lies on the target since then."""
+        row = select(_ours.id, literal(target), literal(at, _on.stored_at.type)).where(_called(name))
+        self._write(insert(_stored).prefix_with("OR REPLACE").from_select(["segment_id", "target", "stored_at"], row))
+
+    def lacking_segments(self, job: str, target: str) -> list[BinlogSegment]:
+        """What waits in the spool and does not lie on the target, the oldest first."""
+        there = exists().where(_on.segment_id == _ours.id, _on.target == target)
+        query = select(_table).where(binlog_tables.WAITING, _ours.job == job, ~there).order_by(_ours.id)
+        return self._segments(query)
+
+    def spooled_segments(self, job: str) -> list[BinlogSegment]:
+        """What waits in the spool, the oldest first."""
+        return self._segments(select(_table).where(binlog_tables.WAITING, _ours.job == job).order_by(_ours.id))
+
+    def left_spool(self, names: Collection[str]) -> None:
+        """These segments no longer wait: every target has them, or they were dropped."""
+        self._write(*(update(_table).where(_called(name)).values(spooled=False) for name in names))
+
+    def latest_segment(self, job: str, *, target: str | None = None) -> BinlogSegment | None:
+        """The one that was received last, on that target where one is named; None where there is none."""
+        query = _of(job, target=target).order_by(_ours.received_at.desc(), _ours.id.desc()).limit(1)
+        return next(iter(self._segments(query)), None)
+
+    def segments(
+        self, job: str, *, chain: str | None = None, target: str | None = None, since: datetime | None = None
+    ) -> Iterator[BinlogSegment]:
+        """All of a job, of one chain, on one target or received since then, as they were received; page by page.
+
+        What is written meanwhile may be among them.
+        """
+        query = _of(job, target=target).order_by(_ours.received_at, _ours.id).limit(PAGE)
+        query = query if chain is None else query.where(_ours.chain == chain)
+        query = query if since is None else query.where(_ours.received_at >= since)
+        page = self._rows(query)
+        while page:
+            yield from (from_row(BinlogSegment, row) for row in page)
+            at, number = page[-1]["received_at"], page[-1]["id"]
+            later = or_(_ours.received_at > at, and_(_ours.received_at == at, _ours.id > number))
+            page = self._rows(query.where(_ours.received_at >= at, later)) if len(page) == PAGE else []
+
+    def segments_removed(self, target: str, names: Collection[str]) -> None:
+        """These segments no longer lie on the target."""
+        self._write(*(_not_on(name, target) for name in names))
+
+    def forget_segments(self, names: Collection[str]) -> None:
+        """Of these segments those that lie on no target and do not wait have no row any more."""
+        nowhere = ~exists().where(_on.segment_id == _ours.id)
+        self._write(*(delete(_table).where(_called(name), ~binlog_tables.WAITING, nowhere) for name in names))
+
+    def archive_gap(self, job: str, gap: ArchiveGap) -> None:
+        """The job's chain ended so; what was said of its end before is replaced."""
+        with self._writing() as connection:
+            whose = {"machine": identities.current(connection).name, "job": job}
+            connection.execute(insert(_gaps).prefix_with("OR REPLACE").values({**to_row(gap), **whose}))
+
+    def archive_gaps(self, job: str) -> list[ArchiveGap]:
+        """Why the job's chains ended, as it was noticed."""
+        query = select(_gaps).where(_gaps.c.job == job).order_by(_gaps.c.noticed_at, _gaps.c.chain)
+        with self._reading() as connection:
+            ours = query.where(_gaps.c.machine == identities.current(connection).name)
+            return [from_row(ArchiveGap, row) for row in connection.execute(ours).mappings()]
+
+    def _segments(self, query: Select[Any]) -> list[BinlogSegment]:
+        return [from_row(BinlogSegment, row) for row in self._rows(query)]
+
+    def _rows(self, query: Select[Any]) -> list[Any]:
+        """Of this machine's."""
+        with self._reading() as connection:
+            ours = query.where(_ours.machine == identities.current(connection).name)
+            return list(connection.execute(ours).mappings())
+
+
+def _of(job: str, *, target: str | None) -> Select[Any]:
+    query = select(_table).where(_ours.job == job)
+    if target is None:
+        return query
+    return query.where(exists().where(_on.segment_id == _ours.id, _on.target == target))
+
+
+def _called(name: str) -> "ColumnElement[bool]":
+    chain, _, number = name.removesuffix(".binlog").rpartition("-")
+    return and_(_ours.chain == chain, _ours.number == int(number))
+
+
+def _not_on(name: str, target: str) -> Executable:
+    meant = select(_ours.id).where(_called(name)).scalar_subquery()
+    return delete(_stored).where(_on.target == target, _on.segment_id == meant)

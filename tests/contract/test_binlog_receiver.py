@@ -146,6 +146,31 @@ def test_the_binlog_is_not_received_over_an_unprotected_port(tmp_path: Path) -> 
     assert not (tmp_path / "b").exists()
 
 
+def test_the_program_writes_nowhere_but_into_its_folder(tmp_path: Path) -> None:
+    """The server names the files; these names may lead anywhere."""
+    script = tmp_path / "client"
+    script.write_text(f"#!/bin/sh\necho x > {tmp_path}/outside\necho x > {tmp_path}/raw/bin.000001\n")
+    script.chmod(0o755)
+    client, login = BinlogClient(str(script), Flavour.MARIADB, None), Login("backupd", socket=Path("/run/s"))
+    start = LogPlace("bin.000001", START)
+    with receiving(client, login, start, tmp_path / "raw", server_id=9, limit=1 << 20) as receiver:
+        wait_until(lambda: receiver.ended is not None)
+        assert [piece.data for piece in receiver.poll()] == [b"x\n"]
+    assert not (tmp_path / "outside").exists()
+
+
+def test_a_file_of_another_name_is_not_taken(tmp_path: Path) -> None:
+    script = tmp_path / "client"
+    script.write_text(f"#!/bin/sh\necho x > {tmp_path}/raw/other.000002\n")
+    script.chmod(0o755)
+    client, login = BinlogClient(str(script), Flavour.MARIADB, None), Login("backupd", socket=Path("/run/s"))
+    start = LogPlace("bin.000001", START)
+    with receiving(client, login, start, tmp_path / "raw", server_id=9, limit=1 << 20) as receiver:
+        wait_until(lambda: receiver.ended is not None)
+        with pytest.raises(ServerError, match="binlog of another name"):
+            receiver.poll()
+
+
 def test_what_is_written_is_received_byte_for_byte(server: MariadbServer, receive: Receive, first: LogPlace) -> None:
     with receive(first) as receiver:
         write(server)

@@ -13,7 +13,7 @@ from typing import Protocol
 import pytest
 
 from backupd.mysql.binlog.client import BinlogClient, matching_client
-from backupd.mysql.binlog.endings import EndKind, ReceiverEnd
+from backupd.mysql.binlog.endings import STREAM_ENDED, EndKind, ReceiverEnd
 from backupd.mysql.binlog.receiver import ReceivedBytes, Receiver, receiving
 from backupd.mysql.binlog.sameness import same_file
 from backupd.mysql.binlog.source import binlog_source, end_of_log, lacks_receiving
@@ -157,6 +157,14 @@ def test_the_program_writes_nowhere_but_into_its_folder(tmp_path: Path) -> None:
         wait_until(lambda: receiver.ended is not None)
         assert [piece.data for piece in receiver.poll()] == [b"x\n"]
     assert not (tmp_path / "outside").exists()
+
+
+def test_a_program_that_says_nothing_was_told_that_the_log_ends(tmp_path: Path) -> None:
+    """MySQL 9.7.4 does so when it shuts down."""
+    client, login = BinlogClient("true", Flavour.MYSQL, (9, 7)), Login("backupd", socket=Path("/run/s"))
+    start = LogPlace("bin.000001", START)
+    with receiving(client, login, start, tmp_path / "raw", server_id=9, limit=1 << 20) as receiver:
+        assert ending(receiver) == STREAM_ENDED
 
 
 def test_a_file_of_another_name_is_not_taken(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """Why a receiver ended, by what the client program said last: in its words, and as what the archive is to do about it.
 
-Knows: the sentences of the server and of the programs; those of MariaDB 10.11.19 were provoked one by one, MySQL's are
-those of its sources (`rpl_binlog_sender.cc`, `errmsg-utf8.txt`). What is not known is `FAILED`, and tried again.
+Knows: the sentences of the server and of the programs; those of MariaDB 10.11.19 and MySQL 9.7.4 were provoked one by
+one, but for purged GTIDs and what a disk says. What is not known is `FAILED`, and tried again.
+
+A program that says nothing was told by the server that the log ends: MySQL's does so when it shuts down, MariaDB's when
+a log that was RESET has outgrown the one that was sent. Which of these it was shows when one receives again.
 """
 
 from dataclasses import dataclass
@@ -41,9 +44,11 @@ _SAYINGS = (  # the first that is found counts; in lower case
     ("purged required binary logs", EndKind.PLACE_GONE),
     ("impossible position", EndKind.OTHER_LOG),  # behind the end
     ("truncated in the middle of event", EndKind.OTHER_LOG),  # within an event: its length leads behind the end
+    ("position > file size", EndKind.OTHER_LOG),
     ("exceeded max_allowed_packet", EndKind.OTHER_LOG),  # or is impossible
     ("bogus data in log event", EndKind.OTHER_LOG),
     ("already connected", EndKind.ID_TAKEN),
+    ("as this replica has connected", EndKind.ID_TAKEN),
     ("same server_uuid/server_id", EndKind.ID_TAKEN),
     ("binary log is not open", EndKind.BINLOG_OFF),
     ("access denied", EndKind.NOT_ALLOWED),
@@ -61,6 +66,9 @@ _SAYINGS = (  # the first that is found counts; in lower case
     ("shutdown in progress", EndKind.SERVER_AWAY),
     ("connection was killed", EndKind.SERVER_AWAY),
 )
+
+
+STREAM_ENDED = ReceiverEnd(EndKind.SERVER_AWAY, "the server ended the stream")
 
 
 def judged_end(said: str) -> ReceiverEnd:

@@ -28,7 +28,7 @@ from backupd.host.sandbox import Bounds, not_confined
 from backupd.host.scoped_thread import ScopedThread
 from backupd.host.signals import shielded
 from backupd.mysql.binlog.client import BinlogClient, environment, option_file, receiving_argv
-from backupd.mysql.binlog.endings import EndKind, ReceiverEnd, judged_end
+from backupd.mysql.binlog.endings import STREAM_ENDED, EndKind, ReceiverEnd, judged_end
 from backupd.mysql.login import Login
 from backupd.mysql.recorded import is_binlog
 from backupd.vocabulary.binlogs import LogPlace
@@ -78,6 +78,8 @@ class Receiver:
         said = self._last_line()
         if (unbound := not_confined(self._child.returncode, said, doing="receiving the binlog")) is not None:
             raise unbound
+        if not said and self._child.returncode == 0:
+            return STREAM_ENDED
         return judged_end(said or f"the program ended with status {self._child.returncode}, and said nothing")
 
     def poll(self, most: int = _READ_BYTES) -> list[ReceivedBytes]:

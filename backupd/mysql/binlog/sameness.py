@@ -2,7 +2,7 @@
 
 Knows: that a server writes its id, its version and the second into the event with which each file begins, and that it
 sends this event first, from wherever in the file one receives. Its end, its flags and the time of the server's start
-are others then (seen on MariaDB 10.11.19: end and that time are 0), and with them the checksum.
+are others then (seen on MariaDB 10.11.19 and MySQL 9.7.4: the end is 0), and with them the checksum.
 
 So nothing is asked beforehand, which could be another file by the time one receives: what arrives says it itself. The
 layout is MariaDB's knowledge base's ("Replication Protocol: FORMAT_DESCRIPTION_EVENT"), MySQL's is the same.

@@ -80,7 +80,7 @@ def binlog_source(session: Session) -> BinlogSource:
 def lacks_receiving(session: Session) -> bool:
     """Whether the account may not receive the binlog.
 
-    MySQL's manual has a statement that takes this privilege, and that is asked. MariaDB (10.11.19) has no harmless one;
+    MySQL has a statement that takes this privilege (9.7.4), and that is asked. MariaDB (10.11.19) has no such one;
     what it grants an account, and the role that this has, it tells as statements.
 
     Raises:

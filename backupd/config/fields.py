@@ -37,7 +37,6 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CREDENTIAL = re.compile(r"(?!\.)[A-Za-z0-9_.@:-]{1,255}", re.ASCII)
 _MOST_STRIPES = 128  # LVM's (lvm2, `MAX_STRIPES`)
-_LARGEST_SERVER_ID = 2**32 - 1  # MariaDB's and MySQL's server_id
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%", re.ASCII)
 _MAIL = re.compile(r"[^\s@<>,;:\"()\[\]\\]+@[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?", re.ASCII)
 _PAGES = 'such as "https://db1.example.com:9476"'
@@ -233,30 +232,6 @@ def _size_from(smallest: int) -> Callable[[int], int]:
     return check
 
 
-def _size_between(smallest: int, largest: int) -> Callable[[int], int]:
-    def check(size: int) -> int:
-        if size > largest:
-            raise BadValue(
-                f"{format_size(size, separator=' ')} is more than {format_size(largest, separator=' ')}",
-                f'write "{format_size(largest)}" or less',
-            )
-        return _size_from(smallest)(size)
-
-    return check
-
-
-def _server_id(value: int) -> int:
-    if not 1 <= value <= _LARGEST_SERVER_ID:
-        raise BadValue(f"{value} is not the id of a server", f"write 1 to {_LARGEST_SERVER_ID}")
-    return value
-
-
-def _segment_age(value: float) -> float:
-    if value < 1:
-        raise BadValue(f"{format_duration(value)} is less than 1s", "each segment is an object of its own: write 1s")
-    return value
-
-
 def _chunk_size(value: object) -> int | Auto:
     """What lvcreate takes of a classic snapshot; a thin pool's chunks may be larger."""
     if value == AUTO:
@@ -401,9 +376,6 @@ ProbeFileSize = Annotated[Size, AfterValidator(_size_from(1 << 20))]
 PartSize = Annotated[Size, AfterValidator(_size_from(5 << 20))]  # what S3 takes at least of every part but the last
 ObjectSize = Annotated[Size, AfterValidator(_size_from(1 << 30))]  # smaller ones are many, and gain nothing
 SpoolSize = Annotated[Size, AfterValidator(_size_from(64 << 20))]  # less would take next to nothing
-SegmentSize = Annotated[Size, AfterValidator(_size_between(64 << 10, 1 << 30))]  # it is held in a spool as a whole
-SegmentAge = Annotated[Duration, AfterValidator(_segment_age)]
-ServerId = Annotated[WholeNumber, AfterValidator(_server_id)]
 Rate = Annotated[Size, AfterValidator(_size_from(1 << 10))]
 CowSizeOrAuto = Annotated[
     SnapshotSize | Auto,

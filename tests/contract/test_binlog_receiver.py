@@ -24,7 +24,7 @@ from backupd.vocabulary.servers import Flavour
 from tests.contract.certificates import certificate
 from tests.contract.mariadb import PASSWORD, MariadbServer, mariadb, wait_until
 
-START = 4  # where a binlog's first event is
+START = 4  # of a first event
 IN_USE = 4 + 17  # the byte with the flag that the server sets on its disk alone, while it writes the file
 
 
@@ -324,10 +324,7 @@ def test_what_is_not_read_does_not_fill_the_disk(server: MariadbServer, receive:
     with receive(first, limit=100_000) as receiver:
         write(server, 60)
         wait_until(lambda: receiver.ended is not None)
-        end = receiver.ended
-        assert receiver.poll()
-    assert end is not None
-    assert end.kind is EndKind.TOO_MUCH_UNREAD
+        assert ending(receiver).kind is EndKind.TOO_MUCH_UNREAD
 
 
 def test_nothing_is_left_running_and_the_folder_is_ours_alone(

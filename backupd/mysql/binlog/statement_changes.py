@@ -38,9 +38,12 @@ class _NotUnderstood(Exception):
     """The statement is of another form."""
 
 
-def changes_of(statement: str, schema: str) -> tuple[TableChange, ...]:
-    """What this statement changes where `schema` is the current one. Nothing: it is of the transaction itself."""
-    words = _Words(statement, schema)
+def changes_of(statement: str, schema: str, *, cut: bool = False) -> tuple[TableChange, ...]:
+    """What this statement changes where `schema` is the current one. Nothing: it is of the transaction itself.
+
+    Of a statement whose end was cut off, no list of tables is understood.
+    """
+    words = _Words(statement, schema, cut=cut)
     try:
         found = _read(words)
     except _NotUnderstood:
@@ -51,10 +54,12 @@ def changes_of(statement: str, schema: str) -> tuple[TableChange, ...]:
 class _Words:
     """A statement, word by word, without blanks and comments."""
 
-    def __init__(self, statement: str, schema: str) -> None:
+    def __init__(self, statement: str, schema: str, *, cut: bool) -> None:
         self._tokens = [
             (found.lastgroup or "", _unquoted(found)) for found in _TOKENS.finditer(statement) if found["blank"] is None
         ]
+        if cut:
+            self._tokens[-1:] = [("cut", "")]
         self._schema = schema
         self._at = 0
 

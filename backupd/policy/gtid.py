@@ -92,6 +92,11 @@ class ExecutedGtids:
     def __init__(self, executed: str = "") -> None:
         self._sources = {source: list(intervals) for source, intervals in members(executed).items()}
 
+    def add_gtid(self, gtid: str) -> None:
+        """This one is in it: `uuid:number` or `uuid:tag:number`."""
+        source, _, number = gtid.rpartition(":")
+        self.add(source, int(number), int(number))
+
     def add(self, source: str, first: int, last: int) -> None:
         """These numbers of `uuid` or `uuid:tag` are in it, both ends included."""
         intervals = self._sources.setdefault(source, [])
@@ -114,8 +119,11 @@ class BinlogGtids:
         for gtid in members(executed):
             if gtid.count("-") != _MARIADB_DASHES:
                 raise ServerError(f"this is not a set of MariaDB's GTIDs: {executed!r:.80}", hint="is it MySQL's?")
-            domain, server, number = map(int, gtid.split("-"))
-            self.add(domain, server, number)
+            self.add_gtid(gtid)
+
+    def add_gtid(self, gtid: str) -> None:
+        """This one is the last of its domain."""
+        self.add(*map(int, gtid.split("-")))
 
     def add(self, domain: int, server: int, number: int) -> None:
         """This one is the last of its domain."""

@@ -1,7 +1,7 @@
 """The events that tell GTIDs: which transaction begins, and what was executed before a file's first one.
 
-Knows: MariaDB's GTID and Gtid_list; MySQL's GTID, anonymous and tagged GTID (from 8.3, in MySQL's "serialization" format:
-`libs/mysql/serialization`) and Previous_gtids with and without tags. Compared with what `mariadb-binlog` 10.11.19 and
+Knows: MariaDB's GTID and Gtid_list; MySQL's GTID, anonymous and tagged GTID (from 8.3, in the format of its
+`libs/mysql/serialization`), and Previous_gtids with and without tags. Compared with what `mariadb-binlog` 10.11.19 and
 `mysqlbinlog` 9.7.4 make of them.
 """
 
@@ -30,16 +30,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class BegunGtid:
     """What the first event of a transaction tells of it."""
 
-    source: str  # MariaDB's domain and server, MySQL's `uuid` or `uuid:tag`; empty: the server gave it none
-    number: int
+    gtid: str | None  # as servers write it; None: the server gave it none
     committed_at: datetime | None  # MySQL's, in microseconds; None where it is not told
-
-    @property
-    def gtid(self) -> str | None:
-        """As servers write it."""
-        if not self.source:
-            return None
-        return f"{self.source}{':' if ':' in self.source or len(self.source) > 32 else '-'}{self.number}"
 
 
 def begun(event: LogEvent) -> BegunGtid | None:
@@ -51,7 +43,7 @@ def begun(event: LogEvent) -> BegunGtid | None:
     try:
         if event.kind == layout.MARIADB_GTID:
             number, domain = _MARIADB.unpack_from(event.body)
-            return BegunGtid(f"{domain}-{event.server_id}", number, None)
+            return BegunGtid(f"{domain}-{event.server_id}-{number}", None)
         if event.kind in (layout.GTID, layout.ANONYMOUS_GTID):
             return _mysql(event)
         if event.kind == layout.TAGGED_GTID:
@@ -109,7 +101,8 @@ def _mysql(event: LogEvent) -> BegunGtid:
     _, source, number, *_ = _MYSQL.unpack_from(body)
     at = _MYSQL.size
     when = _moment(int.from_bytes(body[at : at + _TIME_BYTES], "little") & ~_HAS_ORIGINAL_TIME)
-    return BegunGtid(_uuid(source) if event.kind == layout.GTID else "", number, when if len(body) > at else None)
+    gtid = f"{_uuid(source)}:{number}" if event.kind == layout.GTID else None
+    return BegunGtid(gtid, when if len(body) > at else None)
 
 
 def _tagged(body: memoryview) -> BegunGtid:
@@ -137,7 +130,7 @@ def _tagged(body: memoryview) -> BegunGtid:
             elif field == 6:
                 committed = value
                 break
-    return BegunGtid(f"{_uuid(source)}:{tag}", number, None if committed is None else _moment(committed))
+    return BegunGtid(f"{_uuid(source)}:{tag}:{number}", None if committed is None else _moment(committed))
 
 
 def _varied(body: memoryview, at: int) -> tuple[int, int]:

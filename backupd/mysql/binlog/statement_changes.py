@@ -13,10 +13,10 @@ from backupd.vocabulary.binlogs import ChangeKind, TableChange
 MOST_READ = 64 << 10  # bytes of a statement that are looked at
 
 _TOKENS: Final = re.compile(
-    r"""(?P<blank>\s++ | --(?=\s|\Z)[^\n]*+ | \#[^\n]*+ | /\*(?!M?!)(?:[^*]++|\*(?!/))*+(?:\*/|\Z) | /\*M?!\d*+ | \*/)
-      | (?P<quoted>`(?:[^`]++|``)*+`)
-      | (?P<doubled>"(?:[^"\\]++|""|\\.)*+")
-      | (?P<string>'(?:[^'\\]++|''|\\.)*+')
+    r"""(?P<blank>\s++ | --(?=\s|\Z)[^\n]*+ | \#[^\n]*+ | /\*(?!M?!)(?:.*?\*/|.*) | /\*M?!\d*+ | \*/)
+      | (?P<quoted>`[^`]*+(?:``[^`]*+)*(?:`|\Z))
+      | (?P<doubled>"[^"\\]*+(?:(?:""|\\.)[^"\\]*+)*(?:"|\\?\Z))
+      | (?P<string>'[^'\\]*+(?:(?:''|\\.)[^'\\]*+)*(?:'|\\?\Z))
       | (?P<word>[\w$]++)
       | (?P<sign>.)""",
     re.VERBOSE | re.DOTALL,
@@ -38,9 +38,12 @@ class _NotUnderstood(Exception):
     """The statement is of another form."""
 
 
-def changes_of(statement: str, schema: str) -> tuple[TableChange, ...]:
-    """What this statement changes where `schema` is the current one. Nothing: it is of the transaction itself."""
-    words = _Words(statement, schema)
+def changes_of(statement: str, schema: str, *, cut: bool = False) -> tuple[TableChange, ...]:
+    """What this statement changes where `schema` is the current one. Nothing: it is of the transaction itself.
+
+    Of a statement whose end was cut off, no list of tables is understood.
+    """
+    words = _Words(statement, schema, cut=cut)
     try:
         found = _read(words)
     except _NotUnderstood:
@@ -51,10 +54,10 @@ def changes_of(statement: str, schema: str) -> tuple[TableChange, ...]:
 class _Words:
     """A statement, word by word, without blanks and comments."""
 
-    def __init__(self, statement: str, schema: str) -> None:
-        self._tokens = [
-            (found.lastgroup or "", _unquoted(found)) for found in _TOKENS.finditer(statement) if found["blank"] is None
-        ]
+    def __init__(self, statement: str, schema: str, *, cut: bool) -> None:
+        self._tokens = [_token(found) for found in _TOKENS.finditer(statement) if found["blank"] is None]
+        if cut:
+            self._tokens[-1:] = [("cut", "")]
         self._schema = schema
         self._at = 0
 
@@ -110,11 +113,12 @@ class _Words:
         return text
 
 
-def _unquoted(found: re.Match[str]) -> str:
-    text = found[0]
-    if found.lastgroup in ("quoted", "doubled"):
-        return text[1:-1].replace(text[0] * 2, text[0])
-    return text
+def _token(found: re.Match[str]) -> Token:
+    kind, text = found.lastgroup or "", found[0]
+    if kind in ("quoted", "doubled"):
+        inner = text[1:-1].replace(text[0] * 2, text[0])
+        return (kind, inner) if len(text) > 1 and text.endswith(text[0]) else ("open", text)
+    return kind, text
 
 
 Found = list[tuple[ChangeKind, Name]]

@@ -50,6 +50,11 @@ class BinlogSegments(CatalogueFile):
         row = select(_ours.id, literal(target), literal(at, _on.stored_at.type)).where(_called(name))
         self._write(insert(_stored).prefix_with("OR REPLACE").from_select(["segment_id", "target", "stored_at"], row))
 
+    def targets_of_segment(self, name: str) -> frozenset[str]:
+        """The targets on which it lies."""
+        query = select(_on.target).join(_table, _on.segment_id == _ours.id).where(_called(name))
+        return frozenset(row["target"] for row in self._read(query))
+
     def lacking_segments(self, job: str, target: str) -> list[BinlogSegment]:
         """What waits in the spool and does not lie on the target, the oldest first."""
         there = exists().where(_on.segment_id == _ours.id, _on.target == target)

@@ -37,6 +37,7 @@ class BinlogSource:
     origin: SegmentOrigin
     format: str  # ROW, MIXED or STATEMENT
     end: LogPlace | None  # None: the binlog is off
+    gtid: str  # what had been executed at `end`, on one line; empty: nothing, or the server gives no GTIDs
     files: tuple[ServerBinlog, ...]  # oldest first
     expire_seconds: int | None  # None: for ever
     encrypted: bool  # on the server's disk; it sends them decrypted
@@ -61,6 +62,7 @@ def binlog_source(session: Session) -> BinlogSource:
     variables = session.variables()
     flavour = flavour_of(session)
     on = variables.get("log_bin") == "ON"
+    end, gtid = _end_and_gtid(session, flavour) if on else (None, "")
     return BinlogSource(
         origin=SegmentOrigin(
             flavour=flavour,
@@ -69,7 +71,8 @@ def binlog_source(session: Session) -> BinlogSource:
             uuid=variables.get("server_uuid", "") if flavour is Flavour.MYSQL else "",
         ),
         format=variables.get("binlog_format", "ROW"),  # MySQL is to lose the variable, and with it the other formats
-        end=end_of_log(session) if on else None,
+        end=end,
+        gtid=gtid,
         files=tuple(_file(row) for row in session.query("SHOW BINARY LOGS")) if on else (),
         expire_seconds=expire_seconds(variables),
         encrypted=any(variables.get(name) == "ON" for name in _ENCRYPTED),
@@ -94,6 +97,16 @@ def lacks_receiving(session: Session) -> bool:
         return False
     granted = (statement for row in session.query("SHOW GRANTS") for statement in row.values())
     return not any(_GRANTED.search(statement or "") for statement in granted)
+
+
+def _end_and_gtid(session: Session, flavour: Flavour) -> tuple[LogPlace, str]:
+    """Both of one moment: MySQL tells them in one row, and MariaDB what had been executed at any place of its log."""
+    row = session.one(binlog_statement(session)) or {}
+    end = LogPlace(_name(row.get("File")), int(row.get("Position") or 0))
+    if flavour is Flavour.MYSQL:
+        return end, "".join((row.get("Executed_Gtid_Set") or "").split())
+    found = session.one("SELECT BINLOG_GTID_POS(%s, %s) AS gtid", end.file, end.offset) or {}
+    return end, found.get("gtid") or ""
 
 
 def end_of_log(session: Session) -> LogPlace:

@@ -17,12 +17,13 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import BinlogConfig
 from backupd.host.claims import Claims
 from backupd.mysql.binlog.receiver import Receiver
-from backupd.mysql.binlog.sameness import same_file
+from backupd.mysql.binlog.sameness import file_birth, same_file
 from backupd.mysql.binlog.source import BinlogSource
 from backupd.operations.binlog.cutting import CutPiece, Cutter
 from backupd.operations.binlog.describing import SegmentAuthor, new_chain
 from backupd.operations.binlog.storing import SegmentStore
 from backupd.policy.binlog_chain import PlacedBackup
+from backupd.policy.segment_file import FIRST_OFFSET
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment, LogPlace, SegmentOrigin
 from backupd.vocabulary.errors import ServerError
 
@@ -63,7 +64,7 @@ def archive(job: str, config: BinlogConfig, tools: ArchiveTools) -> None:
 
 def _forget_unrecorded(job: str, tools: ArchiveTools) -> None:
     """What a process that died had put into the spool and not yet into the catalogue is received again."""
-    recorded = tools.catalogue.segments_not_everywhere(job)
+    recorded = {segment.name for segment in tools.catalogue.spooled_segments(job)}
     for name in tools.store.spool.sizes():
         if name not in recorded:
             tools.store.spool.forget(name)
@@ -124,7 +125,7 @@ class _Archive:
         beginning = self._beginning(source)
         author = self._tools.author(source.origin)
         with self._tools.receiving(beginning.begin) as receiver:
-            receiving = _Receiving(self, beginning, author, source)
+            receiving = _Receiving(self, beginning, author, self._config, source)
             log.info("job %s: receiving from %s:%d", self._job, beginning.begin.file, beginning.begin.offset)
             try:
                 return self._received(receiver, receiving)
@@ -156,8 +157,8 @@ class _Archive:
     def gap(self, last: BinlogSegment, reason: str) -> None:
         """This segment is the last of its chain, for this reason."""
         log.error("job %s: the binlog archive has a gap behind %s: %s", self._job, last.name, reason)
-        now = datetime.now(UTC)
-        self._tools.catalogue.gap_noticed(self._job, ArchiveGap(last.chain, reason, now, last.last_at))
+        gap = ArchiveGap(last.chain, reason, datetime.now(UTC), last.last_at)
+        self._tools.catalogue.archive_gap(self._job, gap)
 
     def _beginning(self, source: BinlogSource) -> _Beginning:
         """Behind the last segment where the server still has that; else a new chain.
@@ -167,8 +168,9 @@ class _Archive:
         """
         if source.end is None:
             raise ServerError("the server's binlog is off", hint="set log_bin on the server, and start it again")
-        last = self._tools.catalogue.end_of_open_chain(self._job)
-        if last is not None:
+        last = self._tools.catalogue.latest_segment(self._job)
+        ended = {gap.chain for gap in self._tools.catalogue.archive_gaps(self._job)}
+        if last is not None and last.chain not in ended:
             following = following_place(last)
             if not is_same_server(last.origin, source.origin):
                 self.gap(last, f"another server answers: {source.origin.version}, id {source.origin.server_id}")
@@ -180,9 +182,13 @@ class _Archive:
 
     def _behind(self, last: BinlogSegment, following: LogPlace) -> _Beginning:
         """From the last place between two transactions on, so that the one that is open is seen from its beginning."""
-        whole = self._tools.catalogue.last_whole_segment(self._job, last)
-        begin = LogPlace(last.file, FIRST_OFFSET) if whole is None else following_place(whole)
-        gtids = last.gtid_start if whole is None else whole.gtid_end
+        begin, gtids = following, last.gtid_end
+        if last.within_transaction:
+            found = self._tools.catalogue.segments(self._job, chain=last.chain)
+            first = [segment for segment in found if segment.file == last.file]
+            whole = [segment for segment in first if not segment.within_transaction]
+            begin = LogPlace(last.file, whole[-1].end if whole else first[0].start)
+            gtids = whole[-1].gtid_end if whole else first[0].gtid_start
         return _Beginning(last.chain, begin, gtids, archived=following, before=last)
 
     def _new_chain(self, source: BinlogSource, end: LogPlace) -> _Beginning:
@@ -201,34 +207,43 @@ class _Archive:
             CatalogueError: it could not be recorded.
         """
         sealed = author.segment(piece, chain=chain, before=before, at=datetime.now(UTC))
-        self._make_room(len(sealed.line) + len(sealed.content))
         self._tools.store.spool.keep(sealed.segment.name, sealed.line, sealed.content)
         self._tools.catalogue.add_segment(sealed.segment)
         self._at_end = False
         self._ring()
         return sealed.segment
 
-    def _make_room(self, size: int) -> None:
-        """The oldest go where the spool would pass its limit: the server's disk is never filled."""
+    def make_room(self, chain: str) -> bool:
+        """The oldest go where the spool is over its limit: the server's disk is never filled. Whether the chain has
+        lost a segment by that.
+        """
         waiting = self._tools.store.spool.sizes()
-        over = sum(waiting.values()) + size - self._config.spool_limit
-        for name, bytes_there in waiting.items():
+        over = sum(waiting.values()) - self._config.spool_limit
+        lost = False
+        for segment in self._tools.catalogue.spooled_segments(self._job) if over > 0 else ():
             if over <= 0:
-                return
-            over -= bytes_there
-            self._tools.catalogue.drop_segment(self._job, name, "the binlog spool was full while a target was away")
-            self._tools.store.spool.forget(name)
-            log.error("job %s: %s was dropped: the spool is full, and a target does not have it", self._job, name)
+                break
+            over -= waiting.get(segment.name, 0)
+            lost = lost or segment.chain == chain
+            self._tools.catalogue.left_spool([segment.name])
+            self._tools.store.spool.forget(segment.name)
+            log.error("job %s: %s was dropped: the spool is full, and a target lacks it", self._job, segment.name)
+        return lost
 
 
 class _Receiving:
     """One connection's bytes on their way to segments."""
 
     def __init__(
-        self, archive: _Archive, beginning: _Beginning, author: SegmentAuthor, config: BinlogConfig, source: BinlogSource
+        self,
+        archive: _Archive,
+        beginning: _Beginning,
+        author: SegmentAuthor,
+        config: BinlogConfig,
+        source: BinlogSource,
     ) -> None:
         self._archive, self._beginning, self._author = archive, beginning, author
-        self.before = beginning.before
+        self.before, self._chain = beginning.before, beginning.chain
         self._known = False  # the file that arrives first is the one that it should be
         self._cutter = Cutter(
             source.origin.flavour,
@@ -257,7 +272,10 @@ class _Receiving:
     def _keep(self, piece: CutPiece) -> None:
         if not self._known:
             self._require_known(piece)
-        self.before = self._archive.keep(piece, self._author, self._beginning.chain, self.before)
+        self.before = self._archive.keep(piece, self._author, self._chain, self.before)
+        if self._archive.make_room(self._chain):
+            self._archive.gap(self.before, "the binlog spool was full, and a target had been away for too long")
+            self._chain, self.before = new_chain(datetime.now(UTC)), None
 
     def _require_known(self, piece: CutPiece) -> None:
         """A file of the same name may be another one: after RESET, or of another server.

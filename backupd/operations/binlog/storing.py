@@ -16,6 +16,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.host.scoped_thread import ScopedThread
 from backupd.host.signals import shielded
 from backupd.operations.binlog.spool import BinlogSpool
+from backupd.operations.upkeep.ownership import Ownership
 from backupd.targets import Target
 from backupd.targets.names import BINLOG
 from backupd.vocabulary.binlogs import BinlogSegment
@@ -24,7 +25,6 @@ from backupd.vocabulary.errors import AlreadyThere, TargetError
 log = logging.getLogger(__name__)
 
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 60.0
-_AT_A_TIME = 100
 _BLOCK = 1 << 20
 
 
@@ -36,6 +36,7 @@ class SegmentStore:
     targets: Sequence[Target]
     catalogue: Catalogue
     spool: BinlogSpool
+    ownership: Ownership
 
     @contextmanager
     def storing(self) -> Iterator[Callable[[], None]]:
@@ -59,7 +60,8 @@ class SegmentStore:
 
     def released(self, segment: BinlogSegment) -> None:
         """It leaves the spool where every target has it."""
-        if self.catalogue.segment_targets(segment) >= {target.name for target in self.targets}:
+        if self.catalogue.targets_of_segment(segment.name) >= {target.name for target in self.targets}:
+            self.catalogue.left_spool([segment.name])
             self.spool.forget(segment.name)
 
 
@@ -69,6 +71,7 @@ class _Sender(ScopedThread):
     def __init__(self, store: SegmentStore, target: Target, stop: threading.Event) -> None:
         self._store, self._target, self._stop = store, target, stop
         self._news = threading.Event()
+        self._owned = False  # an owner record of this machine's has been written in this process
         super().__init__(f"binlog {target.name}", self._work_on, stop=self._end)
 
     def ring(self) -> None:
@@ -97,12 +100,18 @@ class _Sender(ScopedThread):
 
     def _send_all(self) -> None:
         store = self._store
-        while lacking := store.catalogue.segments_lacking(store.job, self._target.name, at_most=_AT_A_TIME):
+        while lacking := store.catalogue.lacking_segments(store.job, self._target.name):
+            if not self._owned:
+                store.ownership.take(self._target)
+                self._owned = True
             for segment in lacking:
                 if self._stop.is_set():
                     return
-                self._send(segment)
-                store.catalogue.segment_stored(segment, self._target.name, datetime.now(UTC))
+                try:
+                    self._send(segment)
+                except FileNotFoundError:  # it was dropped, for the spool was full
+                    continue
+                store.catalogue.segment_stored(segment.name, self._target.name, at=datetime.now(UTC))
                 store.released(segment)
 
     def _send(self, segment: BinlogSegment) -> None:

@@ -50,16 +50,16 @@ class BinlogSegments(CatalogueFile):
         row = select(_ours.id, literal(target), literal(at, _on.stored_at.type)).where(_called(name))
         self._write(insert(_stored).prefix_with("OR REPLACE").from_select(["segment_id", "target", "stored_at"], row))
 
-    def targets_of_segment(self, name: str) -> frozenset[str]:
-        """The targets on which it lies."""
-        query = select(_on.target).join(_table, _on.segment_id == _ours.id).where(_called(name))
-        return frozenset(row["target"] for row in self._read(query))
-
-    def lacking_segments(self, job: str, target: str) -> list[BinlogSegment]:
-        """What waits in the spool and does not lie on the target, the oldest first."""
+    def lacking_segments(self, job: str, target: str, *, at_most: int | None = None) -> list[BinlogSegment]:
+        """What waits in the spool and does not lie on the target, the oldest first: all, or so many."""
         there = exists().where(_on.segment_id == _ours.id, _on.target == target)
         query = select(_table).where(binlog_tables.WAITING, _ours.job == job, ~there).order_by(_ours.id)
-        return self._segments(query)
+        return self._segments(query.limit(at_most))
+
+    def segment_targets(self, name: str) -> frozenset[str]:
+        """On which targets the segment lies."""
+        query = select(_on.target).join(_table, _on.segment_id == _ours.id).where(_called(name))
+        return frozenset(row["target"] for row in self._read(query))
 
     def spooled_segments(self, job: str) -> list[BinlogSegment]:
         """What waits in the spool, the oldest first."""

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from backupd.policy import gtid
 from backupd.policy.segment_file import FIRST_OFFSET
-from backupd.vocabulary.binlogs import BinlogSegment, LogPlace
+from backupd.vocabulary.binlogs import BinlogSegment, LogPlace, SegmentOrigin
 from backupd.vocabulary.escaping import Prose
 
 # A lock lets some events pass while the snapshot is taken, as a FLUSH LOGS of others: they are received before its end.
@@ -82,6 +82,11 @@ def order(place: LogPlace) -> tuple[int, int]:
     return file_number(place.file), place.offset
 
 
+def is_same_server(one: SegmentOrigin, other: SegmentOrigin) -> bool:
+    """Whatever its version is by now: an upgraded server goes on with the same log."""
+    return (one.flavour, one.server_id, one.uuid) == (other.flavour, other.server_id, other.uuid)
+
+
 def follows(before: BinlogSegment, after: BinlogSegment) -> str:
     """Empty where `after` continues `before`, to the byte; else why it does not, as a sentence."""
     if (before.machine, before.job, before.chain) != (after.machine, after.job, after.chain):
@@ -90,8 +95,8 @@ def follows(before: BinlogSegment, after: BinlogSegment) -> str:
         return f"after number {before.number} of chain {before.chain} comes number {after.number}"
     if after.previous != before.digest:
         return f"{after.name} was written to follow another segment than the {before.name} that is there"
-    if after.origin != before.origin:
-        return f"{after.name} is of another server, or of another version of it, than {before.name}"
+    if not is_same_server(before.origin, after.origin):
+        return f"{after.name} is of another server than {before.name}"
     if reason := _place_differs(before, after):
         return reason
     if before.gtid_end != after.gtid_start and not gtid.same(before.gtid_end, after.gtid_start):

@@ -60,6 +60,9 @@ def test_what_waits_is_lacking_until_it_is_stored(catalogue: Catalogue) -> None:
         catalogue.segment_stored(segment.name, "disk", at=AT)
     assert catalogue.lacking_segments("nightly", "disk") == chain[2:]
     assert catalogue.lacking_segments("nightly", "cloud") == chain
+    assert catalogue.lacking_segments("nightly", "cloud", at_most=3) == chain[:3]
+    assert catalogue.segment_targets(chain[0].name) == {"disk"}
+    assert catalogue.segment_targets(chain[2].name) == frozenset()
     assert catalogue.lacking_segments("hourly", "disk") == []
     catalogue.left_spool([segment.name for segment in chain[1:3]])
     assert catalogue.lacking_segments("nightly", "disk") == [chain[3]]

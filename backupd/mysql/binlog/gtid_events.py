@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from backupd.mysql.binlog import layout
 from backupd.mysql.binlog.events import ImpossibleEvent, LogEvent
-from backupd.mysql.gtid import BinlogGtids, ExecutedGtids
+from backupd.policy.gtid import BinlogGtids, ExecutedGtids
 
 _MARIADB = struct.Struct("<QI")  # number, domain
 _LIST_ENTRY = struct.Struct("<IIQ")  # domain, server, number

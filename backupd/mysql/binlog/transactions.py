@@ -11,7 +11,7 @@ from backupd.mysql.binlog import gtid_events, layout
 from backupd.mysql.binlog.changes import ChangeTally
 from backupd.mysql.binlog.events import ImpossibleEvent, LogEvent
 from backupd.mysql.binlog.grouping import Grouping
-from backupd.mysql.gtid import BinlogGtids, ExecutedGtids
+from backupd.policy.gtid import BinlogGtids, ExecutedGtids
 from backupd.vocabulary.binlogs import LoggedTransaction, LogPlace
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour

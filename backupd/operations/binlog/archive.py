@@ -8,7 +8,7 @@ what was received and not recorded is received again. Knows: when a chain goes o
 import base64
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from backupd.mysql.binlog.source import BinlogSource
 from backupd.operations.binlog.cutting import CutPiece, Cutter
 from backupd.operations.binlog.describing import SegmentAuthor, new_chain
 from backupd.operations.binlog.storing import SegmentStore
-from backupd.policy.binlog_chain import PlacedBackup
+from backupd.policy.binlog_chain import PlacedBackup, is_same_server
 from backupd.policy.segment_file import FIRST_OFFSET
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment, LogPlace, SegmentOrigin
 from backupd.vocabulary.errors import ServerError
@@ -299,8 +299,3 @@ def following_place(segment: BinlogSegment) -> LogPlace:
         return LogPlace(segment.file, segment.end)
     base, _, number = segment.file.rpartition(".")
     return LogPlace(f"{base}.{int(number) + 1:0{len(number)}}", FIRST_OFFSET)
-
-
-def is_same_server(one: SegmentOrigin, other: SegmentOrigin) -> bool:
-    """Whatever its version is by now: an upgrade goes on with the same log."""
-    return (one.flavour, one.server_id, one.uuid) == (other.flavour, other.server_id, other.uuid)

@@ -60,8 +60,8 @@ class SegmentReader:
                 log.warning("target %s: %s", target.name, error.message)
                 errors.append(error)
         first, *others = errors
-        for error in others:
-            first.add_note(error.message)
+        for other in others:
+            first.add_note(other.message)
         raise first
 
     def described(self, target: Target, name: str) -> BinlogSegment:

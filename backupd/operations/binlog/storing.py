@@ -1,7 +1,7 @@
-"""From the spool to the targets: each target is given the segments that it lacks, in their order, by a thread of its own.
+"""From the spool to the targets: each target is given the segments that it lacks, in their order, by its own thread.
 
-Knows: that a target that is away is tried again and keeps no other waiting; that a segment leaves the spool once every
-target has it; what a writer that died between storing a segment and recording that has left.
+Knows: that a target that is away is tried again and keeps no other waiting; that a segment leaves the spool once all
+targets have it; what a writer that died between storing a segment and recording that has left.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ class SegmentStore:
 
     def released(self, segment: BinlogSegment) -> None:
         """It leaves the spool where every target has it."""
-        if self.catalogue.targets_of_segment(segment.name) >= {target.name for target in self.targets}:
+        if self.catalogue.segment_targets(segment.name) >= {target.name for target in self.targets}:
             self.catalogue.left_spool([segment.name])
             self.spool.forget(segment.name)
 
@@ -132,12 +132,14 @@ class _Sender(ScopedThread):
             TargetError: it is something else.
         """
         with self._store.spool.reading(segment.name) as file:
-            ours = hashlib.file_digest(file, "sha256").digest()
+            ours = hashlib.sha256()
+            while block := file.read(_BLOCK):
+                ours.update(block)
         found = hashlib.sha256()
         with self._target.reading(self._store.job, BINLOG, segment.name) as chunks:
             for chunk in chunks:
                 found.update(chunk)
-        if found.digest() != ours:
+        if found.digest() != ours.digest():
             raise TargetError(
                 f"{segment.name} on target {self._target.name} is not the segment that is to be stored there",
                 hint="check who can write to the target; remove that file, and the segment is stored",

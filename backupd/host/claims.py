@@ -1,6 +1,6 @@
 """Who may act now: lock files that a process holds for its life, so that the kernel forgets them when it dies.
 
-Knows: one run per job, one per volume group, one bench per disk, one process per run id, one receiver of a job's binlog,
+Knows: one run per job, one per volume group, one bench per disk, one process per run id, one archive of a job's binlog,
 one daemon, one `prove`; many readers of a backup, or one that removes it.
 A lock file's text says who holds it; the lock itself is flock(2), which is never inherited by children here because
 Python's descriptors close on exec. Whoever may read a file may lock it: nobody else can open these.

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from backupd.policy import gtid
 from backupd.policy.segment_file import FIRST_OFFSET
-from backupd.vocabulary.binlogs import BinlogSegment, LogPlace, SegmentOrigin
+from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, SegmentOrigin
 from backupd.vocabulary.escaping import Prose
 
 # A lock lets some events pass while the snapshot is taken, as a FLUSH LOGS of others: they are received before its end.
@@ -31,14 +31,14 @@ class ChainRow:
         return self.segments[0].chain
 
     @property
-    def start(self) -> LogPlace:
+    def start(self) -> BinlogPlace:
         """Where it begins in the server's binlogs."""
-        return LogPlace(self.segments[0].file, self.segments[0].start)
+        return BinlogPlace(self.segments[0].file, self.segments[0].start)
 
     @property
-    def end(self) -> LogPlace:
+    def end(self) -> BinlogPlace:
         """And where it ends."""
-        return LogPlace(self.segments[-1].file, self.segments[-1].end)
+        return BinlogPlace(self.segments[-1].file, self.segments[-1].end)
 
     @property
     def gtid_start(self) -> str:
@@ -66,7 +66,7 @@ class PlacedBackup:
     """A backup of a job, as far as its binlog archive is concerned."""
 
     run_id: str
-    place: LogPlace  # where the server's binlog ended in it
+    place: BinlogPlace  # where the server's binlog ended in it
     gtid: Prose  # what had been executed in it; empty: nothing, or it is not known
     taken_at: datetime  # when its snapshot had been taken: everything in it was committed by then
     good: bool = True
@@ -77,7 +77,7 @@ def file_number(file: str) -> int:
     return int(file.rpartition(".")[2])
 
 
-def order(place: LogPlace) -> tuple[int, int]:
+def order(place: BinlogPlace) -> tuple[int, int]:
     """By which the places of one server's binlogs are in order, as names alone would not put them."""
     return file_number(place.file), place.offset
 
@@ -192,7 +192,7 @@ def _made_at(segment: BinlogSegment) -> int:
 
 
 def _end(segment: BinlogSegment) -> tuple[int, int]:
-    return order(LogPlace(segment.file, segment.end))
+    return order(BinlogPlace(segment.file, segment.end))
 
 
 def covering(backup: PlacedBackup, segments: Iterable[BinlogSegment]) -> dict[str, int]:

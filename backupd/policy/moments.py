@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from backupd.policy.binlog_chain import order
-from backupd.vocabulary.binlogs import LoggedTransaction, LogPlace
+from backupd.vocabulary.binlogs import BinlogPlace, LoggedTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class BeforeGtid:
 class ToPosition:
     """Everything that ends at this place of the server's binlog or before it."""
 
-    place: LogPlace
+    place: BinlogPlace
 
     def stops_before(self, transaction: LoggedTransaction) -> bool:
         """Whether this one and all that follow are not wanted."""

@@ -15,7 +15,7 @@ from backupd.policy import gtid
 from backupd.policy.binlog_chain import ChainRow, PlacedBackup, continuations, order, rows
 from backupd.policy.moments import BeforeGtid, Latest, Moment, ToGtid, ToPosition, ToTime, shown
 from backupd.policy.segment_file import FIRST_OFFSET
-from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment, LogPlace
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment
 from backupd.vocabulary.errors import UsageError
 
 
@@ -33,7 +33,7 @@ class RestorePlan:
 
     backup: PlacedBackup
     segments: tuple[BinlogSegment, ...]  # in their order, without a gap; none where the backup is at the moment itself
-    start: LogPlace  # where reading begins in the first of them: the backup has what lies before
+    start: BinlogPlace  # where reading begins in the first of them: the backup has what lies before
     end: EndCondition
 
 

@@ -38,7 +38,7 @@ class TableChange:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class LogPlace:
+class BinlogPlace:
     """Between two events of a server's binlog. Places of one server are in order where their files' names are."""
 
     file: str
@@ -49,8 +49,8 @@ class LogPlace:
 class LoggedTransaction:
     """A transaction, or a statement that commits by itself, as it is in the log."""
 
-    start: LogPlace  # of its first event
-    end: LogPlace  # behind its last one
+    start: BinlogPlace  # of its first event
+    end: BinlogPlace  # behind its last one
     gtid: str | None  # None where the server gives none
     committed_at: datetime  # by the server's clock, in UTC; of MariaDB in whole seconds
     changes: tuple[TableChange, ...]

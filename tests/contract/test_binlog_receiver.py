@@ -18,7 +18,7 @@ from backupd.mysql.binlog.sameness import same_file
 from backupd.mysql.binlog.source import binlog_source, end_of_log, lacks_receiving
 from backupd.mysql.facts import server_facts
 from backupd.mysql.login import Login
-from backupd.vocabulary.binlogs import LogPlace
+from backupd.vocabulary.binlogs import BinlogPlace
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour
 from tests.contract.certificates import certificate
@@ -46,7 +46,12 @@ def client(server: MariadbServer) -> BinlogClient:
 @pytest.fixture
 def receive(server: MariadbServer, client: BinlogClient, tmp_path: Path) -> Receive:
     def enter(
-        start: LogPlace, *, server_id: int = 4100000000, user: str = "root", password: str = "", limit: int = 64 << 20
+        start: BinlogPlace,
+        *,
+        server_id: int = 4100000000,
+        user: str = "root",
+        password: str = "",
+        limit: int = 64 << 20,
     ) -> AbstractContextManager[Receiver]:
         login = server.login(user, password)
         return receiving(client, login, start, tmp_path / f"of-{server_id}", server_id=server_id, limit=limit)
@@ -55,13 +60,13 @@ def receive(server: MariadbServer, client: BinlogClient, tmp_path: Path) -> Rece
 
 
 @pytest.fixture
-def first(server: MariadbServer) -> LogPlace:
+def first(server: MariadbServer) -> BinlogPlace:
     """The start of a binlog of which nothing is known."""
     nobody_receives(server)
     with server.session() as root:
         root.execute("RESET MASTER")
         root.execute("INSERT INTO t.innodb (v) VALUES ('early')")
-        return LogPlace(binlog_source(root).files[0].name, START)
+        return BinlogPlace(binlog_source(root).files[0].name, START)
 
 
 def nobody_receives(server: MariadbServer) -> None:
@@ -85,7 +90,7 @@ def rotate(server: MariadbServer) -> None:
         root.execute("FLUSH BINARY LOGS")
 
 
-def end_of(server: MariadbServer) -> LogPlace:
+def end_of(server: MariadbServer) -> BinlogPlace:
     with server.session() as root:
         found = binlog_source(root).end
     assert found is not None
@@ -109,7 +114,7 @@ def received_until(
     return files
 
 
-def up_to(end: LogPlace) -> Callable[[dict[str, bytes]], bool]:
+def up_to(end: BinlogPlace) -> Callable[[dict[str, bytes]], bool]:
     return lambda files: len(files.get(end.file, b"")) >= end.offset
 
 
@@ -136,13 +141,13 @@ def test_the_binlog_is_not_received_over_an_unprotected_port(tmp_path: Path) -> 
     login = Login("backupd", address="127.0.0.1", password=PASSWORD)
     with (
         pytest.raises(ServerError, match="without TLS"),
-        receiving(client, login, LogPlace("bin.000001", START), tmp_path / "b", server_id=9, limit=1 << 20),
+        receiving(client, login, BinlogPlace("bin.000001", START), tmp_path / "b", server_id=9, limit=1 << 20),
     ):
         pass
     assert not (tmp_path / "b").exists()
 
 
-def test_what_is_written_is_received_byte_for_byte(server: MariadbServer, receive: Receive, first: LogPlace) -> None:
+def test_what_is_written_is_received_byte_for_byte(server: MariadbServer, receive: Receive, first: BinlogPlace) -> None:
     with receive(first) as receiver:
         write(server)
         end = end_of(server)
@@ -151,7 +156,7 @@ def test_what_is_written_is_received_byte_for_byte(server: MariadbServer, receiv
     assert files == {end.file: as_sent(server.datadir / end.file)}
 
 
-def test_it_goes_on_over_rotations_in_small_pieces(server: MariadbServer, receive: Receive, first: LogPlace) -> None:
+def test_it_goes_on_over_rotations_in_small_pieces(server: MariadbServer, receive: Receive, first: BinlogPlace) -> None:
     with receive(first) as receiver:
         for _ in range(3):
             write(server, 5)
@@ -166,7 +171,7 @@ def test_it_goes_on_over_rotations_in_small_pieces(server: MariadbServer, receiv
 
 
 def test_an_end_of_a_file_is_told_once_and_behind_its_last_byte(
-    server: MariadbServer, receive: Receive, first: LogPlace
+    server: MariadbServer, receive: Receive, first: BinlogPlace
 ) -> None:
     rotate(server)
     pieces: list[ReceivedBytes] = []
@@ -182,7 +187,7 @@ def test_an_end_of_a_file_is_told_once_and_behind_its_last_byte(
     assert ends[0].at + len(ends[0].data) == (server.datadir / first.file).stat().st_size
 
 
-def test_a_killed_receiver_goes_on_where_it_was(server: MariadbServer, receive: Receive, first: LogPlace) -> None:
+def test_a_killed_receiver_goes_on_where_it_was(server: MariadbServer, receive: Receive, first: BinlogPlace) -> None:
     with receive(first) as receiver:
         write(server)
         middle = end_of(server)
@@ -199,7 +204,7 @@ def test_a_killed_receiver_goes_on_where_it_was(server: MariadbServer, receive: 
 
 
 def test_a_server_that_stops_is_away_and_goes_on_in_another_file(
-    server: MariadbServer, receive: Receive, first: LogPlace
+    server: MariadbServer, receive: Receive, first: BinlogPlace
 ) -> None:
     with receive(first) as receiver:
         received_until(receiver, up_to(end_of(server)))
@@ -216,7 +221,7 @@ def test_a_server_that_stops_is_away_and_goes_on_in_another_file(
     assert files[first.file] == as_sent(server.datadir / first.file)
 
 
-def test_a_purged_place_is_gone(server: MariadbServer, receive: Receive, first: LogPlace) -> None:
+def test_a_purged_place_is_gone(server: MariadbServer, receive: Receive, first: BinlogPlace) -> None:
     rotate(server)
     newest = end_of(server).file
     with server.session() as root:
@@ -233,7 +238,7 @@ def test_a_purged_place_is_gone(server: MariadbServer, receive: Receive, first: 
 
 
 def test_a_reset_is_told_by_the_server_when_asked_and_by_the_files_first_event(
-    server: MariadbServer, receive: Receive, first: LogPlace
+    server: MariadbServer, receive: Receive, first: BinlogPlace
 ) -> None:
     with receive(first) as receiver:
         write(server)
@@ -249,13 +254,13 @@ def test_a_reset_is_told_by_the_server_when_asked_and_by_the_files_first_event(
         assert ending(receiver).kind is EndKind.OTHER_LOG  # the new file is shorter
     with server.session() as root:
         root.execute("INSERT INTO t.innodb (v) VALUES ('again')")
-    with receive(LogPlace(first.file, START)) as receiver:
+    with receive(BinlogPlace(first.file, START)) as receiver:
         found = received_until(receiver, up_to(end_of(server)))[first.file]
     assert not same_file(known, found)  # it has the name of the one before
 
 
 def test_a_place_behind_the_end_or_within_an_event_is_of_another_log(
-    server: MariadbServer, receive: Receive, first: LogPlace
+    server: MariadbServer, receive: Receive, first: BinlogPlace
 ) -> None:
     write(server, 3)
     end = end_of(server)
@@ -265,7 +270,7 @@ def test_a_place_behind_the_end_or_within_an_event_is_of_another_log(
 
 
 def test_an_account_without_the_privilege_is_told_which(
-    server: MariadbServer, receive: Receive, first: LogPlace
+    server: MariadbServer, receive: Receive, first: BinlogPlace
 ) -> None:
     with server.account("poor")() as poor:
         assert lacks_receiving(poor)
@@ -275,7 +280,7 @@ def test_an_account_without_the_privilege_is_told_which(
 
 
 def test_one_privilege_is_enough_and_the_password_may_hold_anything(
-    server: MariadbServer, receive: Receive, first: LogPlace
+    server: MariadbServer, receive: Receive, first: BinlogPlace
 ) -> None:
     password = "a\\b \"c\" #d 'e'; é\t="
     with server.account("able", "GRANT REPLICATION SLAVE ON *.* TO able@localhost")() as able:
@@ -301,7 +306,7 @@ def test_a_role_may_give_the_privilege(server: MariadbServer) -> None:
 
 
 def test_two_receivers_with_one_id_are_told_apart_from_a_lost_connection(
-    server: MariadbServer, receive: Receive, client: BinlogClient, first: LogPlace, tmp_path: Path
+    server: MariadbServer, receive: Receive, client: BinlogClient, first: BinlogPlace, tmp_path: Path
 ) -> None:
     with receive(first) as one:
         received_until(one, up_to(end_of(server)))
@@ -312,7 +317,7 @@ def test_two_receivers_with_one_id_are_told_apart_from_a_lost_connection(
 
 
 def test_receivers_with_ids_of_their_own_do_not_disturb_each_other(
-    server: MariadbServer, receive: Receive, first: LogPlace
+    server: MariadbServer, receive: Receive, first: BinlogPlace
 ) -> None:
     with receive(first) as one, receive(first, server_id=4100000001) as two:
         for receiver in (one, two):
@@ -320,7 +325,7 @@ def test_receivers_with_ids_of_their_own_do_not_disturb_each_other(
         assert (one.ended, two.ended) == (None, None)
 
 
-def test_what_is_not_read_does_not_fill_the_disk(server: MariadbServer, receive: Receive, first: LogPlace) -> None:
+def test_what_is_not_read_does_not_fill_the_disk(server: MariadbServer, receive: Receive, first: BinlogPlace) -> None:
     with receive(first, limit=100_000) as receiver:
         write(server, 60)
         wait_until(lambda: receiver.ended is not None)
@@ -328,7 +333,7 @@ def test_what_is_not_read_does_not_fill_the_disk(server: MariadbServer, receive:
 
 
 def test_nothing_is_left_running_and_the_folder_is_ours_alone(
-    server: MariadbServer, receive: Receive, first: LogPlace, tmp_path: Path
+    server: MariadbServer, receive: Receive, first: BinlogPlace, tmp_path: Path
 ) -> None:
     folder = tmp_path / "of-4100000000"
     folder.mkdir(mode=0o755)
@@ -350,14 +355,14 @@ def test_a_server_without_a_binlog_says_so(server: MariadbServer, receive: Recei
             end_of_log(root)
         with server.session() as root:
             source = binlog_source(root)
-        with receive(LogPlace("bin.000001", START)) as receiver:
+        with receive(BinlogPlace("bin.000001", START)) as receiver:
             end = ending(receiver)
         server.stop()
     server.start()
     assert (source.end, source.files, end.kind) == (None, (), EndKind.BINLOG_OFF)
 
 
-def test_a_server_tells_what_its_binlog_is(server: MariadbServer, first: LogPlace) -> None:
+def test_a_server_tells_what_its_binlog_is(server: MariadbServer, first: BinlogPlace) -> None:
     with server.session() as root:
         source = binlog_source(root)
         root.execute("SET GLOBAL binlog_format = 'STATEMENT'")
@@ -371,7 +376,7 @@ def test_a_server_tells_what_its_binlog_is(server: MariadbServer, first: LogPlac
 
 
 def test_over_tls_the_certificate_and_its_name_are_verified(
-    server: MariadbServer, client: BinlogClient, first: LogPlace, tmp_path: Path
+    server: MariadbServer, client: BinlogClient, first: BinlogPlace, tmp_path: Path
 ) -> None:
     ours, others = (certificate(tmp_path / name, for_name="localhost") for name in ("ours", "others"))
     with socket.create_server(("127.0.0.1", 0)) as free:

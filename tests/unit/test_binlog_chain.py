@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from backupd.policy import gtid
 from backupd.policy.binlog_chain import PlacedBackup, continuations, follows, order, rows
-from backupd.vocabulary.binlogs import LogPlace, SegmentOrigin
+from backupd.vocabulary.binlogs import BinlogPlace, SegmentOrigin
 from backupd.vocabulary.servers import Flavour
 from tests.binlog_segments import BEGAN, CHAIN, FIRST, UUID, chain_of, following
 from tests.share import examples
@@ -33,7 +33,7 @@ def test_the_next_binlog_has_the_next_number(last: str) -> None:
 
 
 def test_places_are_in_order_beyond_a_million_binlogs() -> None:
-    assert order(LogPlace("binlog.999999", 9)) < order(LogPlace("binlog.1000000", 4))
+    assert order(BinlogPlace("binlog.999999", 9)) < order(BinlogPlace("binlog.1000000", 4))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_rows_are_as_long_as_they_can_be_and_none_has_a_gap(count: int, lost: se
 
 def test_a_row_tells_from_where_to_where_it_goes() -> None:
     (row,) = rows(chain_of(5))
-    assert (row.start, row.end) == (LogPlace("binlog.000007", 4), LogPlace("binlog.000008", 1004))
+    assert (row.start, row.end) == (BinlogPlace("binlog.000007", 4), BinlogPlace("binlog.000008", 1004))
     assert (row.gtid_start, row.gtid_end) == ("", "0-1-50")
     assert (row.first_at, row.last_at) == (BEGAN, BEGAN + timedelta(seconds=49))
     assert row.ended == ""
@@ -103,7 +103,7 @@ def backup(segment: int, offset: int, *, chain: Any = None, **values: Any) -> Pl
     inside = (chain or chain_of(6))[segment - 1]
     done = int(inside.gtid_start.rpartition("-")[2] or 0) + offset // 100
     at = BEGAN + timedelta(seconds=done)
-    told = PlacedBackup("r1", LogPlace(inside.file, inside.start + offset), f"0-1-{done}" if done else "", at)
+    told = PlacedBackup("r1", BinlogPlace(inside.file, inside.start + offset), f"0-1-{done}" if done else "", at)
     return replace(told, **values)
 
 

@@ -21,14 +21,14 @@ from backupd.mysql.binlog.client import (
 from backupd.mysql.binlog.endings import EndKind, judged_end
 from backupd.mysql.binlog.sameness import file_birth, same_file
 from backupd.mysql.login import Login
-from backupd.vocabulary.binlogs import LogPlace
+from backupd.vocabulary.binlogs import BinlogPlace
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour
 from tests.fakes.server import FACTS
 
 MARIADB = BinlogClient("/usr/bin/mariadb-binlog", Flavour.MARIADB, None)
 MYSQL = BinlogClient("/usr/bin/mysqlbinlog", Flavour.MYSQL, (8, 4))
-PLACE = LogPlace("bin.000007", 4711)
+PLACE = BinlogPlace("bin.000007", 4711)
 SOCKET = Login("backupd", socket=Path("/run/s"), password="secret")
 REMOTE = Login("backupd", address="db1.example.com", password="secret", tls_ca=Path("/etc/ca.pem"))
 

@@ -12,7 +12,7 @@ from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.moments import BeforeGtid, Latest, Moment, ToGtid, ToPosition, ToTime
 from backupd.policy.roll_forward import plan, reach
 from backupd.policy.segment_retention import wanted
-from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment, LoggedTransaction, LogPlace
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment, LoggedTransaction
 from backupd.vocabulary.errors import UsageError
 from tests.binlog_segments import BEGAN, FIRST, chain_of
 from tests.share import examples
@@ -60,9 +60,9 @@ def segments_of(count: int, breaks: set[int]) -> list[BinlogSegment]:
     return found
 
 
-def place_after(written: Sequence[BinlogSegment], done: int) -> LogPlace:
+def place_after(written: Sequence[BinlogSegment], done: int) -> BinlogPlace:
     segment = written[max(done - 1, 0) // PER_SEGMENT]
-    return LogPlace(segment.file, segment.start + 100 * (done - int(segment.gtid_start.rpartition("-")[2] or 0)))
+    return BinlogPlace(segment.file, segment.start + 100 * (done - int(segment.gtid_start.rpartition("-")[2] or 0)))
 
 
 def backup_after(written: Sequence[BinlogSegment], done: int, *, good: bool = True) -> PlacedBackup:
@@ -85,14 +85,14 @@ def done_in(backup: PlacedBackup) -> int:
     return int(backup.gtid.rpartition("-")[2] or 0)
 
 
-def read(segments: Sequence[BinlogSegment], start: LogPlace) -> Iterator[tuple[int, LoggedTransaction]]:
+def read(segments: Sequence[BinlogSegment], start: BinlogPlace) -> Iterator[tuple[int, LoggedTransaction]]:
     """What is in the segments from the place on."""
     for segment in segments:
         first = int(segment.gtid_start.rpartition("-")[2] or 0) + 1
         for number in range(first, first + segment.transactions):
             at = segment.start + 100 * (number - first)
             if (segment.file, at) >= (start.file, start.offset):
-                places = (LogPlace(segment.file, at), LogPlace(segment.file, at + 100))
+                places = (BinlogPlace(segment.file, at), BinlogPlace(segment.file, at + 100))
                 yield number, LoggedTransaction(*places, f"0-1-{number}", committed(number), ())
 
 
@@ -216,7 +216,7 @@ TWO = [backup_after(WRITTEN, 5), backup_after(WRITTEN, 45)]
         (BeforeGtid("0-1-3"), "no good backup before it leads to", "from"),
         (ToGtid("0-1-35"), "which no good backup before it leads to", "from"),
         (ToGtid("0-1"), "is not the GTID of a transaction", "MariaDB's are as"),
-        (ToPosition(LogPlace("binlog.000099", 4)), "in no segment", "from"),
+        (ToPosition(BinlogPlace("binlog.000099", 4)), "in no segment", "from"),
     ],
 )
 def test_a_moment_that_cannot_be_reached_is_refused_with_the_nearest_that_can(

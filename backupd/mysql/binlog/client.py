@@ -16,7 +16,7 @@ from pathlib import Path
 
 from backupd.host import process
 from backupd.mysql.login import Login
-from backupd.vocabulary.binlogs import LogPlace
+from backupd.vocabulary.binlogs import BinlogPlace
 from backupd.vocabulary.errors import CommandError, ServerError
 from backupd.vocabulary.escaping import on_one_line
 from backupd.vocabulary.servers import Flavour, ServerFacts
@@ -85,7 +85,7 @@ def receiver_id(machine: str, job: str) -> int:
     return _IDS[int.from_bytes(digest[:8], "big") % len(_IDS)]
 
 
-def receiving_argv(client: BinlogClient, folder: Path, *, start: LogPlace, server_id: int) -> list[str]:
+def receiving_argv(client: BinlogClient, folder: Path, *, start: BinlogPlace, server_id: int) -> list[str]:
     """The command that receives from `start` on, for ever, into files of the server's names in `folder`.
 
     It reads `option_file` from its stdin, and no other option file.

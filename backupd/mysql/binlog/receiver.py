@@ -31,7 +31,7 @@ from backupd.mysql.binlog.client import BinlogClient, environment, option_file, 
 from backupd.mysql.binlog.endings import STREAM_ENDED, EndKind, ReceiverEnd, judged_end
 from backupd.mysql.login import Login
 from backupd.mysql.recorded import is_binlog
-from backupd.vocabulary.binlogs import LogPlace
+from backupd.vocabulary.binlogs import BinlogPlace
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.escaping import on_one_line
 
@@ -181,7 +181,7 @@ class Receiver:
 def receiving(
     client: BinlogClient,
     login: Login,
-    start: LogPlace,
+    start: BinlogPlace,
     folder: Path,
     *,
     server_id: int,

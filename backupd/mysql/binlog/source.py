@@ -11,7 +11,7 @@ from backupd.mysql.facts import expire_seconds, flavour_of
 from backupd.mysql.positions import binlog_statement
 from backupd.mysql.recorded import is_binlog
 from backupd.mysql.session import Row, Session, StatementError
-from backupd.vocabulary.binlogs import LogPlace, SegmentOrigin
+from backupd.vocabulary.binlogs import BinlogPlace, SegmentOrigin
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.escaping import on_one_line
 from backupd.vocabulary.servers import Flavour
@@ -36,7 +36,7 @@ class BinlogSource:
 
     origin: SegmentOrigin
     format: str  # ROW, MIXED or STATEMENT
-    end: LogPlace | None  # None: the binlog is off
+    end: BinlogPlace | None  # None: the binlog is off
     gtid: str  # what had been executed at `end`, on one line; empty: nothing, or the server gives no GTIDs
     files: tuple[ServerBinlog, ...]  # oldest first
     expire_seconds: int | None  # None: for ever
@@ -48,7 +48,7 @@ class BinlogSource:
         """Statements are logged as such, and some give another result when they are applied again."""
         return self.format == _STATEMENT
 
-    def has(self, place: LogPlace) -> bool:
+    def has(self, place: BinlogPlace) -> bool:
         """Whether that file is there, and reaches so far."""
         return any(file.name == place.file and place.offset <= file.size for file in self.files)
 
@@ -99,17 +99,17 @@ def lacks_receiving(session: Session) -> bool:
     return not any(_GRANTED.search(statement or "") for statement in granted)
 
 
-def _end_and_gtid(session: Session, flavour: Flavour) -> tuple[LogPlace, str]:
+def _end_and_gtid(session: Session, flavour: Flavour) -> tuple[BinlogPlace, str]:
     """Both of one moment: MySQL tells them in one row, and MariaDB what had been executed at any place of its log."""
     row = session.one(binlog_statement(session)) or {}
-    end = LogPlace(_name(row.get("File")), int(row.get("Position") or 0))
+    end = BinlogPlace(_name(row.get("File")), int(row.get("Position") or 0))
     if flavour is Flavour.MYSQL:
         return end, "".join((row.get("Executed_Gtid_Set") or "").split())
     found = session.one("SELECT BINLOG_GTID_POS(%s, %s) AS gtid", end.file, end.offset) or {}
     return end, found.get("gtid") or ""
 
 
-def end_of_log(session: Session) -> LogPlace:
+def end_of_log(session: Session) -> BinlogPlace:
     """Behind the last event that the server has written.
 
     Where one has received more than that of this file, the log is another: a server whose log is RESET tells a
@@ -121,7 +121,7 @@ def end_of_log(session: Session) -> LogPlace:
     row = session.one(binlog_statement(session))
     if row is None:
         raise ServerError("the server's binlog is off", hint="set log_bin, and restart the server")
-    return LogPlace(_name(row.get("File")), int(row.get("Position") or 0))
+    return BinlogPlace(_name(row.get("File")), int(row.get("Position") or 0))
 
 
 def _file(row: Row) -> ServerBinlog:

@@ -12,7 +12,7 @@ from backupd.mysql.binlog.changes import ChangeTally
 from backupd.mysql.binlog.events import ImpossibleEvent, LogEvent
 from backupd.mysql.binlog.grouping import Grouping
 from backupd.policy.gtid import BinlogGtids, ExecutedGtids
-from backupd.vocabulary.binlogs import LoggedTransaction, LogPlace
+from backupd.vocabulary.binlogs import BinlogPlace, LoggedTransaction
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour
 
@@ -87,8 +87,8 @@ class TransactionReader:
             self._gtids.add_gtid(gtid)
         told = None if begun is None else begun.committed_at
         return LoggedTransaction(
-            start=LogPlace(self._file, self._start),
-            end=LogPlace(self._file, event.end),
+            start=BinlogPlace(self._file, self._start),
+            end=BinlogPlace(self._file, event.end),
             gtid=gtid,
             committed_at=told or datetime.fromtimestamp(event.at_seconds, UTC),
             changes=self._tally.changes,

@@ -1,4 +1,4 @@
-"""The archive of a job's binlog while it is at work: received from the server, cut, sealed, kept, stored on the targets.
+"""The archive of a job's binlog while it is at work: received from the server, cut, sealed, kept, stored on targets.
 
 Read `archive` aloud. Row first, effect second: a segment is in the spool before it is in the catalogue, and in the
 catalogue before any target has it. Whatever dies, the archive goes on behind the last segment that the catalogue has;
@@ -22,15 +22,16 @@ from backupd.mysql.binlog.source import BinlogSource
 from backupd.operations.binlog.cutting import CutPiece, Cutter
 from backupd.operations.binlog.describing import SegmentAuthor, new_chain
 from backupd.operations.binlog.storing import SegmentStore
-from backupd.policy.binlog_chain import PlacedBackup, is_same_server
+from backupd.policy.binlog_chain import PlacedBackup, is_same_server, order
 from backupd.policy.segment_file import FIRST_OFFSET
-from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment, LogPlace, SegmentOrigin
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment, SegmentOrigin
 from backupd.vocabulary.errors import ServerError
 
 log = logging.getLogger(__name__)
 
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 60.0
 _LOOK_SECONDS = 1.0
+_ASK_SECONDS = 10.0  # a server whose log is reset tells a receiver nothing until the new one is longer than the old one
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,8 @@ class ArchiveTools:
     catalogue: Catalogue
     store: SegmentStore
     source: Callable[[], BinlogSource]  # asks the server now; raises ServerError
-    receiving: Callable[[LogPlace], AbstractContextManager[Receiver]]
+    end_of_log: Callable[[], BinlogPlace]  # the same
+    receiving: Callable[[BinlogPlace], AbstractContextManager[Receiver]]
     backups: Callable[[], Sequence[PlacedBackup]]  # good ones of the job, the newest first
     author: Callable[[SegmentOrigin], SegmentAuthor]
 
@@ -75,9 +77,9 @@ class _Beginning:
     """Where the log is received from, and what of it is archived already."""
 
     chain: str
-    begin: LogPlace  # between two transactions
+    begin: BinlogPlace  # between two transactions
     gtids: str  # what had been executed there
-    archived: LogPlace  # the end of the last segment; `begin` where there is none
+    archived: BinlogPlace  # the end of the last segment; `begin` where there is none
     before: BinlogSegment | None = None  # the last segment
     backup: PlacedBackup | None = None  # whose place it is that a new chain begins with
 
@@ -133,6 +135,7 @@ class _Archive:
                 return self._broken(receiving, str(other), beginning)
 
     def _received(self, receiver: Receiver, receiving: "_Receiving") -> str:
+        asked = time.monotonic()
         while True:
             end, pieces = receiver.ended, receiver.poll()  # in this order: what it wrote before its end is read
             for piece in pieces:
@@ -141,6 +144,9 @@ class _Archive:
             self._ring()
             if end is None and not pieces:
                 receiver.wait(min(receiving.until_due, _LOOK_SECONDS))
+                if time.monotonic() - asked > _ASK_SECONDS:
+                    receiving.require_behind(self._tools.end_of_log())
+                    asked = time.monotonic()
             elif end is not None and not pieces:
                 if end.ends_chain:
                     raise _OtherLog(end.said)
@@ -180,18 +186,18 @@ class _Archive:
                 return self._behind(last, following)
         return self._new_chain(source, source.end)
 
-    def _behind(self, last: BinlogSegment, following: LogPlace) -> _Beginning:
+    def _behind(self, last: BinlogSegment, following: BinlogPlace) -> _Beginning:
         """From the last place between two transactions on, so that the one that is open is seen from its beginning."""
         begin, gtids = following, last.gtid_end
         if last.within_transaction:
             found = self._tools.catalogue.segments(self._job, chain=last.chain)
             first = [segment for segment in found if segment.file == last.file]
             whole = [segment for segment in first if not segment.within_transaction]
-            begin = LogPlace(last.file, whole[-1].end if whole else first[0].start)
+            begin = BinlogPlace(last.file, whole[-1].end if whole else first[0].start)
             gtids = whole[-1].gtid_end if whole else first[0].gtid_start
         return _Beginning(last.chain, begin, gtids, archived=following, before=last)
 
-    def _new_chain(self, source: BinlogSource, end: LogPlace) -> _Beginning:
+    def _new_chain(self, source: BinlogSource, end: BinlogPlace) -> _Beginning:
         """From the newest good backup on, if the server still has what followed it."""
         chain = new_chain(datetime.now(UTC))
         backup = next((each for each in self._tools.backups() if source.has(each.place)), None)
@@ -259,6 +265,15 @@ class _Receiving:
         """Seconds until there may be something due."""
         return self._cutter.until_due
 
+    def require_behind(self, end: BinlogPlace) -> None:
+        """What was received is no more than the server has written.
+
+        Raises:
+            _OtherLog: it is more: its log was reset.
+        """
+        if order(self._cutter.received) > order(end):
+            raise _OtherLog(f"the server's log ends at {end.file}:{end.offset}, before what was received: it was reset")
+
     def take(self, file: str, data: bytes, *, file_ended: bool) -> None:
         """Bytes of this file; what is complete by them is kept."""
         for piece in self._cutter.feed(file, data, file_ended=file_ended):
@@ -287,15 +302,14 @@ class _Receiving:
         if beginning.before is not None and beginning.before.file == piece.file:
             if not same_file(base64.b64decode(beginning.before.format), received):
                 raise _OtherLog(f"{piece.file} is another file than before: the server's binlogs were reset")
-        elif beginning.backup is not None and beginning.backup.place.file == piece.file:
-            if file_birth(received).created_at > beginning.backup.taken_at.timestamp():
-                raise _OtherLog(f"{piece.file} was begun after backup {beginning.backup.run_id}")
+        elif beginning.backup is not None and file_birth(received).created_at > beginning.backup.taken_at.timestamp():
+            raise _OtherLog(f"{piece.file} was begun after backup {beginning.backup.run_id} was taken")
         self._known = True
 
 
-def following_place(segment: BinlogSegment) -> LogPlace:
+def following_place(segment: BinlogSegment) -> BinlogPlace:
     """Where the log goes on behind a segment."""
     if not segment.file_ended:
-        return LogPlace(segment.file, segment.end)
+        return BinlogPlace(segment.file, segment.end)
     base, _, number = segment.file.rpartition(".")
-    return LogPlace(f"{base}.{int(number) + 1:0{len(number)}}", FIRST_OFFSET)
+    return BinlogPlace(f"{base}.{int(number) + 1:0{len(number)}}", FIRST_OFFSET)

@@ -17,7 +17,7 @@ from backupd.mysql.binlog.events import EventStream, LogEvent
 from backupd.mysql.binlog.layout import FORMAT_DESCRIPTION
 from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.policy.segment_file import FIRST_OFFSET, summed
-from backupd.vocabulary.binlogs import LoggedTransaction, LogPlace, TableChange
+from backupd.vocabulary.binlogs import BinlogPlace, LoggedTransaction, TableChange
 from backupd.vocabulary.servers import Flavour
 
 
@@ -65,9 +65,9 @@ class Cutter:
         *,
         size: int,
         age_seconds: float,
-        begin: LogPlace,
+        begin: BinlogPlace,
         gtids: str,
-        archived: LogPlace | None = None,
+        archived: BinlogPlace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`gtids` is what had been executed at `begin`, which lies between two transactions."""
@@ -77,7 +77,7 @@ class Cutter:
         self._format = ""
         self._open(begin, gtids)
 
-    def _open(self, begin: LogPlace, gtids: str) -> None:
+    def _open(self, begin: BinlogPlace, gtids: str) -> None:
         self._file = begin.file
         self._stream = EventStream(begin.file, start=begin.offset)
         self._reader = TransactionReader(self._flavour, begin.file, gtids=gtids)
@@ -95,7 +95,7 @@ class Cutter:
             ServerError: it is no binlog, or is damaged.
         """
         if file != self._file:
-            self._open(LogPlace(file, FIRST_OFFSET), self._reader.gtids)
+            self._open(BinlogPlace(file, FIRST_OFFSET), self._reader.gtids)
         for event in self._stream.feed(data):
             self._take(event)
             if self._uncut.size >= self._size and not self._reader.within:
@@ -111,6 +111,11 @@ class Cutter:
         if uncut.since is None or not uncut.whole or self._clock() - uncut.since < self._age_seconds:
             return None
         return self._cut()
+
+    @property
+    def received(self) -> BinlogPlace:
+        """Behind the last event."""
+        return BinlogPlace(self._file, self._end)
 
     @property
     def until_due(self) -> float:

@@ -3,6 +3,7 @@
 import struct
 import tracemalloc
 import zlib
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -49,7 +50,7 @@ def test_any_pieces_give_the_same_events(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(MYSQL)]
     stream = EventStream("bin.000001")
     found = []
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         found += events(MYSQL[start:end], stream=stream)
         fed = max((one.end for one in found), default=4)
         assert stream.pending == (end - fed if end >= 4 else end)

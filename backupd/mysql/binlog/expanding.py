@@ -7,7 +7,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 
-from backupd.mysql.binlog.events import ImpossibleEvent, Pieces
+from backupd.mysql.binlog.events import ImpossibleEvent, WholeEvents
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -50,9 +50,9 @@ def mysql_events(body: memoryview) -> Iterator[bytes]:
         ImpossibleEvent: it is damaged, or compressed by a method that is not known.
     """
     method, payload = _payload(body)
-    pieces = Pieces()
+    whole = WholeEvents()
     if method == _PLAIN:
-        yield from pieces.feed(bytes(payload))
+        yield from whole.feed(bytes(payload))
     else:
         unpack, data = zstd.ZstdDecompressor(), bytes(payload)
         while not unpack.eof:
@@ -63,8 +63,8 @@ def mysql_events(body: memoryview) -> Iterator[bytes]:
             if not piece and unpack.needs_input:
                 raise ImpossibleEvent("a compressed transaction is cut off")
             data = b""
-            yield from pieces.feed(piece)
-    if pieces.pending:
+            yield from whole.feed(piece)
+    if whole.pending:
         raise ImpossibleEvent("a compressed transaction ends within an event")
 
 

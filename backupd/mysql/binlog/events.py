@@ -69,7 +69,8 @@ class LogEvent:
 class WholeEvents:
     """Whole events from bytes in any pieces. An event that is not whole yet is held once, however large it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most: int = MOST_EVENT_BYTES) -> None:
+        self._most = most
         self._held = io.BytesIO()  # hands over what was written to it without a copy
         self._size = 0
         self._length = 0  # of the event that is held; 0: its header is not whole
@@ -117,7 +118,7 @@ class WholeEvents:
         return raw
 
     def _require_possible(self, length: int) -> None:
-        if not HEADER_BYTES <= length <= MOST_EVENT_BYTES:
+        if not HEADER_BYTES <= length <= self._most:
             raise ImpossibleEvent(f"an event of {format_size(length, separator=' ')} cannot be")
 
 

@@ -1,9 +1,9 @@
 """The events of a binlog from its bytes: any pieces give the same, and nothing that was changed passes."""
 
-import itertools
 import struct
 import tracemalloc
 import zlib
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -50,7 +50,7 @@ def test_any_pieces_give_the_same_events(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(MYSQL)]
     stream = EventStream("bin.000001")
     found = []
-    for start, end in itertools.pairwise(edges):
+    for start, end in pairwise(edges):
         found += events(MYSQL[start:end], stream=stream)
         fed = max((one.end for one in found), default=4)
         assert stream.pending == (end - fed if end >= 4 else end)

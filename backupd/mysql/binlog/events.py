@@ -66,10 +66,11 @@ class LogEvent:
         return self.start == self.end
 
 
-class Pieces:
+class WholeEvents:
     """Whole events from bytes in any pieces. An event that is not whole yet is held once, however large it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, most: int = MOST_EVENT_BYTES) -> None:
+        self._most = most
         self._held = io.BytesIO()  # hands over what was written to it without a copy
         self._size = 0
         self._length = 0  # of the event that is held; 0: its header is not whole
@@ -117,7 +118,7 @@ class Pieces:
         return raw
 
     def _require_possible(self, length: int) -> None:
-        if not HEADER_BYTES <= length <= MOST_EVENT_BYTES:
+        if not HEADER_BYTES <= length <= self._most:
             raise ImpossibleEvent(f"an event of {format_size(length, separator=' ')} cannot be")
 
 
@@ -128,7 +129,7 @@ class EventStream:
 
     def __init__(self, file: str, *, start: int = 0) -> None:
         self._file = file
-        self._pieces = Pieces()
+        self._whole = WholeEvents()
         self._magic = b""
         self._at = max(start, len(MAGIC))
         self._placed = False  # `_at` is where the next event begins, and not only at most there
@@ -138,7 +139,7 @@ class EventStream:
     @property
     def pending(self) -> int:
         """Bytes of an event, or of the magic, that is not whole yet."""
-        return self._pieces.pending + (len(self._magic) if len(self._magic) < len(MAGIC) else 0)
+        return self._whole.pending + (len(self._magic) if len(self._magic) < len(MAGIC) else 0)
 
     def feed(self, data: bytes) -> Iterator[LogEvent]:
         """The events that end in these bytes, which go on where those of before ended. To be walked to its end.
@@ -152,7 +153,7 @@ class EventStream:
             if not MAGIC.startswith(self._magic):
                 raise ServerError(f"{self._file} is not a binlog", hint="is it encrypted, or from another server?")
         try:
-            for raw in self._pieces.feed(data, at):
+            for raw in self._whole.feed(data, at):
                 yield self._event(raw)
         except ImpossibleEvent as error:
             raise self._refusal(str(error)) from error

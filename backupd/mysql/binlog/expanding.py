@@ -7,7 +7,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 
-from backupd.mysql.binlog.events import ImpossibleEvent, Pieces
+from backupd.mysql.binlog.events import MOST_EVENT_BYTES, ImpossibleEvent, WholeEvents
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -47,25 +47,37 @@ def mysql_events(body: memoryview) -> Iterator[bytes]:
     """The events in a Transaction_payload event, without checksums; one at a time.
 
     Raises:
-        ImpossibleEvent: it is damaged, or compressed by a method that is not known.
+        ImpossibleEvent: it is damaged, expands to more than is possible, has an event that is too large to be expanded,
+            or is compressed by a method that is not known.
     """
     method, payload = _payload(body)
-    pieces = Pieces()
-    if method == _PLAIN:
-        yield from pieces.feed(bytes(payload))
-    else:
-        unpack, data = zstd.ZstdDecompressor(), bytes(payload)
-        while not unpack.eof:
-            try:
-                piece = unpack.decompress(data, _PIECE_BYTES)
-            except zstd.ZstdError as error:
-                raise ImpossibleEvent(f"a compressed transaction is damaged: {str(error).lower()}") from error
-            if not piece and unpack.needs_input:
-                raise ImpossibleEvent("a compressed transaction is cut off")
-            data = b""
-            yield from pieces.feed(piece)
-    if pieces.pending:
+    whole = WholeEvents(most=MOST_PLAIN_BYTES)
+    for piece in _parts(payload) if method == _PLAIN else _expanded(payload):
+        yield from whole.feed(piece)
+    if whole.pending:
         raise ImpossibleEvent("a compressed transaction ends within an event")
+
+
+def _parts(payload: memoryview) -> Iterator[bytes]:
+    for at in range(0, len(payload), _PIECE_BYTES):
+        yield bytes(payload[at : at + _PIECE_BYTES])
+
+
+def _expanded(payload: memoryview) -> Iterator[bytes]:
+    unpack, size = zstd.ZstdDecompressor(), 0
+    parts = _parts(payload)
+    while not unpack.eof:
+        stored = next(parts, None) if unpack.needs_input else b""
+        if stored is None:
+            raise ImpossibleEvent("a compressed transaction is cut off")
+        try:
+            piece = unpack.decompress(stored, _PIECE_BYTES)
+        except zstd.ZstdError as error:
+            raise ImpossibleEvent(f"a compressed transaction is damaged: {str(error).lower()}") from error
+        size += len(piece)
+        if size > MOST_EVENT_BYTES:
+            raise ImpossibleEvent("a compressed transaction expands to more than is possible")
+        yield piece
 
 
 def packed(body: bytes | memoryview, at: int) -> tuple[int, int]:

@@ -29,6 +29,8 @@ _PACKED_LISTS: Final = frozenset((247, 248))  # enum, set
 _DIGIT_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)  # of up to nine digits of a decimal
 _SHORT = 255  # bytes: a string that can be longer has a length of two bytes
 
+_COPIED = 1 << 20  # bytes of rows that are copied, because a walk over bytes is the faster; larger ones are held once
+
 Width = tuple[int, int]  # bytes of a fixed value, and 0; or 0, and the bytes of the length before it
 Steps = tuple[tuple[int, int], ...]  # bytes to pass, then the bytes of a length (0: none) by which to pass
 
@@ -89,14 +91,16 @@ def count_rows(kind: int, body: memoryview, table: MappedTable) -> int | None:
             rows = mariadb_part(body[at + bitmap :])
         if rows is None:
             return None
-        return _walk(bytes(rows), table, images, partial=kind == layout.PARTIAL_UPDATE_ROWS)
+        if len(rows) <= _COPIED:
+            rows = bytes(rows)
+        return _walk(rows, table, images, partial=kind == layout.PARTIAL_UPDATE_ROWS)
     except (IndexError, _UnknownWidth):
         return None
 
 
-def _walk(rows: bytes, table: MappedTable, images: list[tuple[int, ...]], *, partial: bool) -> int | None:
+def _walk(rows: bytes | memoryview, table: MappedTable, images: list[tuple[int, ...]], *, partial: bool) -> int | None:
     at, count, size = 0, 0, len(rows)
-    plans: list[tuple[int, dict[bytes, Steps], tuple[int, ...]]] = [
+    plans: list[tuple[int, dict[bytes | memoryview, Steps], tuple[int, ...]]] = [
         ((len(present) + 7) // 8, {}, present) for present in images
     ]
     while at < size:
@@ -104,12 +108,12 @@ def _walk(rows: bytes, table: MappedTable, images: list[tuple[int, ...]], *, par
         for number, (nulls, known, present) in enumerate(plans):
             if partial and number:
                 at = _partial_head(rows, at, table.documents)
-            null = rows[at : at + nulls]
+            null = rows[at : at + nulls]  # of a view too: it is equal to the same bytes, and has their hash
             steps = known.get(null)
             if steps is None:
                 if len(null) < nulls:
                     return None
-                steps = known[null] = _steps(table.widths, present, null)
+                steps = known[bytes(null)] = _steps(table.widths, present, bytes(null))
             at += nulls
             for skipped, length in steps:
                 at += skipped
@@ -125,7 +129,7 @@ def _walk(rows: bytes, table: MappedTable, images: list[tuple[int, ...]], *, par
     return count
 
 
-def _partial_head(rows: bytes, at: int, documents: int) -> int:
+def _partial_head(rows: bytes | memoryview, at: int, documents: int) -> int:
     """Of an image in which documents may be told as differences: each is as long as it says, as documents are."""
     options, at = packed(rows, at)
     return at + ((documents + 7) // 8 if options & 1 else 0)

@@ -30,8 +30,8 @@ _BEFORE_INDEX: Final = frozenset(("OR", "REPLACE", "UNIQUE", "FULLTEXT", "SPATIA
 _NO_NEW_NAME: Final = frozenset(("COLUMN", "INDEX", "KEY"))  # that ALTER TABLE renames within the table
 _NOBODY = ("", "")
 
-Token = tuple[str, str]  # what it is, and its text; of a quoted name what is in the quotes
-Name = tuple[str, str]  # schema, table
+_Token = tuple[str, str]  # what it is, and its text; of a quoted name what is in the quotes
+_Name = tuple[str, str]  # schema, table
 
 
 class _NotUnderstood(Exception):
@@ -61,7 +61,7 @@ class _Words:
         self._schema = schema
         self._at = 0
 
-    def take(self) -> Token:
+    def take(self) -> _Token:
         """The next one; empty behind the last."""
         self._at += 1
         return self._tokens[self._at - 1] if self._at <= len(self._tokens) else _NOBODY
@@ -92,12 +92,12 @@ class _Words:
             raise _NotUnderstood
         self._at += 1
 
-    def name(self) -> Name:
+    def name(self) -> _Name:
         """A table's, with its schema."""
         first = self._part()
         return (first, self._part()) if self.passed(".") else (self._schema, first)
 
-    def schema_name(self) -> Name:
+    def schema_name(self) -> _Name:
         """A schema's."""
         return self._part(), ""
 
@@ -113,7 +113,7 @@ class _Words:
         return text
 
 
-def _token(found: re.Match[str]) -> Token:
+def _token(found: re.Match[str]) -> _Token:
     kind, text = found.lastgroup or "", found[0]
     if kind in ("quoted", "doubled"):
         inner = text[1:-1].replace(text[0] * 2, text[0])
@@ -121,10 +121,10 @@ def _token(found: re.Match[str]) -> Token:
     return kind, text
 
 
-Found = list[tuple[ChangeKind, Name]]
+_Found = list[tuple[ChangeKind, _Name]]
 
 
-def _read(words: _Words) -> Found:
+def _read(words: _Words) -> _Found:
     if words.passed("SET", "STATEMENT"):  # MariaDB's: variables for one statement
         while not words.next_is("FOR"):
             if words.take() == _NOBODY:
@@ -140,7 +140,7 @@ def _read(words: _Words) -> Found:
     return reader(words)
 
 
-def _create(words: _Words) -> Found:
+def _create(words: _Words) -> _Found:
     words.passed("OR", "REPLACE")
     if words.passed("TEMPORARY"):
         words.require("TABLE")
@@ -155,7 +155,7 @@ def _create(words: _Words) -> Found:
     return _index(words)
 
 
-def _index(words: _Words) -> Found:
+def _index(words: _Words) -> _Found:
     """CREATE INDEX and DROP INDEX: they alter a table."""
     words.pass_any(_BEFORE_INDEX)
     words.require("INDEX")
@@ -165,7 +165,7 @@ def _index(words: _Words) -> Found:
     return [(ChangeKind.ALTER, words.name())]
 
 
-def _alter(words: _Words) -> Found:
+def _alter(words: _Words) -> _Found:
     if words.next_is(*_SCHEMAS):
         words.take()
         return [(ChangeKind.ALTER, words.schema_name())]
@@ -173,7 +173,7 @@ def _alter(words: _Words) -> Found:
     words.require("TABLE")
     words.passed("IF", "EXISTS")
     table = words.name()
-    found: Found = [(ChangeKind.ALTER, table)]
+    found: _Found = [(ChangeKind.ALTER, table)]
     while not words.at_end:
         if not words.passed("RENAME"):
             words.take()
@@ -183,7 +183,7 @@ def _alter(words: _Words) -> Found:
     return found
 
 
-def _drop(words: _Words) -> Found:
+def _drop(words: _Words) -> _Found:
     if words.passed("TEMPORARY"):
         words.require(*_TABLES)
         return []
@@ -203,15 +203,15 @@ def _drop(words: _Words) -> Found:
     return found
 
 
-def _truncate(words: _Words) -> Found:
+def _truncate(words: _Words) -> _Found:
     words.passed("TABLE")
     return [(ChangeKind.TRUNCATE, words.name())]
 
 
-def _rename(words: _Words) -> Found:
+def _rename(words: _Words) -> _Found:
     words.require(*_TABLES)
     words.passed("IF", "EXISTS")
-    found: Found = []
+    found: _Found = []
     while True:
         old = words.name()
         words.require("TO")
@@ -223,20 +223,20 @@ def _rename(words: _Words) -> Found:
     return found
 
 
-def _insert(words: _Words) -> Found:
+def _insert(words: _Words) -> _Found:
     words.pass_any(_ROW_WORDS)
     words.passed("INTO")
     return [(ChangeKind.INSERT, words.name())]
 
 
-def _update(words: _Words) -> Found:
+def _update(words: _Words) -> _Found:
     words.pass_any(_ROW_WORDS)
     table = words.name()
     words.require("SET")
     return [(ChangeKind.UPDATE, table)]
 
 
-def _delete(words: _Words) -> Found:
+def _delete(words: _Words) -> _Found:
     words.pass_any(_ROW_WORDS)
     words.require("FROM")
     table = words.name()

@@ -8,11 +8,11 @@ from backupd.cli.output import tell
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="The continuous archive of a job's binlog.")
 
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job with a table [jobs.JOB.binlog].")]
+ArchivedJob = Annotated[str, typer.Argument(metavar="JOB", help="A job with a table [jobs.JOB.binlog].")]
 
 
 @app.command()
-def receive(ctx: typer.Context, job: JobArgument) -> None:
+def receive(ctx: typer.Context, job: ArchivedJob) -> None:
     """Archive a job's binlog until this is stopped; `backupd serve` does it for every job by itself.
 
     What the server writes is on every target some seconds later. Stopped or killed, nothing is lost: the archive

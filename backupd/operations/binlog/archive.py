@@ -19,7 +19,7 @@ from backupd.host.claims import Claims
 from backupd.mysql.binlog.receiver import Receiver
 from backupd.mysql.binlog.sameness import file_birth, same_file
 from backupd.mysql.binlog.source import BinlogSource
-from backupd.operations.binlog.cutting import CutPiece, Cutter
+from backupd.operations.binlog.cutting import CutPiece, SegmentCutter
 from backupd.operations.binlog.describing import SegmentAuthor, new_chain
 from backupd.operations.binlog.storing import SegmentStore
 from backupd.policy.binlog_chain import PlacedBackup, is_same_server, order
@@ -251,7 +251,7 @@ class _Receiving:
         self._archive, self._beginning, self._author = archive, beginning, author
         self.before, self._chain = beginning.before, beginning.chain
         self._known = False  # the file that arrives first is the one that it should be
-        self._cutter = Cutter(
+        self._cutter = SegmentCutter(
             source.origin.flavour,
             size=config.segment_size,
             age_seconds=config.segment_age_seconds,
@@ -303,7 +303,7 @@ class _Receiving:
             if not same_file(base64.b64decode(beginning.before.format), received):
                 raise _OtherLog(f"{piece.file} is another file than before: the server's binlogs were reset")
         elif beginning.backup is not None and file_birth(received).created_at > beginning.backup.taken_at.timestamp():
-            raise _OtherLog(f"{piece.file} was begun after backup {beginning.backup.run_id} was taken")
+            raise _OtherLog(f"{piece.file} is newer than backup {beginning.backup.run_id}")
         self._known = True
 
 

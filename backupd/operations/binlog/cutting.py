@@ -56,7 +56,7 @@ class _Uncut:
     whole_gtids: str = ""
 
 
-class Cutter:
+class SegmentCutter:
     """What comes of the files of one server, from `begin` on; `archived` is the end of what others have cut before."""
 
     def __init__(

@@ -96,7 +96,7 @@ def _applying_options(relocation: Relocation, facts: ServerFacts) -> Iterator[st
     folder = relocation.folder / RELAY_FOLDER
     yield f"--relay-log={folder / 'relay'}"
     yield f"--relay-log-index={folder / 'relay.index'}"
-    yield "--relay-log-purge=ON"  # room is given back as it goes
+    yield "--relay-log-purge=ON"  # a log that has been applied takes no room
     yield "--loose-log-slave-updates=OFF"
     yield "--loose-log-replica-updates=OFF"
     if engine := facts.settings.get("default_storage_engine"):

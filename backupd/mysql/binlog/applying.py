@@ -4,11 +4,21 @@ Knows: the statements, how far it is, and what its errors mean. The server's own
 that `relay_logs` has laid down. Nothing of ours and no client program reads a stranger's events, and what the log
 says about schemas, variables and transactions is done as on any replica.
 
-Tried on MariaDB 10.11.19:
+Relay logs and not a client's session: `make bench-apply` prints both. On two processors 40,000 small transactions took
+5.8 s in one session, 1.3 s from relay logs, and 1.9 to 2.3 s with 2 or 4 appliers side by side: so there are none by
+default. The session would leave MariaDB without a GTID to compare, and would need a client program, which interprets
+what a stranger wrote, outside of the server's bounds.
+
+Tried on MariaDB 10.11.19, and the same log of InnoDB, MyISAM, MEMORY, DDL, LOAD DATA and XA on MySQL 9.7.4 with and
+without `gtid_mode`:
 - CHANGE MASTER with a relay log and without the source's file and offset is accepted. Parallel appliers then crash the
   server (`compare_log_names`), for they compare the name of that file with the next one's. Hence both are always given.
 - With MASTER_USE_GTID the server removes all relay logs when it starts its appliers. Without it `gtid_slave_pos` is
   kept up to date all the same.
+- The place that MariaDB says it has executed is not moved by its Stop event at a file's end. Hence the last event of
+  each relay log is a rotation to where it ends.
+- MySQL writes what it finds emptied, MEMORY tables, into its own binlog: with the source's server_uuid that would be
+  the source's next GTID, which would then not be applied.
 - An applier that is stopped while it still has work queued leaves it undone. So it is stopped at the end only, and what
   says that it has come to the end is the executed place, not that it waits for more.
 """
@@ -169,7 +179,7 @@ def _wait(
 
 
 def _is_at(reached: LogPlace, end: LogPlace) -> bool:
-    """Or behind it: with the source's own rotation the next file has begun."""
+    """Or behind it: the source's own rotation leads to the next file."""
     return (len(reached.file), reached) >= (len(end.file), end)  # bin.1000000 comes after bin.999999
 
 

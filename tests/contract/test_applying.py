@@ -193,7 +193,10 @@ def applied(
     copy = witness.restored(to)
     scratch = ScratchServer(to, witness.manifest, start_seconds=50, applying=True)
     begin = start or witness.start
-    with laid_down(pieces or witness.pieces(end, start=begin), copy) as logs, scratch.running() as server:
+    with (
+        laid_down(witness.pieces(end, start=begin) if pieces is None else pieces, copy) as logs,
+        scratch.running() as server,
+    ):
         telling = told.append if told is not None else lambda _progress: None
         look(server, apply(server, logs, start=begin, end=end, appliers=appliers, telling=telling))
         assert server.shut_down().ok
@@ -300,3 +303,16 @@ def test_a_byte_that_flipped_stops_it(witness: Witness, tmp_path: Path) -> None:
     flipped = replace(piece, events=[events[:at], b"9", events[at + 1 :]])
     with pytest.raises(ServerError, match="cannot read the log behind"):
         applied(witness, tmp_path, end, pieces=[*before, flipped])
+
+
+def test_nothing_to_apply_is_the_backups_own_place_and_no_other(witness: Witness, tmp_path: Path) -> None:
+    at: list[str | None] = []
+
+    def look(server: RunningServer, _: Applied) -> None:
+        at.append(server.session.value("SELECT @@global.gtid_slave_pos"))
+
+    applied(witness, tmp_path / "same", witness.start, look, pieces=())
+    assert at == [witness.start.gtid]
+    beyond = replace(witness.start, binlog_offset=(witness.start.binlog_offset or 0) + 100)
+    with pytest.raises(VerificationError, match="not from"):
+        applied(witness, tmp_path / "beyond", beyond, pieces=())

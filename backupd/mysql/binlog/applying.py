@@ -93,8 +93,10 @@ def apply(
     began = time.monotonic()
     session = server.session
     _require_fit(session, logs, start, end)
-    if logs.end is not None and logs.size:
-        words = words_of(session)
+    words = words_of(session)
+    if words is Words.MARIADB:
+        session.execute(f"SET GLOBAL gtid_slave_pos = {literal(start.gtid or '')}")
+    if logs.sizes:
         for statement in _statements(words, start, appliers):
             session.execute(statement)
         word = "REPLICA" if source_word(words) == "SOURCE" else "SLAVE"
@@ -112,7 +114,8 @@ def _require_fit(session: Session, logs: RelayLogs, start: Position, end: Positi
         for each in (start, end)
         if each.binlog_file is not None and each.binlog_offset is not None
     )
-    if len(wanted) != 2 or (logs.start, logs.end) not in (wanted, (None, None)):
+    held = (logs.start, logs.end) if logs.sizes else wanted[:1] * 2  # without logs it stays where it is
+    if len(wanted) != 2 or held != wanted:
         raise VerificationError(
             f"the log goes from {_words(logs.start)} to {_words(logs.end)}, not from {start.binlog_file}:"
             f"{start.binlog_offset} to {end.binlog_file}:{end.binlog_offset}",
@@ -133,7 +136,6 @@ def _words(place: LogPlace | None) -> str:
 def _statements(words: Words, start: Position, appliers: int) -> Iterator[str]:
     """What makes the server apply the logs, and nothing else, in the order in which the source committed."""
     if words is Words.MARIADB:
-        yield f"SET GLOBAL gtid_slave_pos = {literal(start.gtid or '')}"
         yield f"SET GLOBAL slave_parallel_threads = {appliers:d}"
         yield "SET GLOBAL slave_parallel_mode = 'optimistic'"
     else:

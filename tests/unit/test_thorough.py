@@ -50,3 +50,18 @@ def test_a_share_is_a_number_of_examples_and_never_none(
     monkeypatch.setattr(share, "SHARE", part)
     assert tuple(map(share.examples, (50, 100, 4))) == tried
     assert share.seeded(1000, usual=200) == of_a_seed
+
+
+def test_what_is_tried_in_turn_is_one_in_so_many_and_all_together() -> None:
+    cases, things = {"verify", "restore", "drill"}, [f"attack {number}" for number in range(20)]
+    tried = {thing: share.in_turn(cases, thing, one_in=2) for thing in things}
+    assert {len(found) for found in tried.values()} == {1, 2}
+    assert {case for found in tried.values() for case in found} == cases
+    assert tried == {thing: share.in_turn(cases, thing, one_in=2) for thing in things}
+    assert share.in_turn({"verify"}, "attack 1", one_in=2) == ["verify"]
+    assert share.in_turn(set[str](), "attack 1", one_in=2) == []
+
+
+def test_in_full_nothing_is_tried_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share, "SHARE", share.Share.FULL)
+    assert share.in_turn({"verify", "restore"}, "attack 1", one_in=2) == ["restore", "verify"]

@@ -65,3 +65,13 @@ def test_what_is_tried_in_turn_is_one_in_so_many_and_all_together() -> None:
 def test_in_full_nothing_is_tried_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share, "SHARE", share.Share.FULL)
     assert share.in_turn({"verify", "restore"}, "attack 1", one_in=2) == ["restore", "verify"]
+
+
+def test_what_the_lab_s_tests_leave_out_other_targets_try_before_a_release() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    asked = dict(
+        re.findall(r"^([a-z-]+):[^\n]*\n\t[^\n]* tests/lab [^\n]* -m (\"[^\"]+\"|\w+)$", makefile, re.MULTILINE)
+    )
+    assert asked == {"lab-tests": '"not figures and not matrix"', "figure-tests": "figures", "lab-matrix": "matrix"}
+    (needed,) = re.findall(r"^test-all: (test [a-z -]+)", makefile, re.MULTILINE)
+    assert asked.keys() - {"lab-tests"} <= set(needed.split())

@@ -1,11 +1,15 @@
 """What `make check` leaves out is named by what there is, and tried by another target."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests import share, thorough
+from tests.lab.test_job import CONTRACTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,3 +79,21 @@ def test_what_the_lab_s_tests_leave_out_other_targets_try_before_a_release() -> 
     assert asked == {"lab-tests": '"not figures and not matrix"', "figure-tests": "figures", "lab-matrix": "matrix"}
     (needed,) = re.findall(r"^test-all: (test [a-z -]+)", makefile, re.MULTILINE)
     assert asked.keys() - {"lab-tests"} <= set(needed.split())
+
+
+def collected(*words: str, **environment: str) -> set[str]:
+    """The tests that pytest would run there."""
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "--quiet", *words]
+    done = subprocess.run(
+        argv, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, env={**os.environ, **environment}
+    )
+    return {line for line in done.stdout.splitlines() if "::" in line}
+
+
+@pytest.mark.thorough
+def test_what_the_lab_leaves_out_of_the_contracts_is_tried_outside() -> None:
+    files = [word for word in CONTRACTS if word.endswith(".py")]
+    lab = {"BACKUPD_LAB": "1", "BACKUPD_LAB_SPARE_DISKS": "/dev/one /dev/two"}
+    left_out = collected(*files, **lab) - collected(*CONTRACTS, **lab)
+    assert left_out
+    assert left_out - collected(*files) == set()

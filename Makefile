@@ -57,7 +57,7 @@ thorough-tests: setup-python setup-check setup-s3 ## whole runs, real servers an
 
 # Failures at every call, every zone's clock, a hundred thousand runs; of what comes from a seed a share, as
 # tests/share.py says: mutations, histories, hostile backups.
-exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every case, and histories of several machines (9 minutes)
+exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every case, and histories of several machines (5 minutes)
 	$(SIDE_BY_SIDE) $(QUICK) tests/web -m exhaustive
 
 service-tests: setup-python setup-service ## the pages in a real browser, the metrics under a real Prometheus (3 minutes)

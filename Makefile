@@ -19,7 +19,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 
 .PHONY: help demo demo-targets test check lint types imports tests thorough-tests exhaustive-tests \
 	service-tests packaging-tests docker-tests cloud-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
-	test-matrix campaign hostile bench-lock bench-settle bench-peers \
+	lab-matrix test-matrix campaign hostile bench-lock bench-settle bench-peers \
 	bench-copy bench-copies bench-disks bench-size bench-tables bench-load-table bench-start bench-age bench-apply \
 	setup-python setup-check setup-s3 setup-clouds setup-service setup-docker setup-ansible setup-lab setup-peers \
 	requirements wheel packages clean
@@ -57,7 +57,7 @@ thorough-tests: setup-python setup-check setup-s3 ## whole runs, real servers an
 
 # Failures at every call, every zone's clock, a hundred thousand runs; of what comes from a seed a share, as
 # tests/share.py says: mutations, histories, hostile backups.
-exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every case, and histories of several machines (9 minutes)
+exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every case, and histories of several machines (5 minutes)
 	$(SIDE_BY_SIDE) $(QUICK) tests/web -m exhaustive
 
 service-tests: setup-python setup-service ## the pages in a real browser, the metrics under a real Prometheus (3 minutes)
@@ -77,7 +77,7 @@ packaging-tests: setup-python setup-docker setup-ansible ## the wheel, the packa
 
 # No test here may be skipped because the lab does not start, and no test at all (pytest's exit 5) is a failure.
 lab-tests: setup-python setup-lab setup-s3 setup-service
-	$(BIN)/pytest tests/lab -n 2 --dist loadfile --timeout=900 --durations=10 -m "not figures"
+	$(BIN)/pytest tests/lab -n 2 --dist loadfile --timeout=900 --durations=10 -m "not figures and not matrix"
 
 docs: setup-python ## the documentation as pages to read, in site/; a broken link is a failure
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean --config-file docs/mkdocs.yml
@@ -90,10 +90,14 @@ docs-examples: setup-python setup-lab setup-s3 ## type the documentation's examp
 
 # When what measures has changed, and before a release. Of what comes from a seed it tries all.
 test-all: export BACKUPD_TESTS_SHARE := full
-test-all: test cloud-tests packaging-tests figure-tests test-matrix ## every test, the packages, the figures and the matrix (two hours)
+test-all: test cloud-tests packaging-tests figure-tests lab-matrix test-matrix ## every test, the packages, the figures and the matrix (two hours)
 
 figure-tests: setup-python setup-lab
 	$(BIN)/pytest tests/lab --timeout=900 --durations=10 -m figures
+
+# Further servers, layouts and kernels for what `lab-tests` tries once.
+lab-matrix: setup-python setup-lab setup-s3 setup-service ## the lab's tests on the machines that `make test` leaves out
+	$(BIN)/pytest tests/lab -n 2 --dist loadfile --timeout=900 --durations=10 -m matrix
 
 test-matrix: setup-python setup-lab ## every server on every kind of volume: each two values together, FULL=1 all 24
 	$(BIN)/python -m tests.bench.matrix $(if $(FULL),--full) $(if $(AGAIN),--again)

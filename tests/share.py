@@ -5,9 +5,14 @@
 """
 
 import os
+import zlib
+from collections.abc import Collection, Sequence
 from enum import StrEnum
+from typing import TypeVar
 
 VARIABLE = "BACKUPD_TESTS_SHARE"
+
+Case = TypeVar("Case", bound=str)
 
 
 class Share(StrEnum):
@@ -29,3 +34,14 @@ def examples(count: int) -> int:
 def seeded(full: int, *, usual: int) -> int:
     """How many of the `full` cases that come from a seed each are tried: the first ones, and all of them in `full`."""
     return full if SHARE is Share.FULL else usual
+
+
+def in_turn(cases: Collection[Case], of: str, *, one_in: int) -> Sequence[Case]:
+    """Of the cases that each of many things has, one in so many, in order: all of them in `full`.
+
+    Which ones follows from the thing's name, so that all things together have every case, and none of them has none.
+    """
+    ordered = sorted(cases)
+    if SHARE is Share.FULL or not ordered:
+        return ordered
+    return ordered[zlib.crc32(of.encode()) % min(one_in, len(ordered)) :: one_in]

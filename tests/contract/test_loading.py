@@ -75,9 +75,12 @@ ROWS: list[dict[str, str]] = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def before(mysql_server: MariadbServer, tmp_path_factory: pytest.TempPathFactory) -> Image:
-    """What a backup of these tables restores: theirs and what every server needs; the log speaks of others too."""
+    """What a backup of these tables restores: theirs and what every server needs; the log speaks of others too.
+
+    Made once for a server: a worker that steals tests comes back to a module that it has left.
+    """
     folder = tmp_path_factory.mktemp("image")
     with mysql_server.session() as root:
         root.execute("CREATE DATABASE live")

@@ -27,18 +27,9 @@ MACHINES_AT_A_TIME = 2  # with a processor each
 
 pytestmark = pytest.mark.timeout(DEADLINE_SECONDS + 300)
 
-CONTRACTS, SCRATCH_CONTRACTS = (
-    tuple(f"tests/contract/test_{name}.py" for name in names)
-    for names in (("snapshots", "targets"), ("scratch_volumes", "scratch_disks"))
-)
-
-BENCH_FIGURES = tuple(
-    f"tests/lab/inside/inside_bench.py::test_{name}"
-    for name in (
-        "three_stripes_are_written_and_read_as_three_disks_are",
-        "striping_pays_from_as_many_writers_on_as_there_are_stripes",
-        "record_sizes_of_a_striped_volume_and_an_array_of_the_same_disks",
-    )
+CONTRACTS = (  # with what is real in the lab alone: the others pass the same suites in `make thorough-tests`
+    *(f"tests/contract/test_{name}.py" for name in ("snapshots", "targets", "scratch_volumes", "scratch_disks")),
+    *("-k", "lvm or linux or directory or not (fake or memory or sftp or s3 or blobs)"),
 )
 
 Results = Mapping["Group", "Future[Done]"]
@@ -63,9 +54,15 @@ class Group:
     spare_disks: int = 0
     waits: bool = False  # two thirds of its time: it sleeps, or its disks are slow
     figures: bool = False  # compares what we measure with what others do: minutes for each figure, in `make test-all`
+    matrix: bool = False  # what another group tries, with another server, layout or kernel: in `make test-all`
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def marks(self) -> list[pytest.MarkDecorator]:
+        """By which the targets of `make test-all` choose it; without any it is one of `make lab-tests`."""
+        return [*([pytest.mark.figures] if self.figures else []), *([pytest.mark.matrix] if self.matrix else [])]
 
     def argv(self, out: Path) -> list[str]:
         """The command that starts the machine and runs the tests in it."""
@@ -80,6 +77,8 @@ class Group:
         told = [f"LAB_LAYOUT={self.layout}", f"LAB_FILESYSTEM={self.filesystem}", f"LAB_THIN={int(self.thin)}"]
         told += [f"LAB_SERVER={self.server}"]
         tests = ["python", "-m", "pytest", "-p", "no:cacheprovider", "--timeout=300", "--durations=5", *self.files]
+        if not self.figures and not self.matrix:
+            tests += ["-m", "not figures and not matrix"]
         return [str(BACKUPD), "lab", "run", *machine, "--", "env", f"--chdir={CHECKOUT}", *told, *tests]
 
 
@@ -94,18 +93,21 @@ class Done:
 GROUPS = [  # the longest ones first, so that the last ones end together
     Group(
         "bench",
-        (
-            "tests/lab/inside/inside_disks.py",
-            "tests/lab/inside/inside_bench.py",
-            *(f"--deselect={test}" for test in BENCH_FIGURES),
-        ),
+        ("tests/lab/inside/inside_disks.py", "tests/lab/inside/inside_bench.py"),
         load="none",
         disks="hdd",
         spare_disks=2,
         waits=True,
     ),
     # Its disks are programs of the same processor: beside another machine that is short of it, stripes gain little.
-    Group("bench stripes", BENCH_FIGURES, load="none", disks="hdd", spare_disks=2, figures=True),
+    Group(
+        "bench stripes",
+        ("tests/lab/inside/inside_bench.py", "-m", "figures"),
+        load="none",
+        disks="hdd",
+        spare_disks=2,
+        figures=True,
+    ),
     Group("probe", ("tests/lab/inside/inside_probe.py",)),
     Group("tune", ("tests/lab/inside/inside_tune.py",), load="none", disks="hdd", spare_disks=1, figures=True),
     Group("probe figures", ("tests/lab/inside/inside_probe_figures.py",), load="none", disks="hdd", figures=True),
@@ -114,7 +116,20 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("clone mysql-9", ("tests/lab/inside/inside_clone.py",), server="mysql-9", load="2"),
     Group("interruptions", ("tests/lab/inside/inside_interruptions.py",), init="systemd", waits=True),
     Group("contracts", CONTRACTS, load="none", spare_disks=2),
-    Group("scratch contracts", SCRATCH_CONTRACTS, load="none", spare_disks=2),
+    Group(
+        "mysql-9 linear ext4",
+        ("tests/lab/inside/inside_good_run.py", "tests/lab/inside/inside_engines.py"),
+        server="mysql-9",
+        layout="linear",
+        filesystem="ext4",
+    ),
+    Group(
+        "mariadb-11 thin",
+        tuple(f"tests/lab/inside/inside_{name}.py" for name in ("good_run", "thin", "clone")),
+        server="mariadb-11",
+        thin=True,
+        init="systemd",
+    ),
     Group("units", ("tests/lab/inside/inside_systemd.py",), init="systemd"),
     Group(
         "bench disks",
@@ -125,7 +140,6 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     ),
     Group("service", ("tests/lab/inside/inside_service.py",), init="systemd", waits=True),
     Group("side by side", ("tests/lab/inside/inside_side_by_side.py",), load="none", spare_disks=2, figures=True),
-    Group("layouts", ("tests/lab/inside/inside_layouts.py",), init="systemd"),
     Group("mishaps", ("tests/lab/inside/inside_mishaps.py",), waits=True),
     Group("storage trouble", ("tests/lab/inside/inside_storage_trouble.py",)),
     Group("storage", ("tests/lab/inside/inside_storage.py",)),
@@ -133,31 +147,37 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("bill figures", ("tests/lab/inside/inside_bill_figures.py",), load="closed", disks="hdd", figures=True),
     # The second one drops the tables that cannot do without a lock, so it goes last on its machine.
     Group("refusals", ("tests/lab/inside/inside_refusals.py", "tests/lab/inside/inside_unlocked.py")),
-    Group("mysql-9", ("tests/lab/inside/inside_good_run.py",), server="mysql-9"),
     Group("elsewhere", ("tests/lab/inside/inside_elsewhere.py",)),
-    Group("children", ("tests/lab/inside/inside_children.py",)),
+    Group("layouts", ("tests/lab/inside/inside_layouts.py",), init="systemd"),
+    Group("further layouts", ("tests/lab/inside/inside_layouts.py", "-m", "matrix"), init="systemd", matrix=True),
+    Group(
+        "children volume engines",
+        tuple(f"tests/lab/inside/inside_{name}.py" for name in ("children", "volume", "engines")),
+    ),
+    Group("volumes", ("tests/lab/inside/inside_volumes.py",)),
+    Group("proof under load", ("tests/lab/inside/inside_consistency.py",), waits=True),
+    Group(
+        "installed kernel",
+        ("tests/lab/inside/inside_good_run.py", "tests/lab/inside/inside_replay.py"),
+        kernel="uml-installed",
+    ),
+    Group(
+        "newest kernel",
+        ("tests/lab/inside/inside_good_run.py", "tests/lab/inside/inside_replay.py"),
+        init="systemd",
+        matrix=True,
+    ),
+    Group("mysql-9", ("tests/lab/inside/inside_good_run.py",), server="mysql-9", matrix=True),
     Group(
         "mariadb-11 linear ext4",
         ("tests/lab/inside/inside_good_run.py",),
         server="mariadb-11",
         layout="linear",
         filesystem="ext4",
+        matrix=True,
     ),
-    Group("thin", ("tests/lab/inside/inside_good_run.py",), thin=True, init="systemd"),
-    Group("clone mariadb-11", ("tests/lab/inside/inside_clone.py",), server="mariadb-11"),
-    Group("volumes", ("tests/lab/inside/inside_volumes.py",)),
-    Group("proof under load", ("tests/lab/inside/inside_consistency.py",), waits=True),
-    Group("engines mysql-9", ("tests/lab/inside/inside_engines.py",), server="mysql-9"),
-    Group("striped xfs", ("tests/lab/inside/inside_good_run.py",), init="systemd"),
-    Group(
-        "installed kernel",
-        ("tests/lab/inside/inside_good_run.py", "tests/lab/inside/inside_replay.py"),
-        kernel="uml-installed",
-    ),
-    Group("volume", ("tests/lab/inside/inside_volume.py", "tests/lab/inside/inside_replay.py")),
-    Group("clone", ("tests/lab/inside/inside_clone.py",)),
-    Group("engines", ("tests/lab/inside/inside_engines.py",)),
-    Group("thin limits", ("tests/lab/inside/inside_thin.py",), thin=True, waits=True),
+    Group("thin", ("tests/lab/inside/inside_good_run.py",), thin=True, init="systemd", matrix=True),
+    Group("clone", ("tests/lab/inside/inside_clone.py",), matrix=True),
 ]
 
 
@@ -197,9 +217,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             lane.result()
 
 
-@pytest.mark.parametrize(
-    "group", [pytest.param(group, marks=[pytest.mark.figures] if group.figures else []) for group in GROUPS], ids=str
-)
+@pytest.mark.parametrize("group", [pytest.param(group, marks=group.marks) for group in GROUPS], ids=str)
 def test_job_in_the_lab(group: Group, results: Results, record_property: Callable[[str, object], None]) -> None:
     result = results[group].result()
     record_property("machine_seconds", result.seconds)

@@ -1,11 +1,15 @@
 """What `make check` leaves out is named by what there is, and tried by another target."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests import share, thorough
+from tests.lab.test_job import CONTRACTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,3 +54,46 @@ def test_a_share_is_a_number_of_examples_and_never_none(
     monkeypatch.setattr(share, "SHARE", part)
     assert tuple(map(share.examples, (50, 100, 4))) == tried
     assert share.seeded(1000, usual=200) == of_a_seed
+
+
+def test_what_is_tried_in_turn_is_one_in_so_many_and_all_together() -> None:
+    cases, things = {"verify", "restore", "drill"}, [f"attack {number}" for number in range(20)]
+    tried = {thing: share.in_turn(cases, thing, one_in=2) for thing in things}
+    assert {len(found) for found in tried.values()} == {1, 2}
+    assert {case for found in tried.values() for case in found} == cases
+    assert tried == {thing: share.in_turn(cases, thing, one_in=2) for thing in things}
+    assert share.in_turn({"verify"}, "attack 1", one_in=2) == ["verify"]
+    assert share.in_turn(set[str](), "attack 1", one_in=2) == []
+
+
+def test_in_full_nothing_is_tried_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share, "SHARE", share.Share.FULL)
+    assert share.in_turn({"verify", "restore"}, "attack 1", one_in=2) == ["restore", "verify"]
+
+
+def test_what_the_lab_s_tests_leave_out_other_targets_try_before_a_release() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    asked = dict(
+        re.findall(r"^([a-z-]+):[^\n]*\n\t[^\n]* tests/lab [^\n]* -m (\"[^\"]+\"|\w+)$", makefile, re.MULTILINE)
+    )
+    assert asked == {"lab-tests": '"not figures and not matrix"', "figure-tests": "figures", "lab-matrix": "matrix"}
+    (needed,) = re.findall(r"^test-all: (test [a-z -]+)", makefile, re.MULTILINE)
+    assert asked.keys() - {"lab-tests"} <= set(needed.split())
+
+
+def collected(*words: str, **environment: str) -> set[str]:
+    """The tests that pytest would run there."""
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "--quiet", *words]
+    done = subprocess.run(
+        argv, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT, env={**os.environ, **environment}
+    )
+    return {line for line in done.stdout.splitlines() if "::" in line}
+
+
+@pytest.mark.thorough
+def test_what_the_lab_leaves_out_of_the_contracts_is_tried_outside() -> None:
+    files = [word for word in CONTRACTS if word.endswith(".py")]
+    lab = {"BACKUPD_LAB": "1", "BACKUPD_LAB_SPARE_DISKS": "/dev/one /dev/two"}
+    left_out = collected(*files, **lab) - collected(*CONTRACTS, **lab)
+    assert left_out
+    assert left_out - collected(*files) == set()

@@ -8,6 +8,7 @@ import io
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,13 @@ DEFAULT_SECONDS = 300  # that a bench without options may take
 STRIPES = (1.9, 3.4)
 ONE = (0.8, 1.25)
 LARGEST_SHARE = 6 * 64 << 10  # of a record of 1 MiB: its 16 chunks are 6 on the busiest of three disks
+
+# A bench as somebody asks for it who knows no option; and the smallest that has every table, stripes and snapshots.
+ASKED = {
+    "default": (),
+    "small": ("--widths", "3", "--threads", "1", "--size", "64M", "--repeat", "1"),
+}
+LEAST_SAMPLES = {"default": 60, "small": 10}
 
 Figures = dict[tuple[str, str, int, int], float]  # layout, operation, record, threads -> bytes a second
 
@@ -65,34 +73,45 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     host.nothing_left()
 
 
-@pytest.fixture(scope="module")
-def by_default(machine: Host) -> tuple[dict[str, Any], float]:
-    """A bench as somebody asks for it who knows no option, and the seconds that it took."""
+@dataclass(frozen=True)
+class Benched:
+    """A bench that has ended: which of `ASKED`, its document, and how long it took."""
+
+    name: str
+    document: dict[str, Any]
+    seconds: float
+
+
+@pytest.fixture(scope="module", params=[pytest.param("default", marks=pytest.mark.figures), "small"])
+def benched(request: pytest.FixtureRequest, machine: Host) -> Benched:
     began = time.monotonic()
-    document = machine.backupd("bench", "layouts", "--vg", VG, "--yes", "--json").document
-    return document, time.monotonic() - began
+    document = machine.backupd("bench", "layouts", "--vg", VG, *ASKED[request.param], "--yes", "--json").document
+    return Benched(request.param, document, time.monotonic() - began)
 
 
-def test_a_bench_without_options_ends_within_five_minutes(by_default: tuple[dict[str, Any], float]) -> None:
-    document, seconds = by_default
-    assert seconds < DEFAULT_SECONDS
+as_by_default = pytest.mark.parametrize("benched", [pytest.param("default", marks=pytest.mark.figures)], indirect=True)
+
+
+@as_by_default
+def test_a_bench_without_options_ends_within_five_minutes(benched: Benched) -> None:
+    document = benched.document
+    assert benched.seconds < DEFAULT_SECONDS
     assert document["status"] == "success"
     names = [layout["name"] for layout in document["layouts"]]
     assert names == ["linear", "striped-2x64k", "striped-3x64k", "striped-4x64k"]
     assert {(cell["layout"], cell["repeats"]) for cell in document["cells"]} == {(name, 3) for name in names}
 
 
-def test_three_stripes_are_written_and_read_as_three_disks_are(
-    by_default: tuple[dict[str, Any], float], large: tuple[float, float]
-) -> None:
-    found = figures(by_default[0])
+@as_by_default
+def test_three_stripes_are_written_and_read_as_three_disks_are(benched: Benched, large: tuple[float, float]) -> None:
+    found = figures(benched.document)
     for operation in ("write", "read", "rewrite"):
         assert large[0] <= times(found, operation, 1 << 20, 1) <= large[1], operation
     assert ONE[0] <= times(found, "random-read", 16 << 10, 1) <= ONE[1]
 
 
-def test_each_disk_moves_its_share_and_no_more(by_default: tuple[dict[str, Any], float]) -> None:
-    document = by_default[0]
+def test_each_disk_moves_its_share_and_no_more(benched: Benched) -> None:
+    document = benched.document
     width = {layout["name"]: len(layout["disks"]) for layout in document["layouts"]}
     for name in width:
         cells = [cell for cell in document["cells"] if cell["layout"] == name]
@@ -104,9 +123,9 @@ def test_each_disk_moves_its_share_and_no_more(by_default: tuple[dict[str, Any],
                 assert sum(share > 0.01 for share in cell["shares"].values()) == width[name], cell
 
 
-def test_what_a_layout_means_for_backups_is_measured(by_default: tuple[dict[str, Any], float], machine: Host) -> None:
-    snapshots = by_default[0]["snapshots"]
-    assert [one["layout"] for one in snapshots] == [layout["name"] for layout in by_default[0]["layouts"]]
+def test_what_a_layout_means_for_backups_is_measured(benched: Benched, machine: Host) -> None:
+    snapshots = benched.document["snapshots"]
+    assert [one["layout"] for one in snapshots] == [layout["name"] for layout in benched.document["layouts"]]
     assert all(one["penalty"] > 1.5 for one in snapshots)
     assert all(one["snapshot_read"] > 1 << 20 for one in snapshots)
     widest = snapshots[-1]
@@ -115,11 +134,11 @@ def test_what_a_layout_means_for_backups_is_measured(by_default: tuple[dict[str,
     assert first["penalty"] == pytest.approx(widest["penalty"])
 
 
-def test_disks_and_processors_are_told_over_time(by_default: tuple[dict[str, Any], float]) -> None:
+def test_disks_and_processors_are_told_over_time(benched: Benched) -> None:
     """On a linear volume one disk works at a time, on a striped one all of its disks do."""
-    document = by_default[0]
+    document = benched.document
     samples = document["samples"]
-    assert len(samples) > 60
+    assert len(samples) > LEAST_SAMPLES[benched.name]
     for layout in document["layouts"]:
         during = [one for one in samples if one["layout"] == layout["name"] and "write of 1 MiB" in one["step"]]
         busy = {pv for one in during for pv, rate in one["written"].items() if rate > 1 << 20}
@@ -127,10 +146,8 @@ def test_disks_and_processors_are_told_over_time(by_default: tuple[dict[str, Any
     assert all(0 <= one["iowait"] <= 1 and 0 <= one["system"] <= 1 for one in samples)
 
 
-def test_the_bench_is_in_the_catalogue_and_shown_again(
-    by_default: tuple[dict[str, Any], float], machine: Host, tmp_path: Path
-) -> None:
-    run = by_default[0]["run_id"]
+def test_the_bench_is_in_the_catalogue_and_shown_again(benched: Benched, machine: Host, tmp_path: Path) -> None:
+    run = benched.document["run_id"]
     assert run in machine.backupd("history", "--benches").stdout
     assert run not in machine.backupd("history").stdout
     shown = machine.backupd("bench", "show", run, "--html", str(tmp_path / "bench.html")).stdout
@@ -138,10 +155,11 @@ def test_the_bench_is_in_the_catalogue_and_shown_again(
     assert all(f"{table}:" in shown for table in ("E2", "E3", "E4"))
     assert "<svg" in (tmp_path / "bench.html").read_text()
     rows = list(csv.DictReader(io.StringIO(machine.backupd("bench", "show", run, "--csv").stdout)))
-    assert len(rows) == len(by_default[0]["cells"])
+    assert len(rows) == len(benched.document["cells"])
     assert machine.backupd("bench", "compare", run, run, "--json").document
 
 
+@pytest.mark.figures
 def test_striping_pays_from_as_many_writers_on_as_there_are_stripes(machine: Host, large: tuple[float, float]) -> None:
     three = ",".join(pvs()[:3])
     document = machine.backupd(
@@ -160,6 +178,7 @@ def test_striping_pays_from_as_many_writers_on_as_there_are_stripes(machine: Hos
         assert large[0] <= raw["striped-3x64k", operation] / raw["linear", operation] <= large[1]
 
 
+@pytest.mark.figures
 def test_record_sizes_of_a_striped_volume_and_an_array_of_the_same_disks(machine: Host) -> None:
     ended = machine.backupd(
         *("bench", "layouts", "--md", ",".join(SPARE), "--size", "128M", "--repeat", "1"),

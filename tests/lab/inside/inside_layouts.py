@@ -28,6 +28,7 @@ class Layout:
     then: tuple[str, ...]
     layout: str
     words: str
+    further: bool = False  # in `make test-all` alone
 
     def __str__(self) -> str:
         return self.name
@@ -44,7 +45,14 @@ LAYOUTS = [
         "mixed",
         "is mixed, 2 stripes",
     ),
-    Layout("raid1", "--type raid1 --mirrors 1 --size 320m labvg {c} {d}", (), "linear", "is linear (1 segment)"),
+    Layout(
+        "raid1",
+        "--type raid1 --mirrors 1 --size 320m labvg {c} {d}",
+        (),
+        "linear",
+        "is linear (1 segment)",
+        further=True,
+    ),
     Layout(
         "cache",
         "--size 320m labvg {e}",
@@ -58,6 +66,7 @@ LAYOUTS = [
         (*CACHE_VOLUME, "lvconvert --type cache --cachevol labvg/fast labvg/own"),
         "striped",
         "behind a cache on {b}",
+        further=True,
     ),
     Layout(
         "writecache",
@@ -65,6 +74,7 @@ LAYOUTS = [
         (*CACHE_VOLUME, "lvconvert --type writecache --cachevol labvg/fast labvg/own"),
         "linear",
         "behind a writecache on {b}",
+        further=True,
     ),
 ]
 
@@ -107,7 +117,9 @@ def proven(host: Host, changes: Changes) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize(
+    "layout", [pytest.param(one, marks=[pytest.mark.matrix] if one.further else []) for one in LAYOUTS], ids=str
+)
 def test_backup_of_a_volume_that_is(layout: Layout, host: Host, tmp_path: Path) -> None:
     with served(layout, tmp_path / "mounted") as server, server.written_to():
         if layout.name == "raid1":

@@ -34,6 +34,7 @@ _LOW = 0xFFFF_FFFF  # what of a position a header has room for
 _CRC32 = 1
 _VERSION = 4  # of the format, since MySQL 5.0
 _TYPES_AT = 2 + 50 + 4 + 1  # of the format description's body: behind version, server's version, time, header's length
+_END_AT = HEADER_BYTES - 6
 _FLAGS_AT = HEADER_BYTES - 2
 _DAMAGED = "compare it with the server's own file: mysqlbinlog --verify-binlog-checksum, or mariadb-binlog"
 
@@ -207,6 +208,12 @@ class EventStream:
                 hint="read it through the server, which decrypts it: --read-from-remote-server",
             )
         return ServerError(f"the binlog {self._file} is damaged: {why}", hint=_DAMAGED)
+
+
+def detached(described: bytes) -> bytes:
+    """A format description event as a server sends it to who begins behind it: with no place in the file."""
+    head = described[:_END_AT] + bytes(4) + described[_END_AT + 4 : -CHECKSUM_BYTES]
+    return head + zlib.crc32(head).to_bytes(CHECKSUM_BYTES, "little")
 
 
 def _is_whole(raw: bytes, kind: int) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from backupd.archive.segment_bytes import require_key, unseal
-from backupd.mysql.binlog.events import EventStream, LogEvent
+from backupd.mysql.binlog.events import EventStream, LogEvent, detached
 from backupd.mysql.binlog.layout import MAGIC
 from backupd.policy.segment_file import LONGEST_LINE, from_line
 from backupd.policy.trust import Trust
@@ -109,7 +109,7 @@ def beginning_of(segment: BinlogSegment) -> bytes:
     """What makes a file of a segment's events that every reader of binlogs takes; nothing where they have it."""
     described = MAGIC
     if segment.start > len(MAGIC):
-        described += base64.b64decode(segment.format)
+        described += detached(base64.b64decode(segment.format))
     return described
 
 

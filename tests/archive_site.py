@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from backupd.mysql.session import Session
-from tests.contract.mariadb import MariadbServer
+from tests.contract.mariadb import MariadbServer, wait_until
 from tests.hostile.backups import RUN
 from tests.hostile.sound import backup_of
 from tests.hostile.trusting import signer_in
@@ -81,9 +81,12 @@ class Site:
 
     @contextmanager
     def archiving(self) -> Iterator["subprocess.Popen[bytes]"]:
-        with (self.base / "receiver.log").open("ab") as said:
-            process = subprocess.Popen(self.command("binlog", "receive", "nightly"), stderr=said)
+        """For the length of the block, in which the server is being received from."""
+        log, before = self.base / "receiver.log", self.connections()
+        with log.open("ab") as said:
+            process = subprocess.Popen(self.command("-v", "binlog", "receive", "nightly"), stderr=said)
             try:
+                wait_until(lambda: self.connections() > before)
                 yield process
             finally:
                 process.send_signal(signal.SIGTERM)
@@ -94,10 +97,10 @@ class Site:
         newest = max(self.vault.glob("*/nightly/binlog/*.binlog"), default=None)
         return newest is not None and f'"gtid_end":"{gtid}"'.encode() in newest.open("rb").readline()
 
-    def received(self) -> bool:
-        """Whether the server sends its log to somebody."""
-        with self.server.session() as root:
-            return bool(root.query("SELECT 1 FROM information_schema.PROCESSLIST WHERE COMMAND = 'Binlog Dump'"))
+    def connections(self) -> int:
+        """How often the archive has begun to receive, by its log."""
+        log = self.base / "receiver.log"
+        return log.read_text().count("receiving from ") if log.exists() else 0
 
     def moment(self) -> Moment:
         with self.server.session() as root:
@@ -113,4 +116,4 @@ class Site:
 def rows_of(session: Session) -> Rows:
     """The checksum of every table that a person made."""
     named = session.query("SELECT TABLE_NAME AS n FROM information_schema.TABLES WHERE TABLE_SCHEMA = 't' ORDER BY 1")
-    return {row["n"]: (session.one(f"CHECKSUM TABLE t.`{row['n']}`") or {})["Checksum"] for row in named}
+    return {str(row["n"]): (session.one(f"CHECKSUM TABLE t.`{row['n']}`") or {})["Checksum"] for row in named}

@@ -20,7 +20,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 .PHONY: help demo demo-targets test check lint types imports tests thorough-tests exhaustive-tests \
 	service-tests packaging-tests docker-tests cloud-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
 	test-matrix campaign hostile bench-lock bench-settle bench-peers \
-	bench-copy bench-copies bench-disks bench-size bench-tables bench-load-table bench-start bench-age \
+	bench-copy bench-copies bench-disks bench-size bench-tables bench-load-table bench-start bench-age bench-binlog-search \
 	setup-python setup-check setup-s3 setup-clouds setup-service setup-docker setup-ansible setup-lab setup-peers \
 	requirements wheel packages clean
 
@@ -134,6 +134,9 @@ bench-tables: setup-python setup-check ## how soon a server with 200,000 tables 
 
 bench-load-table: setup-python setup-check ## how soon a table of 1 GiB is back in a loaded server: ARGS="--mib 256 --rounds 1 --load 100" (half an hour)
 	$(BIN)/python -m tests.bench.bench_load_table $(ARGS)
+
+bench-binlog-search: setup-python setup-check ## how fast a binlog archive is searched: ARGS="--gib 1" (two minutes)
+	$(BIN)/python -m tests.bench.bench_binlog_search $(ARGS)
 
 bench-age: setup-python setup-check ## what encrypting costs by OpenSSL, by pyrage and by the age program (half a minute)
 	$(BIN)/python -m tests.bench.bench_age

@@ -236,21 +236,12 @@ def _reader(
 
 
 def _print_found(found: "LogFindings", job: str, *, json: bool) -> None:
-    from backupd.report.binlog_archive import transaction_document
+    from backupd.cli.documents import findings_document
     from backupd.report.binlog_text import next_command, transactions_table
     from backupd.report.words import many
 
     if json:
-        print_document(
-            {
-                "job": job,
-                "transactions": [transaction_document(one) for one in found.transactions],
-                "more": found.more,
-                "segments": found.segments,
-                "read": found.read,
-                "unread": [{"code": one.code, "message": one.message, "hint": one.hint} for one in found.unread],
-            }
-        )
+        print_document(findings_document(job, found))
         return
     tell(f"read {found.read} of {many(found.segments, 'segment')}")
     if not found.transactions:

@@ -125,8 +125,8 @@ def _server(standing: ArchiveStanding) -> str:
     if server.end is None:
         return f"not known: {server.error}"
     if server.behind_bytes is None:
-        nothing = standing.archived is None
-        return f"{_place(server.end)}, {'and nothing is archived' if nothing else 'which does not follow it'}"
+        why = "nothing is archived" if standing.archived is None else "it does not go on where the archive ends"
+        return f"{_place(server.end)}: {why}"
     if not server.behind_bytes:
         return f"{_place(server.end)}: all of it is archived"
     seconds = duration(standing.behind_seconds)
@@ -155,5 +155,5 @@ def _change(change: TableChange) -> str:
 
 
 def _beginning(statement: str) -> str:
-    said = " ".join(statement[: 4 * _STATEMENT].split())
+    said = " ".join(statement.split())
     return said if len(said) <= _STATEMENT else f"{said[: _STATEMENT - 1]}…"

@@ -29,11 +29,11 @@ app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="The continu
 _WIDTH, _WIDEST = 72, 120
 _MOST_FOUND = 10_000  # transactions that one search may list: they are held until all are found
 
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job with a table [jobs.JOB.binlog].")]
+ArchivedJobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job with a table [jobs.JOB.binlog].")]
 
 
 @app.command()
-def receive(ctx: typer.Context, job: JobArgument) -> None:
+def receive(ctx: typer.Context, job: ArchivedJobArgument) -> None:
     """Archive a job's binlog until this is stopped; `backupd serve` does it for every job by itself.
 
     What the server writes is on every target some seconds later. Stopped or killed, nothing is lost: the archive
@@ -58,7 +58,7 @@ def receive(ctx: typer.Context, job: JobArgument) -> None:
 @app.command("list")
 def list_(
     ctx: typer.Context,
-    job: JobArgument,
+    job: ArchivedJobArgument,
     *,
     target: Annotated[str | None, typer.Option("--target", help="Only by what is on this target.")] = None,
     json: JsonOption = False,
@@ -120,7 +120,7 @@ def status(
 @app.command()
 def search(
     ctx: typer.Context,
-    job: JobArgument,
+    job: ArchivedJobArgument,
     *,
     table: Annotated[
         list[str] | None,

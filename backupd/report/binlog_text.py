@@ -93,7 +93,7 @@ def _moments(listing: ArchiveListing) -> str:
 
 def _targets(targets: Sequence[ArchivedOnTarget]) -> str:
     rows = [
-        (one.target, count(one.segments), size(one.bytes_stored), _place(one.until), _time(one.received_at))
+        (one.target, count(one.segments), size(one.bytes_stored), _place(one.until), _second(one.received_at))
         for one in targets
     ]
     return columns([("TARGET", "SEGMENTS", "SIZE", "STORED UP TO", "RECEIVED (UTC)"), *rows], right=(1, 2))
@@ -145,6 +145,10 @@ def _place(place: BinlogPlace | None) -> str:
 
 def _time(at: datetime | None) -> str:
     return "-" if at is None else shown(at).removesuffix(" UTC")
+
+
+def _second(at: datetime | None) -> str:
+    return "-" if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def _change(change: TableChange) -> str:

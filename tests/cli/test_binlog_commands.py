@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyrage import x25519
 
 from backupd.catalogue.database import direct
 from backupd.operations.upkeep.ownership import signer_of
@@ -64,6 +65,14 @@ def changes_of(transaction: Any) -> str:
     return " ".join(f"{one['kind']} {one['schema']}.{one['table']} {one['rows']}" for one in transaction["changes"])
 
 
+def test_a_job_without_an_archive_is_told_so(terminal: Terminal) -> None:
+    for words in (["list", "nightly"], ["status", "nightly"], ["search", "nightly"]):
+        ended = terminal.run("binlog", *words)
+        assert ended.status == ExitStatus.USAGE
+        assert "job nightly archives no binlog\nhint: a table [jobs.nightly.binlog] turns it on" in ended.stderr
+    assert "no job archives its binlog" in terminal.run("binlog", "status").stdout
+
+
 def test_an_accident_is_found_and_what_to_type_next(terminal: Terminal, archived: list[BinlogSegment]) -> None:
     ended = terminal.run("binlog", "search", "nightly", "--table", "t.aria", "--kind", "drop,truncate")
     assert ended.status == ExitStatus.OK, ended.stderr
@@ -98,6 +107,21 @@ def test_a_transaction_that_lies_in_several_segments_is_read_whole(
         (whole,) = [one for one in ended.document["transactions"] if changes_of(one) == "insert t.innodb 20"]
         assert spread[0].start <= whole["start"]["offset"] < spread[0].end
         assert spread[-1].end < whole["end"]["offset"] <= archived[archived.index(spread[-1]) + 1].end
+
+
+def test_what_is_encrypted_is_found_with_its_identity_alone(
+    terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, tmp_path: Path
+) -> None:
+    identity = x25519.Identity.generate()
+    key = tmp_path / "key"
+    key.touch(mode=0o600)
+    key.write_text(f"{identity}\n")
+    replace(archiver, recipients=[str(identity.to_public())]).archive(written.origin, written.pieces(SMALL))
+    words = ("binlog", "search", "nightly", "--kind", "drop", "--json")
+    without = terminal.run(*words)
+    assert without.status == ExitStatus.USAGE
+    assert "pass the file with the identity of one of these: --identity FILE" in without.stderr
+    assert found(terminal.run(*words, "--identity", str(key))) == ["drop gone. 0", "drop t.aria 0 drop t.myisam 0"]
 
 
 def test_nothing_found_is_no_failure(terminal: Terminal, archived: list[BinlogSegment]) -> None:
@@ -202,14 +226,6 @@ def test_what_cannot_be_meant_is_a_sentence(
     ended = terminal.run("binlog", "search", "nightly", *words)
     assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
     assert said in ended.stderr
-
-
-def test_a_job_without_an_archive_is_told_so(terminal: Terminal) -> None:
-    for words in (["list", "nightly"], ["status", "nightly"], ["search", "nightly"]):
-        ended = terminal.run("binlog", *words)
-        assert ended.status == ExitStatus.USAGE
-        assert "job nightly archives no binlog\nhint: a table [jobs.nightly.binlog] turns it on" in ended.stderr
-    assert "no job archives its binlog" in terminal.run("binlog", "status").stdout
 
 
 def placed(world: World, segment: BinlogSegment, run_id: str = "r1") -> None:

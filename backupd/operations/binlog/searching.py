@@ -23,6 +23,7 @@ from backupd.vocabulary.errors import BackupdError, ServerError, TargetError, Ve
 
 log = logging.getLogger(__name__)
 
+_MOST_HELD = 200_000  # changes of all that was found: a transaction may have thousands
 _SKEW = timedelta(hours=1)  # that the server's clock may be ahead of ours: what it commits is received later
 _NOTHING = Sieve(kinds=(ChangeKind.DROP,))  # lets nothing through but statements, and what is open at the end
 _HINT = "compare it with the server's own file"
@@ -48,14 +49,15 @@ def search(wanted: LogSearch, catalogue: Catalogue, reader: SegmentReader, *, at
     """
     found: dict[LoggedTransaction, None] = {}  # a chain may begin within another one, and has the same again
     course = _Course(wanted, catalogue, reader)
-    looked_at = 0
+    looked_at = held = 0
     received_since = None if wanted.since is None else wanted.since - _SKEW
     for segment in catalogue.segments(reader.job, since=received_since):
         looked_at += 1
         for transaction in course.ended_in(segment) if wanted.may_be_in(segment) else ():
-            if wanted.matches(transaction):
+            if wanted.matches(transaction) and transaction not in found:
                 found[transaction] = None
-            if len(found) > at_most:
+                held += len(transaction.changes)
+            if len(found) > at_most or held > _MOST_HELD:
                 return LogFindings(tuple(found)[:at_most], True, looked_at, course.read, tuple(course.errors))
         course.pass_by(segment)
     return LogFindings(tuple(found), False, looked_at, course.read, tuple(course.errors))
@@ -98,10 +100,8 @@ class _Course:
         """What has followed the log to the segment's start, from where the transaction began that is open there."""
         before, behind = self._before, self._behind
         self._behind = None
-        if segment.start == FIRST_OFFSET or segment.number == 1:
-            return _Follower(segment, between=True)
-        if before is None or follows(before, segment):
-            return _Follower(segment, between=False)
+        if segment.start == FIRST_OFFSET or before is None or follows(before, segment):
+            return _Follower(segment, between=segment.start == FIRST_OFFSET)
         if behind is not None and behind[0] is before:
             return behind[1]
         follower = _Follower(segment, between=not before.within_transaction)
@@ -135,12 +135,11 @@ class _Course:
         there = self._catalogue.segment_targets(segment.name)
         targets = [target for target in self._reader.targets if target.name in there]
         if not targets:
+            elsewhere = ", ".join(sorted(there))
             asked = ", ".join(target.name for target in self._reader.targets)
             raise TargetError(
                 f"segment {segment.name} is not on target {asked}",
-                hint=f"it is on {', '.join(sorted(there))}"
-                if there
-                else "it waits in the spool, if it was not dropped",
+                hint=f"it is on {elsewhere}" if elsewhere else "it waits in the spool, if it was not dropped",
             )
         return replace(self._reader, targets=targets)
 

@@ -83,13 +83,6 @@ def test_what_a_client_received_from_an_offset_on_has_the_servers_positions() ->
     assert [(one.start, one.end) for one in others] == [(1000, 1026), (1026, 1052)]
 
 
-def test_a_piece_of_a_file_behind_the_files_own_description_has_the_servers_positions() -> None:
-    described = description(end=4 + len(description()))
-    first, *others = events(MAGIC + described, event(QUERY, b"one", end=1026), stream=EventStream("f", start=1000))
-    assert first.artificial
-    assert [(one.start, one.end) for one in others] == [(1000, 1026)]
-
-
 def test_positions_go_on_beyond_four_gib() -> None:
     size = 19 + 3 + 4
     begun = (1 << 32) - size - 10

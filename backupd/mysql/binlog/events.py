@@ -176,8 +176,6 @@ class EventStream:
     def _placed_at(self, kind: int, length: int, end: int, flags: int) -> tuple[int, int]:
         if end == 0 or flags & ARTIFICIAL or kind in HEARTBEATS:
             return self._at, self._at
-        if not self._placed and kind == FORMAT_DESCRIPTION and end <= self._at:
-            return self._at, self._at  # the file's own, put before what stands farther behind
         if not self._placed:
             self._at += (end - length - self._at) & _LOW
             self._placed = True

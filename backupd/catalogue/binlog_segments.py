@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Executable, Select, and_, delete, exists, insert, literal, or_, select, update
+from sqlalchemy import Executable, Select, and_, delete, exists, func, insert, literal, or_, select, update
 
 from backupd.catalogue import binlog_tables, identities
 from backupd.catalogue.columns import from_row, to_row
@@ -65,6 +65,15 @@ class BinlogSegments(CatalogueFile):
         """What waits in the spool, the oldest first."""
         return self._segments(select(_table).where(binlog_tables.WAITING, _ours.job == job).order_by(_ours.id))
 
+    def waiting_segments(self, job: str) -> tuple[int, int]:
+        """How many segments wait in the spool, and how many bytes they have there beside their descriptions."""
+        counted = select(func.count(), func.coalesce(func.sum(_ours.stored_bytes), 0))
+        query = counted.where(binlog_tables.WAITING, _ours.job == job)
+        with self._reading() as connection:
+            ours = query.where(_ours.machine == identities.current(connection).name)
+            count, size = connection.execute(ours).one()
+            return count, size
+
     def left_spool(self, names: Collection[str]) -> None:
         """These segments no longer wait: every target has them, or they were dropped."""
         self._write(*(update(_table).where(_called(name)).values(spooled=False) for name in names))
@@ -73,6 +82,16 @@ class BinlogSegments(CatalogueFile):
         """The one that was received last, on that target where one is named; None where there is none."""
         query = _of(job, target=target).order_by(_ours.received_at.desc(), _ours.id.desc()).limit(1)
         return next(iter(self._segments(query)), None)
+
+    def stored_segments(self, job: str) -> dict[str, tuple[int, int]]:
+        """By target, how many segments of the job lie there, and how many bytes they have."""
+        counted = select(_on.target, func.count(), func.sum(_ours.stored_bytes)).join(
+            _table, _on.segment_id == _ours.id
+        )
+        query = counted.where(_ours.job == job).group_by(_on.target)
+        with self._reading() as connection:
+            ours = query.where(_ours.machine == identities.current(connection).name)
+            return {target: (count, size) for target, count, size in connection.execute(ours)}
 
     def segments(
         self, job: str, *, chain: str | None = None, target: str | None = None, since: datetime | None = None

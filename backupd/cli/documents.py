@@ -12,6 +12,7 @@ from backupd.vocabulary.storage import Backup, Manifest
 
 if TYPE_CHECKING:  # they load the driver or the catalogue's, which `run --json` does without
     from backupd.mysql.seeding import Wanted
+    from backupd.operations.binlog.searching import LogFindings
     from backupd.operations.restore.clone import Clone
     from backupd.operations.restore.scrubbed_clone import ScrubbedClone
     from backupd.operations.restore.table_loading import LoadingPlan
@@ -144,6 +145,20 @@ def loading_document(run_id: str, plan: "LoadingPlan") -> Document:
             for planned in plan.tables
         ],
         "attention": list(plan.attentions),
+    }
+
+
+def findings_document(job: str, found: "LogFindings") -> Document:
+    """What `binlog search --json` prints."""
+    from backupd.report.binlog_archive import transaction_document
+
+    return {
+        "job": job,
+        "transactions": [transaction_document(one) for one in found.transactions],
+        "more": found.more,
+        "segments": found.segments,
+        "read": found.read,
+        "unread": [{"code": one.code, "message": one.message, "hint": one.hint} for one in found.unread],
     }
 
 

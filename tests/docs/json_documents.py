@@ -20,11 +20,20 @@ from backupd.cli.output import SCHEMA
 from backupd.config import JobConfig
 from backupd.host.ssh_signature import DocumentKey
 from backupd.notifications.fanout import Delivery
+from backupd.operations.binlog.searching import LogFindings
 from backupd.operations.restore.table_loading import LoadingPlan
 from backupd.operations.upkeep.audit import AuditResult
 from backupd.operations.upkeep.prune import Pruning
 from backupd.operations.upkeep.rebuild import Rebuilding
-from backupd.report import bench_document, costs, impact_text, probe_table, run_comparison, volume_document
+from backupd.report import (
+    bench_document,
+    binlog_archive,
+    costs,
+    impact_text,
+    probe_table,
+    run_comparison,
+    volume_document,
+)
 from backupd.report.evidence import Evidence
 from backupd.report.evidence_document import evidence_document
 from backupd.report.impact import Impact
@@ -302,6 +311,21 @@ DOCUMENTS = (
         lambda make: audit._entry(make(AuditEntry)),
     ),
     _Document("`audit verify --json`", "The audit trail, checked", lambda make: audit.examination(make(AuditResult))),
+    _Document(
+        "`binlog list --json`",
+        "What can be restored of a binlog archive",
+        lambda make: binlog_archive.listing_document(make(binlog_archive.ArchiveListing)),
+    ),
+    _Document(
+        "`binlog status --json`: `jobs`, a list of these",
+        "How a binlog archive stands",
+        lambda make: binlog_archive.standing_document(make(binlog_archive.ArchiveStanding)),
+    ),
+    _Document(
+        "`binlog search --json`",
+        "What was found in a binlog archive",
+        lambda make: documents.findings_document("nightly", make(LogFindings)),
+    ),
     _Document(
         "`volumes --json`",
         "Volumes",

@@ -29,7 +29,7 @@ class WrittenBinlogs:
     def pieces(self, size: int) -> list[CutPiece]:
         """As the archive cuts them, about so large; the last file goes on."""
         first, _ = self.files[0]
-        cutter = Cutter(self.origin.flavour, size=size, age_seconds=0, begin=BinlogPlace(first, START), gtids="")
+        cutter = SegmentCutter(self.origin.flavour, size=size, age_seconds=0, begin=BinlogPlace(first, START), gtids="")
         found: list[CutPiece] = []
         for file, data in self.files:
             ended = file != self.files[-1][0]

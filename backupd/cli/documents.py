@@ -153,7 +153,10 @@ def check_document(job: str, findings: tuple[Finding, ...]) -> Document:
 
 
 def prune_document(prunings: "Sequence[Pruning]", *, dry_run: bool) -> Document:
-    """What `prune --json` prints: every backup with what is decided of it, and why; sizes are bytes."""
+    """What `prune --json` prints: every backup with what is decided of it, and why; sizes are bytes.
+
+    Of binlog archives only how many segments go, by target and reason.
+    """
     return {
         "dry_run": dry_run,
         "backups": [
@@ -169,6 +172,18 @@ def prune_document(prunings: "Sequence[Pruning]", *, dry_run: bool) -> Document:
             }
             for pruning in prunings
             for fate in pruning.fates
+        ],
+        "segments": [
+            {
+                "job": pruning.job,
+                "target": fate.target,
+                "reason": fate.reason,
+                "segments": fate.segments,
+                "bytes_stored": fate.bytes_stored,
+                "removed": fate.removed,
+            }
+            for pruning in prunings
+            for fate in pruning.segments
         ],
         "vanished": [
             {"job": pruning.job, "target": target, "run_id": run_id}

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from backupd.cli.binlog_verify import verify
 from backupd.cli.output import tell
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="The continuous archive of a job's binlog.")
@@ -32,3 +33,6 @@ def receive(ctx: typer.Context, job: JobArgument) -> None:
         tools = archive_tools(configuration, chosen, wiring.host_tools(configuration, machine), targets, catalogue)
         tell(f"archiving the binlog of job {job} to {', '.join(chosen.targets)}")
         archive(job, config, tools)
+
+
+app.command()(verify)

@@ -57,10 +57,26 @@ class BinlogSegments(CatalogueFile):
                     hint="it was replaced: check who can write to the target",
                 )
 
+    def import_segments(self, segments: Sequence[BinlogSegment], target: str, *, at: datetime) -> list[str]:
+        """These are known, and lie on the target since then; they do not wait. In one transaction.
+
+        The names of those are returned of which another segment is known: nothing happens to them.
+        """
+        others: list[str] = []
+        with self._writing() as connection:
+            for segment in segments:
+                known = connection.execute(select(_ours.id, _ours.digest).where(_called(segment.name))).first()
+                if known is not None and known.digest != segment.digest:
+                    others.append(segment.name)
+                    continue
+                if known is None:
+                    connection.execute(insert(_table).values({**to_row(segment), "spooled": False}))
+                connection.execute(_lies(segment.name, target, at, "OR IGNORE"))
+        return others
+
     def segment_stored(self, name: str, target: str, *, at: datetime) -> None:
         """The segment lies on the target since then."""
-        row = select(_ours.id, literal(target), literal(at, _on.stored_at.type)).where(_called(name))
-        self._write(insert(_stored).prefix_with("OR REPLACE").from_select(["segment_id", "target", "stored_at"], row))
+        self._write(_lies(name, target, at, "OR REPLACE"))
 
     def lacking_segments(self, job: str, target: str, *, at_most: int | None = None) -> list[BinlogSegment]:
         """What waits in the spool and does not lie on the target, the oldest first: all, or so many."""
@@ -181,6 +197,11 @@ def _of(job: str, *, target: str | None) -> Select[Any]:
 def _called(name: str) -> "ColumnElement[bool]":
     chain, _, number = name.removesuffix(".binlog").rpartition("-")
     return and_(_ours.chain == chain, _ours.number == int(number))
+
+
+def _lies(name: str, target: str, at: datetime, prefix: str) -> Executable:
+    row = select(_ours.id, literal(target), literal(at, _on.stored_at.type)).where(_called(name))
+    return insert(_stored).prefix_with(prefix).from_select(["segment_id", "target", "stored_at"], row)
 
 
 def _not_on(name: str, target: str) -> Executable:

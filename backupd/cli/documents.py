@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # they load the driver or the catalogue's, which `run --json`
     from backupd.operations.restore.table_loading import LoadingPlan
     from backupd.operations.upkeep.prune import Pruning
     from backupd.operations.upkeep.rebuild import Rebuilding
+    from backupd.operations.upkeep.rebuild_segments import SegmentsRebuilt
     from backupd.vocabulary.benches import BenchRecord
     from backupd.vocabulary.probes import ProbeRecord
 
@@ -198,7 +199,7 @@ def prune_document(prunings: "Sequence[Pruning]", *, dry_run: bool) -> Document:
     }
 
 
-def rebuild_document(target: str, rebuilding: "Rebuilding") -> Document:
+def rebuild_document(target: str, rebuilding: "Rebuilding", archives: "Sequence[SegmentsRebuilt]" = ()) -> Document:
     """What `catalogue rebuild --json` prints."""
     return {
         "target": target,
@@ -207,6 +208,18 @@ def rebuild_document(target: str, rebuilding: "Rebuilding") -> Document:
         "unfinished": list(rebuilding.unfinished),
         "failures": [
             {"run_id": run_id, "message": error.message, "hint": error.hint} for run_id, error in rebuilding.failures
+        ],
+        "archives": [
+            {
+                "job": archive.job,
+                "imported": archive.imported,
+                "known": archive.known,
+                "strangers": archive.strangers,
+                "failures": [
+                    {"segment": name, "message": error.message, "hint": error.hint} for name, error in archive.failures
+                ],
+            }
+            for archive in archives
         ],
     }
 

@@ -24,6 +24,7 @@ from backupd.operations.restore.table_loading import LoadingPlan
 from backupd.operations.upkeep.audit import AuditResult
 from backupd.operations.upkeep.prune import Pruning
 from backupd.operations.upkeep.rebuild import Rebuilding
+from backupd.operations.upkeep.rebuild_segments import SegmentsRebuilt
 from backupd.report import bench_document, costs, impact_text, probe_table, run_comparison, volume_document
 from backupd.report.evidence import Evidence
 from backupd.report.evidence_document import evidence_document
@@ -252,7 +253,7 @@ DOCUMENTS = (
     _Document(
         "`catalogue rebuild --json`",
         "A rebuilt catalogue",
-        lambda make: documents.rebuild_document("vault", make(Rebuilding)),
+        lambda make: documents.rebuild_document("vault", make(Rebuilding), [make(SegmentsRebuilt)]),
     ),
     _Document(
         "`compare A B --json`",

@@ -68,12 +68,12 @@ def verify(
 
 
 def _tell(found: "SegmentsVerified", *, quiet: bool) -> None:
-    from backupd.report.words import size
+    from backupd.report.words import many, size
     from backupd.vocabulary.escaping import some
 
     if not quiet:
         say(
-            f"target {found.target}: {found.recorded} segments recorded, {len(found.lost)} lost;"
+            f"target {found.target}: {many(found.recorded, 'segment')} recorded, {len(found.lost)} lost;"
             f" {found.read} read back ({size(found.bytes_read)})"
         )
     for names, what in (

@@ -67,6 +67,7 @@ def rebuild(
     from backupd.operations.upkeep.rebuild_segments import rebuild_segments, require_rebuilt
     from backupd.policy.signing import require_public
     from backupd.policy.trust import Known
+    from backupd.report.words import many
 
     keys = [require_public(key) for key in trust or ()]
     if unsigned:
@@ -95,7 +96,7 @@ def rebuild(
             say(f"run {run_id}: unfinished, skipped")
         say(f"{len(rebuilding.imported)} new, {len(rebuilding.known)} already known")
         for archive in archives:
-            say(f"binlog of job {archive.job}: {archive.imported} segments new, {archive.known} already known")
+            say(f"binlog of job {archive.job}: {many(archive.imported, 'segment')} new, {archive.known} already known")
     for archive in archives:
         if archive.strangers:
             tell(f"binlog of job {archive.job}: not backupd's, skipped: {some(archive.strangers, _NAMED)}")

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from backupd.catalogue import binlog_segments
+from backupd.cli.documents import prune_document
+from backupd.cli.tables import pruned_segments_table
 from backupd.config import TargetRetentionConfig
 from backupd.operations.upkeep import prune_segments
 from backupd.operations.upkeep.prune import prune
@@ -187,3 +189,13 @@ def test_a_folder_with_segments_and_no_owner_record_is_nobody_s(site: ArchiveSit
         with pytest.raises(NotOurs, match="a binlog archive but no owner record"):
             ask(copied)
     assert not copied.records
+
+
+def test_what_is_printed_counts_them_by_target_and_reason(site: ArchiveSite) -> None:
+    planned, done = site.prune(dry_run=True), site.prune()
+    assert [one["removed"] for one in prune_document([planned], dry_run=True)["segments"]] == [0, 0]
+    first = prune_document([done], dry_run=False)["segments"][0]
+    assert (first["target"], first["segments"], first["removed"], first["bytes_stored"]) == ("here", 29, 29, 8700)
+    for pruning, dry_run, word in ((planned, True, "remove "), (done, False, "removed ")):
+        lines = pruned_segments_table([pruning], dry_run=dry_run).splitlines()
+        assert [word in line and "before the oldest backup, r3" in line for line in lines] == [False, True, True]

@@ -78,6 +78,8 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
     "config check": [[]],
     "config show": [[], ["--json"]],
     "config schema": [[]],
+    "binlog receive": [["nightly"]],
+    "binlog verify": [["nightly"], ["nightly", "--json"]],
     "catalogue rebuild": [["--target", "vault"], ["--target", "vault", "--json"]],
     "catalogue proofs": [[]],
     "identity show": [[], ["--json"]],

@@ -15,16 +15,18 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from backupd.catalogue.audit import AuditEntry
 from backupd.catalogue.costs import RunCost
-from backupd.cli import audit, documents, identity, notify
+from backupd.cli import audit, binlog_verify, documents, identity, notify
 from backupd.cli.output import SCHEMA
 from backupd.config import JobConfig
 from backupd.host.ssh_signature import DocumentKey
 from backupd.notifications.fanout import Delivery
 from backupd.operations.binlog.searching import LogFindings
+from backupd.operations.binlog.verifying import SegmentsVerified
 from backupd.operations.restore.table_loading import LoadingPlan
 from backupd.operations.upkeep.audit import AuditResult
 from backupd.operations.upkeep.prune import Pruning
 from backupd.operations.upkeep.rebuild import Rebuilding
+from backupd.operations.upkeep.rebuild_segments import SegmentsRebuilt
 from backupd.report import (
     bench_document,
     binlog_archive,
@@ -261,7 +263,12 @@ DOCUMENTS = (
     _Document(
         "`catalogue rebuild --json`",
         "A rebuilt catalogue",
-        lambda make: documents.rebuild_document("vault", make(Rebuilding)),
+        lambda make: documents.rebuild_document("vault", make(Rebuilding), [make(SegmentsRebuilt)]),
+    ),
+    _Document(
+        "`binlog verify --json`",
+        "A binlog archive, read back",
+        lambda make: {"job": "nightly", "targets": [binlog_verify._document(make(SegmentsVerified))]},
     ),
     _Document(
         "`compare A B --json`",

@@ -101,9 +101,9 @@ def test_a_segment_is_forgotten_when_it_lies_nowhere_and_does_not_wait(catalogue
         catalogue.segment_stored(name, "disk", at=AT)
         catalogue.segment_stored(name, "cloud", at=AT)
     catalogue.left_spool(names[:2])
-    catalogue.segments_removed("disk", names)
+    catalogue.segments_removed("nightly", "disk", names, because="expired")
     assert list(catalogue.segments("nightly", target="disk")) == []
-    catalogue.segments_removed("cloud", [names[0], names[2]])
+    catalogue.segments_removed("nightly", "cloud", [names[0], names[2]], because="expired")
     catalogue.forget_segments(names)
     assert list(catalogue.segments("nightly")) == [second, third], "one lies on a target, one waits"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from backupd.catalogue.store import Catalogue
 from backupd.mysql.binlog.source import binlog_source
-from backupd.operations.binlog.cutting import CutPiece
+from backupd.operations.binlog.cutting import CutPiece, SegmentCutter
 from backupd.operations.binlog.describing import SegmentAuthor, new_chain
 from backupd.policy.signing import Signer
 from backupd.targets import Target

@@ -91,7 +91,6 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
     "schedule resume": [["nightly"]],
     "notify test": [[]],
     "notify digest": [[], ["--json"], ["--send"]],
-    "binlog receive": [["nightly"]],  # it has no server: it would go on asking
     "binlog list": [["nightly"], ["nightly", "--json"]],
     "binlog status": [[], ["--json"]],
     "binlog search": [["nightly"], ["nightly", "--json"]],

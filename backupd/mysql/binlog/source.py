@@ -48,6 +48,10 @@ class BinlogSource:
         """Statements are logged as such, and some give another result when they are applied again."""
         return self.format == _STATEMENT
 
+    def length(self, file: str) -> int | None:
+        """Of that file, in bytes; None where it is not there."""
+        return next((each.size for each in self.files if each.name == file), None)
+
     def has(self, place: BinlogPlace) -> bool:
         """Whether that file is there, and reaches so far."""
         return any(file.name == place.file and place.offset <= file.size for file in self.files)

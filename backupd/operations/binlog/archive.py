@@ -19,7 +19,7 @@ from backupd.host.claims import Claims
 from backupd.mysql.binlog.receiver import Receiver
 from backupd.mysql.binlog.sameness import file_birth, same_file
 from backupd.mysql.binlog.source import BinlogSource
-from backupd.operations.binlog.cutting import CutPiece, SegmentCutter
+from backupd.operations.binlog.cutting import CutPiece, OtherHistory, SegmentCutter
 from backupd.operations.binlog.describing import SegmentAuthor, new_chain
 from backupd.operations.binlog.storing import SegmentStore
 from backupd.policy.binlog_chain import PlacedBackup, is_same_server, order
@@ -84,10 +84,6 @@ class _Beginning:
     backup: PlacedBackup | None = None  # whose place it is that a new chain begins with
 
 
-class _OtherLog(Exception):
-    """The file that arrives is not the one that it should be. The message says why."""
-
-
 class _Archive:
     """One job's. Only the main thread calls it."""
 
@@ -131,7 +127,7 @@ class _Archive:
             log.info("job %s: receiving from %s:%d", self._job, beginning.begin.file, beginning.begin.offset)
             try:
                 return self._received(receiver, receiving)
-            except _OtherLog as other:
+            except OtherHistory as other:
                 return self._broken(receiving, str(other), beginning)
 
     def _received(self, receiver: Receiver, receiving: "_Receiving") -> str:
@@ -149,7 +145,7 @@ class _Archive:
                     asked = time.monotonic()
             elif end is not None and not pieces:
                 if end.ends_chain:
-                    raise _OtherLog(end.said)
+                    raise OtherHistory(end.said)
                 return end.said
 
     def _broken(self, receiving: "_Receiving", reason: str, beginning: _Beginning) -> str:
@@ -180,6 +176,8 @@ class _Archive:
             following = following_place(last)
             if not is_same_server(last.origin, source.origin):
                 self.gap(last, f"another server answers: {source.origin.version}, id {source.origin.server_id}")
+            elif (length := source.length(last.file)) is not None and last.file_ended and length != last.end:
+                self.gap(last, f"{last.file} has {length} bytes and not {last.end} any more: the log was reset")
             elif not source.has(following):
                 self.gap(last, f"the server has no binlog {following.file} with {following.offset} bytes any more")
             else:
@@ -269,15 +267,21 @@ class _Receiving:
         """What was received is no more than the server has written.
 
         Raises:
-            _OtherLog: it is more: its log was reset.
+            OtherHistory: it is more: its log was reset.
         """
         if order(self._cutter.received) > order(end):
-            raise _OtherLog(f"the server's log ends at {end.file}:{end.offset}, before what was received: it was reset")
+            raise OtherHistory(
+                f"the server's log ends at {end.file}:{end.offset}, before what was received: it was reset"
+            )
 
     def take(self, file: str, data: bytes, *, file_ended: bool) -> None:
         """Bytes of this file; what is complete by them is kept."""
-        for piece in self._cutter.feed(file, data, file_ended=file_ended):
-            self._keep(piece)
+        try:
+            for piece in self._cutter.feed(file, data, file_ended=file_ended):
+                self._keep(piece)
+        except ServerError:
+            self._require_known(self._cutter.format)  # of another file one begins to receive anywhere
+            raise
 
     def take_due(self) -> None:
         """What is old enough is kept."""
@@ -285,25 +289,27 @@ class _Receiving:
             self._keep(piece)
 
     def _keep(self, piece: CutPiece) -> None:
-        if not self._known:
-            self._require_known(piece)
+        self._require_known(piece.format)
         self.before = self._archive.keep(piece, self._author, self._chain, self.before)
         if self._archive.make_room(self._chain):
             self._archive.gap(self.before, "the binlog spool was full, and a target had been away for too long")
             self._chain, self.before = new_chain(datetime.now(UTC)), None
 
-    def _require_known(self, piece: CutPiece) -> None:
-        """A file of the same name may be another one: after RESET, or of another server.
+    def _require_known(self, format_event: str) -> None:
+        """The file that arrives first may be another one of its name: after RESET, or of another server.
 
         Raises:
-            _OtherLog: it is.
+            OtherHistory: it is.
         """
-        received, beginning = base64.b64decode(piece.format), self._beginning
-        if beginning.before is not None and beginning.before.file == piece.file:
+        beginning, first = self._beginning, self._beginning.begin.file
+        if self._known or not format_event:
+            return
+        received = base64.b64decode(format_event)
+        if beginning.before is not None and beginning.before.file == first:
             if not same_file(base64.b64decode(beginning.before.format), received):
-                raise _OtherLog(f"{piece.file} is another file than before: the server's binlogs were reset")
+                raise OtherHistory(f"{first} is another file than before: the server's binlogs were reset")
         elif beginning.backup is not None and file_birth(received).created_at > beginning.backup.taken_at.timestamp():
-            raise _OtherLog(f"{piece.file} is newer than backup {beginning.backup.run_id}")
+            raise OtherHistory(f"{first} is newer than backup {beginning.backup.run_id}")
         self._known = True
 
 

@@ -14,11 +14,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from backupd.mysql.binlog.events import EventStream, LogEvent
-from backupd.mysql.binlog.layout import FORMAT_DESCRIPTION
+from backupd.mysql.binlog.layout import FORMAT_DESCRIPTION, GTID_LIST, PREVIOUS_GTIDS
 from backupd.mysql.binlog.transactions import TransactionReader
+from backupd.policy import gtid
 from backupd.policy.segment_file import FIRST_OFFSET, summed
 from backupd.vocabulary.binlogs import BinlogPlace, LoggedTransaction, TableChange
 from backupd.vocabulary.servers import Flavour
+
+
+class OtherHistory(Exception):
+    """The server's log is not the one that was archived, or lacks a part of it. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ class SegmentCutter:
         self._flavour = flavour
         self._size, self._age_seconds, self._clock = size, age_seconds, clock
         self._archived = archived or begin
-        self._format = ""
+        self.format = ""  # base64 of the newest format description event
         self._open(begin, gtids)
 
     def _open(self, begin: BinlogPlace, gtids: str) -> None:
@@ -125,8 +130,11 @@ class SegmentCutter:
 
     def _take(self, event: LogEvent) -> None:
         if event.kind == FORMAT_DESCRIPTION:
-            self._format = base64.b64encode(event.raw).decode()
+            self.format = base64.b64encode(event.raw).decode()
+        executed = self._reader.gtids
         transaction = self._reader.feed(event)
+        if event.kind in (GTID_LIST, PREVIOUS_GTIDS) and not event.artificial:
+            self._require_same_history(executed)
         if event.artificial or event.end <= self._end:
             return
         uncut, self._end = self._uncut, event.end
@@ -139,6 +147,17 @@ class SegmentCutter:
         if not self._reader.within:
             uncut.whole, uncut.whole_end, uncut.whole_gtids = len(uncut.events), event.end, self._reader.gtids
 
+    def _require_same_history(self, executed: str) -> None:
+        """What a file says of those before it is what they had.
+
+        Raises:
+            OtherHistory: it is not.
+        """
+        if not gtid.same(executed, self._reader.gtids):
+            raise OtherHistory(
+                f"{self._file} follows {self._reader.gtids or 'nothing'}, and {executed or 'nothing'} was archived"
+            )
+
     def _cut(self, *, all_of_it: bool = False, file_ended: bool = False) -> CutPiece:
         uncut, within = self._uncut, self._reader.within
         count = len(uncut.events) if all_of_it else uncut.whole
@@ -150,7 +169,7 @@ class SegmentCutter:
             start=uncut.start,
             end=end,
             file_ended=file_ended,
-            format=self._format,
+            format=self.format,
             gtid_start=uncut.gtid_start,
             gtid_end=uncut.whole_gtids,
             transactions=len(times),

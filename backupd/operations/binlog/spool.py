@@ -5,7 +5,7 @@ Knows: that a name appears only once its bytes are durable. Refuses to know whic
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -88,9 +88,13 @@ class BinlogSpool:
         Raises:
             UsageError: the folder cannot be read.
         """
+        found: dict[str, int] = {}
         with _explained(self._folder), os.scandir(self._folder) as entries:
-            found = [(each.name, each.stat(follow_symlinks=False).st_size) for each in entries if _is_one(each)]
-        return dict(sorted(found))
+            for each in entries:
+                with suppress(FileNotFoundError):  # every target has it by now
+                    if _is_one(each):
+                        found[each.name] = each.stat(follow_symlinks=False).st_size
+        return dict(sorted(found.items()))
 
 
 def _is_one(entry: "os.DirEntry[str]") -> bool:

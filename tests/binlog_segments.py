@@ -1,9 +1,15 @@
 """Segments of a binlog archive for tests: chains as a server and a careful archive would have made them."""
 
 import base64
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from backupd.archive.segment_bytes import seal
+from backupd.policy.segment_file import signed, to_line
+from backupd.policy.signing import Signer
+from backupd.targets import Target
+from backupd.targets.names import BINLOG
 from backupd.vocabulary.binlogs import BinlogSegment, ChangeKind, SegmentOrigin, TableChange
 from backupd.vocabulary.servers import Flavour
 from tests.fakes.target import MACHINE
@@ -72,3 +78,38 @@ def chain_of(count: int, *, first: BinlogSegment = FIRST, rotates_after: int = 3
     while len(found) < count:
         found.append(following(found[-1], rotates=len(found) % rotates_after == 0))
     return found
+
+
+@dataclass(frozen=True)
+class StoredSegment:
+    """A segment with the bytes of its file, as an archive stores it."""
+
+    segment: BinlogSegment
+    content: bytes  # the line and the sealed events
+
+
+def sealed_chain(
+    count: int, signer: Signer, *, first: BinlogSegment = FIRST, recipients: tuple[str, ...] = ()
+) -> list[StoredSegment]:
+    """So many segments of bytes that are no events, each sealed, signed and bound to the one before it."""
+    found: list[StoredSegment] = []
+    for plan in chain_of(count, first=replace(first, recipients=recipients)):
+        events = f"{plan.name} ".encode().ljust(plan.plain_bytes, b".")
+        sealed = seal([events], recipients=recipients, level=3)
+        told = replace(
+            plan,
+            previous=found[-1].segment.digest if found else "",
+            plain_sha256=sealed.plain_sha256,
+            stored_bytes=len(sealed.content),
+            stored_sha256=sealed.sha256,
+        )
+        segment = signed(told, signer)
+        found.append(StoredSegment(segment, to_line(segment) + sealed.content))
+    return found
+
+
+def lay_segments(target: Target, stored: Iterable[StoredSegment]) -> None:
+    """They are on the target."""
+    for one in stored:
+        with target.writing(one.segment.job, BINLOG, one.segment.name) as writer:
+            writer.write(one.content)

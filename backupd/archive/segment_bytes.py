@@ -69,6 +69,19 @@ def unseal(segment: BinlogSegment, stored: Iterable[bytes], identities: "Identit
     require_same(plain, name=segment.name, size=segment.plain_bytes, sha256=segment.plain_sha256, which="plain")
 
 
+def require_stored(segment: BinlogSegment, stored: Iterable[bytes]) -> None:
+    """What is stored is what was described; nothing is opened.
+
+    Raises:
+        VerificationError: it is not.
+        Anything that `stored` raises.
+    """
+    found = Digest(at_most=segment.stored_bytes, what=segment.name)
+    for block in stored:
+        found.add(block)
+    require_same(found, name=segment.name, size=segment.stored_bytes, sha256=segment.stored_sha256, which="stored")
+
+
 def require_key(segment: BinlogSegment, identities: "Identities | None") -> None:
     """One of the identities opens the segment, or everybody can read it.
 

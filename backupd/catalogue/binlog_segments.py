@@ -4,16 +4,18 @@ Knows: a row for each, of this machine. A segment has its row before anything is
 what is asked for every few seconds looks at those that wait alone, and lists are read page by page.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Executable, Select, and_, delete, exists, insert, literal, or_, select, update
+from sqlalchemy import Executable, Select, and_, delete, exists, func, insert, literal, or_, select, update
 
 from backupd.catalogue import binlog_tables, identities
+from backupd.catalogue.audit import Event, audit_step
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.file import CatalogueFile
-from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment
 from backupd.vocabulary.errors import Untrusted
 
 if TYPE_CHECKING:
@@ -23,6 +25,16 @@ PAGE = 1000  # segments that are read at a time
 
 _table, _stored, _gaps = binlog_tables.segments, binlog_tables.stored, binlog_tables.gaps
 _ours, _on = _table.c, _stored.c
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredPart:
+    """Which part of a chain a target needs no more."""
+
+    chain: str
+    below: int | None  # numbers below this one; None: all
+    before: datetime  # received before then
+    needed_on: Mapping[str, int]  # by target: what it needs from this number on, and lacks, is no part of it
 
 
 class BinlogSegments(CatalogueFile):
@@ -45,10 +57,26 @@ class BinlogSegments(CatalogueFile):
                     hint="it was replaced: check who can write to the target",
                 )
 
+    def import_segments(self, segments: Sequence[BinlogSegment], target: str, *, at: datetime) -> list[str]:
+        """These are known, and lie on the target since then; they do not wait. In one transaction.
+
+        The names of those are returned of which another segment is known: nothing happens to them.
+        """
+        others: list[str] = []
+        with self._writing() as connection:
+            for segment in segments:
+                known = connection.execute(select(_ours.id, _ours.digest).where(_called(segment.name))).first()
+                if known is not None and known.digest != segment.digest:
+                    others.append(segment.name)
+                    continue
+                if known is None:
+                    connection.execute(insert(_table).values({**to_row(segment), "spooled": False}))
+                connection.execute(_lies(segment.name, target, at, "OR IGNORE"))
+        return others
+
     def segment_stored(self, name: str, target: str, *, at: datetime) -> None:
         """The segment lies on the target since then."""
-        row = select(_ours.id, literal(target), literal(at, _on.stored_at.type)).where(_called(name))
-        self._write(insert(_stored).prefix_with("OR REPLACE").from_select(["segment_id", "target", "stored_at"], row))
+        self._write(_lies(name, target, at, "OR REPLACE"))
 
     def lacking_segments(self, job: str, target: str, *, at_most: int | None = None) -> list[BinlogSegment]:
         """What waits in the spool and does not lie on the target, the oldest first: all, or so many."""
@@ -65,14 +93,66 @@ class BinlogSegments(CatalogueFile):
         """What waits in the spool, the oldest first."""
         return self._segments(select(_table).where(binlog_tables.WAITING, _ours.job == job).order_by(_ours.id))
 
+    def waiting_segments(self, job: str) -> tuple[int, int]:
+        """How many segments wait in the spool, and how many bytes they have there beside their descriptions."""
+        counted = select(func.count(), func.coalesce(func.sum(_ours.stored_bytes), 0))
+        query = counted.where(binlog_tables.WAITING, _ours.job == job)
+        with self._reading() as connection:
+            ours = query.where(_ours.machine == identities.current(connection).name)
+            count, size = connection.execute(ours).one()
+            return count, size
+
     def left_spool(self, names: Collection[str]) -> None:
         """These segments no longer wait: every target has them, or they were dropped."""
         self._write(*(update(_table).where(_called(name)).values(spooled=False) for name in names))
 
-    def latest_segment(self, job: str, *, target: str | None = None) -> BinlogSegment | None:
-        """The one that was received last, on that target where one is named; None where there is none."""
+    def latest_segment(
+        self, job: str, *, target: str | None = None, before: datetime | None = None
+    ) -> BinlogSegment | None:
+        """The one that was received last (before then), on that target where one is named; None where there is none."""
         query = _of(job, target=target).order_by(_ours.received_at.desc(), _ours.id.desc()).limit(1)
+        query = query if before is None else query.where(_ours.received_at < before)
         return next(iter(self._segments(query)), None)
+
+    def stored_segments(self, job: str) -> dict[str, tuple[int, int]]:
+        """By target, how many segments of the job lie there, and how many bytes they have."""
+        counted = select(_on.target, func.count(), func.sum(_ours.stored_bytes)).join(
+            _table, _on.segment_id == _ours.id
+        )
+        query = counted.where(_ours.job == job).group_by(_on.target)
+        with self._reading() as connection:
+            ours = query.where(_ours.machine == identities.current(connection).name)
+            return {target: (count, size) for target, count, size in connection.execute(ours)}
+
+    def segments_at(self, job: str, place: BinlogPlace) -> list[BinlogSegment]:
+        """Those that have this place in them or at one of their ends, of every history that used the file's name."""
+        has_it = and_(_ours.file == place.file, _ours.end >= place.offset, _ours.start <= place.offset)
+        return self._segments(select(_table).where(_ours.job == job, has_it).order_by(_ours.id))
+
+    def archive_chains(self, job: str) -> list[str]:
+        """The chains of which there are segments, as they were begun; in as many steps as the catalogue has chains."""
+        found: list[str] = []
+        with self._reading() as connection:
+            machine, last = identities.current(connection).name, ""
+            first = select(_ours.chain, _ours.machine, _ours.job).order_by(_ours.chain, _ours.number).limit(1)
+            while row := connection.execute(first.where(_ours.chain > last)).first():
+                last = row.chain
+                if (row.machine, row.job) == (machine, job):
+                    found.append(last)
+        return found
+
+    def expired_segments(
+        self, job: str, target: str, expired: "ExpiredPart", *, behind: int = 0
+    ) -> list[BinlogSegment]:
+        """Of that part of a chain what lies on the target, behind this number, in their order: one page."""
+        lacking = [
+            and_(_ours.number >= number, ~exists().where(_on.segment_id == _ours.id, _on.target == other))
+            for other, number in expired.needed_on.items()
+        ]
+        query = _of(job, target=target).where(_ours.chain == expired.chain, _ours.number > behind)
+        query = query if expired.below is None else query.where(_ours.number < expired.below)
+        query = query.where(_ours.received_at < expired.before, *(~one for one in lacking))
+        return self._segments(query.order_by(_ours.number).limit(PAGE))
 
     def segments(
         self, job: str, *, chain: str | None = None, target: str | None = None, since: datetime | None = None
@@ -91,9 +171,12 @@ class BinlogSegments(CatalogueFile):
             later = or_(_ours.received_at > at, and_(_ours.received_at == at, _ours.id > number))
             page = self._rows(query.where(_ours.received_at >= at, later)) if len(page) == PAGE else []
 
-    def segments_removed(self, target: str, names: Collection[str]) -> None:
-        """These segments no longer lie on the target."""
-        self._write(*(_not_on(name, target) for name in names))
+    def segments_removed(self, job: str, target: str, names: Sequence[str], *, because: str) -> None:
+        """These segments of the job no longer lie on the target; the audit chain tells of them in one row."""
+        if names:
+            told = {"target": target, "first": names[0], "last": names[-1], "segments": len(names), "because": because}
+            event = audit_step(Event.SEGMENTS_REMOVED, job, **told)
+            self._write(*(_not_on(name, target) for name in names), event)
 
     def forget_segments(self, names: Collection[str]) -> None:
         """Of these segments those that lie on no target and do not wait have no row any more."""
@@ -133,6 +216,11 @@ def _of(job: str, *, target: str | None) -> Select[Any]:
 def _called(name: str) -> "ColumnElement[bool]":
     chain, _, number = name.removesuffix(".binlog").rpartition("-")
     return and_(_ours.chain == chain, _ours.number == int(number))
+
+
+def _lies(name: str, target: str, at: datetime, prefix: str) -> Executable:
+    row = select(_ours.id, literal(target), literal(at, _on.stored_at.type)).where(_called(name))
+    return insert(_stored).prefix_with(prefix).from_select(["segment_id", "target", "stored_at"], row)
 
 
 def _not_on(name: str, target: str) -> Executable:

@@ -41,6 +41,7 @@ segments = Table(  # a `BinlogSegment` each
     Column("spooled", Boolean, nullable=False),  # its file is in the spool, for targets that lack it
     Index(None, "chain", "number", unique=True),
     Index(None, "machine", "job", "received_at"),
+    Index(None, "machine", "job", "file", "end", "start"),  # what has a backup's place
 )
 # The few that wait, among the many that are stored: the archive asks for them every few seconds.
 # SQLite takes the index only where a query has its condition word for word.

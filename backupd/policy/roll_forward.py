@@ -168,10 +168,11 @@ def _is_in(moment: Moment, segment: BinlogSegment) -> bool:
 
 def reach(backups: Sequence[PlacedBackup], segments: Sequence[BinlogSegment], gaps: Sequence[ArchiveGap] = ()) -> Reach:
     """Which moments can be restored; the gaps that are known tell why others cannot."""
-    return _reach(backups, rows(segments), gaps)
+    return reach_by_rows(backups, rows(segments), gaps)
 
 
-def _reach(backups: Sequence[PlacedBackup], found: Sequence[ChainRow], gaps: Sequence[ArchiveGap]) -> Reach:
+def reach_by_rows(backups: Sequence[PlacedBackup], found: Sequence[ChainRow], gaps: Sequence[ArchiveGap] = ()) -> Reach:
+    """The same of segments that are in their rows already; `condensed_rows` makes few of many."""
     stretches: list[RestorableStretch] = []
     for backup in reversed(_newest_first(backups)):
         ends = [(_last_at(following, backup.taken_at), following) for following in continuations(backup, found)]

@@ -179,6 +179,13 @@ class Target(Protocol):
             TargetError: it cannot be read.
         """
 
+    def archived_jobs(self) -> Sequence[str]:
+        """The jobs of this machine that have a folder of segments there. Unordered.
+
+        Raises:
+            TargetError: it cannot be read.
+        """
+
     def remove_segments(self, job: str, names: Sequence[str]) -> None:
         """Remove these segments, in this order where the storage removes one at a time; one that is not there is fine.
 

@@ -176,6 +176,12 @@ class DirectoryTarget(OwnedFolder):
         """What lies in their folder; see the contract."""
         return self._listed(self._folder(job, BINLOG), after=after)
 
+    def archived_jobs(self) -> Sequence[str]:
+        """Those that have the folder; see the contract."""
+        with self._root.present("list"):
+            jobs = [path for path in _folders(self._path / self._machine) if is_jobs(path.name)]
+            return [path.name for path in jobs if (path / BINLOG).is_dir()]
+
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there; see the contract. The clock is that of the machine that writes, of NFS the server's."""
         with self._root.present("list"):

@@ -151,6 +151,11 @@ class KeyedTarget(OwnedFolder, ABC):
         told = _below(prefix, self._sizes(prefix, after=prefix + after))
         return sizes_told((one for one in told if one[0] > after), where=self._bucket.where)
 
+    def archived_jobs(self) -> Sequence[str]:
+        """Those that have something there; see the contract."""
+        ours = self._bucket.key(self._machine, "")
+        return [job for job in self._folders(ours) if is_jobs(job) and BINLOG in self._folders(f"{ours}{job}/")]
+
     def remove_segments(self, job: str, names: Sequence[str]) -> None:
         """Remove them, and what is left of their uploads; see the contract."""
         if wanted := [segment_part(name) for name in names]:

@@ -231,6 +231,14 @@ class SftpTarget(OwnedFolder):
         told = segments.listed(self._root, self._folder(job, BINLOG))
         return sizes_told((one for one in told if one[0] > after), where=self._line.where)
 
+    def archived_jobs(self) -> Sequence[str]:
+        """Those that have the folder; see the contract."""
+        with self._root.explained("list"):
+            self._line.ask(self._root.present)
+            ours = f"{self._root.path}/{self._machine}"
+            jobs = filter(is_jobs, self._folders(ours))
+            return [job for job in jobs if BINLOG in self._folders(f"{ours}/{job}")]
+
     def remove_segments(self, job: str, names: Sequence[str]) -> None:
         """Remove them, and what dead writers left; see the contract."""
         folder = self._folder(job, BINLOG)

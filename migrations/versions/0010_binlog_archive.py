@@ -47,6 +47,7 @@ def upgrade() -> None:
     table = "binlog_segments"
     op.create_index("ix_binlog_segments_chain_number", table, ["chain", "number"], unique=True)
     op.create_index("ix_binlog_segments_machine_job_received_at", table, ["machine", "job", "received_at"])
+    op.create_index("ix_binlog_segments_machine_job_file_end_start", table, ["machine", "job", "file", "end", "start"])
     op.create_index("ix_binlog_segments_spooled", table, ["machine", "job", "id"], sqlite_where=sa.text("spooled = 1"))
     op.create_table(
         "stored_segments",

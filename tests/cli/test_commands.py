@@ -89,6 +89,7 @@ COMMANDS = [
     *(["identity"], ["identity", "show"], ["identity", "new"], ["identity", "adopt"]),
     *(["notify"], ["notify", "test"], ["notify", "digest"]),
     *(["schedule"], ["schedule", "list"], ["schedule", "next"], ["schedule", "pause"], ["schedule", "resume"]),
+    *(["binlog"], *(["binlog", name] for name in ("receive", "list", "status", "search", "verify"))),
     *(["audit"], ["audit", "list"], ["audit", "verify"]),
     *(["bench"], ["bench", "layouts"], ["bench", "show"], ["bench", "compare"]),
     *(["lab"], ["lab", "run"], ["lab", "shell"], ["lab", "clean"]),

@@ -42,6 +42,18 @@ def test_a_segment_is_read_back_and_never_written_over(target: Target, content: 
     assert dict(target.segments(JOB)) == {FIRST: len(content)}
 
 
+def test_the_jobs_that_have_segments_are_told_by_machine(target: Target) -> None:
+    assert list(target.archived_jobs()) == []
+    put(target, b"an object of a backup")
+    assert list(target.archived_jobs()) == []
+    put_segment(target, b"1")
+    put_segment(target, b"2", job="hourly")
+    put_segment(target.of_machine(OTHER), b"3", job="weekly")
+    assert sorted(target.archived_jobs()) == sorted([JOB, "hourly"])
+    target.remove_segments("hourly", [FIRST])
+    assert list(target.archived_jobs()) == [JOB]
+
+
 def test_any_range_of_a_segment_is_read(target: Target) -> None:
     content = b'{"a": "description"}\n' + bytes(range(256)) * 40
     put_segment(target, content)

@@ -158,6 +158,11 @@ class MemoryTarget:
         """What lies in their folder, behind that name."""
         return {name: size for name, size in self.objects(job, BINLOG).items() if name > after}
 
+    def archived_jobs(self) -> Sequence[str]:
+        """Those that have something there."""
+        self._call()
+        return sorted({job for job, backup_id, _ in self.stored if backup_id == BINLOG})
+
     def remove_segments(self, job: str, names: Sequence[str]) -> None:
         """One after the other."""
         for name in [segment_part(each) for each in names]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backupd.mysql.binlog.events import MOST_EVENT_BYTES, EventStream, LogEvent
+from backupd.mysql.binlog.events import MOST_EVENT_BYTES, EventStream, LogEvent, detached
 from backupd.vocabulary.errors import ServerError
 from tests.binlog_texts import binlog
 from tests.share import examples
@@ -42,6 +42,14 @@ def test_events_follow_one_another_to_the_files_end() -> None:
     assert WHOLE[-1].end == len(MYSQL)
     assert not any(one.artificial for one in WHOLE)
     assert bytes(WHOLE[-1].body).endswith(b"bin.000006")
+
+
+def test_the_events_from_any_place_on_are_read_by_the_files_detached_description() -> None:
+    for number in range(1, len(WHOLE)):
+        stream = EventStream("bin.000001", start=WHOLE[number].start)
+        described, *found = events(MAGIC + detached(WHOLE[0].raw), MYSQL[WHOLE[number].start :], stream=stream)
+        assert described.artificial
+        assert found == WHOLE[number:]
 
 
 @given(st.lists(st.integers(0, len(MYSQL)), max_size=40))

@@ -101,9 +101,9 @@ def test_a_segment_is_forgotten_when_it_lies_nowhere_and_does_not_wait(catalogue
         catalogue.segment_stored(name, "disk", at=AT)
         catalogue.segment_stored(name, "cloud", at=AT)
     catalogue.left_spool(names[:2])
-    catalogue.segments_removed("disk", names)
+    catalogue.segments_removed("nightly", "disk", names, because="expired")
     assert list(catalogue.segments("nightly", target="disk")) == []
-    catalogue.segments_removed("cloud", [names[0], names[2]])
+    catalogue.segments_removed("nightly", "cloud", [names[0], names[2]], because="expired")
     catalogue.forget_segments(names)
     assert list(catalogue.segments("nightly")) == [second, third], "one lies on a target, one waits"
 
@@ -145,3 +145,15 @@ def test_a_gap_is_kept_and_told_anew_when_the_archive_goes_on(catalogue: Catalog
     earlier = ArchiveGap(OTHER, "RESET", AT - timedelta(days=1), None)
     catalogue.archive_gap("nightly", earlier)
     assert catalogue.archive_gaps("nightly") == [earlier, resumed]
+
+
+def test_what_lies_where_and_what_waits_is_counted(catalogue: Catalogue) -> None:
+    chain = known(catalogue, 4)
+    catalogue.add_segment(replace(chain[0], machine="elsewhere-0a1b2c3d", chain=OTHER))
+    for segment in chain[:3]:
+        catalogue.segment_stored(segment.name, "disk", at=AT)
+    catalogue.segment_stored(chain[0].name, "s3", at=AT)
+    catalogue.left_spool([chain[0].name])
+    assert catalogue.stored_segments("nightly") == {"disk": (3, 900), "s3": (1, 300)}
+    assert catalogue.waiting_segments("nightly") == (3, 900)
+    assert (catalogue.stored_segments("weekly"), catalogue.waiting_segments("weekly")) == ({}, (0, 0))

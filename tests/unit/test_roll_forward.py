@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.moments import BeforeGtid, Latest, Moment, ToGtid, ToPosition, ToTime
 from backupd.policy.roll_forward import plan, reach
-from backupd.policy.segment_retention import wanted
+from backupd.policy.segment_retention import SegmentDecision, decision, needed
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment, LoggedTransaction
 from backupd.vocabulary.errors import UsageError
 from tests.binlog_segments import BEGAN, FIRST, chain_of
@@ -115,6 +115,14 @@ def restored(history: History, moment: Moment) -> tuple[PlacedBackup, int]:
     return found.backup, done
 
 
+def wanted(
+    segments: Sequence[BinlogSegment], kept: Sequence[PlacedBackup], *, elsewhere: Sequence[BinlogSegment] = ()
+) -> list[SegmentDecision]:
+    """Of a target that has these segments and backups."""
+    needs = needed([*segments, *elsewhere], kept)
+    return [decision(segment, needs, NOW) for segment in segments]
+
+
 def check(history: History, moment: Moment, *, wanted: int, seen: int, usable: Sequence[PlacedBackup]) -> None:
     """Of what is usable the newest that leads to transaction `seen` is taken, and as many as wanted are done."""
     able = [backup for backup in usable if backup.good and history.leads_to(done_in(backup), seen)]
@@ -177,7 +185,7 @@ def test_what_is_said_to_be_within_reach_is(history: History) -> None:
 @given(histories(), st.integers(0, 100))
 def test_retention_removes_nothing_that_a_kept_backup_leads_to(history: History, seconds: int) -> None:
     """Whatever moment could be restored by the kept backups, and whatever is archived later, still can be."""
-    decisions = wanted(history.archived, history.backups, NOW)
+    decisions = wanted(history.archived, history.backups)
     kept_names = {decision.name for decision in decisions if decision.keep}
     kept = [segment for segment in history.archived if segment.name in kept_names]
     assert len(decisions) == len(history.archived)
@@ -257,7 +265,7 @@ def test_a_gap_that_is_known_tells_its_reason() -> None:
 
 
 def test_what_comes_before_the_oldest_backup_goes_and_chains_that_no_backup_is_of() -> None:
-    decisions = {one.name: one for one in wanted(WRITTEN, [backup_after(WRITTEN, 45)], NOW)}
+    decisions = {one.name: one for one in wanted(WRITTEN, [backup_after(WRITTEN, 45)])}
     assert [decisions[one.name].keep for one in WRITTEN] == [False, False, False, False, True, True]
     assert "chain" in decisions[WRITTEN[0].name].reason
     assert "before the oldest backup" in decisions[WRITTEN[3].name].reason
@@ -265,8 +273,8 @@ def test_what_comes_before_the_oldest_backup_goes_and_chains_that_no_backup_is_o
 
 
 def test_without_a_backup_everything_stays_as_does_what_was_received_since_the_last_one() -> None:
-    assert all(one.keep for one in wanted(WRITTEN, [], NOW))
-    stays = wanted(WRITTEN, [backup_after(WRITTEN, 5)], NOW)
+    assert all(one.keep for one in wanted(WRITTEN, []))
+    stays = wanted(WRITTEN, [backup_after(WRITTEN, 5)])
     assert all(one.keep for one in stays)
     assert "since the last backup" in stays[-1].reason
 
@@ -274,11 +282,11 @@ def test_without_a_backup_everything_stays_as_does_what_was_received_since_the_l
 def test_what_is_dated_in_the_future_stays() -> None:
     ahead = replace(FIRST, received_at=NOW + timedelta(days=9))
     later = replace(backup_after(WRITTEN, 45), taken_at=NOW + timedelta(days=10))
-    assert [one.keep for one in wanted([ahead], [later], NOW)] == [True]
+    assert [one.keep for one in wanted([ahead], [later])] == [True]
 
 
 def test_a_target_that_lacks_a_backup_s_segment_keeps_those_after_it() -> None:
     lacking = [WRITTEN[1], WRITTEN[2]]
     kept = [backup_after(WRITTEN, 5), backup_after(WRITTEN, 45)]
-    assert [one.keep for one in wanted(lacking, kept, NOW)] == [False, False]
-    assert [one.keep for one in wanted(lacking, kept, NOW, elsewhere=WRITTEN)] == [True, True]
+    assert [one.keep for one in wanted(lacking, kept)] == [False, False]
+    assert [one.keep for one in wanted(lacking, kept, elsewhere=WRITTEN)] == [True, True]

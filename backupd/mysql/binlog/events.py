@@ -34,6 +34,7 @@ _LOW = 0xFFFF_FFFF  # what of a position a header has room for
 _CRC32 = 1
 _VERSION = 4  # of the format, since MySQL 5.0
 _TYPES_AT = 2 + 50 + 4 + 1  # of the format description's body: behind version, server's version, time, header's length
+_END_AT = HEADER_BYTES - 6
 _FLAGS_AT = HEADER_BYTES - 2
 _DAMAGED = "compare it with the server's own file: mysqlbinlog --verify-binlog-checksum, or mariadb-binlog"
 
@@ -161,7 +162,7 @@ class EventStream:
     def _event(self, raw: bytes) -> LogEvent:
         at_seconds, kind, server_id, length, end, flags = HEADER.unpack_from(raw)
         if kind == FORMAT_DESCRIPTION:
-            self._checksummed = self._described(raw)
+            self._checksummed = has_checksums(raw)
         elif self._checksummed is None:
             raise ServerError(
                 f"the binlog {self._file} does not begin with a format description", hint="is it from another server?"
@@ -187,16 +188,6 @@ class EventStream:
         self._at = behind
         return start, behind
 
-    def _described(self, raw: bytes) -> bool:
-        """Whether the events behind this format description have checksums."""
-        types = len(raw) - HEADER_BYTES - _TYPES_AT - CHECKSUM_BYTES - 1
-        if types < FORMAT_DESCRIPTION or int.from_bytes(raw[19:21], "little") != _VERSION:
-            raise ImpossibleEvent("its format description is none of version 4")
-        algorithm = raw[-CHECKSUM_BYTES - 1]
-        if algorithm > _CRC32:
-            raise ImpossibleEvent(f"its checksums are of an unknown kind, {algorithm}")
-        return algorithm == _CRC32
-
     def _refusal(self, why: str) -> ServerError:
         """What a client received through the server says that it is encrypted, and is not: so nothing is refused before
         an event cannot be read.
@@ -207,6 +198,27 @@ class EventStream:
                 hint="read it through the server, which decrypts it: --read-from-remote-server",
             )
         return ServerError(f"the binlog {self._file} is damaged: {why}", hint=_DAMAGED)
+
+
+def detached(described: bytes) -> bytes:
+    """A format description event as a server sends it to who begins behind it: with no place in the file."""
+    head = described[:_END_AT] + bytes(4) + described[_END_AT + 4 : -CHECKSUM_BYTES]
+    return head + zlib.crc32(head).to_bytes(CHECKSUM_BYTES, "little")
+
+
+def has_checksums(format_event: bytes) -> bool:
+    """Whether the events behind this format description have checksums.
+
+    Raises:
+        ImpossibleEvent: it is none that is known here.
+    """
+    types = len(format_event) - HEADER_BYTES - _TYPES_AT - CHECKSUM_BYTES - 1
+    if types < FORMAT_DESCRIPTION or int.from_bytes(format_event[19:21], "little") != _VERSION:
+        raise ImpossibleEvent("its format description is none of version 4")
+    algorithm = format_event[-CHECKSUM_BYTES - 1]
+    if algorithm > _CRC32:
+        raise ImpossibleEvent(f"its checksums are of an unknown kind, {algorithm}")
+    return algorithm == _CRC32
 
 
 def _is_whole(raw: bytes, kind: int) -> bool:

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from backupd.archive.segment_bytes import require_key, unseal
-from backupd.mysql.binlog.events import EventStream, LogEvent
+from backupd.archive.segment_bytes import require_key, require_stored, unseal
+from backupd.mysql.binlog.events import EventStream, LogEvent, detached
 from backupd.mysql.binlog.layout import MAGIC
 from backupd.policy.segment_file import LONGEST_LINE, from_line
 from backupd.policy.trust import Trust
@@ -64,6 +64,24 @@ class SegmentReader:
             first.add_note(other.message)
         raise first
 
+    def compare(self, target: Target, segment: BinlogSegment) -> None:
+        """All that the target has of it is what was recorded, by its stored bytes; what it opens to as well, where it
+        is unencrypted or there is an identity.
+
+        Raises:
+            TargetError: it cannot be read.
+            VerificationError: it is something else, in whatever part.
+            NoKey: none of the identities opens it.
+        """
+        with target.reading(self.job, BINLOG, segment.name) as chunks:
+            line, rest = _split(chunks, segment.name)
+            found = self._recorded(target, segment, line)
+            if found.recipients and self.identities is None:
+                require_stored(found, rest)
+                return
+            for _ in unseal(found, rest, self.identities):
+                pass
+
     def described(self, target: Target, name: str) -> BinlogSegment:
         """What a segment on a target says of itself, where its author is believed.
 
@@ -89,13 +107,17 @@ class SegmentReader:
     def _from(self, target: Target, segment: BinlogSegment) -> bytes:
         with target.reading(self.job, BINLOG, segment.name) as chunks:
             line, rest = _split(chunks, segment.name)
-            found = self._believed(from_line(line), segment.name)
-            if found.digest != segment.digest:
-                raise VerificationError(
-                    f"the segment {segment.name} on target {target.name} is not the one that was recorded",
-                    hint=_ASK_ANOTHER,
-                )
-            return b"".join(unseal(found, rest, self.identities))
+            return b"".join(unseal(self._recorded(target, segment, line), rest, self.identities))
+
+    def _recorded(self, target: Target, segment: BinlogSegment, line: bytes) -> BinlogSegment:
+        """What the line says, which is what was recorded: whoever signed it."""
+        found = from_line(line)
+        if found.digest != segment.digest:
+            raise VerificationError(
+                f"the segment {segment.name} on target {target.name} is not the one that was recorded",
+                hint=_ASK_ANOTHER,
+            )
+        return found
 
     def _believed(self, segment: BinlogSegment, name: str) -> BinlogSegment:
         if not self.trust.believes(segment.signature):
@@ -109,7 +131,7 @@ def beginning_of(segment: BinlogSegment) -> bytes:
     """What makes a file of a segment's events that every reader of binlogs takes; nothing where they have it."""
     described = MAGIC
     if segment.start > len(MAGIC):
-        described += base64.b64decode(segment.format)
+        described += detached(base64.b64decode(segment.format))
     return described
 
 

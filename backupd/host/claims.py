@@ -115,6 +115,12 @@ class Claims:
         """Whether a process archives this job's binlog. Nothing is claimed by asking."""
         return self._signed_by_holder(f"binlog-{job}") is not None
 
+    def archivers(self) -> dict[str, int]:
+        """The jobs whose binlog is archived now, each with its process. Nothing is claimed by asking."""
+        jobs = [path.stem.removeprefix("binlog-") for path in self._folder.glob("binlog-*.lock")]
+        found = {job: self._signed_by_holder(f"binlog-{job}") for job in sorted(jobs)}
+        return {job: holder[1] for job, holder in found.items() if holder is not None}
+
     @contextmanager
     def proving(self) -> Iterator[None]:
         """No other `backupd prove` on this host while the block lasts.

@@ -137,11 +137,9 @@ def test_a_log_that_was_reset_is_a_gap_that_is_told_and_another_chain(site: Site
         with site.server.session() as root:
             root.execute("RESET MASTER")
         write(site.server, 100)  # the new file is longer than the old one was
-    begun = site.connections()
+    begun = site.connections()  # a second one is that of the new chain
     with site.archiving():
-        wait_until(
-            lambda: site.connections() >= begun + (1 if while_it_runs else 2)
-        )  # the second one is of a new chain
+        wait_until(lambda: site.connections() >= begun + (1 if while_it_runs else 2))
         last = write(site.server)
         wait_until(lambda: site.stored(last))
     assert len({segment.chain for segment, _ in stored(site)}) == 2
@@ -153,9 +151,14 @@ def test_binlogs_that_were_purged_meanwhile_are_a_gap_that_is_told(site: Site) -
         last = write(site.server)
         wait_until(lambda: site.stored(last))
     with site.server.session() as root:
-        root.execute("FLUSH BINARY LOGS")
-        root.execute("FLUSH BINARY LOGS")
-        root.execute(f"PURGE BINARY LOGS TO '{(root.one('SHOW MASTER STATUS') or {})['File']}'")
+
+        def all_but_the_newest_are_gone() -> bool:
+            """The server keeps what it sends, until it notices that nobody receives it any more."""
+            root.execute("FLUSH BINARY LOGS")
+            root.execute(f"PURGE BINARY LOGS TO '{(root.one('SHOW MASTER STATUS') or {})['File']}'")
+            return len(root.query("SHOW BINARY LOGS")) == 1
+
+        wait_until(all_but_the_newest_are_gone)
     with site.archiving():
         wait_until(lambda: bool(gaps(site)))
         last = write(site.server)

@@ -132,10 +132,10 @@ def _tell(run: "RunDetails", moment: "Moment", manifest: "Manifest", restored: "
     from backupd.mysql.replica_files import position_in_words
 
     last = restored.committed_at
-    committed = "no later transaction" if last is None else f"last commit {last:%Y-%m-%d %H:%M:%S} UTC"
+    committed = "no transaction was applied" if last is None else f"last commit {last:%Y-%m-%d %H:%M:%S} UTC"
     say(f"restored run {run.run_id} and its binlog up to {moment}: datadir {restored.datadir}")
     say(f"it stands at {position_in_words(restored.position)}, {committed}")
-    print_text(next_steps(manifest, restored.datadir, found=restored.position).rstrip())
+    print_text(next_steps(manifest, restored.datadir, reached=restored.position).rstrip())
 
 
 def _job(configuration: "Configuration", catalogue: "Catalogue", run_id: str | None, job: str | None) -> str:

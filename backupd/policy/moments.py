@@ -62,7 +62,7 @@ class BeforeGtid:
         return False
 
     def __str__(self) -> str:
-        return f"GTID {self.gtid}"
+        return f"the moment before GTID {self.gtid}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,8 +69,8 @@ def transactions_table(transactions: Sequence[LoggedTransaction], *, ascii_only:
 def next_command(transaction: LoggedTransaction) -> str:
     """What is typed to have everything back that was committed before this one."""
     if transaction.gtid:
-        return f"backupd restore … --before-gtid {transaction.gtid}"
-    return f"backupd restore … --to-position {_place(transaction.start)}"
+        return f"backupd restore --to DIR --before-gtid {transaction.gtid}"
+    return f"backupd restore --to DIR --to-position {_place(transaction.start)}"
 
 
 def _nothing(listing: ArchiveListing) -> str:

@@ -80,7 +80,7 @@ def test_before_the_accident_every_row_is_back(history: History, tmp_path: Path)
     rows, gtid, said = restored(history, tmp_path, "--before-gtid", drop)
     expected = moments["before the accident"]
     assert (rows, gtid) == (expected.rows, expected.gtid)
-    assert f"restored run {RUN} and its binlog up to GTID {drop}" in said
+    assert f"restored run {RUN} and its binlog up to the moment before GTID {drop}" in said
     assert f"it stands at {expected.place.replace(':', ', ')}" in said or expected.place in said
 
 

@@ -42,7 +42,9 @@ def log_end(plan: RestorePlan, reader: SegmentReader) -> LogEnd:
         return LogEnd(plan.start, plan.backup.gtid, None)
     looked_at = _from_where_a_transaction_begins(plan.segments)
     first = looked_at[0]
-    looking = _Looking(plan, BinlogPlace(first.file, first.start), first.gtid_start)
+    earlier = [segment.last_at for segment in plan.segments[: -len(looked_at)] if segment.last_at is not None]
+    begun = LogEnd(BinlogPlace(first.file, first.start), first.gtid_start, max(earlier, default=None))
+    looking = _Looking(plan, begun)
     for segment in looked_at:
         if looking.found_in(segment, reader):
             return looking.end
@@ -65,12 +67,11 @@ def _from_where_a_transaction_begins(segments: Sequence[BinlogSegment]) -> Seque
 class _Looking:
     """Through transactions, for the first that is not wanted, or the last that is."""
 
-    def __init__(self, plan: RestorePlan, begin: BinlogPlace, gtids: str) -> None:
+    def __init__(self, plan: RestorePlan, begun: LogEnd) -> None:
         self._plan = plan
-        self._file, self._reader = "", TransactionReader(plan.segments[-1].origin.flavour, begin.file, gtids=gtids)
-        self.end = LogEnd(begin, gtids, None)
-        if order(plan.start) > order(begin):
-            self.end = LogEnd(plan.start, plan.backup.gtid, None)
+        self._file = ""
+        self._reader = TransactionReader(plan.segments[-1].origin.flavour, begun.place.file, gtids=begun.gtids)
+        self.end = LogEnd(plan.start, plan.backup.gtid, None) if order(plan.start) > order(begun.place) else begun
 
     def found_in(self, segment: BinlogSegment, reader: SegmentReader) -> bool:
         """Whether the end is in this segment; it goes on from the one before."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli import quantities
+from backupd.cli.binlog_verify import verify
 from backupd.cli.chosen import TargetOption, identities_in
 from backupd.cli.instants import span
 from backupd.cli.invocation import IdentityOption, JsonOption
@@ -251,3 +252,6 @@ def _print_found(found: "LogFindings", job: str, *, json: bool) -> None:
     if found.more:
         say(f"there are more: these are the oldest {len(found.transactions)}; ask for more with --limit")
     tell(f"hint: to have back what was committed before the first of these: {next_command(found.transactions[0])}")
+
+
+app.command()(verify)

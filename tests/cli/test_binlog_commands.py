@@ -11,7 +11,7 @@ import pytest
 from pyrage import x25519
 
 from backupd.catalogue.database import direct
-from backupd.operations.upkeep.ownership import signer_of
+from backupd.operations.upkeep.ownership import ownership_of, signer_of
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
 from backupd.vocabulary.errors import ExitStatus
 from tests.binlog_archives import Archiver, WrittenBinlogs, written_binlogs
@@ -47,6 +47,7 @@ def archiver(world: World, terminal: Terminal) -> Iterator[Archiver]:
     with terminal.configuration.open("a") as file:
         file.write("\n[jobs.nightly.binlog]\n")
     with world.catalogue() as catalogue:
+        ownership_of(catalogue, world.tools_of(catalogue.identity().name)).take(world.target)
         yield Archiver(catalogue, world.target, signer_of(catalogue, world.machine))
 
 

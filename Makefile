@@ -20,7 +20,8 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 .PHONY: help demo demo-targets test check lint types imports tests thorough-tests exhaustive-tests \
 	service-tests packaging-tests docker-tests cloud-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
 	lab-matrix test-matrix campaign hostile bench-lock bench-settle bench-peers \
-	bench-copy bench-copies bench-disks bench-size bench-tables bench-load-table bench-start bench-age \
+	bench-copy bench-copies bench-disks bench-size bench-tables bench-load-table bench-start bench-age bench-apply \
+	bench-binlog-search \
 	setup-python setup-check setup-s3 setup-clouds setup-service setup-docker setup-ansible setup-lab setup-peers \
 	requirements wheel packages clean
 
@@ -138,6 +139,12 @@ bench-tables: setup-python setup-check ## how soon a server with 200,000 tables 
 
 bench-load-table: setup-python setup-check ## how soon a table of 1 GiB is back in a loaded server: ARGS="--mib 256 --rounds 1 --load 100" (half an hour)
 	$(BIN)/python -m tests.bench.bench_load_table $(ARGS)
+
+bench-apply: setup-python setup-check ## how fast a binlog is applied, in a session and as relay logs: ARGS="--rounds 5" (2 minutes)
+	$(BIN)/python -m tests.bench.bench_apply $(ARGS)
+
+bench-binlog-search: setup-python setup-check ## how fast a binlog archive is searched: ARGS="--gib 1" (two minutes)
+	$(BIN)/python -m tests.bench.bench_binlog_search $(ARGS)
 
 bench-age: setup-python setup-check ## what encrypting costs by OpenSSL, by pyrage and by the age program (half a minute)
 	$(BIN)/python -m tests.bench.bench_age

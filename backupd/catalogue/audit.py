@@ -40,6 +40,7 @@ class Event(StrEnum):
     VERIFIED = "verified"
     FOUND_BROKEN = "found-broken"
     REMOVED = "removed"
+    SEGMENTS_REMOVED = "segments-removed"  # of a binlog archive, or found to be gone; the subject is a job
     PINNED = "pinned"
     UNPINNED = "unpinned"
     IMPORTED = "imported"

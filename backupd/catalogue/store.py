@@ -10,6 +10,7 @@ from sqlalchemy import Engine, insert, select
 
 from backupd.catalogue import audit, paging, tables
 from backupd.catalogue.audit import AuditEntry, Event, Step, Trail, audit_step
+from backupd.catalogue.binlog_segments import BinlogSegments
 from backupd.catalogue.columns import to_row
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, engine_for_looking, explained
 from backupd.catalogue.dead_runs import DeadRuns
@@ -40,6 +41,7 @@ __all__ = ["Catalogue", "RunRecord"]
 
 
 class Catalogue(
+    BinlogSegments,
     DeadRuns,
     MachineIdentities,
     OwnerChains,

@@ -22,7 +22,7 @@ from sqlalchemy import (
     text,
 )
 
-from backupd.catalogue import measurement_tables, notice_tables  # noqa: F401  the metadata has all tables
+from backupd.catalogue import binlog_tables, measurement_tables, notice_tables  # noqa: F401  the metadata has all tables
 from backupd.catalogue.columns import InstantColumn, JsonColumn, ProseColumn, WordColumn
 from backupd.catalogue.metadata import metadata as metadata
 from backupd.catalogue.metadata import of_run
@@ -33,7 +33,7 @@ from backupd.vocabulary.schedule import Activity, SlotState
 from backupd.vocabulary.servers import Position, PreflushEnd, ReplicaPosition
 from backupd.vocabulary.volumes import Layout
 
-HEAD = "0009"  # the newest revision in `migrations/`
+HEAD = "0010"  # the newest revision in `migrations/`
 
 identities = Table(  # an `Identity`; the newest row counts, and those before it are names that were given up
     "identities",

@@ -6,6 +6,9 @@ import typer
 
 from backupd.cli.output import print_document, say, tell
 from backupd.vocabulary.errors import TargetError, UsageError
+from backupd.vocabulary.escaping import some
+
+_NAMED = 5
 
 app = typer.Typer(no_args_is_help=True, help="The record of all runs.")
 
@@ -51,7 +54,8 @@ def rebuild(
 ) -> None:
     """Add every finished backup of a target that the catalogue lacks, from its manifest; existing rows stay.
 
-    Only backups signed by a known key are added: this machine's own, and those given with --trust.
+    Of this machine's own jobs, segments of binlog archives are added as well. Only what a known key has signed is
+    added: this machine's own, and those given with --trust.
     """
     from dataclasses import replace
 
@@ -60,8 +64,10 @@ def rebuild(
     from backupd.host import machine_ids as machines
     from backupd.operations.upkeep.ownership import signer_of
     from backupd.operations.upkeep.rebuild import rebuild as read_manifests
+    from backupd.operations.upkeep.rebuild_segments import rebuild_segments, require_rebuilt
     from backupd.policy.signing import require_public
     from backupd.policy.trust import Known
+    from backupd.report.words import many
 
     keys = [require_public(key) for key in trust or ()]
     if unsigned:
@@ -79,15 +85,23 @@ def rebuild(
         believed = replace(catalogue.trust(place.machine), unsigned=unsigned)
         keys_of_hosts = frozenset(configuration.proofs.signers)
         rebuilding = read_manifests(place, catalogue, believed, job=job, proof_keys=keys_of_hosts)
+        own = place.machine == catalogue.identity().name
+        archives = rebuild_segments(place, catalogue, believed, job=job) if own else []
     if json:
-        print_document(rebuild_document(place.name, rebuilding))
+        print_document(rebuild_document(place.name, rebuilding, archives))
     else:
         for run_id in rebuilding.imported:
             say(f"run {run_id}: added to the catalogue")
         for run_id in rebuilding.unfinished:
             say(f"run {run_id}: unfinished, skipped")
         say(f"{len(rebuilding.imported)} new, {len(rebuilding.known)} already known")
+        for archive in archives:
+            say(f"binlog of job {archive.job}: {many(archive.imported, 'segment')} new, {archive.known} already known")
+    for archive in archives:
+        if archive.strangers:
+            tell(f"binlog of job {archive.job}: not backupd's, skipped: {some(archive.strangers, _NAMED)}")
     rebuilding.require_complete()
+    require_rebuilt(archives)
 
 
 @app.command()

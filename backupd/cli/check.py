@@ -23,6 +23,7 @@ def check(
     from backupd.cli.documents import check_document
     from backupd.cli.failure_answers import failure_answers
     from backupd.operations.backup import preflight
+    from backupd.operations.binlog import checking
     from backupd.operations.upkeep.notices import check_refused, check_warned
     from backupd.operations.upkeep.ownership import ownership_of
     from backupd.vocabulary.records import Level
@@ -40,7 +41,7 @@ def check(
             chosen, tools, last_stored_bytes=last, past=past, tunings=tunings, require_ours=require_ours
         )
         answers = failure_answers(configuration).of_check(job, catalogue=catalogue)
-    findings = (whose, *found.findings)
+    findings = (whose, *found.findings, *checking.examine(configuration, chosen, identity.name))
     if json:
         print_document(check_document(job, findings))
     else:

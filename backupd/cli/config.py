@@ -36,7 +36,7 @@ def init(
 @app.command()
 def check(ctx: typer.Context) -> None:
     """List all faults of the configuration. Contacts no server, reads no secret."""
-    from backupd.config import load
+    from backupd.config import archived_twice, load
 
     file = _file(ctx)
     configuration = load(file)
@@ -60,6 +60,11 @@ def check(ctx: typer.Context) -> None:
                 f"warning: jobs.{job.name}.schedules.backup.retries: {_TIMER.format(job.name)} is enabled, and a timer"
                 " tries nothing again; only `backupd serve` does"
             )
+    for host, jobs in archived_twice(configuration).items():
+        say(
+            f"warning: jobs {', '.join(jobs)} each archive the binlog of host {host}: the server sends everything"
+            f" {len(jobs)} times; keep [jobs.NAME.binlog] in one of them, with the targets of both"
+        )
     if configuration.service.token_file is None:
         from backupd.service.listening import NOBODY
 

@@ -12,11 +12,13 @@ from backupd.vocabulary.storage import Backup, Manifest
 
 if TYPE_CHECKING:  # they load the driver or the catalogue's, which `run --json` does without
     from backupd.mysql.seeding import Wanted
+    from backupd.operations.binlog.searching import LogFindings
     from backupd.operations.restore.clone import Clone
     from backupd.operations.restore.scrubbed_clone import ScrubbedClone
     from backupd.operations.restore.table_loading import LoadingPlan
     from backupd.operations.upkeep.prune import Pruning
     from backupd.operations.upkeep.rebuild import Rebuilding
+    from backupd.operations.upkeep.rebuild_segments import SegmentsRebuilt
     from backupd.vocabulary.benches import BenchRecord
     from backupd.vocabulary.probes import ProbeRecord
 
@@ -147,13 +149,30 @@ def loading_document(run_id: str, plan: "LoadingPlan") -> Document:
     }
 
 
+def findings_document(job: str, found: "LogFindings") -> Document:
+    """What `binlog search --json` prints."""
+    from backupd.report.binlog_archive import transaction_document
+
+    return {
+        "job": job,
+        "transactions": [transaction_document(one) for one in found.transactions],
+        "more": found.more,
+        "segments": found.segments,
+        "read": found.read,
+        "unread": [{"code": one.code, "message": one.message, "hint": one.hint} for one in found.unread],
+    }
+
+
 def check_document(job: str, findings: tuple[Finding, ...]) -> Document:
     """A preflight: what `check --json` prints."""
     return {"job": job, "findings": [asdict(finding) for finding in findings]}
 
 
 def prune_document(prunings: "Sequence[Pruning]", *, dry_run: bool) -> Document:
-    """What `prune --json` prints: every backup with what is decided of it, and why; sizes are bytes."""
+    """What `prune --json` prints: every backup with what is decided of it, and why; sizes are bytes.
+
+    Of binlog archives only how many segments go, by target and reason.
+    """
     return {
         "dry_run": dry_run,
         "backups": [
@@ -170,6 +189,18 @@ def prune_document(prunings: "Sequence[Pruning]", *, dry_run: bool) -> Document:
             for pruning in prunings
             for fate in pruning.fates
         ],
+        "segments": [
+            {
+                "job": pruning.job,
+                "target": fate.target,
+                "reason": fate.reason,
+                "segments": fate.segments,
+                "bytes_stored": fate.bytes_stored,
+                "removed": fate.removed,
+            }
+            for pruning in prunings
+            for fate in pruning.segments
+        ],
         "vanished": [
             {"job": pruning.job, "target": target, "run_id": run_id}
             for pruning in prunings
@@ -183,7 +214,7 @@ def prune_document(prunings: "Sequence[Pruning]", *, dry_run: bool) -> Document:
     }
 
 
-def rebuild_document(target: str, rebuilding: "Rebuilding") -> Document:
+def rebuild_document(target: str, rebuilding: "Rebuilding", archives: "Sequence[SegmentsRebuilt]" = ()) -> Document:
     """What `catalogue rebuild --json` prints."""
     return {
         "target": target,
@@ -192,6 +223,18 @@ def rebuild_document(target: str, rebuilding: "Rebuilding") -> Document:
         "unfinished": list(rebuilding.unfinished),
         "failures": [
             {"run_id": run_id, "message": error.message, "hint": error.hint} for run_id, error in rebuilding.failures
+        ],
+        "archives": [
+            {
+                "job": archive.job,
+                "imported": archive.imported,
+                "known": archive.known,
+                "strangers": archive.strangers,
+                "failures": [
+                    {"segment": name, "message": error.message, "hint": error.hint} for name, error in archive.failures
+                ],
+            }
+            for archive in archives
         ],
     }
 

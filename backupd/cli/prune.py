@@ -27,11 +27,14 @@ def prune(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Remove backups that their job's retention no longer keeps, and leftovers of dead runs on the targets."""
+    """Remove backups that their job's retention no longer keeps, and leftovers of dead runs on the targets.
+
+    Of a binlog archive, remove the segments that no kept backup can be rolled forward by.
+    """
     from backupd import wiring
     from backupd.cli.documents import prune_document
     from backupd.cli.failure_answers import failure_answers
-    from backupd.cli.tables import prune_table
+    from backupd.cli.tables import prune_table, pruned_segments_table
     from backupd.host.signals import cancellable
     from backupd.operations.upkeep.ownership import ownership_of
     from backupd.operations.upkeep.proofs_read import read_proofs
@@ -66,6 +69,8 @@ def prune(
         print_document(prune_document(prunings, dry_run=dry_run))
     elif any(pruning.fates for pruning in prunings):
         print_text(prune_table(prunings, dry_run=dry_run))
+        if any(pruning.segments for pruning in prunings):
+            print_text(pruned_segments_table(prunings, dry_run=dry_run))
     elif not errors:
         say("no backup yet")
     for pruning in prunings:

@@ -6,8 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import GoodRunArgument, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
+from backupd.cli.chosen import GOOD_RUN, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.cli.invocation import IdentityOption
+from backupd.cli.moments import (
+    BeforeGtidOption,
+    JobOption,
+    LatestOption,
+    ToGtidOption,
+    ToPositionOption,
+    ToTimeOption,
+    moment_of,
+    restore_moment,
+)
 from backupd.cli.output import print_text, say, tell
 from backupd.vocabulary.errors import ExitStatus, ServerError, UsageError
 from backupd.vocabulary.servers import LoadingWay
@@ -30,7 +40,9 @@ _MOUNT_POINT = Path("MOUNT-POINT")  # of a volume that a person mounts later
 
 def restore(
     ctx: typer.Context,
-    run_id: GoodRunArgument,
+    run_id: Annotated[
+        str | None, typer.Argument(metavar="RUN", help=f"{GOOD_RUN} Not needed with a moment.", show_default=False)
+    ] = None,
     *,
     to: Annotated[
         Path | None,
@@ -83,12 +95,19 @@ def restore(
         typer.Option("--dry-run", help="With --into: tell how much would be loaded, and how; load nothing."),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="With --dry-run: one JSON document on stdout.")] = False,
+    to_time: ToTimeOption = None,
+    to_gtid: ToGtidOption = None,
+    before_gtid: BeforeGtidOption = None,
+    to_position: ToPositionOption = None,
+    latest: LatestOption = False,
+    job: JobOption = None,
     identity: IdentityOption = None,
 ) -> None:
     """Restore a backup into an empty folder, or continue an interrupted restore. Every byte is compared before use.
 
-    Prints the next statements for a replica or a point-in-time recovery. With --into, single tables are loaded into a
-    running server under a new schema, and compared with the live ones.
+    With a moment (--to-time and others), the job's binlog archive is applied up to exactly there. Prints the next
+    statements for a replica. With --into, single tables are loaded into a running server under a new schema, and
+    compared with the live ones.
     """
     from backupd import wiring
     from backupd.cli.progress import share_done
@@ -96,6 +115,17 @@ def restore(
     from backupd.mysql.tablefiles import tables_in
     from backupd.operations.restore.on_record import Deed, on_record
 
+    moment = moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest)
+    if moment is not None:
+        if to is None or [into_volume, into, tables].count(None) != 3 or prepare_replica:
+            raise UsageError(
+                "a moment is restored into a folder", hint="--to DIR, without the options of other restores"
+            )
+        configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
+        restore_moment(*(configuration, moment), run_id=run_id, job=job, to=to, target=target, identities=identities)
+        return
+    if run_id is None or job is not None:
+        raise UsageError("name the run to restore", hint="RUN is an id or latest[:JOB]; --job belongs to a moment")
     if [to, into_volume, into].count(None) != 2:
         raise UsageError(
             "give one place to restore to",

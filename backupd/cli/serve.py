@@ -25,8 +25,9 @@ def serve(
 ) -> None:
     """Run scheduled jobs and serve pages and metrics; in the foreground, until SIGTERM or Ctrl-C.
 
-    Each job runs as a separate process, which continues if this one stops. SIGHUP reloads the configuration, SIGUSR1
-    drains: nothing is started any more, and the daemon ends as soon as its runs have ended.
+    Each job runs as a separate process, which continues if this one stops, and so do receivers of binlogs. SIGHUP
+    reloads the configuration, SIGUSR1 drains: nothing is started any more, receivers are ended, and the daemon ends as
+    soon as its runs have ended.
     """
     if drain:
         _drain(ctx)

@@ -41,6 +41,23 @@ def prune_table(prunings: "Sequence[Pruning]", *, dry_run: bool) -> str:
     return columns([("JOB", "TARGET", "RUN", "STORED (UTC)", "SIZE", "FATE", "REASON"), *rows])
 
 
+def pruned_segments_table(prunings: "Sequence[Pruning]", *, dry_run: bool) -> str:
+    """How many segments of binlog archives go, and why, a line for each target and reason."""
+    rows = [
+        (
+            pruning.job,
+            fate.target,
+            str(fate.segments),
+            size(fate.bytes_stored),
+            "remove" if dry_run else "removed" if fate.removed == fate.segments else f"{fate.removed} REMOVED",
+            fate.reason,
+        )
+        for pruning in prunings
+        for fate in pruning.segments
+    ]
+    return columns([("JOB", "TARGET", "SEGMENTS", "SIZE", "FATE", "REASON"), *rows])
+
+
 def _fate(fate: "Fate", *, dry_run: bool) -> str:
     if fate.decision.keep:
         return "keep"

@@ -50,6 +50,7 @@ _MODULES = {  # in the order of the help
     "identity": "identity",
     "schedule": "schedule",
     "notify": "notify",
+    "binlog": "binlog",
     "audit": "audit",
     "bench": "bench",
     "lab": "lab",

@@ -4,6 +4,7 @@ Knows: what may be configured, and everything that is wrong with a file, at once
 `backupd.config.secrets` finds one when a connection is opened.
 """
 
+from backupd.config.binlog import BinlogConfig
 from backupd.config.drill_checks import DrillCheckConfig, DrillConfig, ProofCheckConfig
 from backupd.config.fields import SnapshotSize
 from backupd.config.notifications import (
@@ -36,6 +37,7 @@ from backupd.config.schema import (
     ServiceConfig,
     SettleConfig,
     SnapshotConfig,
+    archived_twice,
 )
 from backupd.config.targets import (
     AzureConfig,
@@ -54,6 +56,7 @@ __all__ = [
     "AppriseConfig",
     "AzureConfig",
     "BackupScheduleConfig",
+    "BinlogConfig",
     "CatalogueConfig",
     "Configuration",
     "CopyConfig",
@@ -91,6 +94,7 @@ __all__ = [
     "TargetKind",
     "TargetRetentionConfig",
     "WebhookConfig",
+    "archived_twice",
     "load",
     "locate",
 ]

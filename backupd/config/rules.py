@@ -10,13 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from backupd.config.binlog import BinlogConfig
 from backupd.config.fields import is_loopback
 from backupd.config.schema import BackupScheduleConfig, JobConfig
 from backupd.config.targets import TargetKind
 from backupd.config.wording import dotted, keys_of, unknown_key
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.faults import BadValue, Fault, nearest, quoted
-from backupd.vocabulary.units import format_duration, parse_duration
+from backupd.vocabulary.units import format_duration, format_size, parse_duration, parse_size
 
 Tables = Mapping[str, Any]
 
@@ -126,9 +127,25 @@ def _job(document: Tables, name: str, job: Tables) -> Iterator[Fault]:
     yield from _encrypted(document, path, job)
     yield from _as_often(path, job)
     yield from _retried(path, job)
+    yield from _binlog(path, job)
     copy = job.get("copy")
     if isinstance(copy, dict) and "spool_size" in copy and "spool" not in copy:
         yield Fault(f"{path}.copy.spool_size", "there is no spool", "set spool to a folder on other disks")
+
+
+def _binlog(path: str, job: Tables) -> Iterator[Fault]:
+    """Its spool holds a segment that waits beside the one that is being cut."""
+    binlog, keys = job.get("binlog"), keys_of(BinlogConfig)
+    if not isinstance(binlog, dict):
+        return
+    with contextlib.suppress(BadValue):  # of which the schema tells
+        segment, limit = (parse_size(binlog.get(key, keys[key].default)) for key in ("segment_size", "spool_limit"))
+        if limit < 2 * segment:
+            yield Fault(
+                f"{path}.binlog.spool_limit",
+                f"is {format_size(limit)}, but a segment can have {format_size(segment)}",
+                f'write "{format_size(2 * segment)}" or more: an outage is bridged by what fits in there',
+            )
 
 
 def _proof_checks(document: Tables) -> Iterator[Fault]:

@@ -11,6 +11,7 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from backupd.config.binlog import BinlogConfig
 from backupd.config.drill_checks import DrillConfig
 from backupd.config.fields import (
     AbsolutePath,
@@ -296,6 +297,7 @@ class JobConfig:
     limits: LimitsConfig = LimitsConfig()
     copy: CopyConfig = CopyConfig()
     encryption: EncryptionConfig = EncryptionConfig()
+    binlog: BinlogConfig | None = None
     retention: RetentionConfig = RetentionConfig()
     verify: VerifyConfig = VerifyConfig()
     drill: DrillConfig = DrillConfig()
@@ -324,3 +326,12 @@ class Configuration:
         Mapping[Name, Annotated[NotificationConfig, Field(discriminator="type")]], NAMED, FROZEN, THAWED
     ] = Field(default_factory=dict)
     jobs: Annotated[Mapping[Name, JobConfig], NAMED, FROZEN, THAWED] = Field(default_factory=dict)
+
+
+def archived_twice(configuration: Configuration) -> dict[str, list[str]]:
+    """The hosts whose binlog more than one job archives, each with these jobs."""
+    jobs: dict[str, list[str]] = {}
+    for job in configuration.jobs.values():
+        if job.binlog is not None:
+            jobs.setdefault(job.host, []).append(job.name)
+    return {host: names for host, names in jobs.items() if len(names) > 1}

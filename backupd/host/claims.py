@@ -1,7 +1,7 @@
 """Who may act now: lock files that a process holds for its life, so that the kernel forgets them when it dies.
 
-Knows: one run per job, one per volume group, one bench per disk, one process per run id, one daemon, one `prove`; many
-readers of a backup, or one that removes it.
+Knows: one run per job, one per volume group, one bench per disk, one process per run id, one archive of a job's binlog,
+one daemon, one `prove`; many readers of a backup, or one that removes it.
 A lock file's text says who holds it; the lock itself is flock(2), which is never inherited by children here because
 Python's descriptors close on exec. Whoever may read a file may lock it: nobody else can open these.
 """
@@ -99,6 +99,27 @@ class Claims:
         """
         with self._held(f"backup-{run_id}", f"`backupd prune` of backup {run_id}", remove=True):
             yield
+
+    @contextmanager
+    def archiving(self, job: str) -> Iterator[None]:
+        """No other process archives this job's binlog while the block lasts.
+
+        Raises:
+            Busy: one does.
+        """
+        hint = "one is enough: it goes on for as long as it is let"
+        with self._held(f"binlog-{job}", f"the archive of the binlog of job {job}", hint=hint):
+            yield
+
+    def is_archiving(self, job: str) -> bool:
+        """Whether a process archives this job's binlog. Nothing is claimed by asking."""
+        return self._signed_by_holder(f"binlog-{job}") is not None
+
+    def archivers(self) -> dict[str, int]:
+        """The jobs whose binlog is archived now, each with its process. Nothing is claimed by asking."""
+        jobs = [path.stem.removeprefix("binlog-") for path in self._folder.glob("binlog-*.lock")]
+        found = {job: self._signed_by_holder(f"binlog-{job}") for job in sorted(jobs)}
+        return {job: holder[1] for job, holder in found.items() if holder is not None}
 
     @contextmanager
     def proving(self) -> Iterator[None]:

@@ -187,6 +187,19 @@ def marked(variable: str, value: str) -> bool:
     return False
 
 
+def variable_of(pid: int, variable: str) -> str | None:
+    """What a live process of ours has of this name in the environment that it was started with; None where it has none,
+    or is gone, or another user's.
+    """
+    begin = f"{variable}=".encode()
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes() if is_our_process(pid) else b""
+    except OSError:
+        return None
+    found = next((each for each in environment.split(b"\0") if each.startswith(begin)), None)
+    return None if found is None else found.removeprefix(begin).decode("utf-8", "replace")
+
+
 def start_time(pid: int) -> int | None:
     """When a process was born, in clock ticks since boot; None when there is no such process (or it is a zombie).
 

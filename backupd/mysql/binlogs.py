@@ -1,8 +1,8 @@
 """What binlog files themselves tell: which of them a crash recovery reads, and where the last whole transaction ends.
 
-Knows: the index, and of MariaDB's events their header, the few types that begin or end a group, and the checkpoint.
-The layout is MariaDB's knowledge base's ("Replication Protocol: 2-Binlog Event", "GTID_EVENT",
-"BINLOG_CHECKPOINT_EVENT"), and was compared with `mariadb-binlog` on 10.11.19 and 11.8.6.
+Knows: the index, and of MariaDB's events the checkpoint. `binlog.layout` knows their headers, and `binlog.grouping`
+where a transaction ends. Both were compared with `mariadb-binlog` on 10.11.19 and 11.8.6. Whatever tells nothing of
+that is passed by in the file without being read, however large it is: a binlog is of gigabytes, and a server waits.
 
 A binlog that a power cut left may end in the middle of a transaction. MySQL's recovery cuts that end off. MariaDB's
 leaves it there, so that the file's size is no position, and where it ends within an event (seen on 10.11.19: "Event
@@ -10,21 +10,16 @@ truncated") the server comes back with GTIDs of long ago. So a backup has such a
 transaction.
 """
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from backupd.mysql.binlog.grouping import TELLING, Grouping
+from backupd.mysql.binlog.layout import BINLOG_CHECKPOINT, HEADER, HEADER_BYTES, MAGIC, START_ENCRYPTION
 from backupd.vocabulary.errors import ServerError
 
-_MAGIC = b"\xfebin"
-_HEADER = struct.Struct("<IBIIIH")  # time, type, server id, length with this header, end position, flags
-_CHECKSUM = 4  # bytes; may be there or not
-_QUERY, _XID, _XA_PREPARE, _CHECKPOINT, _GTID, _ENCRYPTED, _COMPRESSED_QUERY = 2, 16, 38, 161, 162, 164, 165
-_STANDALONE = 1  # flag of a group that is one statement without COMMIT: DDL
-_WITHIN_GROUP = frozenset((*range(17, 27), *range(30, 33), 5, 13, 14, 160, *range(166, 172)))  # rows, maps, variables
-_READ = frozenset((_QUERY, _COMPRESSED_QUERY, _CHECKPOINT, _GTID))  # of the others the header says enough
+_READ = TELLING | {BINLOG_CHECKPOINT}  # of the others the header says enough
 _PREFIX = 64 << 10  # bytes of an event that are looked at: a COMMIT is shorter
 
 
@@ -33,17 +28,6 @@ class _Event:
     kind: int
     end: int  # offset of what follows
     body: bytes  # what of it was read, without the header
-
-    @property
-    def ends_transaction(self) -> bool:
-        """Whether what began with a GTID and is no DDL ends with this event."""
-        if self.kind in (_XID, _XA_PREPARE):
-            return True
-        if self.kind not in (_QUERY, _COMPRESSED_QUERY) or len(self.body) < 13:
-            return False
-        schema, status = self.body[8], int.from_bytes(self.body[11:13], "little")
-        said = self.body[13 + status + schema + 1 :]
-        return said in (b"COMMIT", b"ROLLBACK") or said[:-_CHECKSUM] in (b"COMMIT", b"ROLLBACK")
 
 
 def listed(index: Path) -> tuple[str, ...]:
@@ -81,9 +65,9 @@ def needed_by_recovery(folder: Path, names: tuple[str, ...]) -> tuple[str, ...]:
     """
     newest, oldest = names[-1], names[-1]
     for event in _events(folder / newest):
-        if event.kind == _ENCRYPTED:
+        if event.kind == START_ENCRYPTION:
             raise _encrypted(newest)
-        if event.kind == _CHECKPOINT:
+        if event.kind == BINLOG_CHECKPOINT:
             length = int.from_bytes(event.body[:4], "little")
             oldest = Path(event.body[4 : 4 + length].decode(errors="surrogateescape")).name
             if oldest == newest:
@@ -98,15 +82,14 @@ def committed_end(file: Path) -> int:
     Raises:
         ServerError: it cannot be read, is not a binlog, or is encrypted.
     """
-    end = len(_MAGIC)
-    in_group = standalone = False
+    end = len(MAGIC)
+    grouping = Grouping()
     for event in _events(file):
-        if event.kind == _ENCRYPTED:
+        if event.kind == START_ENCRYPTION:
             raise _encrypted(file.name)
-        if event.kind == _GTID:
-            in_group, standalone = True, bool(event.body[12] & _STANDALONE)
-        elif not in_group or event.ends_transaction or (standalone and event.kind not in _WITHIN_GROUP):
-            in_group, end = False, event.end
+        grouping.follow(event.kind, event.body)
+        if not grouping.within:
+            end = event.end
     return end
 
 
@@ -121,7 +104,7 @@ def _events(file: Path) -> Iterator[_Event]:
     """Up to the end of the file, or to what is no whole event."""
     try:
         with file.open("rb") as binlog:
-            if binlog.read(len(_MAGIC)) != _MAGIC:
+            if binlog.read(len(MAGIC)) != MAGIC:
                 raise ServerError(f"{file.name} is not a binlog", hint="is it encrypted, or from another server?")
             yield from _walk(binlog, file.stat().st_size)
     except OSError as error:
@@ -129,12 +112,12 @@ def _events(file: Path) -> Iterator[_Event]:
 
 
 def _walk(binlog: BinaryIO, size: int) -> Iterator[_Event]:
-    at = len(_MAGIC)
-    while len(header := binlog.read(_HEADER.size)) == _HEADER.size:
-        _, kind, _, length, _, _ = _HEADER.unpack(header)
-        if length < _HEADER.size or at + length > size:
+    at = len(MAGIC)
+    while len(header := binlog.read(HEADER_BYTES)) == HEADER_BYTES:
+        _, kind, _, length, _, _ = HEADER.unpack(header)
+        if length < HEADER_BYTES or at + length > size:
             return
-        body = binlog.read(min(length - _HEADER.size, _PREFIX)) if kind in _READ else b""
+        body = binlog.read(min(length - HEADER_BYTES, _PREFIX)) if kind in _READ else b""
         at += length
         yield _Event(kind, at, body)
         binlog.seek(at)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backupd.mysql import UNLOCKED
+from backupd.mysql.binlog.source import RECEIVING
 from backupd.mysql.flushing import MAX_DIRTY
 from backupd.mysql.positions import replica_statement
 from backupd.mysql.replication import NO_SUCH_CHANNEL
@@ -77,6 +78,9 @@ _STOPPING = {
     ),
 }
 
+# Only for `[jobs.NAME.binlog]`. It is not among what a backup lacks: whether it is there, `binlog.source` asks.
+_RECEIVING = Privilege(RECEIVING, "receive the binlog", "")
+
 # Only for `lock.preflush`: a setting is set to what it is. MariaDB has no smaller privilege for it (10.11.19).
 _TO_FLUSH = f"SET GLOBAL {MAX_DIRTY} = @@global.{MAX_DIRTY}"
 _FLUSHING = {
@@ -108,10 +112,15 @@ def grant_script(
     canary: bool = True,
     stop_applier: bool = False,
     preflush: bool = False,
+    receiving: bool = False,
 ) -> str:
-    """The statements that an administrator runs once, after CREATE USER; enough for every lock strategy."""
+    """The statements that an administrator runs once, after CREATE USER; enough for every lock strategy.
+
+    `receiving` is for a job whose binlog is archived.
+    """
     account = f"'{user}'@'{host}'"
     needed = _needed(flavour, stop_applier=stop_applier, preflush=preflush)
+    needed = (*needed, _RECEIVING) if receiving else needed
     levels = dict.fromkeys(privilege.level for privilege in needed)
     lines = [f"GRANT {_names(needed, level)} ON {level} TO {account};" for level in levels]
     if canary:

@@ -35,15 +35,19 @@ _PROGRAMS = {Flavour.MARIADB: ("mariadb-binlog", "mariadb"), Flavour.MYSQL: ("my
 _MOMENT = "YYYY-MM-DD hh:mm:ss"
 
 
-def next_steps(manifest: Manifest, datadir: Path, *, found: Position | None = None) -> str:
+def next_steps(
+    manifest: Manifest, datadir: Path, *, found: Position | None = None, reached: Position | None = None
+) -> str:
     """SQL with comments for a person: how the copy in `datadir` becomes a replica, or is brought to a later moment.
 
-    `found` is the position that a drill found of a backup that was taken without a lock. Where the manifest names what
+    `found` is the position that a drill found of a backup that was taken without a lock, `reached` that to which the
+    copy has been rolled forward already. Where the manifest names what
     no server has, nothing is told but that: a client may be fed this.
     """
     try:
         manifest = judged(manifest)
         found = judged_position(found) if found is not None else None
+        reached = judged_position(reached) if reached is not None else None
     except Unreadable as error:
         return comment(f"The next steps for this copy are not known: {error.message}.") + "\n"
     position = found or (manifest.position if manifest.locked else None)
@@ -51,7 +55,14 @@ def next_steps(manifest: Manifest, datadir: Path, *, found: Position | None = No
         f"-- Run {manifest.run_id} of job {manifest.job}: {manifest.host}, {manifest.server.flavour}"
         f" {manifest.server.version}, as of {manifest.created_at:%Y-%m-%d %H:%M:%S} UTC.\n"
     )
-    return head + "\n".join(_lines(manifest, datadir, position)) + "\n"
+    lines = _lines(manifest, datadir, position) if reached is None else _lines_of_moment(manifest, datadir, reached)
+    return head + "\n".join(lines) + "\n"
+
+
+def _lines_of_moment(manifest: Manifest, datadir: Path, reached: Position) -> Iterator[str]:
+    yield f"-- Rolled forward to {position_in_words(reached)}; it was shut down there, and needs no recovery."
+    yield ""
+    yield from _as_replica(manifest, datadir, reached)
 
 
 def _lines(manifest: Manifest, datadir: Path, position: Position | None) -> Iterator[str]:

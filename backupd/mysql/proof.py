@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from backupd.mysql import gtid
 from backupd.mysql.canary import canary_check, moments
 from backupd.mysql.facts import binlog_header
 from backupd.mysql.scratch import RunningServer
 from backupd.mysql.session import Row, Session
 from backupd.mysql.sqltext import quoted
+from backupd.policy import gtid
 from backupd.vocabulary.records import Check
 from backupd.vocabulary.servers import Flavour, Position, ServerFacts
 from backupd.vocabulary.storage import Manifest

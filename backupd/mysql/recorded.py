@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from backupd.mysql import gtid
+from backupd.policy import gtid
 from backupd.vocabulary.errors import ServerError, Unreadable
 from backupd.vocabulary.records import RUN_ID
 from backupd.vocabulary.servers import Position, ReplicaPosition, ServerFacts

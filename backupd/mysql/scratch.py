@@ -130,12 +130,14 @@ class ScratchServer:
         start_seconds: float | None = None,
         ledger: ChildLedger | None = None,
         seeding: bool = False,
+        applying: bool = False,
         partial: bool = False,
         confined: bool = True,
         servers: Sequence[Path] = (),
     ) -> None:
         """With `seeding` it keeps what it is told about replication in the copy.
 
+        With `applying` it can be told to apply what was `laid_down` in the copy before it started.
         Without `start_seconds` it may take as long as `recovery_seconds` says of the backup's redo.
         Of a `partial` copy most tables are missing on purpose: recovery passes over what the log says of them.
         One that is not `confined` has its account's rights, and is for backups that nobody else could have changed.
@@ -154,6 +156,7 @@ class ScratchServer:
         self._start_seconds = recovery_seconds(redo_bytes(manifest.server)) if start_seconds is None else start_seconds
         self._ledger = ledger
         self._seeding = seeding
+        self._applying = applying
         self._partial = partial
         self._confined = confined
         self._servers = servers
@@ -190,7 +193,7 @@ class ScratchServer:
                 index = _index(copy.folder, binlog, seen_in=(view.folder / self._binlog).parent)
                 places.binlog_index.write_text(index, errors="surrogateescape")
             seen = view.folder / self._binlog if self._binlog else None
-            argv = server_argv(program, view, self._facts, places, seen, seeding=self._seeding)
+            argv = server_argv(program, view, self._facts, places, seen, seeding=self._seeding, applying=self._applying)
             passing_over = ["--innodb-force-recovery=1"] if self._partial else []
             account.give(places.folder)
             with (

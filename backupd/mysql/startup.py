@@ -21,6 +21,7 @@ from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour, ServerFacts
 
 RELAY_LOG = "replica-relay-bin"  # of a seeded replica: its info files name it, so it may not depend on the host's name
+RELAY_FOLDER = "backupd-relay-logs"  # of a copy: what is to be applied to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,29 +59,48 @@ def server_argv(
     binlog: Path | None,
     *,
     seeding: bool = False,
+    applying: bool = False,
 ) -> list[str]:
     """The command line of a server that sees the copy and nothing else.
 
     With `seeding` what it is told about replication is written into the copy. Else it looks for that in an empty
-    folder, so that a drill can never begin to replicate.
+    folder, so that a drill can never begin to replicate. With `applying` it has the relay logs of the copy's own folder
+    for them.
 
     Raises:
         ServerError: it used paths that are not in the backup.
     """
     dialect = DIALECTS[facts.flavour]
     pool = buffer_pool_bytes(redo_bytes(facts), available=memory_available())
-    elsewhere = (f"--{option}={places.folder / name}" for option, name in dialect.in_own_folder.items())
+    elsewhere = {option: places.folder / name for option, name in dialect.in_own_folder.items()}
+    relay = [f"--relay-log={RELAY_LOG}"] if seeding else [f"--{option}={path}" for option, path in elsewhere.items()]
     return [
         *(*program.argv, *dialect.always),
         f"--innodb-buffer-pool-size={pool}",
         f"--loose-innodb-buffer-pool-size-max={pool}",  # else newer MariaDB reserves address space for all RAM
         *(f"--socket={places.socket}", f"--pid-file={places.folder}/pid", f"--tmpdir={places.folder}"),
-        *([f"--relay-log={RELAY_LOG}"] if seeding else elsewhere),
+        *relay,
+        *(_applying_options(relocation, facts) if applying else ()),
         f"--log-error={places.error_log}",
         *_file_statements(facts.flavour, places),
         *_binlog_options(places, binlog),
         *file_options(relocation, facts),
     ]
+
+
+def _applying_options(relocation: Relocation, facts: ServerFacts) -> Iterator[str]:
+    """The last that is said counts. What is applied is written to no binlog, and no log of ours is anybody's source.
+
+    A table that was created without an engine gets that which it had on the source.
+    """
+    folder = relocation.folder / RELAY_FOLDER
+    yield f"--relay-log={folder / 'relay'}"
+    yield f"--relay-log-index={folder / 'relay.index'}"
+    yield "--relay-log-purge=ON"  # a log that has been applied takes no room
+    yield "--loose-log-slave-updates=OFF"
+    yield "--loose-log-replica-updates=OFF"
+    if engine := facts.settings.get("default_storage_engine"):
+        yield f"--default-storage-engine={engine}"
 
 
 def folders_of(relocation: Relocation, facts: ServerFacts) -> tuple[Path, ...]:

@@ -31,7 +31,7 @@ def passes(error: BaseException) -> bool:
     | 7 | `GroupBusy`: another LVM command had the volume group | yes |
     | 7 | `SnapshotError`, `SnapshotVoid`, `GaveUp`, `AbortedImpact`: it would cost the server the same again | no |
     | 8 | `TargetAway`: no target was left, and the first that was lost did not answer | yes |
-    | 8 | `TargetError`, `NoRoom`, `SpoolError`: it answered, and said no | no |
+    | 8 | `TargetError`, `NoRoom`, `AlreadyThere`, `SpoolError`: it answered, and said no | no |
     | 9 | `VerificationError` and its kinds: damaged data is looked into, not written again | no |
     | 10 | `CleanupIncomplete`: something is left on the host | no |
     | 11 | `Cancelled`: somebody wanted that | no |

@@ -26,6 +26,7 @@ from backupd.service.launch import Launcher
 from backupd.service.listening import WebProcess
 from backupd.service.outlook import LiveHere
 from backupd.service.proof_readers import ProofReaders
+from backupd.service.receivers import Receivers
 from backupd.service.site import Site
 from backupd.service.systemd import Notify
 from backupd.service.target_rooms import TargetRooms
@@ -59,7 +60,8 @@ class DaemonSurroundings:
 def serve(configuration: Configuration, given: DaemonSurroundings) -> None:
     """Go by the schedules until SIGTERM or SIGINT. Whether this returns or raises, runs that were started go on.
 
-    From SIGUSR1 on nothing is started, and it returns as soon as what was started has ended.
+    From SIGUSR1 on nothing is started, receivers of binlogs are ended, and it returns as soon as what was started has
+    ended.
 
     A catalogue that is locked, or whose disk is full, is waited for, at the start as well as later. Later, one that
     cannot be used at all is waited for too: nothing can be started meanwhile, and the log says so.
@@ -146,7 +148,8 @@ class _Daemon:
     def go_on(self, tell: Callable[[Notice], None]) -> None:
         """Until we are asked to stop."""
         site, given = self.site, self.given
-        going = Going(site, given.launcher, Claims(site.configuration.paths.run))
+        claims = Claims(site.configuration.paths.run)
+        going, receivers = Going(site, given.launcher, claims), Receivers(given.launcher, claims)
         dispatch = Dispatch(site, going, tell, given.new_run_id, began=site.now(), answers=given.answers)
         readers = ProofReaders(given.launcher)
         behind = self._behind(given.now)
@@ -161,6 +164,7 @@ class _Daemon:
             if self.asked.reload:
                 self.asked.reload = False
                 scheduled = not self._reload() and scheduled
+            receivers.look(self.site.configuration, draining=self.asked.drain)
             with self._survived():
                 if not scheduled:
                     dispatch.go_by(self.site)
@@ -170,32 +174,33 @@ class _Daemon:
                 dispatch.look(starting=not self.asked.drain)
                 readers.look(self.site.configuration, starting=not self.asked.drain)
                 self._remind(tell)
-            if scheduled and self._is_drained(going):
+            if scheduled and self._is_drained(going, receivers):
                 break
-            self._settle(dispatch)
+            self._settle(restless=dispatch.restless or receivers.restless, status=dispatch.status)
 
-    def _is_drained(self, going: Going) -> bool:
+    def _is_drained(self, going: Going, receivers: Receivers) -> bool:
         """It was asked to drain, and nothing that it has started goes on."""
         if not self.asked.drain:
             return False
         left = [f"{slot.activity} of {slot.job}" for slot in going.slots()]
+        left += [f"the binlog of {job}" for job in receivers.left]
         said = f"draining: no new runs are started; waiting for {', '.join(left) or 'nothing'}"
         if said != self._draining:
             log.info("%s", said)
             self._draining = said
         return not left
 
-    def _settle(self, dispatch: Dispatch) -> None:
+    def _settle(self, *, restless: bool, status: str) -> None:
         """Tell the others, and wait until there is a reason to look again."""
         notify = self.given.notify
         if self._web is not None:
             self._web.keep_up()
-        notify.status(self._trouble or self._draining or dispatch.status)
+        notify.status(self._trouble or self._draining or status)
         if self.clock.alive:
             notify.alive()
         longest = min(_LOOK_SECONDS, notify.watchdog_seconds / 3 or _LOOK_SECONDS)
         waiting = self._web is not None and self._web.pid is None
-        restless = dispatch.restless or bool(self._trouble) or waiting
+        restless = restless or bool(self._trouble) or waiting
         self.bell.wait(min(longest, _RESTLESS_SECONDS) if restless else longest)
 
     def _remind(self, tell: Callable[[Notice], None]) -> None:

@@ -26,6 +26,10 @@ log = logging.getLogger(__name__)
 _READING_SECONDS = 900
 
 SLOT_VARIABLE = "BACKUPD_SLOT"  # in the environment of whatever is started: a later daemon finds it by this
+RECEIVER_VARIABLE = "BACKUPD_RECEIVER"  # the same, of what archives a binlog: what it was started for
+
+
+RECEIVE = ("binlog", "receive")
 
 
 class Child(Protocol):
@@ -58,6 +62,13 @@ class Launcher(Protocol):
 
     def read_proofs(self, target: str) -> Child:
         """`backupd catalogue proofs` of this target is begun, and is ended where it takes too long.
+
+        Raises:
+            CommandError: it could not be started.
+        """
+
+    def receive(self, job: str, mark: str) -> Child:
+        """`backupd binlog receive` of this job is begun, with this in its `RECEIVER_VARIABLE`.
 
         Raises:
             CommandError: it could not be started.
@@ -151,6 +162,10 @@ class Detached:
         """The same."""
         return self._start(proofs_argv(self.program, target), f"proofs-{target}", {})
 
+    def receive(self, job: str, mark: str) -> Child:
+        """The same."""
+        return self._start([*self.program, *RECEIVE, job], f"binlog-{job}", {RECEIVER_VARIABLE: mark})
+
     def find(self, slot: Slot) -> Child:
         """By its mark."""
         return FoundChild(mark_of(slot))
@@ -178,32 +193,36 @@ class TransientUnits:
 
     def start(self, slot: Slot) -> Child:
         """As unit `backupd-run-NAME.service`."""
-        return self._start([*self.program, *arguments(slot)], name_of(slot), mark_of(slot))
+        return self._start([*self.program, *arguments(slot)], name_of(slot), f"{SLOT_VARIABLE}={mark_of(slot)}")
 
     def recover(self) -> Child:
         """As unit `backupd-run-recover.service`."""
-        return self._start([*self.program, "recover"], "recover", "recover")
+        return self._start([*self.program, "recover"], "recover", f"{SLOT_VARIABLE}=recover")
 
     def read_proofs(self, target: str) -> Child:
         """As unit `backupd-run-proofs-TARGET.service`."""
         name = f"proofs-{target}"
-        return self._start(proofs_argv(self.program, target), name, name)
+        return self._start(proofs_argv(self.program, target), name, f"{SLOT_VARIABLE}={name}")
+
+    def receive(self, job: str, mark: str) -> Child:
+        """As unit `backupd-run-binlog-JOB.service`."""
+        return self._start([*self.program, *RECEIVE, job], f"binlog-{job}", f"{RECEIVER_VARIABLE}={mark}")
 
     def find(self, slot: Slot) -> Child:
         """By its mark."""
         return FoundChild(mark_of(slot))
 
-    def _start(self, command: Sequence[str], name: str, mark: str) -> Child:
-        argv = unit_argv(name, mark, command)
+    def _start(self, command: Sequence[str], name: str, variable: str) -> Child:
+        argv = unit_argv(name, variable, command)
         return OurChild(detached(argv, output=None, environment={}, without=OWN_VARIABLES))  # what it cannot start
 
 
-def unit_argv(name: str, mark: str, command: Sequence[str]) -> list[str]:
-    """A transient unit that is forgotten when it has ended, however it did."""
+def unit_argv(name: str, variable: str, command: Sequence[str]) -> list[str]:
+    """A transient unit that is forgotten when it has ended, however it did; it is found by a variable, `NAME=VALUE`."""
     unit = re.sub(r"[^0-9A-Za-z_.-]", "-", name)
     return [
         *("systemd-run", "--quiet", "--collect", "--wait", f"--unit=backupd-run-{unit}"),
-        *(f"--description=backupd {name}", f"--setenv={SLOT_VARIABLE}={mark}", "--", *command),
+        *(f"--description=backupd {name}", f"--setenv={variable}", "--", *command),
     ]
 
 

@@ -4,6 +4,10 @@ A storage holds the backups of any number of machines, each in a folder of its o
 bound to one of them: it neither sees nor touches what is another's.
 
 A backup's objects are written first under temporary names, the manifest last: a backup without a manifest is none.
+
+The segments of a job's binlog archive lie beside its backups: MACHINE/JOB/binlog/SEGMENT (`names.BINLOG`). They are
+written and read as the objects of a backup that is called so, which no backup is: `backups` does not tell of it, and
+`remove` refuses it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -97,12 +101,18 @@ class Target(Protocol):
         """Write one object. When the block ends well it is durable under its name; otherwise nothing is left of it,
         and an object of the name that is another's stays.
 
+        A segment is never overwritten: of two writers of one name one succeeds, and the other is told `AlreadyThere`,
+        when it ends at the latest, even where its bytes are the same. A writer that died after the end and before it
+        wrote that down finds out by reading. What it left of an unfinished one is in nobody's way, and removed by
+        `remove_segments`.
+
         `at_most` is an upper bound of its bytes, where one is known. Several objects may be written at once, each by a
         thread of its own. A target that is reached over a network waits until an outage ends, but no longer than until
         another thread sets `unwanted`.
 
         Raises:
-            TargetError: it could not be written or made durable, or nobody wants it.
+            AlreadyThere: a segment of this name is there.
+            TargetError: it could not be written or made durable, or nobody wants it; no segment is called so.
         """
 
     def reading(
@@ -157,6 +167,33 @@ class Target(Protocol):
 
         Raises:
             TargetError: it could not be removed.
+        """
+
+    def segments(self, job: str, *, after: str = "") -> Mapping[str, int]:
+        """The names of a job's segments and their bytes, as the storage tells them, unordered; those behind `after`.
+
+        What somebody else has put beside them is told as `objects` tells it: `names.is_segments` says which is which.
+        There may be half a million; a storage that can begin behind a name does so.
+
+        Raises:
+            TargetError: it cannot be read.
+        """
+
+    def archived_jobs(self) -> Sequence[str]:
+        """The jobs of this machine that have a folder of segments there. Unordered.
+
+        Raises:
+            TargetError: it cannot be read.
+        """
+
+    def remove_segments(self, job: str, names: Sequence[str]) -> None:
+        """Remove these segments, in this order where the storage removes one at a time; one that is not there is fine.
+
+        With them goes what dead writers have left of these and of all that come before the last of them by name.
+
+        Raises:
+            TargetError: one could not be removed; some of those before it may be. Or one is no segment's name: then
+                nothing has happened.
         """
 
     def attach(self, job: str, backup_id: str, name: str, content: bytes) -> None:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from threading import Lock
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from backupd.config import AzureConfig
@@ -116,8 +117,8 @@ class AzureStore:
         with self._lock:
             self._client = None
 
-    def listed(self, prefix: str) -> Sequence[BucketItem]:
-        """The blobs below a prefix."""
+    def listed(self, prefix: str, *, after: str = "") -> Sequence[BucketItem]:  # noqa: ARG002 - 12.26 cannot
+        """The blobs below a prefix, all of them."""
         with _told(missing=Trouble.NO_CONTAINER):
             return [_item(found) for found in self._container.list_blobs(name_starts_with=prefix)]
 
@@ -161,9 +162,9 @@ class AzureStore:
                 key, body, overwrite=not only_new, metadata=_marked(mark), validate_content=True, max_concurrency=1
             )
 
-    def upload(self, key: str, mark: str) -> BlobParts:
+    def upload(self, key: str, mark: str, *, only_new: bool = False) -> BlobParts:
         """Nothing is asked for before the first block."""
-        return _Blocks(self, key, mark)
+        return _Blocks(self, key, mark, only_new=only_new)
 
     def delete(self, key: str) -> None:
         """It is not there, with its snapshots."""
@@ -179,20 +180,21 @@ class AzureStore:
         with _told(missing=Trouble.NO_CONTAINER):
             self._container.get_blob_client(key).stage_block(block, body, validate_content=True)
 
-    def commit(self, key: str, blocks: Sequence[str], mark: str) -> None:
-        """The blob is there, of these blocks."""
+    def commit(self, key: str, blocks: Sequence[str], mark: str, *, only_new: bool) -> None:
+        """The blob is there, of these blocks; `only_new` where there was none."""
+        condition: dict[str, Any] = {"match_condition": MatchConditions.IfMissing} if only_new else {}
         with _told():
             self._container.get_blob_client(key).commit_block_list(
-                [BlobBlock(block) for block in blocks], metadata=_marked(mark), validate_content=True
+                [BlobBlock(block) for block in blocks], metadata=_marked(mark), validate_content=True, **condition
             )
 
     def drop_blocks(self, key: str) -> None:
         """No block of a blob that is not there is left."""
         blob = self._container.get_blob_client(key)
-        with _told():
+        with _told(), suppress(azure.ResourceExistsError, azure.ResourceModifiedError):  # another writer's, meanwhile
             if not blob.exists():
-                made = blob.upload_blob(b"", overwrite=True)
-                blob.delete_blob(etag=made["etag"], match_condition=MatchConditions.IfNotModified)
+                made = blob.commit_block_list([], match_condition=MatchConditions.IfMissing)
+                blob.delete_blob(etag=str(made["etag"]), match_condition=MatchConditions.IfNotModified)
 
     @property
     def _container(self) -> ContainerClient:
@@ -219,15 +221,16 @@ class AzureStore:
 class _Blocks:
     """A blob that is being uploaded in blocks."""
 
-    def __init__(self, store: AzureStore, key: str, mark: str) -> None:
-        self._store, self._key, self._mark = store, key, mark
+    def __init__(self, store: AzureStore, key: str, mark: str, *, only_new: bool) -> None:
+        self._store, self._key, self._mark, self._only_new = store, key, mark, only_new
 
     def part(self, number: int, at: int, body: bytes) -> None:  # noqa: ARG002 - a block is known by its number
         self._store.stage(self._key, self._block(number), body)
 
     def commit(self, number: int, at: int, body: bytes) -> None:
         self.part(number, at, body)
-        self._store.commit(self._key, [self._block(each) for each in range(number + 1)], self._mark)
+        blocks = [self._block(each) for each in range(number + 1)]
+        self._store.commit(self._key, blocks, self._mark, only_new=self._only_new)
 
     def discard(self) -> None:
         self._store.drop_blocks(self._key)

@@ -134,8 +134,8 @@ class BlobStore(Protocol):
     def renew(self) -> None:
         """The next request reads the credentials again."""
 
-    def listed(self, prefix: str) -> Sequence[BucketItem]:
-        """The blobs below a prefix."""
+    def listed(self, prefix: str, *, after: str = "") -> Sequence[BucketItem]:
+        """The blobs below a prefix; those up to a key need not be told."""
 
     def uploads(self, prefix: str) -> Sequence[BucketItem]:
         """Those below a prefix of which there are parts only, where the service tells."""
@@ -152,8 +152,8 @@ class BlobStore(Protocol):
     def put(self, key: str, body: bytes, *, mark: str = "", only_new: bool = False) -> None:
         """The blob is there; `only_new` where there was none."""
 
-    def upload(self, key: str, mark: str) -> BlobParts:
-        """A blob that is there when it is committed."""
+    def upload(self, key: str, mark: str, *, only_new: bool = False) -> BlobParts:
+        """A blob that is there when it is committed; `only_new` where there was none."""
 
     def delete(self, key: str) -> None:
         """It is not there."""

@@ -9,10 +9,12 @@ import logging
 import secrets
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from io import BytesIO
 from threading import BoundedSemaphore, Event
 
 from backupd.targets.blob_store import BlobFailure, BlobParts, BlobService, StoredBlob, Trouble
+from backupd.targets.names import already_there
 from backupd.targets.outages import Unwanted
 from backupd.vocabulary.errors import TargetError
 
@@ -20,20 +22,32 @@ log = logging.getLogger(__name__)
 
 UNRELIABLE = "the service, or something between it and this host, loses what it acknowledges"
 _STOP_SECONDS = 5.0  # for parts that are being sent when the upload is given up
+_PERHAPS_DONE = {Trouble.MISSING, Trouble.TAKEN, Trouble.OTHER}
 LAST_TRIES = 3  # while an error waits to be told
 
 
 class BlobUpload:
     """An object that is being written. `finish` or `give_up` ends it; its threads end with it.
 
-    `room` bounds the parts that are being sent, over all uploads of a target; one more is being filled by each.
+    `room` bounds the parts that are being sent, over all uploads of a target; one more is being filled by each. With
+    `once` it never takes the place of another blob of the name, and one that is sent at once is not looked for when the
+    service, which compares its checksum, has answered.
     """
 
     def __init__(
-        self, service: BlobService, key: str, name: str, *, part_size: int, room: BoundedSemaphore, unwanted: Unwanted
+        self,
+        service: BlobService,
+        key: str,
+        name: str,
+        *,
+        part_size: int,
+        room: BoundedSemaphore,
+        unwanted: Unwanted,
+        once: bool = False,
     ) -> None:
         self._service, self._key, self._name = service, key, name
         self._part_size, self._room, self._unwanted = part_size, room, unwanted
+        self._once = once
         self._mark = secrets.token_hex(16)
         self._filling = BytesIO()  # gives its bytes away without a copy
         self._size = self._number = 0
@@ -60,30 +74,48 @@ class BlobUpload:
         """The object is there, whole.
 
         Raises:
+            AlreadyThere: there is another, where it is to be the only one.
             TargetError: it is not, or nobody knows.
         """
         while self._sending:
             self._sending.popleft().result()
         self._pool.shutdown()
         body, at = self._filled()
-        store, parts, number = self._service.store, self._parts, self._number
         self._may_exist = True
         try:
-            self._service.persist(
-                f"write {self._name} to",
-                lambda: (
-                    store.put(self._key, body, mark=self._mark) if parts is None else parts.commit(number, at, body)
-                ),
-                unwanted=self._unwanted,
-            )
+            self._commit(body, at)
+            if self._once and self._parts is None:
+                return
         except BlobFailure as error:
             # An earlier try may have been carried out although its answer was lost: the blob will tell.
-            if not (error.passes or error.refusal in {Trouble.MISSING, Trouble.OTHER}) or not self._is_whole():
-                raise self._service.told(error, f"write {self._name} to") from error
+            if not (error.passes or error.refusal in _PERHAPS_DONE) or not self._is_whole():
+                raise self._refused(error) from error
         if not self._is_whole():
             raise TargetError(
                 f"{self._service.where} confirmed {self._name}, but does not have it as it was sent", hint=UNRELIABLE
             )
+
+    def _commit(self, body: bytes, at: int) -> None:
+        """The service was told to make the blob. Raises what it says to that."""
+        store, parts, number, doing = self._service.store, self._parts, self._number, f"write {self._name} to"
+        if parts is not None:
+            self._service.persist(doing, lambda: parts.commit(number, at, body), unwanted=self._unwanted)
+            return
+        put = partial(store.put, self._key, body, mark=self._mark, only_new=self._once)
+        try:
+            self._service.persist(doing, put, unwanted=self._unwanted)
+        except BlobFailure as error:
+            if not (self._once and error.refusal is Trouble.TAKEN and self._look() is None):
+                raise
+            # Blocks that a dead writer left under the name are in the way as a blob is (Azurite 3.35).
+            self._service.persist(doing, store.upload(self._key, self._mark).discard, unwanted=self._unwanted)
+            self._service.persist(doing, put, unwanted=self._unwanted)
+
+    def _refused(self, error: BlobFailure) -> TargetError:
+        # To whom another came first Azure may say that his blocks are gone.
+        if self._once and error.refusal in _PERHAPS_DONE and self._look() is not None:
+            return already_there(self._name, self._service.where)
+        return self._service.told(error, f"write {self._name} to")
 
     def give_up(self) -> None:
         """Nothing is left of it, neither parts nor a blob. Another blob of the name stays.
@@ -117,7 +149,7 @@ class BlobUpload:
         if self._parts is None:
             self._parts = self._service.ask(
                 f"begin {self._name} on",
-                lambda: self._service.store.upload(self._key, self._mark),
+                lambda: self._service.store.upload(self._key, self._mark, only_new=self._once),
                 unwanted=self._is_unwanted,
             )
         parts, number = self._parts, self._number

@@ -22,13 +22,14 @@ from backupd.targets import UploadLedger
 from backupd.targets.blob_store import BlobFailure, BlobService, BlobStore, StoredBlob, Trouble
 from backupd.targets.blob_upload import UNRELIABLE, BlobUpload
 from backupd.targets.keyed import Bucket, BucketItem, KeyedTarget, ours_below, require_creates_once
-from backupd.targets.names import OWNER, machine_part, part
+from backupd.targets.names import BINLOG, OWNER, backup_part, machine_part, object_part
 from backupd.targets.outages import Patience, Unwanted, wanted
 from backupd.vocabulary.errors import TargetError
 from backupd.vocabulary.records import Holding
 
 _READ_BYTES = 4 << 20  # of a request: what Azure gives a checksum for at most
 _READ_AHEAD = 3  # requests of one reader, at the same time
+_REMOVED_AT_ONCE = 16
 _WRITING = "write to"
 _USABLE_TRIES = 2  # before a run nobody waits for an outage to end
 
@@ -106,7 +107,9 @@ class BlobTarget(KeyedTarget):
         """Write one object; see the contract."""
         key = self._object_key(job, backup_id, name)
         is_unwanted = wanted if unwanted is None else unwanted.is_set
-        self._require_unfinished(job, backup_id, unwanted=is_unwanted)
+        is_segment = backup_id == BINLOG
+        if not is_segment:
+            self._require_unfinished(job, backup_id, unwanted=is_unwanted)
         upload = BlobUpload(
             self._service,
             key,
@@ -114,6 +117,7 @@ class BlobTarget(KeyedTarget):
             part_size=self._store.part_bytes(self._config.part_size, at_most),
             room=self._room,
             unwanted=is_unwanted,
+            once=is_segment,
         )
         try:
             yield upload
@@ -181,7 +185,7 @@ class BlobTarget(KeyedTarget):
 
     def remove(self, job: str, backup_id: str) -> None:
         """Remove a backup, its manifest first; see the contract."""
-        prefix = self._key(job, backup_id) + "/"
+        prefix = self._key(job, backup_part(backup_id)) + "/"
         for upload in ours_below(prefix, self._uploads(prefix)):
             self._tidied(self._store.upload(upload.key, "").discard)
         for stored in ours_below(prefix, self._listed(prefix, patiently=False)):
@@ -199,7 +203,20 @@ class BlobTarget(KeyedTarget):
         """No upload is written down: what is left of one is listed with its backup, or ends by itself."""
 
     def _object_key(self, job: str, backup_id: str, name: str) -> str:
-        return f"{self._key(job, backup_id)}/{part(name)}"
+        return f"{self._key(job, backup_id)}/{object_part(backup_id, name)}"
+
+    def _sizes(self, prefix: str, *, after: str) -> Iterator[tuple[str, int]]:
+        found = self._service.ask("list", lambda: self._store.listed(prefix, after=after))
+        return ((stored.key, stored.size) for stored in found)
+
+    def _remove_segments(self, prefix: str, names: Sequence[str]) -> None:
+        for upload in self._uploads(prefix):
+            if upload.key <= prefix + max(names):
+                self._tidied(self._store.upload(upload.key, "").discard)
+        removals = [partial(self._store.delete, prefix + name) for name in names]
+        with ThreadPoolExecutor(_REMOVED_AT_ONCE, thread_name_prefix="backupd blob") as pool:
+            for start in range(0, len(removals), _REMOVED_AT_ONCE):
+                list(pool.map(self._tidied, removals[start : start + _REMOVED_AT_ONCE]))
 
     def _listed(self, prefix: str, *, patiently: bool) -> Sequence[BucketItem]:
         tries = None if patiently else self._service.tries

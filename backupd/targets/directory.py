@@ -22,9 +22,13 @@ from backupd.targets import UploadLedger
 from backupd.targets.chain import OwnedFolder
 from backupd.targets.directory_records import DirectoryRecords
 from backupd.targets.directory_root import RootFolder, remove_quietly
+from backupd.targets.directory_segments import name_segment, remove_segments
 from backupd.targets.names import (
+    BINLOG,
     MANIFEST,
     already_finished,
+    already_there,
+    backup_part,
     is_backups,
     is_jobs,
     is_machines,
@@ -34,8 +38,11 @@ from backupd.targets.names import (
     job_part,
     machine_part,
     not_attachable,
+    object_part,
     part,
     partial,
+    partial_segment,
+    segment_part,
     unfinished_backup,
 )
 from backupd.vocabulary.errors import TargetError
@@ -107,11 +114,13 @@ class DirectoryTarget(OwnedFolder):
         unwanted: Event | None = None,  # noqa: ARG002 - the kernel waits, and hears of nothing
     ) -> Iterator["_Writer"]:
         """Write one object; see the contract."""
-        folder = self._folder(job, backup_id)
-        final, unfinished = folder / part(name), folder / partial(name)
+        folder, is_segment = self._folder(job, backup_id), backup_id == BINLOG
+        final, unfinished = folder / object_part(backup_id, name), folder / partial(name)
+        if is_segment:
+            unfinished = folder.parent / partial_segment(name, secrets.token_hex(8))
         with self._root.present(f"write {name} to"):
             self._root.make_folders(folder)
-            if (folder / MANIFEST).exists() and not is_proof(name):
+            if not (is_segment or is_proof(name)) and (folder / MANIFEST).exists():
                 raise already_finished(str(folder))
             file = FileIO(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w")
         with ExitStack() as owed:
@@ -124,7 +133,10 @@ class DirectoryTarget(OwnedFolder):
                 itself = os.fstat(file.fileno())
                 file.close()
                 owed.callback(_remove_itself, final, itself)  # a name that may not outlive a power cut is none
-                unfinished.rename(final)
+                if is_segment:
+                    _name_segment(unfinished, final)
+                else:
+                    unfinished.rename(final)
                 sync_folder(folder)
             owed.pop_all()
 
@@ -158,13 +170,17 @@ class DirectoryTarget(OwnedFolder):
 
     def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
         """What lies there under a final name, and its bytes; see the contract."""
-        folder = self._folder(job, backup_id)
-        with self._root.explained("list"):
-            if not folder.is_dir():
-                return {}
-            with os.scandir(folder) as entries:
-                found = [_size(entry) for entry in entries if entry.name != MANIFEST and not is_partial(entry.name)]
-        return dict(one for one in found if one is not None)
+        return self._listed(self._folder(job, backup_id))
+
+    def segments(self, job: str, *, after: str = "") -> Mapping[str, int]:
+        """What lies in their folder; see the contract."""
+        return self._listed(self._folder(job, BINLOG), after=after)
+
+    def archived_jobs(self) -> Sequence[str]:
+        """Those that have the folder; see the contract."""
+        with self._root.present("list"):
+            jobs = [path for path in _folders(self._path / self._machine) if is_jobs(path.name)]
+            return [path.name for path in jobs if (path / BINLOG).is_dir()]
 
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there; see the contract. The clock is that of the machine that writes, of NFS the server's."""
@@ -174,6 +190,16 @@ class DirectoryTarget(OwnedFolder):
             runs = [folder for path in jobs if is_jobs(path.name) for folder in _folders(path)]
             found = [_found(folder) for folder in runs if is_backups(folder.name)]
             return [backup for backup in found if backup is not None]
+
+    def remove_segments(self, job: str, names: Sequence[str]) -> None:
+        """Remove them, and what dead writers left; see the contract."""
+        folder = self._folder(job, BINLOG)
+        wanted = [segment_part(name) for name in names]
+        with self._root.present("remove from"):
+            if wanted and folder.is_dir():
+                remove_segments(folder, wanted)
+                _remove_if_empty(folder)
+                _remove_if_empty(folder.parent)
 
     def attach(self, job: str, backup_id: str, name: str, content: bytes) -> None:
         """Write a small object beside a finished backup; see the contract."""
@@ -189,7 +215,7 @@ class DirectoryTarget(OwnedFolder):
 
     def remove(self, job: str, backup_id: str) -> None:
         """Remove a backup, its manifest first; see the contract."""
-        folder = self._folder(job, backup_id)
+        folder = self._folder(job, backup_part(backup_id))
         with self._root.present("remove from"):
             if folder.exists():
                 (folder / MANIFEST).unlink(missing_ok=True)
@@ -198,6 +224,18 @@ class DirectoryTarget(OwnedFolder):
                 _remove_if_empty(folder)
             if folder.parent.is_dir():
                 _remove_if_empty(folder.parent)
+
+    def _listed(self, folder: Path, *, after: str = "") -> Mapping[str, int]:
+        with self._root.explained("list"):
+            if not folder.is_dir():
+                return {}
+            with os.scandir(folder) as entries:
+                found = (
+                    _size(entry)
+                    for entry in entries
+                    if entry.name > after and entry.name != MANIFEST and not is_partial(entry.name)
+                )
+                return dict(one for one in found if one is not None)
 
     def _folder(self, job: str, backup_id: str) -> Path:
         return self._path / self._machine / job_part(job) / part(backup_id)
@@ -231,6 +269,13 @@ class _Writer:
         start = max(0, self._behind - _WRITE_BEHIND_BYTES)
         os.posix_fadvise(self._file.fileno(), start, self._written - start, os.POSIX_FADV_DONTNEED)
         self._behind = self._written
+
+
+def _name_segment(unfinished: Path, final: Path) -> None:
+    try:
+        name_segment(unfinished, final)
+    except FileExistsError as error:
+        raise already_there(final.name, str(final.parent)) from error
 
 
 def _folders(path: Path) -> list[Path]:

@@ -1,6 +1,5 @@
 """A machine's owner records in a folder of this host: the `Records` of `chain`."""
 
-import errno
 import os
 import secrets
 from collections.abc import Collection
@@ -10,10 +9,8 @@ from pathlib import Path
 
 from backupd.host.filesystem import sync_folder
 from backupd.targets import chain
-from backupd.targets.directory_root import RootFolder, open_regular, remove_quietly
+from backupd.targets.directory_root import NO_LINKS, RootFolder, open_regular, remove_quietly
 from backupd.targets.names import OWNER, partial_record
-
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class DirectoryRecords:
@@ -69,7 +66,7 @@ def _name_once(unfinished: Path, final: Path) -> None:
     try:
         final.hardlink_to(unfinished)
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in NO_LINKS:
             raise
         with ExitStack() as owed, final.open("xb") as file:
             owed.callback(remove_quietly, final)

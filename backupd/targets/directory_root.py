@@ -18,6 +18,7 @@ from backupd.vocabulary.errors import NoRoom, TargetAway, TargetError
 _READ_BYTES = 1 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _TRIES = 3  # of what another process may undo at any moment
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _AWAY = (errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENOTCONN)  # of NFS, or FUSE
 
 

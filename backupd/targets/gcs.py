@@ -110,10 +110,10 @@ class GcsStore:
         with self._lock:
             self._session = self._bucket = None
 
-    def listed(self, prefix: str) -> Sequence[BucketItem]:
-        """The objects below a prefix."""
+    def listed(self, prefix: str, *, after: str = "") -> Sequence[BucketItem]:
+        """The objects below a prefix, from that key on."""
         with _told(missing=Trouble.NO_CONTAINER):
-            found = self._asked.list_blobs(prefix=prefix, timeout=self._timeout, retry=None)
+            found = self._asked.list_blobs(prefix=prefix, start_offset=after or None, timeout=self._timeout, retry=None)
             return [listed_item(each.name, str(each.generation), each.updated, each.size or 0) for each in found]
 
     def uploads(self, prefix: str) -> Sequence[BucketItem]:  # noqa: ARG002
@@ -160,11 +160,14 @@ class GcsStore:
                 retry=None,
             )
 
-    def upload(self, key: str, mark: str) -> BlobParts:
+    def upload(self, key: str, mark: str, *, only_new: bool = False) -> BlobParts:
         """An upload exists, with an address of its own that needs no credentials: it is written down nowhere."""
         with _told(missing=Trouble.NO_CONTAINER):
             address = self._marked(key, mark).create_resumable_upload_session(
-                content_type=_KIND, timeout=self._timeout, retry=None
+                content_type=_KIND,
+                if_generation_match=0 if only_new else None,
+                timeout=self._timeout,
+                retry=None,
             )
         return _Parts(self, cast(str, address))
 

@@ -5,13 +5,14 @@ to by nobody: its manifest is created only where there is none. Refuses to know 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from backupd.policy import manifest as manifests
 from backupd.targets.chain import OwnedFolder, Records
 from backupd.targets.names import (
+    BINLOG,
     MANIFEST,
     already_finished,
     is_backups,
@@ -23,6 +24,7 @@ from backupd.targets.names import (
     job_part,
     not_attachable,
     part,
+    segment_part,
     sizes_told,
     unfinished_backup,
 )
@@ -71,6 +73,14 @@ class KeyedTarget(OwnedFolder, ABC):
     @abstractmethod
     def _listed(self, prefix: str, *, patiently: bool) -> Sequence[BucketItem]:
         """The objects below a prefix; `patiently` an outage is waited for."""
+
+    @abstractmethod
+    def _sizes(self, prefix: str, *, after: str) -> Iterable[tuple[str, int]]:
+        """Key and bytes of each object below a prefix, behind that key where the storage can begin there."""
+
+    @abstractmethod
+    def _remove_segments(self, prefix: str, names: Sequence[str]) -> None:
+        """These are gone from below the prefix, and unfinished uploads of them and of those before the last of them."""
 
     @abstractmethod
     def _uploads(self, prefix: str) -> Sequence[BucketItem]:
@@ -132,13 +142,24 @@ class KeyedTarget(OwnedFolder, ABC):
     def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
         """What can be read of it, and its bytes; see the contract."""
         prefix = self._key(job, backup_id) + "/"
-        found = []
-        for stored in self._listed(prefix, patiently=True):
-            name, slash, _ = stored.key.removeprefix(prefix).partition("/")
-            # A key that ends here is how consoles make a folder.
-            if name + slash not in ("", MANIFEST) and not is_partial(name):
-                found.append((name + slash, 0 if slash else stored.size))
-        return sizes_told(found, where=self._bucket.where)
+        listed = ((stored.key, stored.size) for stored in self._listed(prefix, patiently=True))
+        return sizes_told(_below(prefix, listed), where=self._bucket.where)
+
+    def segments(self, job: str, *, after: str = "") -> Mapping[str, int]:
+        """What lies among them; see the contract."""
+        prefix = self._key(job, BINLOG) + "/"
+        told = _below(prefix, self._sizes(prefix, after=prefix + after))
+        return sizes_told((one for one in told if one[0] > after), where=self._bucket.where)
+
+    def archived_jobs(self) -> Sequence[str]:
+        """Those that have something there; see the contract."""
+        ours = self._bucket.key(self._machine, "")
+        return [job for job in self._folders(ours) if is_jobs(job) and BINLOG in self._folders(f"{ours}{job}/")]
+
+    def remove_segments(self, job: str, names: Sequence[str]) -> None:
+        """Remove them, and what is left of their uploads; see the contract."""
+        if wanted := [segment_part(name) for name in names]:
+            self._remove_segments(self._key(job, BINLOG) + "/", wanted)
 
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there, by the store's clock; an upload that was not completed is an unfinished backup."""
@@ -160,6 +181,15 @@ class KeyedTarget(OwnedFolder, ABC):
     def _require_unfinished(self, job: str, backup_id: str, *, unwanted: Unwanted = wanted) -> None:
         if self._small(job, backup_id, MANIFEST, unwanted=unwanted) is not None:
             raise already_finished(self.location(job, backup_id))
+
+
+def _below(prefix: str, listed: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """What is told of these keys, by their names below the prefix."""
+    for key, size in listed:
+        name, slash, _ = key.removeprefix(prefix).partition("/")
+        # A key that ends here is how consoles make a folder.
+        if name + slash not in ("", MANIFEST) and not is_partial(name):
+            yield name + slash, 0 if slash else size
 
 
 def ours_below(prefix: str, found: Sequence[BucketItem]) -> list[BucketItem]:

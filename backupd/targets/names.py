@@ -1,17 +1,19 @@
 """What things are called on every target that has folders or keys: MACHINE/JOB/RUN/OBJECT, `manifest.json` among them.
 
-MACHINE/owner/NUMBER.json are a machine's owner records (`chain`): no job is called `owner`.
+MACHINE/owner/NUMBER.json are a machine's owner records (`chain`): no job is called `owner`. MACHINE/JOB/binlog/SEGMENT
+is a job's binlog archive: no backup is called `binlog`.
 """
 
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from backupd.vocabulary.errors import TargetError
+from backupd.vocabulary.errors import AlreadyThere, TargetError
 from backupd.vocabulary.identity import is_name
 
 MANIFEST = "manifest.json"
 OWNER = "owner"
+BINLOG = "binlog"
 _PARTIAL = ".partial"
 _NUMBER = re.compile(r"\.[0-9]+$")
 
@@ -20,6 +22,10 @@ _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")  # as the command line wan
 _OBJECT = re.compile(r"((data-[0-9]+|binlog|options)\.tar|index\.jsonl)\.zst(\.age)?")
 _RECORD = re.compile(r"(?P<number>[0-9]{10,18})\.json")
 _RECORD_OR_PART = re.compile(r"\.?(?P<number>[0-9]{10,18})\.json(\.[0-9a-f]+\.partial)?")
+
+_SEGMENT_NAME = r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}-[0-9]{10}\.binlog"  # CHAIN-NUMBER.binlog
+_SEGMENT = re.compile(_SEGMENT_NAME)
+_SEGMENT_PART = re.compile(rf"\.(?P<name>{_SEGMENT_NAME})\.[0-9a-f]+\.partial")
 
 _PROOF = re.compile(r"proof-[0-9]{8}T[0-9]{6}Z\.json")
 
@@ -62,6 +68,39 @@ def job_part(name: str) -> str:
     return part(name)
 
 
+def backup_part(name: str) -> str:
+    """The folder of a backup that is to be removed.
+
+    Raises:
+        TargetError: it would lead elsewhere, or to the binlog archive.
+    """
+    if name == BINLOG:
+        raise TargetError(
+            f"a backup cannot be called {BINLOG!r}", hint="the binlog archive is in the folder of that name"
+        )
+    return part(name)
+
+
+def object_part(backup_id: str, name: str) -> str:
+    """What may be written into a backup's folder, or into that of the binlog archive.
+
+    Raises:
+        TargetError: it would lead elsewhere, or be no segment among segments.
+    """
+    return segment_part(name) if backup_id == BINLOG else part(name)
+
+
+def segment_part(name: str) -> str:
+    """A segment of the binlog archive.
+
+    Raises:
+        TargetError: none is called so.
+    """
+    if not is_segments(name):
+        raise TargetError(f"{name!r} is not a segment's name", hint="a segment is called CHAIN-NUMBER.binlog")
+    return name
+
+
 def is_machines(folder: str) -> bool:
     """Whether it can be a machine's: on a shared storage other people's folders lie there as well."""
     return is_name(folder)
@@ -74,12 +113,36 @@ def is_jobs(folder: str) -> bool:
 
 def is_backups(folder: str) -> bool:
     """Whether it can be a backup's: a storage may put folders of its own into every folder (@eaDir, .trash)."""
-    return _RUN.fullmatch(folder) is not None
+    return _RUN.fullmatch(folder) is not None and folder != BINLOG
 
 
 def is_objects(name: str) -> bool:
     """Whether backupd calls an object of a backup so, the manifest apart. What is called otherwise is a person's."""
     return _OBJECT.fullmatch(name) is not None
+
+
+def is_segments(name: str) -> bool:
+    """Whether backupd calls a segment of the binlog archive so. Such names are in order as their chains were begun."""
+    return _SEGMENT.fullmatch(name) is not None
+
+
+def partial_segment(name: str, token: str) -> str:
+    """What a segment is called while it is being written, in its job's folder: each writer has a `token` of its own."""
+    return partial(f"{segment_part(name)}.{token}")
+
+
+def segment_of(unfinished: str) -> str | None:
+    """Which segment it was to become; None where it is called otherwise."""
+    found = _SEGMENT_PART.fullmatch(unfinished)
+    return found["name"] if found else None
+
+
+def already_there(name: str, where: str) -> AlreadyThere:
+    """This segment is there already, and stays what it is."""
+    return AlreadyThere(
+        f"{where} already has {name}",
+        hint="a segment is never overwritten: has another machine the same name and catalogue?",
+    )
 
 
 def proof_name(at: datetime) -> str:

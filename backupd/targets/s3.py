@@ -5,7 +5,7 @@ object gets there is in `s3_upload`.
 
 S3 has no temporary names and needs none: an object is there when it is whole. A finished backup is written to by
 nobody: its manifest is sent with `If-None-Match: *`. So is an owner record, and without a lock: the next one replaces
-it.
+it. So is a segment, in one request up to 24 MiB; a larger one by the completion of its parts.
 
 What a store must let us do: s3:PutObject, s3:GetObject, s3:DeleteObject, s3:ListBucket, s3:AbortMultipartUpload. With
 s3:ListMultipartUploadParts parts are compared before they become an object, with s3:ListBucketMultipartUploads uploads
@@ -25,7 +25,16 @@ from backupd.config import LockMode, S3Config
 from backupd.policy import manifest as manifests
 from backupd.targets import UploadLedger
 from backupd.targets.keyed import Bucket, BucketItem, KeyedTarget, ours_below, require_creates_once
-from backupd.targets.names import MANIFEST, OWNER, already_finished, machine_part, part, partial
+from backupd.targets.names import (
+    BINLOG,
+    MANIFEST,
+    OWNER,
+    already_finished,
+    backup_part,
+    machine_part,
+    object_part,
+    partial,
+)
 from backupd.targets.outages import Patience, Unwanted, wanted
 from backupd.targets.s3_client import Service
 from backupd.targets.s3_errors import FAILURES, code_of, explained, is_untold
@@ -42,6 +51,7 @@ from backupd.targets.s3_parts import (
 )
 from backupd.targets.s3_reader import ObjectReader, small_object, whole
 from backupd.targets.s3_records import S3Records
+from backupd.targets.s3_removal import remove_keys
 from backupd.targets.s3_upload import PartMemory, Upload
 from backupd.vocabulary.errors import TargetError
 from backupd.vocabulary.records import Holding
@@ -123,11 +133,14 @@ class S3Target(KeyedTarget):
     ) -> Iterator[Upload | LongUpload]:
         """Write one object; see the contract."""
         place = self._place(job, backup_id, name, unwanted=wanted if unwanted is None else unwanted.is_set)
-        self._require_unfinished(job, backup_id, unwanted=place.unwanted)
+        if not place.once:
+            self._require_unfinished(job, backup_id, unwanted=place.unwanted)
         detail = {"target": self.name, "machine": self._machine, "job": job, "backup": backup_id}
         least = self._config.part_size
         size = part_bytes(least, at_most)
-        is_long = size > max(least, MOST_IN_MEMORY_BYTES)
+        if place.once and (at_most or 0) <= MOST_IN_MEMORY_BYTES:
+            size = max(size, (at_most or 0) + 1)  # less than a part goes in one request
+        is_long = size > max(least, MOST_IN_MEMORY_BYTES) and not place.once
 
         def begin(place: UploadPlace) -> Upload:
             return Upload(
@@ -202,7 +215,7 @@ class S3Target(KeyedTarget):
 
     def remove(self, job: str, backup_id: str) -> None:
         """Remove a backup with every version of its objects, its manifest first; see the contract."""
-        prefix = self._key(job, backup_id) + "/"
+        prefix = self._key(job, backup_part(backup_id)) + "/"
         for upload in ours_below(prefix, self._listing.uploads(prefix)):
             abort(self._place(job, backup_id, upload.key.removeprefix(prefix)), upload.version)
         for every_version in (False, True):
@@ -222,6 +235,15 @@ class S3Target(KeyedTarget):
         detail = upload.detail
         abort(self._place(detail["job"], detail["backup"], detail["name"]), upload.name)
 
+    def _sizes(self, prefix: str, *, after: str) -> Iterator[tuple[str, int]]:
+        return self._listing.sizes(prefix, after=after)
+
+    def _remove_segments(self, prefix: str, names: Sequence[str]) -> None:
+        for upload in self._listing.uploads(prefix):
+            if upload.key <= prefix + max(names):
+                abort(self._place_of(upload.key), upload.version)
+        remove_keys(self._listing, [prefix + name for name in names])
+
     def _listed(self, prefix: str, *, patiently: bool) -> Sequence[BucketItem]:
         return self._listing.objects(prefix, tries=None if patiently else self._service.tries)
 
@@ -238,8 +260,12 @@ class S3Target(KeyedTarget):
         return small_object(place, tries=None if patiently else self._service.tries)
 
     def _place(self, job: str, backup_id: str, name: str, *, unwanted: Unwanted = wanted) -> UploadPlace:
-        key = f"{self._key(job, backup_id)}/{part(name)}"
-        return UploadPlace(self._service, self._config.bucket, key, name, self._config.checksum, self._kept, unwanted)
+        key = f"{self._key(job, backup_id)}/{object_part(backup_id, name)}"
+        place = replace(self._place_of(key), name=name, unwanted=unwanted)
+        return replace(place, kept=self._locked, once=True) if backup_id == BINLOG else place
+
+    def _place_of(self, key: str) -> UploadPlace:
+        return UploadPlace(self._service, self._config.bucket, key, key, self._config.checksum, self._kept)
 
     def _kept(self) -> Parameters:
         """How an object of a backup is kept. Small ones are not of that class: some have a least size, or a fee."""

@@ -4,13 +4,17 @@ Knows: pages, and what a store that does not report is taken for.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from backupd.targets.keyed import BucketItem
 from backupd.targets.s3_client import Service
 from backupd.targets.s3_errors import FAILURES, explained, is_denied_or_unknown
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +44,23 @@ class BucketListing:
             ]
 
         return self.service.ask("list", listed, tries=tries)
+
+    def sizes(self, prefix: str, *, after: str) -> Iterator[tuple[str, int]]:
+        """Key and bytes of what can be read below a prefix, behind that key, page by page: an outage is waited for.
+
+        Raises:
+            TargetError: it cannot be listed.
+        """
+        while True:
+            page = self.service.ask("list", partial(self._page, prefix, after))
+            found = page.get("Contents", ())
+            yield from ((each["Key"], each["Size"]) for each in found)
+            if not (page.get("IsTruncated") and found):
+                return
+            after = found[-1]["Key"]
+
+    def _page(self, prefix: str, after: str) -> "ListObjectsV2OutputTypeDef":
+        return self.service.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, StartAfter=after)
 
     def folders(self, prefix: str) -> Sequence[str]:
         """What the keys there go on with, up to the next slash.
@@ -79,6 +100,34 @@ class BucketListing:
 
         found = self._if_told("list", listed)
         return self.objects(prefix, tries=self.service.tries) if found is None else found
+
+    def versions_of(self, keys: Collection[str]) -> Sequence[BucketItem]:
+        """Every version of these objects, marks included, found among all from the first to the last of them.
+
+        Nothing where the store does not report.
+
+        Raises:
+            TargetError: it cannot be listed.
+        """
+        first, last, wanted = min(keys), max(keys), set(keys)
+        folder = first[: first.rfind("/") + 1]
+
+        def listed() -> list[BucketItem]:
+            found: list[BucketItem] = []
+            marker: dict[str, Any] = {"KeyMarker": first[:-1]}
+            while True:
+                page = self.service.client.list_object_versions(Bucket=self.bucket, Prefix=folder, **marker)
+                told = (*page.get("DeleteMarkers", ()), *page.get("Versions", ()))
+                found += [
+                    BucketItem(each["Key"], each["VersionId"], each["LastModified"])
+                    for each in told
+                    if each["Key"] in wanted
+                ]
+                if not page.get("IsTruncated") or page.get("NextKeyMarker", "") > last:
+                    return found
+                marker = {"KeyMarker": page["NextKeyMarker"], "VersionIdMarker": page.get("NextVersionIdMarker", "")}
+
+        return self._if_told("list", listed) or ()
 
     def uploads(self, prefix: str) -> Sequence[BucketItem]:
         """Uploads that were begun and not completed; none where the store does not report.

@@ -42,6 +42,12 @@ class UploadPlace:
     checksum: PartChecksum
     kept: Callable[[], Parameters]  # Object Lock's parameters, as of now, and the storage class
     unwanted: Unwanted = wanted
+    once: bool = False  # never in place of another object of the name
+
+    @property
+    def condition(self) -> Parameters:
+        """What the request says that makes the object."""
+        return {"IfNoneMatch": "*"} if self.once else {}
 
     @property
     def address(self) -> dict[str, Any]:

@@ -15,12 +15,13 @@ import logging
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from backupd.config import PartChecksum
 from backupd.targets import UploadLedger
+from backupd.targets.names import already_there
 from backupd.targets.outages import Unwanted, wanted
 from backupd.targets.s3_errors import FAILURES, code_of, explained, is_missing, is_untold
 from backupd.targets.s3_parts import (
@@ -128,6 +129,7 @@ class Upload:
         self._parts: list[UploadedPart] = []
         self._given_up = threading.Event()
         self._may_exist = False
+        self._is_acknowledged = False  # as a whole, with the checksum of what was sent
         self._mark = secrets.token_hex(16)  # by which the object is known as this upload's
         self._pool = ThreadPoolExecutor(thread_name_prefix="backupd s3")
 
@@ -162,7 +164,8 @@ class Upload:
             self._collect()
             self._complete(self._holding.name)
         self._forget_filling()
-        self._require_whole()
+        if not (self.place.once and self._is_acknowledged):
+            self._require_whole()
         self._pool.shutdown()
         if self._holding is not None and self._ledger is not None:
             self._ledger.released(self._holding)
@@ -224,17 +227,39 @@ class Upload:
         del body[self._filled :]
         content: Any = body  # as it is: `bytes` would be a copy
         self._may_exist = True
-        place.service.ask(
-            f"write {place.name} to",
-            lambda: place.service.client.put_object(
-                **place.address,
-                Body=content,
-                Metadata={_MARK: self._mark},
-                **checksum(place.checksum, body),
-                **place.kept(),
-            ),
-            unwanted=place.unwanted,
-        )
+        header, doing = checksum(place.checksum, body), f"write {place.name} to"
+        with explained(place.service.where, doing):
+            try:
+                answer = place.service.persist(
+                    doing,
+                    lambda: place.service.client.put_object(
+                        **place.address,
+                        Body=content,
+                        Metadata={_MARK: self._mark},
+                        **header,
+                        **place.condition,
+                        **place.kept(),
+                    ),
+                    unwanted=place.unwanted,
+                )
+            except FAILURES as error:
+                # An earlier try may have been carried out although its answer was lost: the object will tell.
+                if not self._is_taken(error):
+                    raise
+            else:
+                self._is_acknowledged = _acknowledges(answer, header)
+
+    def _is_taken(self, error: Exception) -> bool:
+        """False unless there was an object of the name already, and then True where it is this one.
+
+        Raises:
+            AlreadyThere: it is another.
+        """
+        if not (self.place.once and code_of(error) == "PreconditionFailed"):
+            return False
+        if not self._is_there():
+            raise already_there(self.place.name, self.place.service.where) from error
+        return True
 
     def _begin(self) -> Holding:
         """An upload exists and is written down."""
@@ -306,8 +331,7 @@ class Upload:
             ),
             unwanted=self.is_unwanted,
         )
-        wrong = [key for key, ours in header.items() if answer.get(key, ours) != ours]
-        if wrong or not answer.get("ETag"):
+        if not _acknowledges(answer, header):
             raise TargetError(
                 f"{place.service.where} acknowledged part {number} of {place.name} wrongly", hint=UNRELIABLE
             )
@@ -328,12 +352,14 @@ class Upload:
                 place.service.persist(
                     doing,
                     lambda: place.service.client.complete_multipart_upload(
-                        **place.address, UploadId=upload_id, MultipartUpload=named
+                        **place.address, UploadId=upload_id, MultipartUpload=named, **place.condition
                     ),
                     unwanted=place.unwanted,
                 )
             except FAILURES as error:
                 # An earlier try may have been carried out although its answer was lost: the object will tell.
+                if self._is_taken(error):
+                    return
                 if not (is_untold(error) or code_of(error) == "NoSuchUpload") or self._found_size() != self._size:
                     raise
 
@@ -356,3 +382,8 @@ class Upload:
                 if is_missing(error):
                     return None
                 raise
+
+
+def _acknowledges(answer: Mapping[str, Any], header: Parameters) -> bool:
+    """Whether the store says that it has what was sent; some do not tell the checksum that they have compared."""
+    return bool(answer.get("ETag")) and all(answer.get(key, ours) == ours for key, ours in header.items())

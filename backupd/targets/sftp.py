@@ -23,10 +23,13 @@ from asyncssh import SFTPClient
 from backupd.config import SftpConfig
 from backupd.policy import manifest as manifests
 from backupd.targets import UploadLedger
+from backupd.targets import sftp_segments as segments
 from backupd.targets.chain import OwnedFolder
 from backupd.targets.names import (
+    BINLOG,
     MANIFEST,
     already_finished,
+    backup_part,
     is_backups,
     is_jobs,
     is_machines,
@@ -37,6 +40,7 @@ from backupd.targets.names import (
     not_attachable,
     part,
     partial,
+    segment_part,
     sizes_told,
     unfinished_backup,
 )
@@ -140,6 +144,10 @@ class SftpTarget(OwnedFolder):
         unwanted: Event | None = None,
     ) -> Iterator[SftpWriter]:
         """Write one object; see the contract."""
+        if backup_id == BINLOG:
+            with self._writing_segment(job, name, unwanted) as segment:
+                yield segment
+            return
         folder = self._folder(job, backup_id)
         place = ObjectPlace(name, folder, f"{folder}/{part(name)}", f"{folder}/{partial(name)}", unwanted)
         with ExitStack() as owed:
@@ -218,6 +226,26 @@ class SftpTarget(OwnedFolder):
         with self._root.explained("list"):
             return sizes_told(self._line.outlast("list", sizes), where=self._line.where)
 
+    def segments(self, job: str, *, after: str = "") -> Mapping[str, int]:
+        """What lies in their folder; see the contract."""
+        told = segments.listed(self._root, self._folder(job, BINLOG))
+        return sizes_told((one for one in told if one[0] > after), where=self._line.where)
+
+    def archived_jobs(self) -> Sequence[str]:
+        """Those that have the folder; see the contract."""
+        with self._root.explained("list"):
+            self._line.ask(self._root.present)
+            ours = f"{self._root.path}/{self._machine}"
+            jobs = filter(is_jobs, self._folders(ours))
+            return [job for job in jobs if BINLOG in self._folders(f"{ours}/{job}")]
+
+    def remove_segments(self, job: str, names: Sequence[str]) -> None:
+        """Remove them, and what dead writers left; see the contract."""
+        folder = self._folder(job, BINLOG)
+        if wanted := [segment_part(name) for name in names]:
+            with self._root.explained("remove from"):
+                segments.remove_segments(self._root, folder, wanted, timeout_seconds=self._config.timeout_seconds)
+
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there; see the contract. The clock is that machine's."""
         with self._root.explained("list"):
@@ -251,7 +279,7 @@ class SftpTarget(OwnedFolder):
 
     def remove(self, job: str, backup_id: str) -> None:
         """Remove a backup, its manifest first; see the contract."""
-        folder = self._folder(job, backup_id)
+        folder = self._folder(job, backup_part(backup_id))
         machine = f"{self._root.path}/{self._machine}"
         above = f"{machine}/{job_part(job)}"
         with self._root.explained("remove from"):
@@ -274,6 +302,25 @@ class SftpTarget(OwnedFolder):
 
     def _folder(self, job: str, backup_id: str) -> str:
         return f"{self._root.path}/{self._machine}/{job_part(job)}/{part(backup_id)}"
+
+    @contextmanager
+    def _writing_segment(self, job: str, name: str, unwanted: Event | None) -> Iterator[SftpWriter]:
+        segment = segments.SegmentPlace(self._root, self._folder(job, BINLOG), name)
+        place = ObjectPlace(name, segment.folder, segment.final, segment.unfinished, unwanted)
+        with ExitStack() as owed:
+            owed.callback(segment.undo, self._line)
+            with self._root.explained(place.doing):
+                opened = self._line.outlast(place.doing, segment.begin, unwanted=place.unwanted)
+            owed.callback(segment.close, self._line)
+            writer = SftpWriter(self._root, place, opened)
+            owed.callback(writer.close)
+            yield writer
+            with self._root.explained(place.doing):
+                writer.finish()
+                self._line.outlast(place.doing, segment.give_name, unwanted=place.unwanted)
+            owed.pop_all()
+        writer.close()
+        segment.close(self._line)
 
     def _begun(self, place: ObjectPlace) -> Opened:
         """The file that is to be written, in a folder of its own that holds no finished backup."""

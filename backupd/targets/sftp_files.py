@@ -4,7 +4,9 @@ Knows: which answers SFTP 3 has for what happened, and what must be asked to hav
 asyncssh's errors.
 """
 
+import asyncio
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -24,9 +26,9 @@ async def create(sftp: SFTPClient, path: str) -> SFTPClientFile:
 
 
 async def make_durable(file: SFTPClientFile, size: int) -> None:
-    """Synced, and as long as it should be."""
-    await file.fsync()
-    stored = (await file.stat()).size
+    """Synced, and as long as it should be. Both are asked for at once: a server keeps the order of one's requests."""
+    _, attributes = await asyncio.gather(file.fsync(), file.stat())
+    stored = attributes.size
     if stored != size:
         raise TargetError(
             f"{size} bytes were written and the server has {stored}", hint="check that machine's kernel log"
@@ -57,12 +59,18 @@ async def _content(sftp: SFTPClient, path: str) -> bytes:
 
 async def sync_folder(sftp: SFTPClient, path: str) -> None:
     """The names in it are durable; a server that opens no folder as a file is trusted with them."""
+    folder = await open_folder(sftp, path)
+    if folder is not None:
+        async with folder:
+            await folder.fsync()
+
+
+async def open_folder(sftp: SFTPClient, path: str) -> SFTPClientFile | None:
+    """To be synced; None where the server opens no folder as a file."""
     try:
-        folder = await sftp.open(path, "rb", block_size=0)
+        return await sftp.open(path, "rb", block_size=0)
     except (asyncssh.SFTPFailure, asyncssh.SFTPPermissionDenied, asyncssh.SFTPFileIsADirectory):
-        return
-    async with folder:
-        await folder.fsync()
+        return None
 
 
 async def make_folders(sftp: SFTPClient, root: str, path: str) -> None:
@@ -156,8 +164,13 @@ async def sizes_in(sftp: SFTPClient, path: str) -> list[tuple[str, int]]:
         entries = await _entries(sftp, path)
     except asyncssh.SFTPNoSuchFile:
         return []
+    return told_sizes(entries)
+
+
+def told_sizes(entries: Iterable[SFTPName]) -> list[tuple[str, int]]:
+    """What is told of a listing's entries."""
     sizes = [(_name(entry), 0 if _is_folder(entry) else entry.attrs.size or 0) for entry in entries]
-    return [(name, size) for name, size in sizes if name != MANIFEST and not is_partial(name)]
+    return [(name, size) for name, size in sizes if name not in (MANIFEST, "./", "../") and not is_partial(name)]
 
 
 async def folders_in(sftp: SFTPClient, path: str) -> list[str]:

@@ -78,9 +78,11 @@ class SftpWriter:
 
     def finish(self) -> None:
         """All of it is durable under its temporary name."""
-        size = self.flushed()
+        if self._block:
+            self._send()
+        size = self._sent
         self._transfer.add(lambda file: make_durable(file, size))
-        self._settle()
+        self.flushed()
 
     def close(self) -> None:
         """Nobody waits for what is still under way, nor for the file."""

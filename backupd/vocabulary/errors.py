@@ -170,6 +170,10 @@ class NoRoom(TargetError):
     """The target is full, as far as its storage says so."""
 
 
+class AlreadyThere(TargetError):
+    """What was to be written has a name that something on the target has already; that was not overwritten."""
+
+
 class NotOurs(TargetError):
     """Another machine writes into this machine's folder on the target, or nobody can tell whose folder it is."""
 

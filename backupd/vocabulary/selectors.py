@@ -14,7 +14,8 @@ _LATEST: Final = "latest"
 _LATEST_GOOD: Final = "latest-good"
 _AS_OF: Final = "as-of"
 _FIGURES: Final = re.compile(r"[0-9]{1,2}([.,][0-9]+)?(Z|[+-][0-9]{2,4})?", re.ASCII)  # of a time, after its colon
-RESERVED: Final = frozenset({_LATEST, _LATEST_GOOD, _AS_OF})  # no run has one of these as its id
+_BINLOG: Final = "binlog"  # beside the backups of a job lies the folder of its binlog archive
+RESERVED: Final = frozenset({_LATEST, _LATEST_GOOD, _AS_OF, _BINLOG})  # no run has one of these as its id
 
 
 @dataclass(frozen=True, slots=True)

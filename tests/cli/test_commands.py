@@ -89,6 +89,7 @@ COMMANDS = [
     *(["identity"], ["identity", "show"], ["identity", "new"], ["identity", "adopt"]),
     *(["notify"], ["notify", "test"], ["notify", "digest"]),
     *(["schedule"], ["schedule", "list"], ["schedule", "next"], ["schedule", "pause"], ["schedule", "resume"]),
+    *(["binlog"], *(["binlog", name] for name in ("receive", "list", "status", "search", "verify"))),
     *(["audit"], ["audit", "list"], ["audit", "verify"]),
     *(["bench"], ["bench", "layouts"], ["bench", "show"], ["bench", "compare"]),
     *(["lab"], ["lab", "run"], ["lab", "shell"], ["lab", "clean"]),
@@ -237,7 +238,7 @@ def test_a_run_without_a_backup_can_be_neither_restored_nor_cloned_nor_drilled(
     assert not (world.base / "to").exists()
 
 
-@pytest.mark.parametrize("name", ["", "a b", "-x", "../x", "x" * 62, "latest", "latest-good", "as-of", "é"])
+@pytest.mark.parametrize("name", ["", "a b", "-x", "../x", "x" * 62, "latest", "latest-good", "as-of", "binlog", "é"])
 def test_a_run_id_that_fits_nowhere_is_refused(terminal: Terminal, world: World, name: str) -> None:
     ended = terminal.run("run", "nightly", f"--run-id={name}")
     if not name:  # nothing was asked for

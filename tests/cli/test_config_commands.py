@@ -41,6 +41,17 @@ def test_check_warns_of_retries_where_a_timer_starts_the_job(tmp_path: Path, mon
     assert "warning: jobs.nightly.schedules.backup.retries: backupd-run@nightly.timer is enabled" in result.stdout
 
 
+def test_check_warns_of_a_server_whose_binlog_two_jobs_archive(tmp_path: Path) -> None:
+    file = tmp_path / "backupd.toml"
+    once = EXAMPLE.read_text() + "\n[jobs.nightly.binlog]\n"
+    file.write_text(once)
+    assert "archive the binlog" not in run("check", config=file).stdout
+    file.write_text(f'{once}[jobs.hourly]\nhost = "db1"\ntargets = ["vault"]\n[jobs.hourly.binlog]\n')
+    result = run("check", config=file)
+    assert result.exit_code == 0
+    assert "warning: jobs nightly, hourly each archive the binlog of host db1" in result.stdout
+
+
 def test_check_warns_of_the_example_until_it_was_edited(tmp_path: Path) -> None:
     file = tmp_path / "backupd.toml"
     file.write_text(EXAMPLE.read_text() + "# a note\n")

@@ -85,6 +85,7 @@ _BY_QUERY = (
     ("PUT", "retention", "PutObjectRetention"),
     ("POST", "uploads", "CreateMultipartUpload"),
     ("POST", "uploadId", "CompleteMultipartUpload"),
+    ("POST", "delete", "DeleteObjects"),
     ("DELETE", "uploadId", "AbortMultipartUpload"),
     ("GET", "uploadId", "ListParts"),
     ("GET", "uploads", "ListMultipartUploads"),

@@ -15,16 +15,27 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from backupd.catalogue.audit import AuditEntry
 from backupd.catalogue.costs import RunCost
-from backupd.cli import audit, documents, identity, notify
+from backupd.cli import audit, binlog_verify, documents, identity, notify
 from backupd.cli.output import SCHEMA
 from backupd.config import JobConfig
 from backupd.host.ssh_signature import DocumentKey
 from backupd.notifications.fanout import Delivery
+from backupd.operations.binlog.searching import LogFindings
+from backupd.operations.binlog.verifying import SegmentsVerified
 from backupd.operations.restore.table_loading import LoadingPlan
 from backupd.operations.upkeep.audit import AuditResult
 from backupd.operations.upkeep.prune import Pruning
 from backupd.operations.upkeep.rebuild import Rebuilding
-from backupd.report import bench_document, costs, impact_text, probe_table, run_comparison, volume_document
+from backupd.operations.upkeep.rebuild_segments import SegmentsRebuilt
+from backupd.report import (
+    bench_document,
+    binlog_archive,
+    costs,
+    impact_text,
+    probe_table,
+    run_comparison,
+    volume_document,
+)
 from backupd.report.evidence import Evidence
 from backupd.report.evidence_document import evidence_document
 from backupd.report.impact import Impact
@@ -252,7 +263,12 @@ DOCUMENTS = (
     _Document(
         "`catalogue rebuild --json`",
         "A rebuilt catalogue",
-        lambda make: documents.rebuild_document("vault", make(Rebuilding)),
+        lambda make: documents.rebuild_document("vault", make(Rebuilding), [make(SegmentsRebuilt)]),
+    ),
+    _Document(
+        "`binlog verify --json`",
+        "A binlog archive, read back",
+        lambda make: {"job": "nightly", "targets": [binlog_verify._document(make(SegmentsVerified))]},
     ),
     _Document(
         "`compare A B --json`",
@@ -302,6 +318,21 @@ DOCUMENTS = (
         lambda make: audit._entry(make(AuditEntry)),
     ),
     _Document("`audit verify --json`", "The audit trail, checked", lambda make: audit.examination(make(AuditResult))),
+    _Document(
+        "`binlog list --json`",
+        "What can be restored of a binlog archive",
+        lambda make: binlog_archive.listing_document(make(binlog_archive.ArchiveListing)),
+    ),
+    _Document(
+        "`binlog status --json`: `jobs`, a list of these",
+        "How a binlog archive stands",
+        lambda make: binlog_archive.standing_document(make(binlog_archive.ArchiveStanding)),
+    ),
+    _Document(
+        "`binlog search --json`",
+        "What was found in a binlog archive",
+        lambda make: documents.findings_document("nightly", make(LogFindings)),
+    ),
     _Document(
         "`volumes --json`",
         "Volumes",

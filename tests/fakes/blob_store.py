@@ -19,7 +19,7 @@ class MemoryBlobStore:
     sends_parts_at_once: bool = True
     access_ends: datetime | None = None
     blobs: dict[str, tuple[bytes, StoredBlob, datetime]] = field(default_factory=dict)
-    parts: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    parts: dict[str, dict[tuple[str, int], bytes]] = field(default_factory=dict)
     faults: dict[str, list[Fault]] = field(default_factory=dict)
     renewed: int = 0
     url = "memory://container"
@@ -33,13 +33,13 @@ class MemoryBlobStore:
     def renew(self) -> None:
         self.renewed += 1
 
-    def listed(self, prefix: str) -> Sequence[BucketItem]:
+    def listed(self, prefix: str, *, after: str = "") -> Sequence[BucketItem]:
         self._meet("listed", lambda: None)
         with self._lock:
             return [
                 BucketItem(key, stored.version, at, stored.size)
                 for key, (_, stored, at) in sorted(self.blobs.items())
-                if key.startswith(prefix)
+                if key.startswith(prefix) and key >= after
             ]
 
     def uploads(self, prefix: str) -> Sequence[BucketItem]:
@@ -74,8 +74,8 @@ class MemoryBlobStore:
     def put(self, key: str, body: bytes, *, mark: str = "", only_new: bool = False) -> None:
         self._meet("put", lambda: self._keep(key, body, mark, only_new=only_new))
 
-    def upload(self, key: str, mark: str) -> BlobParts:
-        return _Parts(self, key, mark)
+    def upload(self, key: str, mark: str, *, only_new: bool = False) -> BlobParts:
+        return _Parts(self, key, mark, only_new)
 
     def delete(self, key: str) -> None:
         self._meet("delete", lambda: self._forget(key))
@@ -111,21 +111,23 @@ class _Parts:
     store: MemoryBlobStore
     key: str
     mark: str
+    only_new: bool
 
     def part(self, number: int, at: int, body: bytes) -> None:
         def keep() -> None:
             with self.store._lock:
-                self.store.parts.setdefault(self.key, {})[number] = bytes(body)
+                self.store.parts.setdefault(self.key, {})[self.mark, number] = bytes(body)
 
         self.store._meet("part", keep)
 
     def commit(self, number: int, at: int, body: bytes) -> None:
         def keep() -> None:
-            kept = self.store.parts.get(self.key, {})
+            every = self.store.parts.get(self.key, {})
+            kept = {each: part for (mark, each), part in every.items() if mark == self.mark}
             if sorted(kept) != list(range(number)):
                 raise BlobFailure(Trouble.OTHER, "there are no such parts")
             self.store._keep(
-                self.key, b"".join([*(kept[each] for each in range(number)), body]), self.mark, only_new=False
+                self.key, b"".join([*(kept[each] for each in range(number)), body]), self.mark, only_new=self.only_new
             )
 
         self.store._meet("commit", keep)
@@ -133,6 +135,9 @@ class _Parts:
     def discard(self) -> None:
         def forget() -> None:
             with self.store._lock:
-                self.store.parts.pop(self.key, None)
+                every = self.store.parts.pop(self.key, {})
+                others = {place: part for place, part in every.items() if self.mark not in ("", place[0])}
+                if others:
+                    self.store.parts[self.key] = others
 
         self.store._meet("discard", forget)

@@ -30,6 +30,8 @@ class FakeLauncher:
     processes: dict[Slot, FakeChild] = field(default_factory=dict)
     recoveries: list[FakeChild] = field(default_factory=list)
     readings: dict[str, list[FakeChild]] = field(default_factory=dict)  # of proofs, by target
+    receivers: dict[str, list[FakeChild]] = field(default_factory=dict)  # of binlogs, by job
+    received_for: dict[str, str] = field(default_factory=dict)  # by job: the mark of the newest of them
     broken: bool = False  # nothing can be started
 
     def start(self, slot: Slot) -> FakeChild:
@@ -51,6 +53,14 @@ class FakeLauncher:
             raise CommandError("program not found: timeout")
         self.readings.setdefault(target, []).append(FakeChild())
         return self.readings[target][-1]
+
+    def receive(self, job: str, mark: str) -> FakeChild:
+        """Another one."""
+        if self.broken:
+            raise CommandError("program not found: backupd")
+        self.receivers.setdefault(job, []).append(FakeChild())
+        self.received_for[job] = mark
+        return self.receivers[job][-1]
 
     def find(self, slot: Slot) -> FakeChild:
         """The same process, seen by somebody who is not its parent."""

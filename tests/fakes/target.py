@@ -10,7 +10,18 @@ from backupd.policy import manifest as manifests
 from backupd.policy.owner_record import OwnerRecord
 from backupd.policy.trust import Trust
 from backupd.targets import UploadLedger, chain
-from backupd.targets.names import is_ours, is_proof, job_part, machine_part, part
+from backupd.targets.names import (
+    BINLOG,
+    already_there,
+    backup_part,
+    is_ours,
+    is_proof,
+    job_part,
+    machine_part,
+    object_part,
+    part,
+    segment_part,
+)
 from backupd.vocabulary.errors import NoRoom, TargetError
 from backupd.vocabulary.records import Holding
 from backupd.vocabulary.storage import Manifest, StoredBackup
@@ -84,7 +95,7 @@ class MemoryTarget:
         unwanted: Event | None = None,
     ) -> Iterator["_MemoryWriter"]:
         """Nobody sees the object until the block ends well."""
-        key = (job_part(job), part(backup_id), part(name))
+        key = (job_part(job), part(backup_id), object_part(backup_id, name))
         self._call()
         if (job, backup_id, _MANIFEST) in self.stored:
             raise TargetError(f"{backup_id} is finished already")
@@ -93,8 +104,11 @@ class MemoryTarget:
         try:
             yield writer
             self._call()
-            self.at[key] = self.now
-            self.stored[key] = bytes(writer.content[: len(writer.content) - self.drop_bytes])
+            with self.counting:
+                if backup_id == BINLOG and key in self.stored:
+                    raise already_there(name, self.location(job, backup_id))
+                self.at[key] = self.now
+                self.stored[key] = bytes(writer.content[: len(writer.content) - self.drop_bytes])
         finally:
             self.writing_now.discard(key)
 
@@ -137,8 +151,23 @@ class MemoryTarget:
         """What lies there."""
         wanted = None if job is None else job_part(job)
         self._call()
-        found = {key[:2] for key in self.stored if wanted in {None, key[0]}}
+        found = {key[:2] for key in self.stored if wanted in {None, key[0]} and key[1] != BINLOG}
         return [self._found(*key) for key in found]
+
+    def segments(self, job: str, *, after: str = "") -> Mapping[str, int]:
+        """What lies in their folder, behind that name."""
+        return {name: size for name, size in self.objects(job, BINLOG).items() if name > after}
+
+    def archived_jobs(self) -> Sequence[str]:
+        """Those that have something there."""
+        self._call()
+        return sorted({job for job, backup_id, _ in self.stored if backup_id == BINLOG})
+
+    def remove_segments(self, job: str, names: Sequence[str]) -> None:
+        """One after the other."""
+        for name in [segment_part(each) for each in names]:
+            self._call()
+            self.stored.pop((job_part(job), BINLOG, name), None)
 
     def attach(self, job: str, backup_id: str, name: str, content: bytes) -> None:
         """What belongs to a finished backup, once."""
@@ -153,7 +182,7 @@ class MemoryTarget:
 
     def remove(self, job: str, backup_id: str) -> None:
         """Nothing of a backup is left, and all that a person has put beside it."""
-        whole = (job_part(job), part(backup_id))
+        whole = (job_part(job), backup_part(backup_id))
         self._call()
         self.stored = {key: content for key, content in self.stored.items() if key[:2] != whole or not is_ours(key[2])}
         self.at = {key: at for key, at in self.at.items() if key in self.stored}

@@ -16,7 +16,7 @@ from backupd.mysql.locks import ServerLock
 from backupd.mysql.server import MysqlServer
 from backupd.vocabulary.storage import Manifest
 from backupd.vocabulary.volumes import Layout
-from tests.contract.mariadb import mariadb
+from tests.contract.mariadb import MariadbServer, mariadb
 from tests.fakes.target import MACHINE
 from tests.hostile.backups import BINLOG, FIRST_OBJECT, RUN, SECTION, Backup, document_of
 from tests.hostile.tarring import Entry, file, folder
@@ -27,36 +27,42 @@ _LEFT_OUT = ("ib_buffer_pool", "ibtmp1", "pid", "aria_log_control.lock")
 def server() -> Backup:
     """Of a server with three tables, one of each engine; of an unknown machine."""
     with mariadb() as running:
-        canary = MysqlCanary(running.connect())
-        canary.before(RUN)
-        copy = running.folder / "copy"
-        limits = LockConfig(wait_timeout_seconds=20, hold_budget_seconds=20, tries=1)
-        with ServerLock(running.connect(), limits).held() as held, running.frozen():
-            shutil.copytree(running.datadir, copy)
-        canary.after(RUN)
-        position = held.position
-        facts = dataclasses.replace(MysqlServer(running.connect()).facts(), socket=None)
-        manifest = Manifest(
-            run_id=RUN,
-            job="nightly",
-            host="db1",
-            machine=MACHINE,
-            created_at=datetime(2026, 1, 2, tzinfo=UTC),
-            objects=(),
-            server=facts,
-            position=position,
-            lsn=held.receipt.lsn,
-            layout=Layout.LINEAR,
-            volume="vg/data",
-            datadir="",
-            run=SECTION,
-            binlog=position.binlog_file,
-            canary="backupd_canary.canary",
-        )
-        made = Backup(document_of(manifest))
-        made.put(FIRST_OBJECT, [folder(".", mode=0o750), *_members(copy)])
-        made.put(BINLOG, _binlogs(copy, str(position.binlog_file), position.binlog_offset or 0))
-        return made
+        return backup_of(running, machine=MACHINE, created_at=datetime(2026, 1, 2, tzinfo=UTC))
+
+
+def backup_of(running: MariadbServer, *, machine: str, created_at: datetime | None = None) -> Backup:
+    """Of a server as it is now, under the lock; of this machine's job `nightly`."""
+    canary = MysqlCanary(running.connect())
+    canary.before(RUN)
+    copy = running.folder / "copy"
+    limits = LockConfig(wait_timeout_seconds=20, hold_budget_seconds=20, tries=1)
+    with ServerLock(running.connect(), limits).held() as held, running.frozen():
+        shutil.copytree(running.datadir, copy)
+    at = created_at or datetime.now(UTC)
+    canary.after(RUN)
+    position = held.position
+    facts = dataclasses.replace(MysqlServer(running.connect()).facts(), socket=None)
+    manifest = Manifest(
+        run_id=RUN,
+        job="nightly",
+        host="db1",
+        machine=machine,
+        created_at=at,
+        objects=(),
+        server=facts,
+        position=position,
+        lsn=held.receipt.lsn,
+        layout=Layout.LINEAR,
+        volume="vg/data",
+        datadir="",
+        run=SECTION if created_at else dataclasses.replace(SECTION, started_at=at, phases={}),
+        binlog=position.binlog_file,
+        canary="backupd_canary.canary",
+    )
+    made = Backup(document_of(manifest))
+    made.put(FIRST_OBJECT, [folder(".", mode=0o750), *_members(copy)])
+    made.put(BINLOG, _binlogs(copy, str(position.binlog_file), position.binlog_offset or 0))
+    return made
 
 
 def _members(datadir: Path) -> Iterator[Entry]:

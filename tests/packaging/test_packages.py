@@ -61,6 +61,7 @@ def test_it_brings_its_python(debian: Root) -> None:
     "unit",
     [
         "backupd.service",
+        "backupd-binlog@.service",
         "backupd-prove.service",
         "backupd-prove.timer",
         "backupd-recover.service",
@@ -136,13 +137,16 @@ def test_targets_of_every_kind_can_be_used(debian: Root) -> None:
     debian.run("/opt/backupd/current/bin/python", "-c", imports)
 
 
+UPGRADED = ["daemon-reload", "try-restart backupd.service", "try-restart backupd-binlog@*.service"]
+
+
 @pytest.mark.parametrize(
     ("called", "asked"),
     [
         (["configure", ""], ["daemon-reload"]),
-        (["configure", "0.0.9"], ["daemon-reload", "try-restart backupd.service"]),
+        (["configure", "0.0.9"], UPGRADED),
         (["1"], ["daemon-reload"]),  # as rpm calls it
-        (["2"], ["daemon-reload", "try-restart backupd.service"]),
+        (["2"], UPGRADED),
     ],
 )
 def test_an_upgrade_starts_a_daemon_that_runs_anew_and_an_installation_starts_none(

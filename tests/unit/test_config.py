@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backupd.config import (
+    BinlogConfig,
     Configuration,
     HostConfig,
     JobConfig,
@@ -295,6 +296,20 @@ def test_what_is_left_to_backupd_may_be_written_out(write: Write) -> None:
         ("copy", 'spool = "/spool"\nspool_size = 0', "copy.spool_size: 0 B is less than 64 MiB"),
         ("copy", 'spool_size = "1GiB"', "copy.spool_size: there is no spool"),
         ("copy", 'max_rate = "fast"', 'copy.max_rate: "fast" is not a size'),
+        ("binlog", 'segment_size = "1KiB"', "binlog.segment_size: 1 KiB is less than 64 KiB"),
+        ("binlog", 'segment_size = "2GiB"\nspool_limit = "4GiB"', "binlog.segment_size: 2 GiB is more than 1 GiB"),
+        ("binlog", 'segment_age = "500ms"', "binlog.segment_age: 500ms is less than 1s"),
+        ("binlog", 'spool = "spool"', 'binlog.spool: "spool" is not an absolute path'),
+        ("binlog", 'segment_size = "1MiB"\nspool_limit = "3MiB"', "binlog.spool_limit: 3 MiB is less than 64 MiB"),
+        (
+            "binlog",
+            'segment_size = "512MiB"\nspool_limit = "1000MiB"',
+            "binlog.spool_limit: is 1000MiB, but a segment can have 512MiB",
+        ),
+        ("binlog", "server_id = 0", "binlog.server_id: 0 is not the id of a server"),
+        ("binlog", "server_id = 4294967296", "binlog.server_id: 4294967296 is not the id of a server"),
+        ("binlog", 'client = "mariadb-binlog"', 'binlog.client: "mariadb-binlog" is not an absolute path'),
+        ("binlog", 'segment_sise = "1MiB"', "binlog.segment_sise: unknown key"),
         ("retention", "keep_last = 0", "retention.keep_last: 0 is not at least 1"),
         ("retention", "daily = -1", "retention.daily: -1 is not at least 0"),
     ],
@@ -305,6 +320,15 @@ def test_a_value_that_cannot_be_is_refused_in_words(write: Write, table: str, se
     error = refusal(path)
     assert error.message == f"{path}: jobs.nightly.{fact}"
     assert error.hint
+
+
+def test_the_binlog_is_archived_where_a_job_has_its_table_and_nowhere_else(write: Write) -> None:
+    assert load(write(MINIMAL)).jobs["nightly"].binlog is None
+    configuration = load(write(MINIMAL + "[jobs.nightly.binlog]\n"))
+    archive = configuration.jobs["nightly"].binlog
+    assert archive == BinlogConfig()
+    assert (archive.segment_size, archive.segment_age_seconds, archive.spool_limit) == (16 << 20, 5, 1 << 30)
+    assert load(write(as_toml(configuration))) == configuration
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from backupd.mysql.scratch_account import Account
 from backupd.mysql.server_programs import ServerProgram
 from backupd.mysql.session import Session
 from backupd.mysql.startup import (
+    RELAY_FOLDER,
     ScratchPlaces,
     folders_of,
     require_keys,
@@ -74,6 +75,18 @@ def test_no_option_file_is_read_and_nothing_starts_that_reaches_others() -> None
     argv = server_argv(ServerProgram("mariadbd"), MOVED, FACTS, PLACES, None)
     assert argv[:2] == ["mariadbd", "--no-defaults"]
     assert {"--skip-networking", "--skip-slave-start", "--event-scheduler=OFF", "--skip-grant-tables"} <= set(argv)
+
+
+def test_one_that_applies_has_the_copys_relay_logs_and_writes_no_binlog_of_it() -> None:
+    facts = replace(FACTS, settings={**FACTS.settings, "default_storage_engine": "Aria"})
+    argv = server_argv(ServerProgram("mariadbd"), MOVED, facts, PLACES, None, applying=True)
+    last = {option.partition("=")[0]: option.partition("=")[2] for option in argv}  # the last that is said counts
+    assert last["--relay-log"] == f"{MOVED.folder}/{RELAY_FOLDER}/relay"
+    assert last["--relay-log-index"] == f"{MOVED.folder}/{RELAY_FOLDER}/relay.index"
+    assert last["--master-info-file"] == f"{PLACES.folder}/master.info"
+    assert last["--loose-log-slave-updates"] == last["--loose-log-replica-updates"] == "OFF"
+    assert last["--default-storage-engine"] == "Aria"
+    assert "--skip-slave-start" in argv
 
 
 def test_every_path_lies_in_the_copy_or_in_the_servers_own_folder() -> None:

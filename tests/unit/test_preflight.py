@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from backupd.config import CopyConfig, JobConfig, SettleConfig, SnapshotConfig, SnapshotSize
-from backupd.operations.backup import preflight
+from backupd.config import BinlogConfig, CopyConfig, JobConfig, SettleConfig, SnapshotConfig, SnapshotSize
+from backupd.operations.backup import binlog_spool, preflight
 from backupd.operations.tools import FilesystemRoom
 from backupd.vocabulary.errors import CommandError, ExitStatus, NoTargetAnswers, Refused, SnapshotError
 from backupd.vocabulary.records import Finding, Level, RunStatus
@@ -479,6 +479,24 @@ def test_a_spool_whose_disk_fails_is_a_warning(world: World, monkeypatch: pytest
     monkeypatch.setattr(Path, "lstat", stale)
     found = spooling(world)
     assert (found.level, "Stale file handle): everything would be streamed" in found.detail) == (WARNING, True)
+
+
+@pytest.mark.parametrize(("on_volume", "level"), [(True, WARNING), (False, Level.OK)])
+def test_a_binlog_spool_on_the_volume_of_the_data_is_a_warning(world: World, on_volume: bool, level: Level) -> None:
+    folder = (world.datadir if on_volume else world.spool) / "not made yet"
+    found = findings(world, world.job(binlog=BinlogConfig(spool=folder)))["binlog spool"]
+    assert (found.level, "labvg/data" in found.detail) == (level, True)
+    assert "binlog spool" not in findings(world)
+
+
+def test_a_binlog_spool_whose_disk_fails_stops_no_backup(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_path: Path) -> bool:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "exists", fails)
+    archive, mount = BinlogConfig(spool=world.spool), world.mount_of(world.datadir)
+    found = binlog_spool.examine(archive, world.tools, mount=mount, volume=world.host.volume)
+    assert [(one.level, "Input/output error" in one.detail) for one in found] == [(WARNING, True)]
 
 
 def test_without_a_spool_there_is_nothing_to_tell_of_one(world: World) -> None:

@@ -143,7 +143,7 @@ def test_what_is_started_is_what_a_person_would_type(activity: Activity, typed: 
 
 
 def test_a_transient_unit_is_waited_for_marked_and_forgotten() -> None:
-    argv = unit_argv("r1", "nightly/backup/now", ["backupd", "run", "nightly"])
+    argv = unit_argv("r1", "BACKUPD_SLOT=nightly/backup/now", ["backupd", "run", "nightly"])
     assert argv[: argv.index("--")] == [
         *("systemd-run", "--quiet", "--collect", "--wait", "--unit=backupd-run-r1"),
         *("--description=backupd r1", "--setenv=BACKUPD_SLOT=nightly/backup/now"),

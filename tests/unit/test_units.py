@@ -9,6 +9,7 @@ import typer
 from backupd.cli.main import app
 from backupd.config import Configuration
 from backupd.service.launch import unit_argv
+from backupd.vocabulary.errors import ExitStatus
 
 UNITS = Path(__file__).parents[2] / "configs" / "systemd"
 FILES = sorted(path for path in UNITS.rglob("*") if path.is_file())
@@ -17,7 +18,9 @@ FOLDERS = {
     "StateDirectory": Configuration().catalogue.path.parent,
     "LogsDirectory": Configuration().paths.log,
 }
-WITH_FOLDERS = ["backupd.service", "backupd-prove.service", "backupd-run@.service.d/sandbox.conf"]
+RUN = "backupd-run@.service.d/sandbox.conf"
+WITHOUT_VOLUMES = ["backupd-prove.service", "backupd-binlog@.service"]
+WITH_FOLDERS = ["backupd.service", *WITHOUT_VOLUMES, RUN]
 ROOTS = {"RuntimeDirectory": "/run", "StateDirectory": "/var/lib", "LogsDirectory": "/var/log"}
 
 
@@ -46,11 +49,11 @@ def test_a_unit_starts_a_command_that_there_is(where: str, words: list[str]) -> 
 
 def test_the_timer_and_the_daemon_and_the_boot_are_all_provided_for() -> None:
     commands = {words[1] for _, words in programs()}
-    assert commands == {"serve", "run", "recover", "prove"}
+    assert commands == {"serve", "run", "recover", "prove", "binlog"}
 
 
 def test_what_the_daemon_starts_has_the_sandbox_of_the_template() -> None:
-    (unit,) = (word.removeprefix("--unit=") for word in unit_argv("ID", "mark", ["backupd"]) if "--unit=" in word)
+    (unit,) = (word.removeprefix("--unit=") for word in unit_argv("ID", "MARK=1", ["backupd"]) if "--unit=" in word)
     transient, template = (
         UNITS / f"{name}.service.d" / "sandbox.conf" for name in (unit.removesuffix("ID"), "backupd-run@")
     )
@@ -64,15 +67,22 @@ def test_a_unit_makes_the_folders_that_the_configuration_has_by_default(file: st
     assert Path(ROOTS[name]) / made == FOLDERS[name]
 
 
-def test_the_proof_hosts_sandbox_is_that_of_a_run_without_volumes() -> None:
-    drill, run = (settings(UNITS / file) for file in WITH_FOLDERS[1:])
-    words = {word for name, value in drill if name == "CapabilityBoundingSet" for word in value.split()}
+@pytest.mark.parametrize("file", WITHOUT_VOLUMES)
+def test_the_sandbox_of_what_takes_no_snapshot_is_that_of_a_run_without_volumes(file: str) -> None:
+    ours, run = (settings(UNITS / name) for name in (file, RUN))
+    words = {word for name, value in ours if name == "CapabilityBoundingSet" for word in value.split()}
     allowed = {word for name, value in run if name == "CapabilityBoundingSet" for word in value.split()}
     assert allowed - words == {"CAP_IPC_LOCK", "CAP_MKNOD"}
     of_lvm = {"Wants", "After", "OnFailure", "CapabilityBoundingSet", "DeviceAllow", "ReadWritePaths"}
-    assert [one for one in run if one[0] not in of_lvm and one not in drill] == []
+    assert [one for one in run if one[0] not in of_lvm and one not in ours] == []
 
 
 @pytest.mark.parametrize("file", WITH_FOLDERS)
 def test_nobody_else_may_enter_the_folder_with_the_locks(file: str) -> None:
     assert dict(settings(UNITS / file))["RuntimeDirectoryMode"] == "0700"
+
+
+def test_an_archive_that_ends_is_started_again_for_ever_and_sigterm_is_no_failure() -> None:
+    unit = dict(settings(UNITS / "backupd-binlog@.service"))
+    assert (unit["Restart"], unit["StartLimitIntervalSec"]) == ("always", "0")
+    assert unit["SuccessExitStatus"] == str(int(ExitStatus.CANCELLED))

@@ -11,7 +11,15 @@ from pathlib import Path
 
 from backupd.archive.options import option_files
 from backupd.config import JobConfig, LockStrategy
-from backupd.operations.backup import destinations, lock_free, preflush, replicas, spool_folder, volume_checks
+from backupd.operations.backup import (
+    binlog_spool,
+    destinations,
+    lock_free,
+    preflush,
+    replicas,
+    spool_folder,
+    volume_checks,
+)
 from backupd.operations.findings import HOST_FAULTS, ok, refused
 from backupd.operations.tools import Tools
 from backupd.targets import Target
@@ -106,6 +114,7 @@ def examine(
         findings += spool_folder.examine(
             job.copy, tools, tools.targets, mount=ready.mount, volume=ready.volume, paths=ready.paths
         )
+        findings += binlog_spool.examine(job.binlog, tools, mount=ready.mount, volume=ready.volume)
     return Examination(tuple(findings), ready, targets_away=reached.all_away)
 
 

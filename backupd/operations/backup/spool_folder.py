@@ -144,7 +144,7 @@ def _of_place(
             whose = f"the server's {path.role} ({path.path})"
             raise SpoolError(f"{root} is on the file system of {whose}", hint=elsewhere)
     for target in targets:
-        if target.folder and tools.files.mount_of(_existing(target.folder)).device == there.device:
+        if target.folder and tools.files.mount_of(existing(target.folder)).device == there.device:
             shares = (
                 f"{root} is on the file system of target {target.name}, which reads and writes while backups are sent"
             )
@@ -229,6 +229,6 @@ def _is_there(folder: Path, *, known_by: str | None = None) -> bool:
         return False
 
 
-def _existing(path: Path) -> Path:
+def existing(path: Path) -> Path:
     """The path itself or its nearest ancestor that is there."""
     return next(candidate for candidate in (path, *path.parents) if candidate.exists())

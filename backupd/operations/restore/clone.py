@@ -94,14 +94,16 @@ def restored_copy(
     sources: Sequence[BackupSource],
     *,
     to: Path,
-    seeding: bool,
+    seeding: bool = False,
+    applying: bool = False,
     identities: "Identities | None",
     confined: bool,
     telling: Callable[[str], None],
 ) -> Iterator[RestoredCopy]:
     """Within the block the folder has the files, without what the old server knew of itself, marked as incomplete.
 
-    When it raises, the folder is as empty as before. `manifest` is one that was `judged`, `seeding` is the server's.
+    When it raises, the folder is as empty as before. `manifest` is one that was `judged`, `seeding` and `applying` are
+    the server's.
 
     Raises:
         UsageError: the folder is not empty, has no room, or cannot be written; the backup is encrypted, and no
@@ -111,7 +113,7 @@ def restored_copy(
         ServerError: no matching server is here.
     """
     matching_program(manifest.server)
-    server = ScratchServer(to, manifest, seeding=seeding, confined=confined)
+    server = ScratchServer(to, manifest, seeding=seeding, applying=applying, confined=confined)
     key_of(manifest, identities)
     require_room(to, manifest)
     with filling(to, {"run": manifest.run_id, "job": manifest.job}) as made:
@@ -146,18 +148,32 @@ def new_server_id(manifest: Manifest) -> int:
 
 def _seeded(scratch: ScratchServer, manifest: Manifest, wanted: Wanted) -> Seeded:
     with scratch.running() as server:
-        seeded = seed(server.session, _position(server, manifest), wanted)
-        ended = server.shut_down()
+        seeded = seed(server.session, recovered_position(server, manifest), wanted)
+        shut_down(server)
+    return seeded
+
+
+def shut_down(server: RunningServer) -> None:
+    """It has ended cleanly: its files are whole.
+
+    Raises:
+        ServerError: it has not.
+    """
+    ended = server.shut_down()
     if not ended.ok:
         raise ServerError(
             f"the server on the restored files did not shut down cleanly: {ended.found}",
             hint="`backupd drill` checks whether the backup is sound",
         )
-    return seeded
 
 
-def _position(server: RunningServer, manifest: Manifest) -> Position:
-    """What was recorded, once recovery has led there; where nothing was recorded under a lock, what recovery led to."""
+def recovered_position(server: RunningServer, manifest: Manifest) -> Position:
+    """What was recorded, once recovery has led there; where nothing was recorded under a lock, what recovery led to.
+
+    Raises:
+        VerificationError: recovery led elsewhere, or nothing tells where.
+        ServerError: the server failed.
+    """
     if not manifest.locked:
         position = derive(server, manifest).position
         if position.binlog_file is None:

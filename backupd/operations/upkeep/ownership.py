@@ -183,10 +183,11 @@ class Ownership:
         except VerificationError as error:
             raise NotOurs(f"the owner of this folder is unknown: {error.message}", hint=_HINT) from error
         if found is None:
-            if target.backups():
+            there = "backups" if target.backups() else "a binlog archive" if target.archived_jobs() else ""
+            if there:
                 raise NotOurs(
-                    f"the folder of machine {target.machine} on target {target.name} has backups but no owner record:"
-                    f" it was removed, or the backups were copied there",
+                    f"the folder of machine {target.machine} on target {target.name} has {there} but no owner record:"
+                    f" it was removed, or what is there was copied",
                     hint=_HINT,
                 )
             return None

@@ -1,4 +1,5 @@
-"""Carrying out retention: what is decided about a job's backups (`prune_plan`) is done on its targets.
+"""Carrying out retention: what is decided about a job's backups (`prune_plan`) is done on its targets, and what none of
+those that stay needs of its binlog archive goes as well (`prune_segments`).
 
 Read `prune` aloud. Nothing is removed that the catalogue does not know, but for unfinished remains in this machine's
 own folder; nothing at all while a run of the job lives, or where another machine has written.
@@ -9,12 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig
 from backupd.operations.upkeep.former_targets import rule_on
 from backupd.operations.upkeep.ownership import Ownership
-from backupd.operations.upkeep.prune_plan import GONE, Fate, PruneWork, decided, known_of, plan_for
+from backupd.operations.upkeep.prune_plan import GONE, Fate, PruneWork, SegmentFate, decided, known_of, plan_for
+from backupd.operations.upkeep.prune_segments import prune_segments
 from backupd.targets import Target
 from backupd.vocabulary.errors import Busy, TargetError
 from backupd.vocabulary.storage import RetentionDecision, StoredBackup
@@ -30,6 +33,7 @@ class Pruning:
     fates: tuple[Fate, ...] = ()  # in the order of the job's targets, newest first
     vanished: tuple[tuple[str, str], ...] = ()  # target and run: the catalogue had it, and it is not there
     failures: tuple[tuple[str, TargetError], ...] = ()  # by target
+    segments: tuple[SegmentFate, ...] = ()  # of its binlog archive, by target and reason
     unruled: tuple[str, ...] = ()  # targets that were let be: the job does not name them, nor has a rule for them
 
     @property
@@ -103,9 +107,17 @@ def prune(
                 if not dry_run:
                     plan = [_carry_out(work, target, stored, fate) for fate in plan]
                 work.fates += plan
+                prune_segments(work, target, stored, plan, partial(_require_ours, work, target))
                 if target.name in work.full:
                     ownership.take(target)
-    return Pruning(job.name, tuple(work.fates), tuple(work.vanished), tuple(work.failures), tuple(unruled))
+    return Pruning(
+        job.name,
+        tuple(work.fates),
+        tuple(work.vanished),
+        tuple(work.failures),
+        tuple(work.segments.values()),
+        tuple(unruled),
+    )
 
 
 def after_run(

@@ -38,6 +38,17 @@ class Fate:
     removed: bool = False  # it was to go, and has gone
 
 
+@dataclass(frozen=True, slots=True)
+class SegmentFate:
+    """How many segments of the job's binlog archive go from one target for one reason; those that stay are not told."""
+
+    target: str
+    reason: str
+    segments: int = 0
+    bytes_stored: int = 0  # of their events
+    removed: int = 0  # of these segments
+
+
 @dataclass(slots=True)
 class PruneWork:
     """What one pruning shares between its targets, and what it has found by now."""
@@ -51,6 +62,7 @@ class PruneWork:
     uncertain: dict[tuple[str, str], str] = field(default_factory=dict)  # by target and run: why
     full: set[str] = field(default_factory=set)  # targets that had no room for an owner record
     fates: list[Fate] = field(default_factory=list)
+    segments: dict[tuple[str, str], SegmentFate] = field(default_factory=dict)  # by target and reason
     vanished: list[tuple[str, str]] = field(default_factory=list)
     failures: list[tuple[str, TargetError]] = field(default_factory=list)
 

@@ -63,7 +63,8 @@ def copying_in_its_unit(host: Host) -> Iterator[tuple[str, "subprocess.Popen[byt
 
 def test_systemd_finds_no_fault_in_the_units(host: Host) -> None:
     files = [str(UNITS / path.name) for path in SHIPPED.iterdir() if path.is_file() and "@" not in path.name]
-    files += [str(UNITS / name) for name in ("backupd-run@nightly.service", "backupd-run@nightly.timer")]
+    ours = ("backupd-run@nightly.service", "backupd-run@nightly.timer", "backupd-binlog@nightly.service")
+    files += [str(UNITS / name) for name in ours]
     assert tool("systemd-analyze", "verify", "--man=no", *files) == ""
 
 

@@ -30,8 +30,8 @@ def install() -> None:
     shutil.copytree(SHIPPED, UNITS, dirs_exist_ok=True)
     printing = (f"Standard{stream}=append:{_LOG}" for stream in ("Output", "Error"))
     here = ["[Service]", *printing]
-    for name in ("backupd-prove.service", "backupd-recover.service", "backupd-run-.service", "backupd-run@.service"):
-        drop_in(name, "lab", here)
+    for name in ("binlog@", "prove", "recover", "run-", "run@"):
+        drop_in(f"backupd-{name}.service", "lab", here)
     ours = {str(Path(__file__).parents[3]), sys.prefix, sys.base_prefix}
     drop_in("backupd.service", "lab", [*here, *(f"BindReadOnlyPaths={path}" for path in sorted(ours))])
     _LOG.touch()

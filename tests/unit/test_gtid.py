@@ -1,11 +1,15 @@
 """Two texts of one GTID set are the same; everything else is not."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from backupd.mysql.gtid import members, same
+from backupd.policy.gtid import BinlogGtids, ExecutedGtids, members, same
+from backupd.vocabulary.errors import ServerError
 
 U = "ce07eaf4-e5b7-11f1-9501-02fc00000001"
 V = "0e07eaf4-e5b7-11f1-9501-02fc00000002"
+SOURCES = (V, U, f"{U}:nightly")
 
 
 @pytest.mark.parametrize(
@@ -47,3 +51,27 @@ def test_a_tag_holds_for_the_intervals_after_it() -> None:
         f"{U}:blue": ((3, 3),),
         f"{U}:red": ((1, 4), (6, 6)),
     }
+
+
+@given(st.lists(st.tuples(st.sampled_from(SOURCES), st.integers(1, 40)), max_size=60))
+def test_what_was_executed_is_the_set_of_what_was_added(added: list[tuple[str, int]]) -> None:
+    executed = ExecutedGtids()
+    for source, number in added:
+        executed.add_gtid(f"{source}:{number}")
+    assert members(str(executed)) == members(",".join(f"{source}:{number}" for source, number in added))
+    assert str(ExecutedGtids(str(executed))) == str(executed)
+
+
+def test_a_set_is_written_as_mysql_writes_it() -> None:
+    executed = ExecutedGtids(f"{SOURCES[1]}:1-5:nightly:2,{SOURCES[0]}:7")
+    executed.add_gtid(f"{SOURCES[1]}:6")
+    assert str(executed) == f"{SOURCES[0]}:7,{SOURCES[1]}:1-6:nightly:2"
+
+
+def test_mariadbs_log_ends_with_the_last_of_each_domain() -> None:
+    executed = BinlogGtids("1-7-3,0-1-41")
+    executed.add_gtid("1-8-4")
+    assert str(executed) == "0-1-41,1-8-4"
+    assert str(BinlogGtids()) == ""
+    with pytest.raises(ServerError, match="MariaDB"):
+        BinlogGtids(f"{SOURCES[0]}:1")

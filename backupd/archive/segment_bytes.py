@@ -1,0 +1,108 @@
+"""The events of a binlog segment as they are stored, and back: zstd, within age where there are recipients.
+
+Knows: the two forms and their digests. Refuses to know what the events are, and what is told of them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from backupd.archive.pipeline import Station, StationChain
+from backupd.archive.sealing import Encryptor
+from backupd.archive.stations import Compressor, Decompressor, Digest, require_same
+from backupd.vocabulary.binlogs import BinlogSegment
+from backupd.vocabulary.errors import NoKey
+
+if TYPE_CHECKING:
+    from backupd.archive.encryption import Identities
+
+
+@dataclass(frozen=True, slots=True)
+class SealedBytes:
+    """What is stored of a segment's events, and what it was made of."""
+
+    content: bytes
+    plain_bytes: int
+    plain_sha256: str
+    sha256: str  # of `content`
+
+
+def seal(events: Iterable[bytes], *, recipients: Sequence[str], level: int) -> SealedBytes:
+    """All of these events; in memory, for a segment is no larger than what it was cut at, or than one event.
+
+    Raises:
+        ConfigurationError: one of the recipients is none, or they are too many.
+    """
+    plain, stored = Digest(), Digest()
+    stations: list[Station] = [plain, Compressor(level=level, threads=1)]
+    if recipients:
+        stations.append(Encryptor(recipients))
+    chain = StationChain(*stations, stored)
+    parts = [part for event in events for part in chain.take(event)]
+    parts += chain.end()
+    return SealedBytes(b"".join(parts), plain.size, plain.sha256, stored.sha256)
+
+
+def unseal(segment: BinlogSegment, stored: Iterable[bytes], identities: "Identities | None") -> Iterator[bytes]:
+    """The events' bytes, a block at a time. Only when it comes to its end are they known to be the recorded ones.
+
+    Raises:
+        NoKey: it is encrypted, and no identity opens it.
+        VerificationError: what is stored, or what it opens to, is not what was described.
+        Anything that `stored` raises.
+    """
+    found = Digest(at_most=segment.stored_bytes, what=segment.name)
+    plain = Digest(at_most=segment.plain_bytes, what=segment.name)
+    with ExitStack() as owed:
+        stations: list[Station] = [found]
+        if segment.recipients:
+            from backupd.archive.encryption import Decryptor
+
+            key = _key(segment, identities)
+            stations.append(owed.enter_context(Decryptor(key, segment.name, recipients=segment.recipients)))
+        chain = StationChain(*stations, Decompressor(segment.name), plain)
+        for block in stored:
+            yield from chain.take(bytes(block))
+        yield from chain.end()
+    require_same(found, name=segment.name, size=segment.stored_bytes, sha256=segment.stored_sha256, which="stored")
+    require_same(plain, name=segment.name, size=segment.plain_bytes, sha256=segment.plain_sha256, which="plain")
+
+
+def require_stored(segment: BinlogSegment, stored: Iterable[bytes]) -> None:
+    """What is stored is what was described; nothing is opened.
+
+    Raises:
+        VerificationError: it is not.
+        Anything that `stored` raises.
+    """
+    found = Digest(at_most=segment.stored_bytes, what=segment.name)
+    for block in stored:
+        found.add(block)
+    require_same(found, name=segment.name, size=segment.stored_bytes, sha256=segment.stored_sha256, which="stored")
+
+
+def require_key(segment: BinlogSegment, identities: "Identities | None") -> None:
+    """One of the identities opens the segment, or everybody can read it.
+
+    Raises:
+        NoKey: neither.
+    """
+    if segment.recipients:
+        _key(segment, identities)
+
+
+def _key(segment: BinlogSegment, identities: "Identities | None") -> "Identities":
+    recipients = ", ".join(segment.recipients)
+    if identities is None:
+        raise NoKey(
+            f"the binlog segment {segment.name} is encrypted for {recipients}",
+            hint="pass the file with the identity of one of these: --identity FILE",
+        )
+    if not set(segment.recipients) & set(identities.recipients):
+        raise NoKey(
+            f"none of the identities in {identities.source} can read the binlog segment {segment.name}: it is"
+            f" encrypted for {recipients}",
+            hint="`age-keygen -y FILE` prints the recipient of a file",
+        )
+    return identities

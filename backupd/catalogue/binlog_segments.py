@@ -1,0 +1,228 @@
+"""Which segments the binlog archives have, on which targets they lie, which of them still wait, and where gaps are.
+
+Knows: a row for each, of this machine. A segment has its row before anything is stored. There may be a million of them:
+what is asked for every few seconds looks at those that wait alone, and lists are read page by page.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Executable, Select, and_, delete, exists, func, insert, literal, or_, select, update
+
+from backupd.catalogue import binlog_tables, identities
+from backupd.catalogue.audit import Event, audit_step
+from backupd.catalogue.columns import from_row, to_row
+from backupd.catalogue.file import CatalogueFile
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment
+from backupd.vocabulary.errors import Untrusted
+
+if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement
+
+PAGE = 1000  # segments that are read at a time
+
+_table, _stored, _gaps = binlog_tables.segments, binlog_tables.stored, binlog_tables.gaps
+_ours, _on = _table.c, _stored.c
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredPart:
+    """Which part of a chain a target needs no more."""
+
+    chain: str
+    below: int | None  # numbers below this one; None: all
+    before: datetime  # received before then
+    needed_on: Mapping[str, int]  # by target: what it needs from this number on, and lacks, is no part of it
+
+
+class BinlogSegments(CatalogueFile):
+    """The rows of binlog archives."""
+
+    def add_segment(self, segment: BinlogSegment, *, spooled: bool = True) -> None:
+        """The segment is known; `spooled` where its file waits in the spool. Nothing happens where it was known.
+
+        Raises:
+            Untrusted: another segment of that name is known.
+        """
+        with self._writing() as connection:
+            known = connection.execute(select(_ours.digest).where(_called(segment.name))).scalar()
+            if known is None:
+                connection.execute(insert(_table).values({**to_row(segment), "spooled": spooled}))
+            elif known != segment.digest:
+                raise Untrusted(
+                    f"segment {segment.name} is not the one on record: its digest is {segment.digest[:16]}…, and the"
+                    f" catalogue has {known[:16]}…",
+                    hint="it was replaced: check who can write to the target",
+                )
+
+    def import_segments(self, segments: Sequence[BinlogSegment], target: str, *, at: datetime) -> list[str]:
+        """These are known, and lie on the target since then; they do not wait. In one transaction.
+
+        The names of those are returned of which another segment is known: nothing happens to them.
+        """
+        others: list[str] = []
+        with self._writing() as connection:
+            for segment in segments:
+                known = connection.execute(select(_ours.id, _ours.digest).where(_called(segment.name))).first()
+                if known is not None and known.digest != segment.digest:
+                    others.append(segment.name)
+                    continue
+                if known is None:
+                    connection.execute(insert(_table).values({**to_row(segment), "spooled": False}))
+                connection.execute(_lies(segment.name, target, at, "OR IGNORE"))
+        return others
+
+    def segment_stored(self, name: str, target: str, *, at: datetime) -> None:
+        """The segment lies on the target since then."""
+        self._write(_lies(name, target, at, "OR REPLACE"))
+
+    def lacking_segments(self, job: str, target: str, *, at_most: int | None = None) -> list[BinlogSegment]:
+        """What waits in the spool and does not lie on the target, the oldest first: all, or so many."""
+        there = exists().where(_on.segment_id == _ours.id, _on.target == target)
+        query = select(_table).where(binlog_tables.WAITING, _ours.job == job, ~there).order_by(_ours.id)
+        return self._segments(query.limit(at_most))
+
+    def segment_targets(self, name: str) -> frozenset[str]:
+        """On which targets the segment lies."""
+        query = select(_on.target).join(_table, _on.segment_id == _ours.id).where(_called(name))
+        return frozenset(row["target"] for row in self._read(query))
+
+    def spooled_segments(self, job: str) -> list[BinlogSegment]:
+        """What waits in the spool, the oldest first."""
+        return self._segments(select(_table).where(binlog_tables.WAITING, _ours.job == job).order_by(_ours.id))
+
+    def waiting_segments(self, job: str) -> tuple[int, int]:
+        """How many segments wait in the spool, and how many bytes they have there beside their descriptions."""
+        counted = select(func.count(), func.coalesce(func.sum(_ours.stored_bytes), 0))
+        query = counted.where(binlog_tables.WAITING, _ours.job == job)
+        with self._reading() as connection:
+            ours = query.where(_ours.machine == identities.current(connection).name)
+            count, size = connection.execute(ours).one()
+            return count, size
+
+    def left_spool(self, names: Collection[str]) -> None:
+        """These segments no longer wait: every target has them, or they were dropped."""
+        self._write(*(update(_table).where(_called(name)).values(spooled=False) for name in names))
+
+    def latest_segment(
+        self, job: str, *, target: str | None = None, before: datetime | None = None
+    ) -> BinlogSegment | None:
+        """The one that was received last (before then), on that target where one is named; None where there is none."""
+        query = _of(job, target=target).order_by(_ours.received_at.desc(), _ours.id.desc()).limit(1)
+        query = query if before is None else query.where(_ours.received_at < before)
+        return next(iter(self._segments(query)), None)
+
+    def stored_segments(self, job: str) -> dict[str, tuple[int, int]]:
+        """By target, how many segments of the job lie there, and how many bytes they have."""
+        counted = select(_on.target, func.count(), func.sum(_ours.stored_bytes)).join(
+            _table, _on.segment_id == _ours.id
+        )
+        query = counted.where(_ours.job == job).group_by(_on.target)
+        with self._reading() as connection:
+            ours = query.where(_ours.machine == identities.current(connection).name)
+            return {target: (count, size) for target, count, size in connection.execute(ours)}
+
+    def segments_at(self, job: str, place: BinlogPlace) -> list[BinlogSegment]:
+        """Those that have this place in them or at one of their ends, of every history that used the file's name."""
+        has_it = and_(_ours.file == place.file, _ours.end >= place.offset, _ours.start <= place.offset)
+        return self._segments(select(_table).where(_ours.job == job, has_it).order_by(_ours.id))
+
+    def archive_chains(self, job: str) -> list[str]:
+        """The chains of which there are segments, as they were begun; in as many steps as the catalogue has chains."""
+        found: list[str] = []
+        with self._reading() as connection:
+            machine, last = identities.current(connection).name, ""
+            first = select(_ours.chain, _ours.machine, _ours.job).order_by(_ours.chain, _ours.number).limit(1)
+            while row := connection.execute(first.where(_ours.chain > last)).first():
+                last = row.chain
+                if (row.machine, row.job) == (machine, job):
+                    found.append(last)
+        return found
+
+    def expired_segments(
+        self, job: str, target: str, expired: "ExpiredPart", *, behind: int = 0
+    ) -> list[BinlogSegment]:
+        """Of that part of a chain what lies on the target, behind this number, in their order: one page."""
+        lacking = [
+            and_(_ours.number >= number, ~exists().where(_on.segment_id == _ours.id, _on.target == other))
+            for other, number in expired.needed_on.items()
+        ]
+        query = _of(job, target=target).where(_ours.chain == expired.chain, _ours.number > behind)
+        query = query if expired.below is None else query.where(_ours.number < expired.below)
+        query = query.where(_ours.received_at < expired.before, *(~one for one in lacking))
+        return self._segments(query.order_by(_ours.number).limit(PAGE))
+
+    def segments(
+        self, job: str, *, chain: str | None = None, target: str | None = None, since: datetime | None = None
+    ) -> Iterator[BinlogSegment]:
+        """All of a job, of one chain, on one target or received since then, as they were received; page by page.
+
+        What is written meanwhile may be among them.
+        """
+        query = _of(job, target=target).order_by(_ours.received_at, _ours.id).limit(PAGE)
+        query = query if chain is None else query.where(_ours.chain == chain)
+        query = query if since is None else query.where(_ours.received_at >= since)
+        page = self._rows(query)
+        while page:
+            yield from (from_row(BinlogSegment, row) for row in page)
+            at, number = page[-1]["received_at"], page[-1]["id"]
+            later = or_(_ours.received_at > at, and_(_ours.received_at == at, _ours.id > number))
+            page = self._rows(query.where(_ours.received_at >= at, later)) if len(page) == PAGE else []
+
+    def segments_removed(self, job: str, target: str, names: Sequence[str], *, because: str) -> None:
+        """These segments of the job no longer lie on the target; the audit chain tells of them in one row."""
+        if names:
+            told = {"target": target, "first": names[0], "last": names[-1], "segments": len(names), "because": because}
+            event = audit_step(Event.SEGMENTS_REMOVED, job, **told)
+            self._write(*(_not_on(name, target) for name in names), event)
+
+    def forget_segments(self, names: Collection[str]) -> None:
+        """Of these segments those that lie on no target and do not wait have no row any more."""
+        nowhere = ~exists().where(_on.segment_id == _ours.id)
+        self._write(*(delete(_table).where(_called(name), ~binlog_tables.WAITING, nowhere) for name in names))
+
+    def archive_gap(self, job: str, gap: ArchiveGap) -> None:
+        """The job's chain ended so; what was said of its end before is replaced."""
+        with self._writing() as connection:
+            whose = {"machine": identities.current(connection).name, "job": job}
+            connection.execute(insert(_gaps).prefix_with("OR REPLACE").values({**to_row(gap), **whose}))
+
+    def archive_gaps(self, job: str) -> list[ArchiveGap]:
+        """Why the job's chains ended, as it was noticed."""
+        query = select(_gaps).where(_gaps.c.job == job).order_by(_gaps.c.noticed_at, _gaps.c.chain)
+        with self._reading() as connection:
+            ours = query.where(_gaps.c.machine == identities.current(connection).name)
+            return [from_row(ArchiveGap, row) for row in connection.execute(ours).mappings()]
+
+    def _segments(self, query: Select[Any]) -> list[BinlogSegment]:
+        return [from_row(BinlogSegment, row) for row in self._rows(query)]
+
+    def _rows(self, query: Select[Any]) -> list[Any]:
+        """Of this machine's."""
+        with self._reading() as connection:
+            ours = query.where(_ours.machine == identities.current(connection).name)
+            return list(connection.execute(ours).mappings())
+
+
+def _of(job: str, *, target: str | None) -> Select[Any]:
+    query = select(_table).where(_ours.job == job)
+    if target is None:
+        return query
+    return query.where(exists().where(_on.segment_id == _ours.id, _on.target == target))
+
+
+def _called(name: str) -> "ColumnElement[bool]":
+    chain, _, number = name.removesuffix(".binlog").rpartition("-")
+    return and_(_ours.chain == chain, _ours.number == int(number))
+
+
+def _lies(name: str, target: str, at: datetime, prefix: str) -> Executable:
+    row = select(_ours.id, literal(target), literal(at, _on.stored_at.type)).where(_called(name))
+    return insert(_stored).prefix_with(prefix).from_select(["segment_id", "target", "stored_at"], row)
+
+
+def _not_on(name: str, target: str) -> Executable:
+    meant = select(_ours.id).where(_called(name)).scalar_subquery()
+    return delete(_stored).where(_on.target == target, _on.segment_id == meant)

@@ -1,0 +1,138 @@
+"""What the archive asks a server about its binlog before it receives it.
+
+Knows: which statements tell it, and which privilege sending a binlog takes. Refuses to judge: what is a fault and what
+a warning is for its callers.
+"""
+
+import re
+from dataclasses import dataclass
+
+from backupd.mysql.facts import expire_seconds, flavour_of
+from backupd.mysql.positions import binlog_statement
+from backupd.mysql.recorded import is_binlog
+from backupd.mysql.session import Row, Session, StatementError
+from backupd.vocabulary.binlogs import BinlogPlace, SegmentOrigin
+from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.escaping import on_one_line
+from backupd.vocabulary.servers import Flavour
+
+RECEIVING = "REPLICATION SLAVE"  # the privilege, by the name that both flavours take
+_STATEMENT = "STATEMENT"
+_ENCRYPTED = ("encrypt_binlog", "binlog_encryption")  # MariaDB's, MySQL's
+_GRANTED = re.compile(rf"\b(?:ALL PRIVILEGES|{RECEIVING}(?! ADMIN))\b.* ON \*\.\* TO ")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerBinlog:
+    """A binlog file that the server has."""
+
+    name: str
+    size: int  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BinlogSource:
+    """A server's binlog as it is now."""
+
+    origin: SegmentOrigin
+    format: str  # ROW, MIXED or STATEMENT
+    end: BinlogPlace | None  # None: the binlog is off
+    gtid: str  # what had been executed at `end`, on one line; empty: nothing, or the server gives no GTIDs
+    files: tuple[ServerBinlog, ...]  # oldest first
+    expire_seconds: int | None  # None: for ever
+    encrypted: bool  # on the server's disk; it sends them decrypted
+    own_writes: bool  # a replica's: what it applies is in its binlog too
+
+    @property
+    def may_replay_otherwise(self) -> bool:
+        """Statements are logged as such, and some give another result when they are applied again."""
+        return self.format == _STATEMENT
+
+    def length(self, file: str) -> int | None:
+        """Of that file, in bytes; None where it is not there."""
+        return next((each.size for each in self.files if each.name == file), None)
+
+    def has(self, place: BinlogPlace) -> bool:
+        """Whether that file is there, and reaches so far."""
+        return any(file.name == place.file and place.offset <= file.size for file in self.files)
+
+
+def binlog_source(session: Session) -> BinlogSource:
+    """All of it, by asking.
+
+    Raises:
+        ServerError: the server cannot be asked, or names a binlog as no binlog is named.
+    """
+    variables = session.variables()
+    flavour = flavour_of(session)
+    on = variables.get("log_bin") == "ON"
+    end, gtid = _end_and_gtid(session, flavour) if on else (None, "")
+    return BinlogSource(
+        origin=SegmentOrigin(
+            flavour=flavour,
+            version=variables["version"],
+            server_id=int(variables["server_id"]),
+            uuid=variables.get("server_uuid", "") if flavour is Flavour.MYSQL else "",
+        ),
+        format=variables.get("binlog_format", "ROW"),  # MySQL is to lose the variable, and with it the other formats
+        end=end,
+        gtid=gtid,
+        files=tuple(_file(row) for row in session.query("SHOW BINARY LOGS")) if on else (),
+        expire_seconds=expire_seconds(variables),
+        encrypted=any(variables.get(name) == "ON" for name in _ENCRYPTED),
+        own_writes="ON" in (variables.get("log_slave_updates"), variables.get("log_replica_updates")),
+    )
+
+
+def lacks_receiving(session: Session) -> bool:
+    """Whether the account may not receive the binlog.
+
+    MySQL has a statement that takes this privilege (9.7.4), and that is asked. MariaDB (10.11.19) has no such one;
+    what it grants an account, and the role that this has, it tells as statements.
+
+    Raises:
+        ServerError: the session is over.
+    """
+    if flavour_of(session) is Flavour.MYSQL:
+        try:
+            session.query("SHOW BINLOG EVENTS LIMIT 0")
+        except StatementError as error:
+            return error.denied
+        return False
+    granted = (statement for row in session.query("SHOW GRANTS") for statement in row.values())
+    return not any(_GRANTED.search(statement or "") for statement in granted)
+
+
+def _end_and_gtid(session: Session, flavour: Flavour) -> tuple[BinlogPlace, str]:
+    """Both of one moment: MySQL tells them in one row, and MariaDB what had been executed at any place of its log."""
+    row = session.one(binlog_statement(session)) or {}
+    end = BinlogPlace(_name(row.get("File")), int(row.get("Position") or 0))
+    if flavour is Flavour.MYSQL:
+        return end, "".join((row.get("Executed_Gtid_Set") or "").split())
+    found = session.one("SELECT BINLOG_GTID_POS(%s, %s) AS gtid", end.file, end.offset) or {}
+    return end, found.get("gtid") or ""
+
+
+def end_of_log(session: Session) -> BinlogPlace:
+    """Behind the last event that the server has written.
+
+    Where one has received more than that of this file, the log is another: a server whose log is RESET tells a
+    receiver nothing until the new file of the same name is longer than the old one was (seen on MariaDB 10.11.19).
+
+    Raises:
+        ServerError: the binlog is off, or the session is over.
+    """
+    row = session.one(binlog_statement(session))
+    if row is None:
+        raise ServerError("the server's binlog is off", hint="set log_bin, and restart the server")
+    return BinlogPlace(_name(row.get("File")), int(row.get("Position") or 0))
+
+
+def _file(row: Row) -> ServerBinlog:
+    return ServerBinlog(_name(row.get("Log_name")), int(row.get("File_size") or 0))
+
+
+def _name(text: str | None) -> str:
+    if text is None or not is_binlog(text):
+        raise ServerError(f"the server names a binlog as none is named: {on_one_line(text or '')!r:.200}")
+    return text

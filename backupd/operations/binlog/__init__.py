@@ -1,0 +1,1 @@
+"""The archive of a job's binlog: received, cut, sealed, stored; and read again."""

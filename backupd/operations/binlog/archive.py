@@ -1,0 +1,321 @@
+"""The archive of a job's binlog while it is at work: received from the server, cut, sealed, kept, stored on targets.
+
+Read `archive` aloud. Row first, effect second: a segment is in the spool before it is in the catalogue, and in the
+catalogue before any target has it. Whatever dies, the archive goes on behind the last segment that the catalogue has;
+what was received and not recorded is received again. Knows: when a chain goes on and when another one has to begin.
+"""
+
+import base64
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from backupd.catalogue.store import Catalogue
+from backupd.config import BinlogConfig
+from backupd.host.claims import Claims
+from backupd.mysql.binlog.receiver import Receiver
+from backupd.mysql.binlog.sameness import file_birth, same_file
+from backupd.mysql.binlog.source import BinlogSource
+from backupd.operations.binlog.cutting import CutPiece, OtherHistory, SegmentCutter
+from backupd.operations.binlog.describing import SegmentAuthor, new_chain
+from backupd.operations.binlog.storing import SegmentStore
+from backupd.policy.binlog_chain import PlacedBackup, is_same_server, order
+from backupd.policy.segment_file import FIRST_OFFSET
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment, SegmentOrigin
+from backupd.vocabulary.errors import ServerError
+
+log = logging.getLogger(__name__)
+
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 60.0
+_LOOK_SECONDS = 1.0
+_ASK_SECONDS = 10.0  # a server whose log is reset tells a receiver nothing until the new one is longer than the old one
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveTools:
+    """What an archive works with."""
+
+    claims: Claims
+    catalogue: Catalogue
+    store: SegmentStore
+    source: Callable[[], BinlogSource]  # asks the server now; raises ServerError
+    end_of_log: Callable[[], BinlogPlace]  # the same
+    receiving: Callable[[BinlogPlace], AbstractContextManager[Receiver]]
+    backups: Callable[[], Sequence[PlacedBackup]]  # good ones of the job, the newest first
+    author: Callable[[SegmentOrigin], SegmentAuthor]
+
+
+def archive(job: str, config: BinlogConfig, tools: ArchiveTools) -> None:
+    """The job's binlog is archived until somebody cancels it. What is received then and not recorded comes again.
+
+    Raises:
+        Busy: another process archives it.
+        UsageError: the spool cannot be used.
+        CatalogueError: the catalogue cannot.
+        Cancelled: by a signal.
+    """
+    with tools.claims.archiving(job):
+        tools.store.spool.open()
+        _forget_unrecorded(job, tools)
+        with tools.store.storing() as ring:
+            _Archive(job, config, tools, ring).go_on()
+
+
+def _forget_unrecorded(job: str, tools: ArchiveTools) -> None:
+    """What a process that died had put into the spool and not yet into the catalogue is received again."""
+    recorded = {segment.name for segment in tools.catalogue.spooled_segments(job)}
+    for name in tools.store.spool.sizes():
+        if name not in recorded:
+            tools.store.spool.forget(name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """Where the log is received from, and what of it is archived already."""
+
+    chain: str
+    begin: BinlogPlace  # between two transactions
+    gtids: str  # what had been executed there
+    archived: BinlogPlace  # the end of the last segment; `begin` where there is none
+    before: BinlogSegment | None = None  # the last segment
+    backup: PlacedBackup | None = None  # whose place it is that a new chain begins with
+
+
+class _Archive:
+    """One job's. Only the main thread calls it."""
+
+    def __init__(self, job: str, config: BinlogConfig, tools: ArchiveTools, ring: Callable[[], None]) -> None:
+        self._job, self._config, self._tools, self._ring = job, config, tools, ring
+        self._at_end = False  # a new chain begins where the server is now, whatever backup there is
+
+    def go_on(self) -> None:
+        """For ever."""
+        wait = _FIRST_WAIT_SECONDS
+        while True:
+            began = time.monotonic()
+            try:
+                said = self._receive()
+            except ServerError as error:
+                said = error.message
+            if time.monotonic() - began > _LONGEST_WAIT_SECONDS:
+                wait = _FIRST_WAIT_SECONDS
+            log.warning("job %s: the binlog is not received: %s; trying again in %g s", self._job, said, wait)
+            self._sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+
+    def _sleep(self, seconds: float) -> None:
+        """What waits in the spool is stored meanwhile."""
+        over = time.monotonic() + seconds
+        while (left := over - time.monotonic()) > 0:
+            self._ring()
+            time.sleep(min(left, _LOOK_SECONDS))
+
+    def _receive(self) -> str:
+        """Why it ended, once it has.
+
+        Raises:
+            ServerError: the server cannot be asked or sends what is no binlog.
+        """
+        source = self._tools.source()
+        beginning = self._beginning(source)
+        author = self._tools.author(source.origin)
+        with self._tools.receiving(beginning.begin) as receiver:
+            receiving = _Receiving(self, beginning, author, self._config, source)
+            log.info("job %s: receiving from %s:%d", self._job, beginning.begin.file, beginning.begin.offset)
+            try:
+                return self._received(receiver, receiving)
+            except OtherHistory as other:
+                return self._broken(receiving, str(other), beginning)
+
+    def _received(self, receiver: Receiver, receiving: "_Receiving") -> str:
+        asked = time.monotonic()
+        while True:
+            end, pieces = receiver.ended, receiver.poll()  # in this order: what it wrote before its end is read
+            for piece in pieces:
+                receiving.take(piece.file, piece.data, file_ended=piece.file_ended)
+            receiving.take_due()
+            self._ring()
+            if end is None and not pieces:
+                receiver.wait(min(receiving.until_due, _LOOK_SECONDS))
+                if time.monotonic() - asked > _ASK_SECONDS:
+                    receiving.require_behind(self._tools.end_of_log())
+                    asked = time.monotonic()
+            elif end is not None and not pieces:
+                if end.ends_chain:
+                    raise OtherHistory(end.said)
+                return end.said
+
+    def _broken(self, receiving: "_Receiving", reason: str, beginning: _Beginning) -> str:
+        """The chain ends; where it never began, the next one begins where the server is."""
+        if receiving.before is None:
+            self._at_end = beginning.backup is not None
+        else:
+            self.gap(receiving.before, reason)
+        return reason
+
+    def gap(self, last: BinlogSegment, reason: str) -> None:
+        """This segment is the last of its chain, for this reason."""
+        log.error("job %s: the binlog archive has a gap behind %s: %s", self._job, last.name, reason)
+        gap = ArchiveGap(last.chain, reason, datetime.now(UTC), last.last_at)
+        self._tools.catalogue.archive_gap(self._job, gap)
+
+    def _beginning(self, source: BinlogSource) -> _Beginning:
+        """Behind the last segment where the server still has that; else a new chain.
+
+        Raises:
+            ServerError: the server has no binlog.
+        """
+        if source.end is None:
+            raise ServerError("the server's binlog is off", hint="set log_bin on the server, and start it again")
+        last = self._tools.catalogue.latest_segment(self._job)
+        ended = {gap.chain for gap in self._tools.catalogue.archive_gaps(self._job)}
+        if last is not None and last.chain not in ended:
+            following = following_place(last)
+            if not is_same_server(last.origin, source.origin):
+                self.gap(last, f"another server answers: {source.origin.version}, id {source.origin.server_id}")
+            elif (length := source.length(last.file)) is not None and last.file_ended and length != last.end:
+                self.gap(last, f"{last.file} has {length} bytes and not {last.end} any more: the log was reset")
+            elif not source.has(following):
+                self.gap(last, f"the server has no binlog {following.file} with {following.offset} bytes any more")
+            else:
+                return self._behind(last, following)
+        return self._new_chain(source, source.end)
+
+    def _behind(self, last: BinlogSegment, following: BinlogPlace) -> _Beginning:
+        """From the last place between two transactions on, so that the one that is open is seen from its beginning."""
+        begin, gtids = following, last.gtid_end
+        if last.within_transaction:
+            found = self._tools.catalogue.segments(self._job, chain=last.chain)
+            first = [segment for segment in found if segment.file == last.file]
+            whole = [segment for segment in first if not segment.within_transaction]
+            begin = BinlogPlace(last.file, whole[-1].end if whole else first[0].start)
+            gtids = whole[-1].gtid_end if whole else first[0].gtid_start
+        return _Beginning(last.chain, begin, gtids, archived=following, before=last)
+
+    def _new_chain(self, source: BinlogSource, end: BinlogPlace) -> _Beginning:
+        """From the newest good backup on, if the server still has what followed it."""
+        chain = new_chain(datetime.now(UTC))
+        backup = next((each for each in self._tools.backups() if source.has(each.place)), None)
+        if backup is not None and not self._at_end:
+            return _Beginning(chain, backup.place, backup.gtid, archived=backup.place, backup=backup)
+        return _Beginning(chain, end, source.gtid, archived=end)
+
+    def keep(self, piece: CutPiece, author: SegmentAuthor, chain: str, before: BinlogSegment | None) -> BinlogSegment:
+        """The piece is the chain's next segment, durable in the spool and in the catalogue.
+
+        Raises:
+            UsageError: the spool has no room on its disk.
+            CatalogueError: it could not be recorded.
+        """
+        sealed = author.segment(piece, chain=chain, before=before, at=datetime.now(UTC))
+        self._tools.store.spool.keep(sealed.segment.name, sealed.line, sealed.content)
+        self._tools.catalogue.add_segment(sealed.segment)
+        self._at_end = False
+        self._ring()
+        return sealed.segment
+
+    def make_room(self, chain: str) -> bool:
+        """The oldest go where the spool is over its limit: the server's disk is never filled. Whether the chain has
+        lost a segment by that.
+        """
+        waiting = self._tools.store.spool.sizes()
+        over = sum(waiting.values()) - self._config.spool_limit
+        lost = False
+        for segment in self._tools.catalogue.spooled_segments(self._job) if over > 0 else ():
+            if over <= 0:
+                break
+            over -= waiting.get(segment.name, 0)
+            lost = lost or segment.chain == chain
+            self._tools.catalogue.left_spool([segment.name])
+            self._tools.store.spool.forget(segment.name)
+            log.error("job %s: %s was dropped: the spool is full, and a target lacks it", self._job, segment.name)
+        return lost
+
+
+class _Receiving:
+    """One connection's bytes on their way to segments."""
+
+    def __init__(
+        self,
+        archive: _Archive,
+        beginning: _Beginning,
+        author: SegmentAuthor,
+        config: BinlogConfig,
+        source: BinlogSource,
+    ) -> None:
+        self._archive, self._beginning, self._author = archive, beginning, author
+        self.before, self._chain = beginning.before, beginning.chain
+        self._known = False  # the file that arrives first is the one that it should be
+        self._cutter = SegmentCutter(
+            source.origin.flavour,
+            size=config.segment_size,
+            age_seconds=config.segment_age_seconds,
+            begin=beginning.begin,
+            gtids=beginning.gtids,
+            archived=beginning.archived,
+        )
+
+    @property
+    def until_due(self) -> float:
+        """Seconds until there may be something due."""
+        return self._cutter.until_due
+
+    def require_behind(self, end: BinlogPlace) -> None:
+        """What was received is no more than the server has written.
+
+        Raises:
+            OtherHistory: it is more: its log was reset.
+        """
+        if order(self._cutter.received) > order(end):
+            raise OtherHistory(
+                f"the server's log ends at {end.file}:{end.offset}, before what was received: it was reset"
+            )
+
+    def take(self, file: str, data: bytes, *, file_ended: bool) -> None:
+        """Bytes of this file; what is complete by them is kept."""
+        try:
+            for piece in self._cutter.feed(file, data, file_ended=file_ended):
+                self._keep(piece)
+        except ServerError:
+            self._require_known(self._cutter.format)  # of another file one begins to receive anywhere
+            raise
+
+    def take_due(self) -> None:
+        """What is old enough is kept."""
+        if (piece := self._cutter.due()) is not None:
+            self._keep(piece)
+
+    def _keep(self, piece: CutPiece) -> None:
+        self._require_known(piece.format)
+        self.before = self._archive.keep(piece, self._author, self._chain, self.before)
+        if self._archive.make_room(self._chain):
+            self._archive.gap(self.before, "the binlog spool was full, and a target had been away for too long")
+            self._chain, self.before = new_chain(datetime.now(UTC)), None
+
+    def _require_known(self, format_event: str) -> None:
+        """The file that arrives first may be another one of its name: after RESET, or of another server.
+
+        Raises:
+            OtherHistory: it is.
+        """
+        beginning, first = self._beginning, self._beginning.begin.file
+        if self._known or not format_event:
+            return
+        received = base64.b64decode(format_event)
+        if beginning.before is not None and beginning.before.file == first:
+            if not same_file(base64.b64decode(beginning.before.format), received):
+                raise OtherHistory(f"{first} is another file than before: the server's binlogs were reset")
+        elif beginning.backup is not None and file_birth(received).created_at > beginning.backup.taken_at.timestamp():
+            raise OtherHistory(f"{first} is newer than backup {beginning.backup.run_id}")
+        self._known = True
+
+
+def following_place(segment: BinlogSegment) -> BinlogPlace:
+    """Where the log goes on behind a segment."""
+    if not segment.file_ended:
+        return BinlogPlace(segment.file, segment.end)
+    base, _, number = segment.file.rpartition(".")
+    return BinlogPlace(f"{base}.{int(number) + 1:0{len(number)}}", FIRST_OFFSET)

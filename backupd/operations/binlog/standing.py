@@ -1,0 +1,131 @@
+"""How the archive of a job's binlog stands: asked of the catalogue, of the claims of this host, and of the server."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from backupd.catalogue.store import Catalogue
+from backupd.config import Configuration, JobConfig
+from backupd.host.claims import Claims
+from backupd.mysql.binlog.source import BinlogSource, binlog_source
+from backupd.mysql.session import connector
+from backupd.operations.binlog.archive import following_place
+from backupd.operations.binlog.placed_backups import placed_backups
+from backupd.operations.binlog.tools import binlog_of
+from backupd.operations.configured_servers import login_of
+from backupd.policy.binlog_chain import file_number, order
+from backupd.policy.condensed_chain import condensed_rows
+from backupd.policy.roll_forward import reach_by_rows
+from backupd.policy.segment_file import FIRST_OFFSET
+from backupd.report.binlog_archive import (
+    ArchivedOnTarget,
+    ArchiveListing,
+    ArchiveStanding,
+    ServerLogEnd,
+    SpooledSegments,
+)
+from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
+from backupd.vocabulary.errors import ConfigurationError, ServerError
+from backupd.vocabulary.records import RunDetails
+
+
+def archive_listing(job: JobConfig, catalogue: Catalogue, *, target: str | None, now: datetime) -> ArchiveListing:
+    """What can be restored of the job: from anywhere, or by what is on one target alone.
+
+    Raises:
+        ConfigurationError: its binlog is not archived.
+        CatalogueError: the catalogue cannot be read.
+    """
+    runs = [run for run in catalogue.runs(job=job.name, ours=True, limit=None) if _is_on(run, target)]
+    backups = [backup for backup in reversed(placed_backups(runs)) if backup.good]
+    gaps = catalogue.archive_gaps(job.name)
+    rows = condensed_rows(catalogue.segments(job.name, target=target), backups)
+    return ArchiveListing(
+        job=job.name,
+        at=now,
+        reach=reach_by_rows(backups, rows, gaps),
+        backups=tuple(backups),
+        gaps=tuple(gaps),
+        targets=_targets(job, catalogue),
+        spool=_spool(job, catalogue),
+    )
+
+
+def archive_standing(
+    job: JobConfig, catalogue: Catalogue, claims: Claims, source: Callable[[], BinlogSource], *, now: datetime
+) -> ArchiveStanding:
+    """How far the job's archive is. `source` asks the server; that it does not answer is told as well.
+
+    Raises:
+        ConfigurationError: its binlog is not archived.
+        CatalogueError: the catalogue cannot be read.
+    """
+    last = catalogue.latest_segment(job.name)
+    return ArchiveStanding(
+        job=job.name,
+        at=now,
+        receiving=claims.is_archiving(job.name),
+        archived=None if last is None else BinlogPlace(last.file, last.end),
+        last_at=None if last is None else last.last_at,
+        received_at=None if last is None else last.received_at,
+        server=_server(source, last),
+        targets=_targets(job, catalogue),
+        spool=_spool(job, catalogue),
+        gaps=tuple(catalogue.archive_gaps(job.name)),
+    )
+
+
+def server_log(configuration: Configuration, job: JobConfig) -> BinlogSource:
+    """The binlog of the job's server as it is now.
+
+    Raises:
+        ServerError: the server does not answer.
+        ConfigurationError: its password cannot be had.
+    """
+    with connector(login_of(configuration.hosts[job.host]))() as session:
+        return binlog_source(session)
+
+
+def _is_on(run: RunDetails, target: str | None) -> bool:
+    return target is None or any(
+        backup.target == target and backup.removed_at is None and not backup.broken for backup in run.backups
+    )
+
+
+def _targets(job: JobConfig, catalogue: Catalogue) -> tuple[ArchivedOnTarget, ...]:
+    """The job's, and those that it had before and that have segments still."""
+    stored = catalogue.stored_segments(job.name)
+    found = []
+    for target in dict.fromkeys([*job.targets, *sorted(stored)]):
+        count, size = stored.get(target, (0, 0))
+        last = catalogue.latest_segment(job.name, target=target) if count else None
+        until = None if last is None else BinlogPlace(last.file, last.end)
+        found.append(ArchivedOnTarget(target, count, size, until, None if last is None else last.received_at))
+    return tuple(found)
+
+
+def _spool(job: JobConfig, catalogue: Catalogue) -> SpooledSegments:
+    return SpooledSegments(*catalogue.waiting_segments(job.name), limit=binlog_of(job).spool_limit)
+
+
+def _server(source: Callable[[], BinlogSource], last: BinlogSegment | None) -> ServerLogEnd:
+    try:
+        found = source()
+    except (ServerError, ConfigurationError) as error:
+        return ServerLogEnd(None, None, error.message)
+    if found.end is None:
+        return ServerLogEnd(None, None, "the server's binlog is off")
+    return ServerLogEnd(found.end, None if last is None else _behind(following_place(last), found, found.end))
+
+
+def _behind(archived: BinlogPlace, source: BinlogSource, end: BinlogPlace) -> int | None:
+    """Bytes of the server's log that lie behind what is archived; None where that is not in its log any more.
+
+    The file that follows one that has ended is begun a moment after that.
+    """
+    if archived.offset <= FIRST_OFFSET and order(end) < order(archived):
+        return 0
+    if not source.has(archived):
+        return None
+    between = range(file_number(archived.file), file_number(end.file))
+    whole = sum(file.size for file in source.files if file_number(file.name) in between)
+    return max(0, whole + end.offset - archived.offset)

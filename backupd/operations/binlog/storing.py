@@ -1,0 +1,146 @@
+"""From the spool to the targets: each target is given the segments that it lacks, in their order, by its own thread.
+
+Knows: that a target that is away is tried again and keeps no other waiting; that a segment leaves the spool once all
+targets have it; what a writer that died between storing a segment and recording that has left.
+"""
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from backupd.catalogue.store import Catalogue
+from backupd.host.scoped_thread import ScopedThread
+from backupd.host.signals import shielded
+from backupd.operations.binlog.spool import BinlogSpool
+from backupd.operations.upkeep.ownership import Ownership
+from backupd.targets import Target
+from backupd.targets.names import BINLOG
+from backupd.vocabulary.binlogs import BinlogSegment
+from backupd.vocabulary.errors import AlreadyThere, TargetError
+
+log = logging.getLogger(__name__)
+
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 60.0
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStore:
+    """Where the segments of one job go."""
+
+    job: str
+    targets: Sequence[Target]
+    catalogue: Catalogue
+    spool: BinlogSpool
+    ownership: Ownership
+
+    @contextmanager
+    def storing(self) -> Iterator[Callable[[], None]]:
+        """For the length of the block, what is kept in the spool is stored on every target; call what is yielded
+        whenever there is something new. At the end what is being written is given up, and nothing of it is left.
+        """
+        stop = threading.Event()
+        senders = [_Sender(self, target, stop) for target in self.targets]
+        with ExitStack() as working:
+            with shielded():
+                for sender in senders:
+                    working.enter_context(sender)
+
+            def ring() -> None:
+                for sender in senders:
+                    sender.require_working()
+                    sender.ring()
+
+            ring()
+            yield ring
+
+    def released(self, segment: BinlogSegment) -> None:
+        """It leaves the spool where every target has it."""
+        if self.catalogue.segment_targets(segment.name) >= {target.name for target in self.targets}:
+            self.catalogue.left_spool([segment.name])
+            self.spool.forget(segment.name)
+
+
+class _Sender(ScopedThread):
+    """What gives one target what it lacks."""
+
+    def __init__(self, store: SegmentStore, target: Target, stop: threading.Event) -> None:
+        self._store, self._target, self._stop = store, target, stop
+        self._news = threading.Event()
+        self._owned = False  # an owner record of this machine's has been written in this process
+        super().__init__(f"binlog {target.name}", self._work_on, stop=self._end)
+
+    def ring(self) -> None:
+        """There is something new."""
+        self._news.set()
+
+    def _end(self) -> None:
+        self._stop.set()
+        self._news.set()
+
+    def _work_on(self) -> None:
+        wait = _FIRST_WAIT_SECONDS
+        while not self._stop.is_set():
+            self._news.clear()
+            try:
+                self._send_all()
+                wait = _FIRST_WAIT_SECONDS
+            except TargetError as error:
+                if self._stop.is_set():
+                    return
+                log.warning("target %s: segments wait in the spool: %s", self._target.name, error.message)
+                self._stop.wait(wait)
+                wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+                continue
+            self._news.wait(_LONGEST_WAIT_SECONDS)
+
+    def _send_all(self) -> None:
+        store = self._store
+        while lacking := store.catalogue.lacking_segments(store.job, self._target.name):
+            if not self._owned:
+                store.ownership.take(self._target)
+                self._owned = True
+            for segment in lacking:
+                if self._stop.is_set():
+                    return
+                try:
+                    self._send(segment)
+                except FileNotFoundError:  # it was dropped, for the spool was full
+                    continue
+                store.catalogue.segment_stored(segment.name, self._target.name, at=datetime.now(UTC))
+                store.released(segment)
+
+    def _send(self, segment: BinlogSegment) -> None:
+        """It is on the target, whoever brought it there."""
+        store = self._store
+        with store.spool.reading(segment.name) as file:
+            try:
+                with self._target.writing(store.job, BINLOG, segment.name, unwanted=self._stop) as writer:
+                    while block := file.read(_BLOCK):
+                        writer.write(block)
+            except AlreadyThere:
+                self._require_same(segment)
+
+    def _require_same(self, segment: BinlogSegment) -> None:
+        """What lies there is what we would have written: a process that died had written it.
+
+        Raises:
+            TargetError: it is something else.
+        """
+        with self._store.spool.reading(segment.name) as file:
+            ours = hashlib.sha256()
+            while block := file.read(_BLOCK):
+                ours.update(block)
+        found = hashlib.sha256()
+        with self._target.reading(self._store.job, BINLOG, segment.name) as chunks:
+            for chunk in chunks:
+                found.update(chunk)
+        if found.digest() != ours.digest():
+            raise TargetError(
+                f"{segment.name} on target {self._target.name} is not the segment that is to be stored there",
+                hint="check who can write to the target; remove that file, and the segment is stored",
+            )

@@ -1,0 +1,123 @@
+"""Retention of a job's binlog archive on one target, once that of its backups there has been carried out.
+
+Read `prune_segments` aloud. Knows: which backups count, and what is known of one whose place in the log is not. A
+segment goes once no backup that is kept on its target needs it, nor one on another target that lacks the segment.
+There may be a million segments: only those that go are read, page by page.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from backupd.catalogue.binlog_segments import PAGE, ExpiredPart
+from backupd.operations.binlog.placed_backups import placed_backup
+from backupd.operations.upkeep.prune_plan import Fate, PruneWork, SegmentFate
+from backupd.policy.binlog_chain import PlacedBackup
+from backupd.policy.segment_retention import SegmentNeeds, decision, needed
+from backupd.targets import Target
+from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
+from backupd.vocabulary.records import RunDetails
+from backupd.vocabulary.storage import StoredBackup
+
+log = logging.getLogger(__name__)
+
+_RECEIVED_WITHIN = timedelta(minutes=5)  # what the server had written when a backup was taken had been received by then
+
+
+def prune_segments(
+    work: PruneWork,
+    target: Target,
+    stored: Sequence[StoredBackup],
+    plan: Sequence[Fate],
+    require_ours: Callable[[], None],
+) -> None:
+    """What no backup needs is removed, the oldest first; in a dry run only counted. `plan` is what became of `stored`.
+
+    Segments first, rows second, a page at a time: what dies in between removes them once more. While the target has
+    a backup that the catalogue does not know, nothing goes: nobody can tell what it needs.
+
+    Raises:
+        NotOurs: another machine has written there meanwhile.
+        TargetError: a page could not be removed; those before it are.
+        CatalogueError: it cannot be read or written.
+    """
+    job = work.job.name
+    chains = work.catalogue.archive_chains(job)
+    runs = work.catalogue.on_target(job, target.name) if chains else {}
+    gone = {fate.decision.backup_id for fate in plan if fate.removed or (work.dry_run and not fate.decision.keep)}
+    unknown = [each.backup_id for each in stored if each.finished and each.backup_id not in runs.keys() | gone]
+    if not chains or unknown:
+        if unknown:
+            log.info("target %s: no segment is removed: %s is not in the catalogue", target.name, min(unknown))
+        return
+    needs = _needs(work, [run for run in runs.values() if run.run_id not in gone])
+    if needs.newest is None:
+        return
+    others = _needs_elsewhere(work, target.name)
+    before = min(needs.newest.taken_at, work.now)
+    for chain in chains:
+        needed_on = {name: numbers[chain] for name, numbers in others.items() if chain in numbers}
+        part = ExpiredPart(chain, needs.from_number.get(chain), before, needed_on)
+        _prune_chain(work, target, part, needs, require_ours)
+
+
+def _needs_elsewhere(work: PruneWork, target: str) -> dict[str, dict[str, int]]:
+    """By other target and chain, the number of the first segment that a backup there may be rolled forward by."""
+    names = {one.target for one in work.catalogue.stored() if one.job == work.job.name} - {target}
+    found = {name: work.catalogue.on_target(work.job.name, name) for name in names}
+    return {name: _needs(work, runs.values()).from_number for name, runs in found.items()}
+
+
+def _needs(work: PruneWork, runs: Collection[RunDetails]) -> SegmentNeeds:
+    backups = [found for run in runs if (found := _placed(work, run)) is not None]
+    around = [segment for backup in backups for segment in work.catalogue.segments_at(work.job.name, backup.place)]
+    return needed(around, backups)
+
+
+def _placed(work: PruneWork, run: RunDetails) -> PlacedBackup | None:
+    """Where it stands in the log. One of which that is not known yet stands no earlier than behind what had been
+    received when it was taken: a drill may find the place. None where nothing was ever received.
+    """
+    if (found := placed_backup(run)) is not None:
+        return found
+    taken_at = run.snapshot_by or run.started_at
+    before = work.catalogue.latest_segment(work.job.name, before=taken_at - _RECEIVED_WITHIN)
+    if before is not None:
+        return PlacedBackup(run.run_id, BinlogPlace(before.file, before.end), "", taken_at)
+    first = next(work.catalogue.segments(work.job.name), None)
+    return None if first is None else PlacedBackup(run.run_id, BinlogPlace(first.file, first.start), "", taken_at)
+
+
+def _prune_chain(
+    work: PruneWork, target: Target, part: ExpiredPart, needs: SegmentNeeds, require_ours: Callable[[], None]
+) -> None:
+    """The archive goes on behind the segment that was received last: that one stays, whatever needs it."""
+    job, behind = work.job.name, 0
+    last = work.catalogue.latest_segment(job)
+    while page := work.catalogue.expired_segments(job, target.name, part, behind=behind):
+        behind = page[-1].number
+        decisions = {segment.name: decision(segment, needs, work.now) for segment in page}
+        going = [segment for segment in page if segment != last and not decisions[segment.name].keep]
+        if going:
+            _remove(work, target, going, decisions[going[0].name].reason, require_ours)
+        if len(page) < PAGE:
+            return
+
+
+def _remove(
+    work: PruneWork, target: Target, going: Sequence[BinlogSegment], reason: str, require_ours: Callable[[], None]
+) -> None:
+    job, names = work.job.name, [segment.name for segment in going]
+    fate = work.segments.get((target.name, reason), SegmentFate(target.name, reason))
+    size = sum(segment.stored_bytes for segment in going)
+    fate = replace(fate, segments=fate.segments + len(going), bytes_stored=fate.bytes_stored + size)
+    work.segments[target.name, reason] = fate
+    if work.dry_run:
+        return
+    require_ours()
+    target.remove_segments(job, names)
+    work.catalogue.segments_removed(job, target.name, names, because=reason)
+    work.catalogue.forget_segments(names)
+    work.segments[target.name, reason] = replace(fate, removed=fate.removed + len(going))
+    log.info("removed %d segments from target %s, %s to %s: %s", len(names), target.name, names[0], names[-1], reason)

@@ -1,0 +1,168 @@
+"""The segments of binlog archives on a target, into a catalogue that lacks them.
+
+Knows: that a segment enters only by its description, which is signed by a known key, and in the size that it tells;
+that an archive whose record was lost does not go on with the chain that it had. Refuses to read what a segment holds:
+`backupd binlog verify` does.
+
+Nobody knows whether the chain went on, on another target or in a spool: another segment of a name that is taken would
+never be stored. So the chain that was found last is told as ended, and the archive begins another one: behind the
+newest good backup, so that nothing is missing where the server still has that binlog.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from backupd.archive.parallel import Task, side_by_side
+from backupd.catalogue.store import Catalogue
+from backupd.policy.segment_file import LONGEST_LINE, from_line
+from backupd.policy.trust import Trust
+from backupd.targets import Target
+from backupd.targets.names import BINLOG, is_segments
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
+from backupd.vocabulary.errors import BackupdError, TargetError, Untrusted, VerificationError
+from backupd.vocabulary.escaping import some
+
+log = logging.getLogger(__name__)
+
+ENDED = "the catalogue was lost: it is not known whether this chain went on"
+_PAGE = 500  # segments that are read before they are entered
+_TOLD = 20
+_FIRST_READ = 16 << 10  # bytes: most descriptions are shorter
+
+
+@dataclass(slots=True)
+class SegmentsRebuilt:
+    """What was found of one job's archive on a target."""
+
+    job: str
+    imported: int = 0
+    known: int = 0  # that the catalogue had there
+    strangers: list[str] = field(default_factory=list)  # what backupd gives no such name
+    failures: list[tuple[str, BackupdError]] = field(default_factory=list)  # by name
+
+
+def rebuild_segments(
+    target: Target, catalogue: Catalogue, trust: Trust, *, job: str | None = None
+) -> list[SegmentsRebuilt]:
+    """Every segment of this machine's on the target, of this job where it is named, is in the catalogue as lying there.
+
+    One that cannot be read or believed is in `failures`, and keeps no other from being entered.
+
+    Raises:
+        TargetError: the target cannot be listed.
+        CatalogueError: the catalogue cannot be read or written.
+    """
+    jobs = sorted(target.archived_jobs()) if job is None else [job]
+    return [_rebuilt(target, catalogue, trust, each) for each in jobs]
+
+
+def require_rebuilt(archives: Sequence[SegmentsRebuilt]) -> None:
+    """Raise where a segment could not be read or believed.
+
+    Raises:
+        VerificationError: one of them cannot be believed; the first are named.
+        TargetError: all that failed is that they could not be read.
+    """
+    failures = [failure for archive in archives for failure in archive.failures]
+    if failures:
+        told = some([f"{name}: {error.message}" for name, error in failures], _TOLD, "; ")
+        errors = [error for _, error in failures]
+        worst = next((error for error in errors if isinstance(error, VerificationError)), errors[0])
+        raise type(worst)(f"not all segments could be added: {told}", hint=worst.hint)
+
+
+def _rebuilt(target: Target, catalogue: Catalogue, trust: Trust, job: str) -> SegmentsRebuilt:
+    found = SegmentsRebuilt(job)
+    listing = target.segments(job)
+    had = set(catalogue.archive_chains(job))
+    known = {segment.name for segment in catalogue.segments(job, target=target.name)}
+    found.strangers = sorted(name for name in listing if not is_segments(name))
+    wanted = sorted(name for name in listing if is_segments(name) and name not in known)
+    found.known = len(listing) - len(found.strangers) - len(wanted)
+    newest: BinlogSegment | None = None
+    for start in range(0, len(wanted), _PAGE):
+        page = _described(target, trust, job, {name: listing[name] for name in wanted[start : start + _PAGE]}, found)
+        entered = _entered(catalogue, target, page, found)
+        newest = max(
+            [segment for segment in (newest, *entered) if segment is not None and segment.chain not in had],
+            key=lambda segment: (segment.received_at, segment.number),
+            default=None,
+        )
+    if newest is not None:
+        catalogue.archive_gap(job, ArchiveGap(newest.chain, ENDED, datetime.now(UTC), newest.last_at))
+    return found
+
+
+def _entered(
+    catalogue: Catalogue, target: Target, page: Sequence[BinlogSegment], found: SegmentsRebuilt
+) -> list[BinlogSegment]:
+    others = catalogue.import_segments(page, target.name, at=datetime.now(UTC))
+    for name in others:
+        error = Untrusted(
+            f"segment {name} on target {target.name} is not the one on record",
+            hint="it was replaced: check who can write to the target",
+        )
+        found.failures.append((name, error))
+    entered = [segment for segment in page if segment.name not in others]
+    found.imported += len(entered)
+    return entered
+
+
+def _described(
+    target: Target, trust: Trust, job: str, sizes: Mapping[str, int], found: SegmentsRebuilt
+) -> list[BinlogSegment]:
+    """What these say of themselves, in the order of their names; several are read at a time."""
+    described: dict[str, BinlogSegment] = {}
+
+    def task(name: str, size: int) -> Task:
+        def read(require_wanted: Callable[[], None]) -> None:
+            require_wanted()
+            try:
+                described[name] = _believed(target, trust, job, name, size)
+            except (TargetError, VerificationError) as error:
+                log.warning("segment %s of job %s: %s", name, job, error.message)
+                found.failures.append((name, error))
+
+        return read
+
+    side_by_side([task(name, size) for name, size in sizes.items()], idle=lambda: None)
+    return [described[name] for name in sizes if name in described]
+
+
+def _believed(target: Target, trust: Trust, job: str, name: str, size: int) -> BinlogSegment:
+    """What is told of the segment by somebody who is believed.
+
+    Raises:
+        TargetError: it cannot be read.
+        VerificationError, Unreadable: it is none, or is not as long as it says.
+        Untrusted: nobody known has signed it, or it is another one than its place says.
+    """
+    line = _line(target, job, name, size)
+    segment = from_line(line)
+    if not trust.believes(segment.signature):
+        raise Untrusted(
+            f"the segment {name} is signed by no known key", hint="see `backupd identity show`, and --trust"
+        )
+    if (segment.machine, segment.job, segment.name) != (target.machine, job, name):
+        raise Untrusted(
+            f"what is called {name} is segment {segment.name} of job {segment.job} of machine {segment.machine}",
+            hint="somebody has put it there: check who can write to the target",
+        )
+    if size != len(line) + segment.stored_bytes:
+        raise VerificationError(
+            f"segment {name} has {size} bytes, expected {len(line) + segment.stored_bytes}",
+            hint="it is damaged: rebuild from another target that has it",
+        )
+    return segment
+
+
+def _line(target: Target, job: str, name: str, size: int) -> bytes:
+    """The first line, or as much of the beginning as no line may have."""
+    for most in (_FIRST_READ, LONGEST_LINE):
+        with target.reading(job, BINLOG, name, size=min(size, most)) as chunks:
+            content = b"".join(map(bytes, chunks))
+        if (end := content.find(b"\n") + 1) or size <= most:
+            break
+    return content[: end or None]

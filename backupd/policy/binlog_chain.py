@@ -1,0 +1,204 @@
+"""Which segments of a binlog archive follow one another, and which of them a backup can be rolled forward by.
+
+Knows: when a segment continues another, rows without a gap, where in a row a backup stands. Pure values.
+"""
+
+import base64
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from backupd.policy import gtid
+from backupd.policy.segment_file import FIRST_OFFSET
+from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, SegmentOrigin
+from backupd.vocabulary.escaping import Prose
+
+# A lock lets some events pass while the snapshot is taken, as a FLUSH LOGS of others: they are received before its end.
+_SLACK = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class ChainRow:
+    """Segments of one chain, each of which continues the one before it. There is at least one."""
+
+    segments: tuple[BinlogSegment, ...]
+    ended: str  # why the next segment that the chain has does not belong to it; empty: there is no next one
+
+    @property
+    def chain(self) -> str:
+        """The chain that it is of."""
+        return self.segments[0].chain
+
+    @property
+    def start(self) -> BinlogPlace:
+        """Where it begins in the server's binlogs."""
+        return BinlogPlace(self.segments[0].file, self.segments[0].start)
+
+    @property
+    def end(self) -> BinlogPlace:
+        """And where it ends."""
+        return BinlogPlace(self.segments[-1].file, self.segments[-1].end)
+
+    @property
+    def gtid_start(self) -> str:
+        """The set of GTIDs at its start."""
+        return self.segments[0].gtid_start
+
+    @property
+    def gtid_end(self) -> str:
+        """And at its end."""
+        return self.segments[-1].gtid_end
+
+    @property
+    def first_at(self) -> datetime | None:
+        """When its first transaction was committed; None where it has none."""
+        return next((segment.first_at for segment in self.segments if segment.first_at is not None), None)
+
+    @property
+    def last_at(self) -> datetime | None:
+        """And its last one."""
+        return next((segment.last_at for segment in reversed(self.segments) if segment.last_at is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedBackup:
+    """A backup of a job, as far as its binlog archive is concerned."""
+
+    run_id: str
+    place: BinlogPlace  # where the server's binlog ended in it
+    gtid: Prose  # what had been executed in it; empty: nothing, or it is not known
+    taken_at: datetime  # when its snapshot had been taken: everything in it was committed by then
+    good: bool = True
+
+
+def file_number(file: str) -> int:
+    """The number that a binlog's name ends with. `binlog.1000000` comes after `binlog.999999`."""
+    return int(file.rpartition(".")[2])
+
+
+def order(place: BinlogPlace) -> tuple[int, int]:
+    """By which the places of one server's binlogs are in order, as names alone would not put them."""
+    return file_number(place.file), place.offset
+
+
+def is_same_server(one: SegmentOrigin, other: SegmentOrigin) -> bool:
+    """Whatever its version is by now: an upgraded server goes on with the same log."""
+    return (one.flavour, one.server_id, one.uuid) == (other.flavour, other.server_id, other.uuid)
+
+
+def follows(before: BinlogSegment, after: BinlogSegment) -> str:
+    """Empty where `after` continues `before`, to the byte; else why it does not, as a sentence."""
+    if (before.machine, before.job, before.chain) != (after.machine, after.job, after.chain):
+        return f"{after.name} is of another chain than {before.name}"
+    if after.number != before.number + 1:
+        return f"after number {before.number} of chain {before.chain} comes number {after.number}"
+    if after.previous != before.digest:
+        return f"{after.name} was written to follow another segment than the {before.name} that is there"
+    if not is_same_server(before.origin, after.origin):
+        return f"{after.name} is of another server than {before.name}"
+    if reason := _place_differs(before, after):
+        return reason
+    if before.gtid_end != after.gtid_start and not gtid.same(before.gtid_end, after.gtid_start):
+        return f"{after.name} begins with another set of GTIDs than {before.name} ends with"
+    return ""
+
+
+def _place_differs(before: BinlogSegment, after: BinlogSegment) -> str:
+    if not before.file_ended:
+        if (after.file, after.start) == (before.file, before.end):
+            return ""
+        return f"{after.name} begins at {after.file}:{after.start} instead of {before.file}:{before.end}"
+    base, following = before.file.rpartition(".")[0], file_number(before.file) + 1
+    if (after.file.rpartition(".")[0], file_number(after.file), after.start) == (base, following, FIRST_OFFSET):
+        return ""
+    return f"{after.name} begins at {after.file}:{after.start} instead of the start of the binlog after {before.file}"
+
+
+def rows(segments: Iterable[BinlogSegment]) -> tuple[ChainRow, ...]:
+    """All rows without a gap, as long as they can be, by chain and number; the order of the segments means nothing.
+
+    A segment that is there several times counts once. Where its copies differ in what they say of it, it is in no row.
+    """
+    by_name: dict[tuple[str, str, str, int], BinlogSegment] = {}
+    ambiguous: set[tuple[str, str, str, int]] = set()
+    for segment in segments:
+        key = (segment.machine, segment.job, segment.chain, segment.number)
+        if by_name.setdefault(key, segment).digest != segment.digest:
+            ambiguous.add(key)
+    found: list[ChainRow] = []
+    row: list[BinlogSegment] = []
+    for key in sorted(by_name):
+        segment = by_name[key]
+        if row and (reason := _parts(row[-1], segment, key in ambiguous)):
+            found.append(ChainRow(tuple(row), "" if row[-1].chain != segment.chain else reason))
+            row = []
+        if key not in ambiguous:
+            row.append(segment)
+    return (*found, *([ChainRow(tuple(row), "")] if row else []))
+
+
+def _parts(before: BinlogSegment, after: BinlogSegment, ambiguous: bool) -> str:
+    return f"{after.name} is there with different contents" if ambiguous else follows(before, after)
+
+
+def continuations(backup: PlacedBackup, found: Sequence[ChainRow]) -> list[tuple[BinlogSegment, ...]]:
+    """All that follows the backup without a gap, by each row that has its place: a chain may begin within another one.
+
+    Of the first segment the backup may have a part already. Where it is at the end of a row, nothing follows.
+    """
+    fitting = [(row, at) for row in found if (at := _index_of(backup, row)) is not None]
+    fitting.sort(key=lambda one: (one[0].segments[one[1]].received_at, one[0].chain))
+    return [row.segments[at + (row.segments[at].end == backup.place.offset) :] for row, at in fitting]
+
+
+def _index_of(backup: PlacedBackup, row: ChainRow) -> int | None:
+    """Which of a row's segments has the backup's place; None where none has, or it is another history's."""
+    at = min(bisect_left(row.segments, order(backup.place), key=_end), len(row.segments) - 1)
+    segment = row.segments[at]
+    if not _has_place(backup, segment):
+        return None
+    if segment.end == backup.place.offset and any(
+        _is_too_old(backup, after) for after in row.segments[at + 1 : at + 2]
+    ):
+        return None
+    if backup.gtid and gtid.has_any_between(backup.gtid, segment.gtid_end, row.gtid_end):
+        return None
+    return at
+
+
+def _has_place(backup: PlacedBackup, segment: BinlogSegment) -> bool:
+    """Whether the segment has the backup's place in it or at one of its ends, by all that it tells.
+
+    A RESET begins the same names anew: then the binlog was made after the backup, or its GTIDs are others.
+    """
+    if segment.file != backup.place.file or not segment.start <= backup.place.offset <= segment.end:
+        return False
+    if segment.end > backup.place.offset and _is_too_old(backup, segment):
+        return False
+    if _made_at(segment) > (backup.taken_at + _SLACK).timestamp():
+        return False
+    return not backup.gtid or gtid.is_within(segment.gtid_start, backup.gtid)
+
+
+def _is_too_old(backup: PlacedBackup, segment: BinlogSegment) -> bool:
+    """What lies behind a backup's place was written when it had been taken."""
+    return segment.received_at < backup.taken_at - _SLACK
+
+
+def _made_at(segment: BinlogSegment) -> int:
+    """When the server began its binlog, in seconds since 1970: the time in the header of the first event."""
+    return int.from_bytes(base64.b64decode(segment.format)[:4], "little")
+
+
+def _end(segment: BinlogSegment) -> tuple[int, int]:
+    return order(BinlogPlace(segment.file, segment.end))
+
+
+def covering(backup: PlacedBackup, segments: Iterable[BinlogSegment]) -> dict[str, int]:
+    """By chain, the number of its first segment that may have the backup's place."""
+    found: dict[str, int] = {}
+    for segment in segments:
+        if segment.file == backup.place.file and _has_place(backup, segment):
+            found[segment.chain] = min(segment.number, found.get(segment.chain, segment.number))
+    return found

@@ -1,0 +1,262 @@
+"""By which backup and which segments a moment is restored, what can be restored at all, and why another moment cannot.
+
+Knows: the newest good backup that is not after the moment, and from which no gap lies before it, is the one. Of
+transactions only first and last of each segment are known here: the segments that are chosen have the moment in them,
+and whoever reads them finds it. A moment that cannot be reached is refused, with the nearest ones that can.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from backupd.policy import gtid
+from backupd.policy.binlog_chain import ChainRow, PlacedBackup, continuations, order, rows
+from backupd.policy.moments import BeforeGtid, Latest, Moment, ToGtid, ToPosition, ToTime, shown
+from backupd.policy.segment_file import FIRST_OFFSET
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment
+from backupd.vocabulary.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class EndCondition:
+    """Where whoever reads the segments has to stop."""
+
+    moment: Moment
+    met_in_last: bool  # the last segment has it: that it is not met there, or earlier, is a fault. Else all is wanted
+
+
+@dataclass(frozen=True, slots=True)
+class RestorePlan:
+    """How a moment is restored."""
+
+    backup: PlacedBackup
+    segments: tuple[BinlogSegment, ...]  # in their order, without a gap; none where the backup is at the moment itself
+    start: BinlogPlace  # where reading begins in the first of them: the backup has what lies before
+    end: EndCondition
+
+
+@dataclass(frozen=True, slots=True)
+class RestorableStretch:
+    """Moments that can be restored: from that of a backup up to the last transaction that follows it without a gap."""
+
+    backup: PlacedBackup  # the oldest good one
+    chain: str  # empty where no segment follows the backup
+    since: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Moments between two stretches that cannot be restored."""
+
+    since: datetime
+    until: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What can be restored, in the order of time."""
+
+    stretches: tuple[RestorableStretch, ...]
+    holes: tuple[Hole, ...]
+
+
+def plan(
+    backups: Sequence[PlacedBackup],
+    segments: Sequence[BinlogSegment],
+    moment: Moment,
+    *,
+    now: datetime,
+    complete_until: datetime | None = None,
+) -> RestorePlan:
+    """How the moment is restored. Everything that was committed before `complete_until`, if it is known, is archived.
+
+    Raises:
+        UsageError: it cannot be; or it is no moment.
+    """
+    _require_moment(moment)
+    found = rows(segments)
+    for backup in _newest_first(backups):
+        if _is_after(backup, moment):
+            continue
+        for following in continuations(backup, found) or [()]:
+            chosen = _up_to(backup, following, moment, segments, complete_until)
+            if chosen is not None:
+                met = bool(chosen) and _is_in(moment, chosen[-1])
+                return RestorePlan(backup, chosen, backup.place, EndCondition(moment, met))
+    raise _unreachable(backups, segments, moment, now)
+
+
+def _newest_first(backups: Sequence[PlacedBackup]) -> list[PlacedBackup]:
+    good = (backup for backup in backups if backup.good)
+    return sorted(good, key=lambda backup: (backup.taken_at, backup.run_id), reverse=True)
+
+
+def _require_moment(moment: Moment) -> None:
+    if isinstance(moment, ToGtid | BeforeGtid) and not gtid.is_one(moment.gtid):
+        raise UsageError(
+            f"{moment.gtid!r:.80} is not the GTID of a transaction",
+            hint="MariaDB's are as 0-1-4711, MySQL's as 3e11fa47-71ca-11e1-9e33-c80aa9429562:4711",
+        )
+
+
+def _is_after(backup: PlacedBackup, moment: Moment) -> bool:
+    """Whether the backup has, or may have, something in it that is not wanted."""
+    match moment:
+        case ToTime(at):
+            return backup.taken_at >= at
+        case ToGtid(one) | BeforeGtid(one):
+            return gtid.holds(backup.gtid, one)
+        case ToPosition(place):
+            return order(backup.place) > order(place)
+    return False
+
+
+def _up_to(
+    backup: PlacedBackup,
+    following: tuple[BinlogSegment, ...],
+    moment: Moment,
+    segments: Sequence[BinlogSegment],
+    complete_until: datetime | None,
+) -> tuple[BinlogSegment, ...] | None:
+    """Of the segments that follow the backup those up to the moment; None where it is in none of them."""
+    match moment:
+        case Latest():
+            return following if _is_last(backup, following, segments) else None
+        case ToPosition(place) if place == backup.place:
+            return ()
+        case ToGtid(one) | BeforeGtid(one):  # sets only grow: no look at each of a million
+            at = bisect_left(following, True, key=lambda segment: gtid.holds(segment.gtid_end, one))
+        case _:
+            at = next((n for n, segment in enumerate(following) if _is_in(moment, segment)), len(following))
+    if at < len(following) and _is_in(moment, following[at]):
+        return following[: at + 1]
+    if isinstance(moment, ToTime) and complete_until is not None and moment.at <= complete_until:
+        return following if _is_last(backup, following, segments) else None
+    return None
+
+
+def _is_last(backup: PlacedBackup, following: tuple[BinlogSegment, ...], segments: Sequence[BinlogSegment]) -> bool:
+    """Whether nothing is archived that came after the backup and what follows it."""
+    newest = max(segments, key=lambda segment: (segment.received_at, segment.chain, segment.number), default=None)
+    if newest is None or following:
+        return newest is None or following[-1].name == newest.name
+    return newest.received_at <= backup.taken_at or (newest.file, newest.end) == (
+        backup.place.file,
+        backup.place.offset,
+    )
+
+
+def _is_in(moment: Moment, segment: BinlogSegment) -> bool:
+    """Whether whoever reads the segment, and has not stopped before, stops in it."""
+    match moment:
+        case ToTime(at):
+            return any(told is not None and told >= at for told in (segment.first_at, segment.last_at))
+        case ToGtid(one) | BeforeGtid(one):
+            return gtid.holds(segment.gtid_end, one) and not gtid.holds(segment.gtid_start, one)
+        case ToPosition(place):
+            begins = place.offset <= FIRST_OFFSET == segment.start
+            return segment.file == place.file and (begins or segment.start < place.offset <= segment.end)
+    return False
+
+
+# --- what can be reached ---------------------------------------------------------------------------------------------
+
+
+def reach(backups: Sequence[PlacedBackup], segments: Sequence[BinlogSegment], gaps: Sequence[ArchiveGap] = ()) -> Reach:
+    """Which moments can be restored; the gaps that are known tell why others cannot."""
+    return reach_by_rows(backups, rows(segments), gaps)
+
+
+def reach_by_rows(backups: Sequence[PlacedBackup], found: Sequence[ChainRow], gaps: Sequence[ArchiveGap] = ()) -> Reach:
+    """The same of segments that are in their rows already; `condensed_rows` makes few of many."""
+    stretches: list[RestorableStretch] = []
+    for backup in reversed(_newest_first(backups)):
+        ends = [(_last_at(following, backup.taken_at), following) for following in continuations(backup, found)]
+        until, following = max(ends, key=lambda end: end[0], default=(backup.taken_at, ()))
+        if not stretches or until > stretches[-1].until:
+            stretches.append(RestorableStretch(backup, following[0].chain if following else "", backup.taken_at, until))
+    holes = [
+        Hole(before.until, after.since, _why(before, after, found, gaps))
+        for before, after in pairwise(stretches)
+        if before.until < after.since
+    ]
+    return Reach(tuple(stretches), tuple(holes))
+
+
+def _last_at(following: Sequence[BinlogSegment], taken_at: datetime) -> datetime:
+    """When the last transaction that the backup and what follows it have was committed."""
+    last = next((segment.last_at for segment in reversed(following) if segment.last_at is not None), taken_at)
+    return max(taken_at, last)
+
+
+def _why(
+    before: RestorableStretch, after: RestorableStretch, found: Sequence[ChainRow], gaps: Sequence[ArchiveGap]
+) -> str:
+    if not before.chain:
+        return f"no segment follows backup {before.backup.run_id}"
+    told = next((gap.reason for gap in gaps if gap.chain == before.chain), "")
+    ended = next((row.ended for row in found if (row.chain, row.last_at) == (before.chain, before.until)), "")
+    return told or ended or f"chain {before.chain} ended, and {after.chain or 'no other'} goes on"
+
+
+def _unreachable(
+    backups: Sequence[PlacedBackup], segments: Sequence[BinlogSegment], moment: Moment, now: datetime
+) -> UsageError:
+    within = reach(backups, segments)
+    if not within.stretches:
+        return UsageError(f"{moment} cannot be restored: there is no good backup", hint="take one: `backupd run JOB`")
+    if isinstance(moment, ToTime):
+        return UsageError(_time_refused(moment.at, within, now), hint=_nearest(moment.at, within))
+    return UsageError(_refused(moment, within, segments), hint=_ranges(within))
+
+
+def _time_refused(at: datetime, within: Reach, now: datetime) -> str:
+    first, last = within.stretches[0], max(stretch.until for stretch in within.stretches)
+    if at <= first.since:
+        return f"{shown(at)} cannot be restored: the oldest good backup is of {shown(first.since)}"
+    for hole in within.holes:
+        if hole.since < at <= hole.until:
+            between = f"from {shown(hole.since)} to {shown(hole.until)}"
+            return f"{shown(at)} cannot be restored: it is in a gap {between}: {hole.reason}"
+    if at > now:
+        return f"{shown(at)} cannot be restored: it is in the future"
+    return f"{shown(at)} cannot be restored: the last transaction that can be reached is of {shown(last)}"
+
+
+def _refused(moment: Moment, within: Reach, segments: Sequence[BinlogSegment]) -> str:
+    if isinstance(moment, Latest):
+        last = max(stretch.until for stretch in within.stretches)
+        return (
+            f"{moment} cannot be restored: what was archived last follows no good backup without a gap; what can be"
+            f" reached ends at {shown(last)}"
+        )
+    there = next((segment for segment in segments if _is_in(moment, segment)), None)
+    if there is not None:
+        return f"{moment} cannot be restored: it is in segment {there.name}, which no good backup before it leads to"
+    if _is_after(within.stretches[0].backup, moment):
+        return f"{moment} cannot be restored: the oldest good backup was taken after it"
+    return f"{moment} cannot be restored: it is in no segment of the archive"
+
+
+def _nearest(at: datetime, within: Reach) -> str:
+    before = max((one for one in within.stretches if one.until < at), key=lambda one: one.until, default=None)
+    after = next((one for one in within.stretches if one.since >= at), None)
+    told = [] if before is None else [f"before it: {shown(before.until)}{_alone(before)}"]
+    if after is not None:
+        told.append(f"after it: what is later than {shown(after.since)}{_alone(after)}")
+    return f"the nearest moment that can be restored {'; '.join(told)}"
+
+
+def _alone(stretch: RestorableStretch) -> str:
+    """Where there is but the backup's own moment: no time is asked for to restore it."""
+    return "" if stretch.chain else f", by restoring backup {stretch.backup.run_id} alone"
+
+
+def _ranges(within: Reach) -> str:
+    shown_last = within.stretches[-3:]
+    told = "; ".join(f"from {shown(stretch.since)} to {shown(stretch.until)}" for stretch in shown_last)
+    return f"what can be restored: {told}"

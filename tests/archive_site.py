@@ -1,0 +1,119 @@
+"""A host with a server, an archive of its binlog and a target in a folder, as a person has it: all of it is real.
+
+Knows: how a backup of that server comes to be there without a volume of LVM's.
+"""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from backupd.mysql.session import Session
+from tests.contract.mariadb import MariadbServer, wait_until
+from tests.hostile.backups import RUN
+from tests.hostile.sound import backup_of
+from tests.hostile.trusting import signer_in
+
+Rows = Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What the server had, and where its log was."""
+
+    at: datetime  # no transaction was committed within the second before and after it
+    place: str
+    gtid: str
+    rows: Rows
+
+
+class Site:
+    """A host with a server, an archive and a target."""
+
+    def __init__(self, base: Path, server: MariadbServer) -> None:
+        self.base, self.server, self.vault = base, server, base / "vault"
+        self.vault.mkdir()
+        self.configuration = base / "backupd.toml"
+        self.configuration.write_text(
+            f"""
+            [catalogue]
+            path = "{base}/state/catalogue.sqlite"
+            [paths]
+            run = "{base}/run"
+            staging = "{base}/staging"
+            log = "{base}/log"
+            [hosts.db1]
+            socket = "{server.socket}"
+            user = "root"
+            [targets.vault]
+            type = "directory"
+            path = "{self.vault}"
+            [jobs.nightly]
+            host = "db1"
+            targets = ["vault"]
+            [jobs.nightly.binlog]
+            spool = "{base}/spool"
+            segment_age = "1s"
+            """
+        )
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-P", "-m", "backupd", "--config", str(self.configuration), *words]
+
+    def run(self, *words: str, expect: int = 0) -> "subprocess.CompletedProcess[str]":
+        done = subprocess.run(self.command(*words), capture_output=True, text=True, check=False)
+        assert done.returncode == expect, done.stdout + done.stderr
+        return done
+
+    def back_up(self) -> None:
+        """As a run would have: under the lock, signed by this machine, known to its catalogue."""
+        machine = self.run("identity", "show").stdout.split()[1]
+        backup = backup_of(self.server, machine=machine)
+        backup.sign(signer_in(self.base / "state"))
+        backup.lay(self.vault / machine / "nightly" / RUN)
+        self.run("catalogue", "rebuild", "--target", "vault", "--trust", backup.body["signature"]["key"])
+        self.run("identity", "adopt", "--yes")
+
+    @contextmanager
+    def archiving(self) -> Iterator["subprocess.Popen[bytes]"]:
+        """For the length of the block, in which the server is being received from."""
+        log, before = self.base / "receiver.log", self.connections()
+        with log.open("ab") as said:
+            process = subprocess.Popen(self.command("-v", "binlog", "receive", "nightly"), stderr=said)
+            try:
+                wait_until(lambda: self.connections() > before)
+                yield process
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait(60)
+
+    def stored(self, gtid: str) -> bool:
+        """Whether the newest segment on the target reaches so far."""
+        newest = max(self.vault.glob("*/nightly/binlog/*.binlog"), default=None)
+        return newest is not None and f'"gtid_end":"{gtid}"'.encode() in newest.open("rb").readline()
+
+    def connections(self) -> int:
+        """How often the archive has begun to receive, by its log."""
+        log = self.base / "receiver.log"
+        return log.read_text().count("receiving from ") if log.exists() else 0
+
+    def moment(self) -> Moment:
+        with self.server.session() as root:
+            time.sleep(1.1)  # MariaDB tells the second in which a transaction was committed
+            now = datetime.now(UTC)
+            status = root.one("SHOW MASTER STATUS") or {}
+            gtid = root.value("SELECT @@global.gtid_binlog_pos") or ""
+            rows = rows_of(root)
+            time.sleep(1.1)
+        return Moment(now, f"{status['File']}:{status['Position']}", gtid, rows)
+
+
+def rows_of(session: Session) -> Rows:
+    """The checksum of every table that a person made."""
+    named = session.query("SELECT TABLE_NAME AS n FROM information_schema.TABLES WHERE TABLE_SCHEMA = 't' ORDER BY 1")
+    return {str(row["n"]): (session.one(f"CHECKSUM TABLE t.`{row['n']}`") or {})["Checksum"] for row in named}

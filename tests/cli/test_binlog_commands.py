@@ -1,0 +1,292 @@
+"""`backupd binlog list`, `status` and `search`, over the binlogs of a real MariaDB in a folder target."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyrage import x25519
+
+from backupd.catalogue.database import direct
+from backupd.operations.upkeep.ownership import ownership_of, signer_of
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
+from backupd.vocabulary.errors import ExitStatus
+from tests.binlog_archives import Archiver, WrittenBinlogs, written_binlogs
+from tests.cli.terminal import Ended, Terminal
+from tests.contract.mariadb import mariadb
+from tests.hostile_words import HOSTILE, faults
+from tests.story.world import World
+
+TABLE = "or`ders\x1b[31m"  # that a server takes
+SMALL = 600  # bytes of a segment: some transactions
+
+
+@pytest.fixture(scope="module")
+def written() -> WrittenBinlogs:
+    """Two binlogs: three rows in and out of a table, a large transaction, an accident."""
+    with mariadb() as server, server.session() as root:
+        root.execute("SET SESSION binlog_format = ROW")
+        root.execute("CREATE TABLE t.`or``ders\x1b[31m` (id INT PRIMARY KEY)")
+        for number in range(3):
+            root.execute(f"INSERT INTO t.`or``ders\x1b[31m` VALUES ({number}), ({number + 10})")
+        root.execute("DELETE FROM t.`or``ders\x1b[31m` WHERE id < 2")
+        root.execute("FLUSH BINARY LOGS")
+        root.execute("INSERT INTO t.innodb (v) SELECT REPEAT('x', 3000) FROM t.seq_1_to_20")
+        root.execute("CREATE DATABASE gone")
+        root.execute("CREATE TABLE gone.a (id INT)")
+        root.execute("DROP DATABASE gone")
+        root.execute("DROP TABLE t.aria -- accident\n, t.myisam")
+        return written_binlogs(server)
+
+
+@pytest.fixture
+def archiver(world: World, terminal: Terminal) -> Iterator[Archiver]:
+    with terminal.configuration.open("a") as file:
+        file.write("\n[jobs.nightly.binlog]\n")
+    with world.catalogue() as catalogue:
+        ownership_of(catalogue, world.tools_of(catalogue.identity().name)).take(world.target)
+        yield Archiver(catalogue, world.target, signer_of(catalogue, world.machine))
+
+
+@pytest.fixture
+def archived(archiver: Archiver, written: WrittenBinlogs) -> list[BinlogSegment]:
+    return archiver.archive(written.origin, written.pieces(SMALL))
+
+
+def found(ended: Ended) -> list[str]:
+    """What the transactions that were found change."""
+    assert ended.status == ExitStatus.OK, ended.stderr
+    return list(map(changes_of, ended.document["transactions"]))
+
+
+def changes_of(transaction: Any) -> str:
+    return " ".join(f"{one['kind']} {one['schema']}.{one['table']} {one['rows']}" for one in transaction["changes"])
+
+
+def test_a_job_without_an_archive_is_told_so(terminal: Terminal) -> None:
+    for words in (["list", "nightly"], ["status", "nightly"], ["search", "nightly"]):
+        ended = terminal.run("binlog", *words)
+        assert ended.status == ExitStatus.USAGE
+        assert "job nightly archives no binlog\nhint: a table [jobs.nightly.binlog] turns it on" in ended.stderr
+    assert "no job archives its binlog" in terminal.run("binlog", "status").stdout
+
+
+def test_an_accident_is_found_and_what_to_type_next(terminal: Terminal, archived: list[BinlogSegment]) -> None:
+    ended = terminal.run("binlog", "search", "nightly", "--table", "t.aria", "--kind", "drop,truncate")
+    assert ended.status == ExitStatus.OK, ended.stderr
+    head, line = ended.stdout.splitlines()
+    assert head.split() == ["COMMITTED", "(UTC)", "GTID", "POSITION", "CHANGES", "STATEMENT"]
+    (gtid,) = re.findall(r"0-7-\d+", line)
+    assert "drop t.aria; drop t.myisam" in line
+    assert "DROP TABLE " in line
+    assert f"backupd restore --to DIR --before-gtid {gtid}" in ended.stderr
+    spread = sum(segment.within_transaction for segment in archived)  # what began there ends beside the accident
+    assert f"read {spread + 1} of {len(archived)} segments" in ended.stderr
+
+
+def test_rows_are_counted_by_table_and_kind(terminal: Terminal, archived: list[BinlogSegment]) -> None:
+    everything = found(terminal.run("binlog", "search", "nightly", "--json"))
+    of_table = found(terminal.run("binlog", "search", "nightly", "--table", "t.`OR``ders\x1b[31m`", "--json"))
+    assert of_table == [f"create t.{TABLE} 0", *[f"insert t.{TABLE} 2"] * 3, f"delete t.{TABLE} 2"]
+    assert [each for each in everything if TABLE in each] == of_table
+    assert found(terminal.run("binlog", "search", "nightly", "--kind", "delete", "--json")) == of_table[-1:]
+    assert found(terminal.run("binlog", "search", "nightly", "--table", "gone.a", "--json")) == [
+        *("create gone.a 0", "drop gone. 0")  # which was its end
+    ]
+
+
+def test_a_transaction_that_lies_in_several_segments_is_read_whole(
+    terminal: Terminal, archived: list[BinlogSegment]
+) -> None:
+    spread = [segment for segment in archived if segment.within_transaction]
+    assert len(spread) > 2
+    for options in (["--table", "t.innodb"], ["--kind", "insert"], []):
+        ended = terminal.run("binlog", "search", "nightly", *options, "--json")
+        (whole,) = [one for one in ended.document["transactions"] if changes_of(one) == "insert t.innodb 20"]
+        assert spread[0].start <= whole["start"]["offset"] < spread[0].end
+        assert spread[-1].end < whole["end"]["offset"] <= archived[archived.index(spread[-1]) + 1].end
+
+
+def test_what_is_encrypted_is_found_with_its_identity_alone(
+    terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, tmp_path: Path
+) -> None:
+    identity = x25519.Identity.generate()
+    key = tmp_path / "key"
+    key.touch(mode=0o600)
+    key.write_text(f"{identity}\n")
+    replace(archiver, recipients=[str(identity.to_public())]).archive(written.origin, written.pieces(SMALL))
+    words = ("binlog", "search", "nightly", "--kind", "drop", "--json")
+    without = terminal.run(*words)
+    assert without.status == ExitStatus.USAGE
+    assert "pass the file with the identity of one of these: --identity FILE" in without.stderr
+    assert found(terminal.run(*words, "--identity", str(key))) == ["drop gone. 0", "drop t.aria 0 drop t.myisam 0"]
+
+
+def test_nothing_found_is_no_failure(terminal: Terminal, archived: list[BinlogSegment]) -> None:
+    ended = terminal.run("binlog", "search", "nightly", "--table", "t.nowhere")
+    assert (ended.status, ended.stdout) == (ExitStatus.OK, "nothing found\n")
+    assert "read 0 of" in ended.stderr
+
+
+def test_what_is_beyond_the_limit_is_told(terminal: Terminal, archived: list[BinlogSegment]) -> None:
+    ended = terminal.run("binlog", "search", "nightly", "--limit", "2")
+    assert ended.stdout.count("\n") == 1 + 2 + 1
+    assert ended.stdout.endswith("there are more: these are the oldest 2; ask for more with --limit\n")
+    whole = terminal.run("binlog", "search", "nightly", "--json").document
+    assert not whole["more"]
+    exact = terminal.run("binlog", "search", "nightly", "--limit", str(len(whole["transactions"])), "--json").document
+    assert (exact["transactions"], exact["more"]) == (whole["transactions"], False)
+
+
+def test_one_transaction_is_found_by_its_gtid_and_by_its_time(
+    terminal: Terminal, archived: list[BinlogSegment]
+) -> None:
+    whole = terminal.run("binlog", "search", "nightly", "--json").document["transactions"]
+    wanted = whole[len(whole) // 2]
+    by_gtid = terminal.run("binlog", "search", "nightly", "--gtid", wanted["gtid"], "--json").document
+    assert (by_gtid["transactions"], by_gtid["read"]) == ([wanted], by_gtid["read"])
+    assert by_gtid["read"] < len(archived)
+    at = whole[0]["committed_at"]
+    early = terminal.run("binlog", "search", "nightly", "--until", at, "--json").document
+    late = terminal.run("binlog", "search", "nightly", "--since", at, "--json").document
+    assert (early["transactions"], late["transactions"]) == ([], whole)
+
+
+def test_a_chain_within_another_one_tells_nothing_twice(
+    terminal: Terminal, archiver: Archiver, archived: list[BinlogSegment], written: WrittenBinlogs
+) -> None:
+    before = found(terminal.run("binlog", "search", "nightly", "--json"))
+    archiver.archive(written.origin, written.pieces(SMALL * 2))
+    assert found(terminal.run("binlog", "search", "nightly", "--json")) == before
+
+
+def test_a_segment_that_cannot_be_read_is_told_and_the_others_are_searched(
+    terminal: Terminal, archived: list[BinlogSegment], world: World
+) -> None:
+    whole = terminal.run("binlog", "search", "nightly", "--json").document["transactions"]
+    lost, changed = archived[1], [segment for segment in archived if segment.transactions][-1]
+    files = {path.name: path for path in world.vault.rglob("*.binlog")}
+    files[lost.name].unlink()
+    files[changed.name].write_bytes(files[changed.name].read_bytes()[:-1] + b"?")
+    ended = terminal.run("binlog", "search", "nightly", "--json")
+    assert ended.status == ExitStatus.TARGET
+    found_still = ended.document["transactions"]
+    there = [
+        each
+        for each in whole
+        if all(
+            (each["end"]["file"], bad.start < each["end"]["offset"] <= bad.end) != (bad.file, True)
+            for bad in (lost, changed)
+        )
+    ]
+    assert found_still == there
+    assert [one["code"] for one in ended.document["unread"]] == ["target-error", "verification-error"]
+
+
+@pytest.mark.parametrize("lost", [0, 1, -1])
+def test_of_a_transaction_with_a_lost_piece_nothing_is_made_up(
+    terminal: Terminal, archived: list[BinlogSegment], world: World, lost: int
+) -> None:
+    spread = [segment for segment in archived if segment.within_transaction]
+    next(path for path in world.vault.rglob("*.binlog") if path.name == spread[lost].name).unlink()
+    ended = terminal.run("binlog", "search", "nightly", "--json")
+    assert ended.status == ExitStatus.TARGET
+    assert "insert t.innodb" not in str([each["changes"] for each in ended.document["transactions"]][8:])
+    assert ended.document["transactions"][-1]["changes"][0]["kind"] == "drop"
+
+
+def test_what_a_server_calls_things_is_shown_plain(
+    terminal: Terminal, archived: list[BinlogSegment], archiver: Archiver
+) -> None:
+    gap = ArchiveGap(archived[-1].chain, HOSTILE, archived[-1].received_at, archived[-1].last_at)
+    archiver.catalogue.archive_gap("nightly", gap)
+    for words in (["search", "nightly"], ["list", "nightly"], ["status"]):
+        ended = terminal.run("binlog", *words)
+        assert ended.status == ExitStatus.OK
+        assert faults(ended.stdout) == faults(ended.stderr) == []
+    assert "or`ders\\x1b[31m" in terminal.run("binlog", "search", "nightly").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--kind", "drp"], "--kind: 'drp' is not a kind of change\nhint: use insert, update,"),
+        (["--table", "orders"], "'orders' is not a list of tables"),
+        (["--gtid", "latest"], "--gtid: 'latest' is not the GTID of a transaction"),
+        (["--since", "noon"], "--since: 'noon' is not a time"),
+        (["--since", "1h", "--until", "2h"], "--since 1h is not before --until 2h"),
+        (["--target", "nowhere"], "no target 'nowhere'\nhint: configured targets: vault"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_sentence(
+    terminal: Terminal, archiver: Archiver, words: list[str], said: str
+) -> None:
+    ended = terminal.run("binlog", "search", "nightly", *words)
+    assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
+    assert said in ended.stderr
+
+
+def placed(world: World, segment: BinlogSegment, run_id: str = "r1") -> None:
+    """A good backup is there, which the segment follows."""
+    world.back_up(run_id)
+    with direct(world.places.catalogue, busy_timeout_seconds=1) as connection:
+        connection.execute(
+            "UPDATE positions SET binlog_file = ?, binlog_offset = ?, gtid = ? WHERE run_id = ?",
+            (segment.file, segment.start, segment.gtid_start, run_id),
+        )
+
+
+def test_what_can_be_restored_is_listed(
+    terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, world: World
+) -> None:
+    assert "nothing is archived yet" in terminal.run("binlog", "list", "nightly").stdout
+    pieces = written.pieces(SMALL)
+    archived = archiver.archive(written.origin, pieces)
+    assert (
+        "nothing can be restored to a moment yet: no good backup tells"
+        in terminal.run(*("binlog", "list", "nightly")).stdout
+    )
+    placed(world, archived[3], "r1")
+    document = terminal.run("binlog", "list", "nightly", "--json").document
+    assert [one["run_id"] for one in document["backups"]] == ["r1"]
+    assert [(one["run_id"], one["chain"]) for one in document["stretches"]] == [("r1", archived[0].chain)]
+    assert document["targets"] == [
+        {
+            "target": "vault",
+            "segments": len(archived),
+            "bytes_stored": sum(segment.stored_bytes for segment in archived),
+            "until": {"file": archived[-1].file, "offset": archived[-1].end},
+            "received_at": archived[-1].received_at.isoformat(),
+        }
+    ]
+    text = terminal.run("binlog", "list", "nightly").stdout
+    assert "from backup r1" in text
+    assert "the last moment that can be restored: " in text
+    assert f"bin.000002:{archived[-1].end}" in text
+
+
+def test_how_far_the_archive_is_behind_a_server_that_does_not_answer_is_not_known(
+    terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, world: World
+) -> None:
+    *stored, last = written.pieces(SMALL)
+    chain = archiver.archive(written.origin, stored)
+    waiting = replace(chain[-1], number=len(chain) + 1, previous=chain[-1].digest, digest="f" * 64, stored_bytes=1024)
+    archiver.catalogue.add_segment(waiting)
+    assert last.file == waiting.file
+    with world.tools.claims.archiving("nightly"):
+        (job,) = terminal.run("binlog", "status", "--json").document["jobs"]
+    assert (job["receiving"], job["behind_bytes"], job["behind_seconds"]) == (True, None, None)
+    assert job["server_error"]
+    assert job["spool"] == {"segments": 1, "bytes": 1024, "limit": 1 << 30}
+    text = terminal.run("binlog", "status", "nightly").stdout
+    assert "none is at work: nothing is archived now" in text
+    assert "spool:             1 segment, 1.0 KiB of 1.0 GiB" in text
+
+
+def test_the_command_line_is_documented_as_json(terminal: Terminal, archived: list[BinlogSegment]) -> None:
+    document = json.loads(terminal.run("binlog", "search", "nightly", "--limit", "1", "--json").stdout)
+    assert list(document) == ["schema", "job", "transactions", "more", "segments", "read", "unread"]
+    assert Path(document["transactions"][0]["start"]["file"]).name == "bin.000001"

@@ -1,0 +1,112 @@
+"""`backupd binlog verify`, and what `catalogue rebuild`, `prune` and `recover` do with a binlog archive, as typed."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from backupd import wiring
+from backupd.operations.binlog.spool import BinlogSpool
+from backupd.operations.upkeep.ownership import ownership_of
+from backupd.targets.directory import DirectoryTarget
+from backupd.vocabulary.errors import ExitStatus
+from tests.binlog_segments import FIRST, lay_segments, sealed_chain
+from tests.cli.terminal import Terminal
+from tests.fakes.target import MACHINE
+from tests.story.test_recover import die_at
+from tests.story.world import World
+
+
+@pytest.fixture
+def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    """`backupd` on a host whose job has four segments in the vault."""
+    vault = DirectoryTarget("vault", world.vault, machine=MACHINE)
+    terminal = Terminal(world, monkeypatch, capsys)
+    monkeypatch.setattr(wiring, "target", lambda configuration, name, machine: vault.of_machine(machine))
+    with world.catalogue() as catalogue:
+        ownership = ownership_of(catalogue, world.tools)
+        ownership.take(vault)
+        chain = sealed_chain(4, ownership.signer(), first=replace(FIRST, machine=MACHINE))
+        lay_segments(vault, chain)
+        for one in chain:
+            catalogue.add_segment(one.segment, spooled=False)
+            catalogue.segment_stored(one.segment.name, "vault", at=datetime.now(UTC))
+    return terminal
+
+
+def folder(terminal: Terminal) -> Path:
+    return terminal.world.vault / MACHINE / "nightly" / "binlog"
+
+
+def files(terminal: Terminal) -> list[Path]:
+    return sorted(folder(terminal).iterdir())
+
+
+def test_a_whole_archive_is_said_to_be_so(terminal: Terminal) -> None:
+    ended = terminal.run("binlog", "verify", "nightly")
+    assert (ended.status, ended.stderr) == (ExitStatus.OK, "")
+    assert ended.stdout.startswith("target vault: 4 segments recorded, 0 lost; 4 read back (")
+    (told,) = terminal.run("binlog", "verify", "nightly", "--json").document["targets"]
+    assert (told["recorded"], told["read"], told["lost"]) == (4, 4, [])
+
+
+def test_a_changed_segment_is_named_with_status_9_and_found_again_where_it_was_restored(terminal: Terminal) -> None:
+    victim = files(terminal)[1]
+    content = victim.read_bytes()
+    victim.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    ended = terminal.run("binlog", "verify", "nightly", "--share", "100%")
+    assert ended.status == ExitStatus.VERIFICATION
+    assert victim.name in ended.stderr
+    assert "take one now" in ended.stderr
+    again = terminal.run("binlog", "verify", "nightly")
+    assert (again.status, "3 segments recorded" in again.stdout) == (ExitStatus.OK, True)
+    assert "comes number 3" in again.stderr
+    assert f"`backupd catalogue rebuild` adds them): {victim.name}" in again.stderr
+    victim.write_bytes(content)
+    rebuilt = terminal.run("catalogue", "rebuild", "--target", "vault")
+    assert "binlog of job nightly: 1 segment new, 3 already known" in rebuilt.stdout
+    assert "4 segments recorded" in terminal.run("binlog", "verify", "nightly").stdout
+
+
+def test_a_stranger_s_entry_is_told_escaped_and_let_be(terminal: Terminal) -> None:
+    (folder(terminal) / "note\x1b[31m\nerror: forged").write_text("a person's")
+    for command in (("binlog", "verify", "nightly"), ("catalogue", "rebuild", "--target", "vault")):
+        ended = terminal.run(*command)
+        assert ended.status == ExitStatus.OK
+        assert "not backupd's" in ended.stderr
+        assert "\x1b" not in ended.stderr
+        assert "\nerror: forged" not in ended.stderr
+    assert len(files(terminal)) == 5
+
+
+def test_a_damaged_description_keeps_a_rebuild_from_being_whole(terminal: Terminal) -> None:
+    with terminal.world.catalogue() as catalogue:
+        names = [segment.name for segment in catalogue.segments("nightly")]
+        catalogue.segments_removed("nightly", "vault", names, because="for this test")
+        catalogue.forget_segments(names)
+    files(terminal)[0].write_bytes(b"{}\n")
+    ended = terminal.run("catalogue", "rebuild", "--target", "vault", "--json")
+    assert ended.status == ExitStatus.VERIFICATION
+    (archive,) = ended.document["archives"]
+    assert (archive["imported"], [one["segment"] for one in archive["failures"]]) == (3, names[:1])
+
+
+def test_recovery_leaves_segments_and_what_waits_in_the_spool_alone(terminal: Terminal) -> None:
+    """A live receiver writes there, whatever run has died; another machine's segments are none of ours either way."""
+    world = terminal.world
+    spool = BinlogSpool(world.spool, "nightly")  # the folder that runs spool into as well
+    spool.open()
+    spool.received.mkdir()
+    (spool.received / "bin.000007").write_bytes(b"being received")
+    spool.keep(files(terminal)[3].name, b"{}\n", b"waits")
+    die_at(world, "target.writing")
+
+    def left() -> set[Path]:
+        return {path for place in (folder(terminal), world.spool / "nightly") for path in place.rglob("*")}
+
+    before = left()
+    ended = terminal.run("recover")
+    assert "r1" in ended.stdout + ended.stderr
+    assert left() == before
+    assert len(before) == 7

@@ -1,0 +1,318 @@
+"""What a server logged after a backup, applied to the backup's files: they are what the server had at that moment."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from backupd.mysql.binlog.applying import Applied, ApplyingProgress, apply
+from backupd.mysql.binlog.relay_logs import LogPiece, RelayLogs, laid_down
+from backupd.mysql.relocation import Relocation
+from backupd.mysql.scratch import RunningServer, ScratchServer
+from backupd.mysql.seeding import Following, Wanted, seed
+from backupd.mysql.session import Session
+from backupd.mysql.startup import RELAY_FOLDER
+from backupd.vocabulary.errors import ServerError, VerificationError
+from backupd.vocabulary.servers import LockReceipt, Position
+from backupd.vocabulary.storage import Manifest
+from tests.contract.mariadb import MariadbServer, mariadb
+from tests.contract.test_scratch import manifest
+
+Rows = Mapping[str, str | None]
+
+
+@dataclass
+class Witness:
+    """A copy of a server's files, what the server logged since, and what it had at moments on the way."""
+
+    folder: Path
+    manifest: Manifest
+    binlogs: Path = Path()
+    moments: dict[str, tuple[Position, Rows]] = field(default_factory=dict)
+
+    @property
+    def start(self) -> Position:
+        return self.manifest.position
+
+    def restored(self, to: Path) -> Relocation:
+        shutil.copytree(self.folder / "data", to / "data")
+        return Relocation(to, "data", self.manifest.server.datadir)
+
+    def pieces(self, end: Position, *, start: Position | None = None, at_once: int = 1000) -> Iterator[LogPiece]:
+        begin = start or self.start
+        for path in sorted(self.binlogs.glob("bin.0*")):
+            if str(begin.binlog_file) <= path.name <= str(end.binlog_file):
+                text = path.read_bytes()
+                first = begin.binlog_offset if path.name == begin.binlog_file else 4
+                last = end.binlog_offset if path.name == end.binlog_file else len(text)
+                format_ = text[4 : 4 + int.from_bytes(text[13:17], "little")]
+                events = [text[at : min(at + at_once, last or 0)] for at in range(first or 0, last or 0, at_once)]
+                yield LogPiece(path.name, first or 0, format_, events)
+
+
+def rows_of(session: Session) -> Rows:
+    """The checksum of the rows of every table that a person has made, and its definition."""
+    named = session.query("SELECT TABLE_NAME AS n FROM information_schema.TABLES WHERE TABLE_SCHEMA = 't' ORDER BY 1")
+    found: dict[str, str | None] = {}
+    for name in (row["n"] for row in named):
+        found[f"{name}"] = (session.one(f"CHECKSUM TABLE t.`{name}`") or {})["Checksum"]
+        definition = (session.one(f"SHOW CREATE TABLE t.`{name}`") or {})["Create Table"] or ""
+        found[f"{name} is"] = definition.partition(") ENGINE")[0]
+    return found
+
+
+def place(session: Session) -> Position:
+    status = session.one("SHOW MASTER STATUS") or {}
+    gtid = session.value("SELECT @@global.gtid_binlog_pos")
+    return Position(status["File"], int(status["Position"] or 0), gtid)
+
+
+def writers(server: MariadbServer) -> None:
+    """Four clients, two of which write to the same rows."""
+
+    def write(number: int) -> None:
+        with server.session() as session:
+            for turn in range(25):
+                session.execute("BEGIN")
+                session.execute(f"INSERT INTO t.innodb (v) VALUES ('{number}-{turn}')")
+                session.execute(f"UPDATE t.counter SET n = n + {turn} WHERE id = {number % 2}")
+                session.execute("COMMIT")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(4)))
+
+
+def all_engines(server: MariadbServer) -> None:
+    with server.session() as session:
+        for statement in (
+            "INSERT INTO t.myisam (v) SELECT v FROM t.innodb LIMIT 50",
+            "UPDATE t.aria SET v = CONCAT(v, 'x')",
+            "INSERT INTO t.aria (v) VALUES (UUID())",
+            "DELETE FROM t.myisam WHERE id % 3 = 0",
+        ):
+            session.execute(statement)
+
+
+def definitions(server: MariadbServer) -> None:
+    with server.session() as session:
+        for statement in (
+            "CREATE TABLE t.made (id INT PRIMARY KEY, w VARCHAR(20))",
+            "INSERT INTO t.made VALUES (1, 'one')",
+            "ALTER TABLE t.made ADD COLUMN more INT DEFAULT 5",
+            "UPDATE t.made SET more = 6",
+            "FLUSH BINARY LOGS",
+            "RENAME TABLE t.made TO t.renamed",
+            "CREATE TABLE t.gone LIKE t.innodb",
+            "INSERT INTO t.gone SELECT * FROM t.innodb",
+            "DROP TABLE t.gone",
+            "TRUNCATE t.aria",
+        ):
+            session.execute(statement)
+
+
+def statements(server: MariadbServer) -> None:
+    """As statements; a temporary table is open over a rotation."""
+    loaded = server.folder / "loaded"
+    loaded.write_text("".join(f"{number}\tline\n" for number in range(100, 120)))
+    with server.session() as session:
+        for statement in (
+            "SET SESSION binlog_format = 'STATEMENT'",
+            "CREATE TEMPORARY TABLE t.shortly (id INT)",
+            "INSERT INTO t.shortly VALUES (1000), (1001)",
+            "FLUSH BINARY LOGS",
+            "INSERT INTO t.innodb (id, v) SELECT id, 'temporary' FROM t.shortly",
+            f"LOAD DATA INFILE '{loaded}' INTO TABLE t.renamed (id, w)",
+            "SET @v = 'a variable'",
+            "INSERT INTO t.innodb (v) VALUES (@v)",
+            "DROP TEMPORARY TABLE t.shortly",
+        ):
+            session.execute(statement)
+
+
+def prepared(server: MariadbServer) -> None:
+    """Committed by the client that prepared it, over another's commit."""
+    with server.session() as session, server.session() as other:
+        for statement in ("XA START 'x'", "INSERT INTO t.innodb (v) VALUES ('xa')", "XA END 'x'", "XA PREPARE 'x'"):
+            session.execute(statement)
+        other.execute("INSERT INTO t.innodb (v) VALUES ('between')")
+        session.execute("XA COMMIT 'x'")
+
+
+def restarted(server: MariadbServer) -> None:
+    server.stop()
+    server.start()
+    writers(server)
+
+
+STEPS: Sequence[Callable[[MariadbServer], None]] = (writers, all_engines, definitions, statements, prepared, restarted)
+
+
+@pytest.fixture(scope="module")
+def witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Witness]:
+    with mariadb("--binlog-format=ROW", "--gtid-strict-mode=ON", "--binlog-checksum=CRC32") as server:
+        with server.session() as session:
+            session.execute("CREATE TABLE t.counter (id INT PRIMARY KEY, n INT) ENGINE = InnoDB")
+            session.execute("INSERT INTO t.counter VALUES (0, 0), (1, 0)")
+            session.execute("FLUSH BINARY LOGS")
+            session.execute("INSERT INTO t.innodb (v) VALUES ('the backup has it')")
+            position = place(session)
+        found = Witness(
+            tmp_path_factory.mktemp("witness"), manifest(server, position, LockReceipt("ftwrl", 1, 0, 0, "none"))
+        )
+        server.stop()
+        shutil.copytree(server.datadir, found.folder / "data")
+        os.truncate(found.folder / "data" / str(position.binlog_file), position.binlog_offset or 0)
+        server.start()
+        found.manifest = replace(found.manifest, canary=None)
+        for step in STEPS:
+            step(server)
+            with server.session() as session:
+                found.moments[step.__name__] = place(session), rows_of(session)
+        server.stop()
+        found.binlogs = server.datadir
+        yield found
+
+
+def applied(
+    witness: Witness,
+    to: Path,
+    end: Position,
+    look: Callable[[RunningServer, Applied], None] = lambda _server, _applied: None,
+    *,
+    start: Position | None = None,
+    pieces: Sequence[LogPiece] | None = None,
+    appliers: int = 0,
+    told: list[ApplyingProgress] | None = None,
+) -> RelayLogs:
+    """A copy of the witness's files is brought to `end`, and asked."""
+    copy = witness.restored(to)
+    scratch = ScratchServer(to, witness.manifest, start_seconds=50, applying=True)
+    begin = start or witness.start
+    with (
+        laid_down(witness.pieces(end, start=begin) if pieces is None else pieces, copy) as logs,
+        scratch.running() as server,
+    ):
+        telling = told.append if told is not None else lambda _progress: None
+        look(server, apply(server, logs, start=begin, end=end, appliers=appliers, telling=telling))
+        assert server.shut_down().ok
+    assert not (to / RELAY_FOLDER).exists()
+    return logs
+
+
+@pytest.mark.parametrize("step", [step.__name__ for step in STEPS])
+def test_it_stands_exactly_where_the_source_stood(witness: Witness, tmp_path: Path, step: str) -> None:
+    end, rows = witness.moments[step]
+    found: list[Rows] = []
+
+    def look(server: RunningServer, done: Applied) -> None:
+        found.append(rows_of(server.session))
+        assert done.position == end
+        assert server.session.value("SELECT @@global.gtid_slave_pos") == end.gtid
+        assert server.session.query("SHOW ALL SLAVES STATUS") == []
+
+    applied(witness, tmp_path, end, look)
+    assert found == [rows]
+
+
+def test_how_far_it_is_is_told_in_bytes_and_in_the_logs_own_time(witness: Witness, tmp_path: Path) -> None:
+    end, _ = witness.moments["restarted"]
+    told: list[ApplyingProgress] = []
+    logs = applied(witness, tmp_path, end, told=told)
+    assert told[-1].of == logs.size
+    assert 0 < told[-1].done <= logs.size
+    assert all(one.done <= other.done for one, other in pairwise(told))
+    assert told[-1].logged_at is not None
+
+
+def test_side_by_side_it_is_the_same(witness: Witness, tmp_path: Path) -> None:
+    end, rows = witness.moments["restarted"]
+    found: list[Rows] = []
+    applied(witness, tmp_path, end, lambda server, _: found.append(rows_of(server.session)), appliers=4)
+    assert found == [rows]
+
+
+def test_a_replica_is_seeded_from_there(witness: Witness, tmp_path: Path) -> None:
+    end, _ = witness.moments["definitions"]
+
+    def look(server: RunningServer, done: Applied) -> None:
+        seeded = seed(server.session, done.position, Wanted(77, Following.GTID))
+        assert seeded.position == end
+        assert server.session.value("SELECT @@global.gtid_slave_pos") == end.gtid
+        assert server.session.value("SELECT @@global.gtid_binlog_pos") == ""
+
+    applied(witness, tmp_path, end, look)
+
+
+def test_what_the_files_already_have_does_not_fit(witness: Witness, tmp_path: Path) -> None:
+    """From before the backup's position: a row that is there would be written again."""
+    end, _ = witness.moments["writers"]
+    with pytest.raises(VerificationError, match=r"does not fit the restored data: behind bin\.00000\d:\d+ error 1062"):
+        applied(witness, tmp_path, end, start=replace(witness.start, binlog_offset=4))
+    assert not (tmp_path / RELAY_FOLDER).exists()
+
+
+def test_a_missing_transaction_is_noticed(witness: Witness, tmp_path: Path) -> None:
+    end, _ = witness.moments["writers"]
+    with pytest.raises(VerificationError, match="not from"):
+        applied(witness, tmp_path, end, pieces=list(witness.pieces(witness.moments["all_engines"][0])))
+
+
+def test_another_gtid_than_was_recorded_is_noticed(witness: Witness, tmp_path: Path) -> None:
+    end, _ = witness.moments["writers"]
+    with pytest.raises(VerificationError, match="has executed 0-7-"):
+        applied(witness, tmp_path, replace(end, gtid="0-7-9999"))
+
+
+def test_an_end_within_a_transaction_is_refused(witness: Witness, tmp_path: Path) -> None:
+    end, _ = witness.moments["writers"]
+    xid = 19 + 8 + 4  # bytes of the event that commits
+    within = replace(end, binlog_offset=(end.binlog_offset or 0) - xid)
+    with pytest.raises(VerificationError, match="ends within a transaction"):
+        applied(witness, tmp_path, within)
+
+
+def test_what_is_no_row_of_whole_events_is_never_given_to_a_server(witness: Witness, tmp_path: Path) -> None:
+    end, _ = witness.moments["writers"]
+    copy = witness.restored(tmp_path)
+    *_, piece = witness.pieces(end, at_once=1 << 20)
+    (events,) = piece.events
+    for damaged in (
+        replace(piece, events=[events[:-1]]),
+        replace(piece, events=[events[:-5], b"\0" * 30]),
+        replace(piece, events=[events, events]),
+        replace(piece, start=piece.start + 1),
+        replace(piece, file="../bin.000001"),
+        replace(piece, format=events[:100]),
+        replace(piece, format=b""),
+    ):
+        with pytest.raises(VerificationError), laid_down([damaged], copy):
+            raise AssertionError("laid down")
+        assert not (tmp_path / RELAY_FOLDER).exists()
+
+
+def test_a_byte_that_flipped_stops_it(witness: Witness, tmp_path: Path) -> None:
+    end, _ = witness.moments["writers"]
+    *before, piece = witness.pieces(end, at_once=1 << 20)
+    (events,) = piece.events
+    at = events.index(b"1-20")
+    flipped = replace(piece, events=[events[:at], b"9", events[at + 1 :]])
+    with pytest.raises(ServerError, match="cannot read the log behind"):
+        applied(witness, tmp_path, end, pieces=[*before, flipped])
+
+
+def test_nothing_to_apply_is_the_backups_own_place_and_no_other(witness: Witness, tmp_path: Path) -> None:
+    at: list[str | None] = []
+
+    def look(server: RunningServer, _: Applied) -> None:
+        at.append(server.session.value("SELECT @@global.gtid_slave_pos"))
+
+    applied(witness, tmp_path / "same", witness.start, look, pieces=())
+    assert at == [witness.start.gtid]
+    beyond = replace(witness.start, binlog_offset=(witness.start.binlog_offset or 0) + 100)
+    with pytest.raises(VerificationError, match="not from"):
+        applied(witness, tmp_path / "beyond", beyond, pieces=())

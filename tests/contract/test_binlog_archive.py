@@ -1,0 +1,188 @@
+"""The archive of a real server's binlog: what lies on the target is what the server wrote, whatever died meanwhile."""
+
+import random
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from backupd.archive.segment_bytes import unseal
+from backupd.policy.binlog_chain import ChainRow, rows
+from backupd.policy.segment_file import from_line
+from backupd.vocabulary.binlogs import BinlogSegment
+from tests.archive_site import Site
+from tests.contract.mariadb import MariadbServer, mariadb, wait_until
+from tests.share import seeded
+
+IN_USE_AT = 21  # of a file: a flag in its format description that the server clears when it has written the file
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with mariadb() as server:
+        yield Site(tmp_path, server)
+
+
+def stored(site: Site) -> list[tuple[BinlogSegment, bytes]]:
+    """The segments on the target in their order, and the bytes of their events."""
+    found = []
+    for path in sorted(site.vault.glob("*/nightly/binlog/*.binlog")):
+        with path.open("rb") as file:
+            segment = from_line(file.readline())
+            found.append((segment, b"".join(unseal(segment, [file.read()], None))))
+    return found
+
+
+def require_as_the_server_has_it(site: Site) -> ChainRow:
+    """One row without a gap, of which each byte is the server's own, once."""
+    found = stored(site)
+    [row] = rows([segment for segment, _ in found])
+    texts: dict[str, bytearray] = {}
+    for segment, events in found:
+        text = texts.setdefault(segment.file, bytearray())
+        assert len(text) == (0 if not text else segment.start - first_start(found, segment.file))
+        text += events
+    for file, text in texts.items():
+        whole = bytearray((site.server.datadir / file).read_bytes())
+        begin = first_start(found, file)
+        whole[IN_USE_AT] &= ~1
+        if begin == 4:
+            text[IN_USE_AT - 4] &= ~1
+        assert whole[begin : begin + len(text)] == text
+    return row
+
+
+def first_start(found: list[tuple[BinlogSegment, bytes]], file: str) -> int:
+    return min(segment.start for segment, _ in found if segment.file == file)
+
+
+def write(server: MariadbServer, times: int = 5) -> str:
+    """Some transactions; the last one's GTID."""
+    with server.session() as root:
+        for number in range(times):
+            root.execute(f"INSERT INTO t.innodb (v) VALUES ('row {number}')")
+            root.execute("UPDATE t.aria SET v = 'y' LIMIT 1")
+        return root.value("SELECT @@global.gtid_binlog_pos") or ""
+
+
+def gaps(site: Site) -> list[str]:
+    """Why chains ended, as the catalogue has it."""
+    with closing(sqlite3.connect(site.base / "state" / "catalogue.sqlite")) as connection:
+        return [reason for (reason,) in connection.execute("SELECT reason FROM archive_gaps ORDER BY noticed_at")]
+
+
+def test_what_the_server_wrote_is_on_the_target_over_rotations_and_the_spool_is_empty(site: Site) -> None:
+    with site.archiving():
+        write(site.server)
+        with site.server.session() as root:
+            root.execute("FLUSH BINARY LOGS")
+            root.execute("FLUSH BINARY LOGS")
+        last = write(site.server)
+        wait_until(lambda: site.stored(last))
+        wait_until(lambda: not list((site.base / "spool" / "nightly").glob("*.binlog")))
+        busy = subprocess.run(site.command("binlog", "receive", "nightly"), capture_output=True, text=True, check=False)
+        assert busy.returncode == 4
+        assert "the archive of the binlog of job nightly" in busy.stderr
+    assert require_as_the_server_has_it(site).gtid_end == last
+    assert gaps(site) == []
+
+
+def test_kills_of_the_receiver_and_of_the_server_leave_no_gap_and_double_nothing(site: Site) -> None:
+    chance = random.Random(17)
+    last = ""
+    for number in range(seeded(50, usual=6)):
+        with site.archiving() as process:
+            last = write(site.server, chance.randrange(1, 20))
+            time.sleep(chance.random() * 2)  # the moment of the kill is drawn
+            process.kill()
+            process.wait()
+        if number % 3 == 2:
+            site.server.stop(signal.SIGKILL)
+            site.server.start()
+    last = write(site.server)
+    with site.archiving():
+        wait_until(lambda: site.stored(last))
+    assert require_as_the_server_has_it(site).gtid_end == last
+    assert gaps(site) == []
+
+
+def test_segments_wait_in_the_spool_while_the_target_is_away_and_are_stored_when_it_is_back(site: Site) -> None:
+    with site.archiving():
+        first = write(site.server)
+        wait_until(lambda: site.stored(first))
+        away = site.vault.with_name("away")
+        site.vault.rename(away)
+        last = write(site.server)
+        wait_until(lambda: bool(list((site.base / "spool" / "nightly").glob("*.binlog"))))
+        away.rename(site.vault)
+        wait_until(lambda: site.stored(last))
+    require_as_the_server_has_it(site)
+
+
+@pytest.mark.parametrize("while_it_runs", [True, False])
+def test_a_log_that_was_reset_is_a_gap_that_is_told_and_another_chain(site: Site, while_it_runs: bool) -> None:
+    with site.archiving():
+        last = write(site.server)
+        wait_until(lambda: site.stored(last))
+        if while_it_runs:
+            with site.server.session() as root:
+                root.execute("RESET MASTER")
+            wait_until(lambda: bool(gaps(site)))
+    if not while_it_runs:
+        with site.server.session() as root:
+            root.execute("RESET MASTER")
+        write(site.server, 100)  # the new file is longer than the old one was
+    begun = site.connections()  # a second one is that of the new chain
+    with site.archiving():
+        wait_until(lambda: site.connections() >= begun + (1 if while_it_runs else 2))
+        last = write(site.server)
+        wait_until(lambda: site.stored(last))
+    assert len({segment.chain for segment, _ in stored(site)}) == 2
+    assert len(gaps(site)) == 1
+
+
+def test_binlogs_that_were_purged_meanwhile_are_a_gap_that_is_told(site: Site) -> None:
+    with site.archiving():
+        last = write(site.server)
+        wait_until(lambda: site.stored(last))
+    with site.server.session() as root:
+
+        def all_but_the_newest_are_gone() -> bool:
+            """The server keeps what it sends, until it notices that nobody receives it any more."""
+            root.execute("FLUSH BINARY LOGS")
+            root.execute(f"PURGE BINARY LOGS TO '{(root.one('SHOW MASTER STATUS') or {})['File']}'")
+            return len(root.query("SHOW BINARY LOGS")) == 1
+
+        wait_until(all_but_the_newest_are_gone)
+    with site.archiving():
+        wait_until(lambda: bool(gaps(site)))
+        last = write(site.server)
+        wait_until(lambda: site.stored(last))
+    assert "has no binlog" in gaps(site)[0]
+
+
+def test_a_full_spool_drops_the_oldest_with_a_gap_and_goes_on(site: Site) -> None:
+    text = site.configuration.read_text()
+    site.configuration.write_text(f'{text}\nsegment_size = "64KiB"\nspool_limit = "64MiB"\n')
+    with site.server.session() as root:
+        root.execute("SET GLOBAL max_binlog_size = 1073741824")
+    with site.archiving():
+        first = write(site.server)
+        wait_until(lambda: site.stored(first))
+        away = site.vault.with_name("away")
+        site.vault.rename(away)
+        with site.server.session() as root:
+            root.execute("CREATE TABLE t.noise (b LONGBLOB)")
+            for _ in range(9):
+                root.execute("INSERT INTO t.noise SELECT RANDOM_BYTES(1024) FROM t.seq_1_to_9000")
+        wait_until(lambda: bool(gaps(site)))
+        away.rename(site.vault)
+        last = write(site.server)
+        wait_until(lambda: site.stored(last))
+    assert "the binlog spool was full" in gaps(site)[0]
+    assert len(rows([segment for segment, _ in stored(site)])) > 1

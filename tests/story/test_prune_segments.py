@@ -1,0 +1,201 @@
+"""Retention of a binlog archive: what goes once the backups that needed it have gone, and what never does."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backupd.catalogue import binlog_segments
+from backupd.cli.documents import prune_document
+from backupd.cli.tables import pruned_segments_table
+from backupd.config import TargetRetentionConfig
+from backupd.operations.upkeep import prune_segments
+from backupd.operations.upkeep.prune import prune
+from backupd.vocabulary.binlogs import BinlogSegment
+from backupd.vocabulary.errors import NotOurs, TargetError
+from backupd.vocabulary.records import RunDetails, RunStatus
+from backupd.vocabulary.servers import Position
+from backupd.vocabulary.storage import Backup
+from tests.binlog_segments import FIRST, chain_of, lay_segments, sealed_chain
+from tests.fakes.target import MemoryTarget
+from tests.signers import signer
+from tests.story.test_prune import JOB, NOW, Site
+
+OTHER_CHAIN = "20261119T040000Z-0123abcd"
+
+
+class ArchiveSite(Site):
+    """A job's backups, and a binlog archive on both targets: ten segments a night, of which each backup ends one."""
+
+    def __init__(self, base: Path, nights: int = 4) -> None:
+        super().__init__(base)
+        machine = self.catalogue.identity().name
+        began = NOW - timedelta(days=nights + 1)
+        first = replace(FIRST, machine=machine, received_at=began, first_at=began, last_at=began)
+        self.segments = [
+            replace(one, received_at=began + timedelta(hours=2.4 * number))
+            for number, one in enumerate(chain_of(10 * (nights + 1), first=first))
+        ]
+        for one in self.segments:
+            self.known(one, self.here, self.there)
+        for night in range(1, nights + 1):
+            self.back_up(f"r{night}", began + timedelta(days=night), behind=self.segments[10 * night - 1])
+
+    def known(self, segment: BinlogSegment, *targets: MemoryTarget) -> None:
+        self.catalogue.add_segment(segment, spooled=False)
+        for target in targets:
+            target.stored[segment.job, "binlog", segment.name] = b"a segment"
+            self.catalogue.segment_stored(segment.name, target.name, at=segment.received_at)
+
+    def back_up(  # type: ignore[override]
+        self, run_id: str, at: datetime, *, behind: BinlogSegment | None, on: tuple[MemoryTarget, ...] = ()
+    ) -> None:
+        targets = on or (self.here, self.there)
+        for target in targets:
+            self.store(target, run_id, at)
+        backups = tuple(Backup(target.name, f"{target.name}/{run_id}", 10, 5, 1, "b" * 64) for target in targets)
+        run = RunDetails(run_id, "nightly", "db1", self.catalogue.identity().name, RunStatus.SUCCESS, at, ended_at=at)
+        place = None if behind is None else Position(behind.file, behind.end, behind.gtid_end)
+        self.catalogue.import_run(replace(run, backups=backups, position=place))
+
+    def left(self, target: MemoryTarget) -> list[int]:
+        """The numbers of the segments that lie there; the catalogue says the same."""
+        told = {segment.name for segment in self.catalogue.segments("nightly", target=target.name)}
+        assert set(target.segments("nightly")) == told
+        return sorted(int(name[-17:-7]) for name in told)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[ArchiveSite]:
+    site = ArchiveSite(tmp_path)
+    with site.catalogue:
+        yield site
+
+
+def test_what_no_kept_backup_needs_goes_with_those_that_needed_it(site: ArchiveSite) -> None:
+    done = site.prune()
+    done.require_complete()
+    assert site.on(site.here) == {"r3", "r4"}
+    assert site.left(site.here) == site.left(site.there) == list(range(30, 51)), "r3 ends the thirtieth"
+    assert [(fate.target, fate.segments, fate.removed, fate.bytes_stored) for fate in done.segments] == [
+        ("here", 29, 29, 29 * 300),
+        ("there", 29, 29, 29 * 300),
+    ]
+    assert "before the oldest backup, r3" in done.segments[0].reason
+    assert [segment.number for segment in site.catalogue.segments("nightly")] == list(range(30, 51)), "no row is left"
+    assert site.prune().segments == ()
+
+
+def test_the_audit_chain_tells_of_them_in_one_row_a_target(site: ArchiveSite) -> None:
+    site.prune()
+    rows = [entry for entry in site.catalogue.audit_entries() if entry.event == "segments-removed"]
+    assert [(row.subject, row.detail["target"], row.detail["segments"]) for row in rows] == [
+        ("nightly", "there", 29),
+        ("nightly", "here", 29),
+    ]
+    assert (rows[0].detail["first"], rows[0].detail["last"]) == (site.segments[0].name, site.segments[28].name)
+
+
+def test_a_dry_run_counts_them_and_removes_none(site: ArchiveSite) -> None:
+    done = site.prune(dry_run=True)
+    assert [(fate.segments, fate.removed) for fate in done.segments] == [(29, 0), (29, 0)]
+    assert len(site.left(site.here)) == 50
+
+
+def test_they_go_in_pages_the_oldest_first(site: ArchiveSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target that fails in between has lost the oldest, and the next pruning goes on."""
+    for module in (binlog_segments, prune_segments):
+        monkeypatch.setattr(module, "PAGE", 10)
+    asked: list[str] = []
+
+    class Failing(MemoryTarget):
+        def remove_segments(self, job: str, names: Sequence[str]) -> None:
+            asked.append(names[0])
+            if len(asked) == 2:
+                raise TargetError("it is away")
+            super().remove_segments(job, names)
+
+    failing = Failing("here", stored=site.here.stored, records=site.here.records, at=site.here.at)
+    done = prune(JOB, (failing, site.there), site.catalogue, ownership=site.ownership, now=NOW)
+    assert [name for name, _ in done.failures] == ["here"]
+    assert asked == [site.segments[0].name, site.segments[10].name]
+    assert site.left(failing) == list(range(11, 51))
+    assert site.left(site.there) == list(range(30, 51))
+    assert prune(JOB, (failing,), site.catalogue, ownership=site.ownership, now=NOW).failures == ()
+    assert site.left(failing) == list(range(30, 51))
+
+
+def test_a_target_of_another_machine_s_is_never_touched(site: ArchiveSite) -> None:
+    record = site.here.owner()
+    assert record is not None
+    site.here.succeed(replace(record, number=record.number + 1, incarnation="f" * 32, host="clone"))
+    done = site.prune()
+    assert [(name, type(error)) for name, error in done.failures] == [("here", NotOurs)]
+    assert len(site.left(site.here)) == 50
+    assert len(site.left(site.there)) == 21
+
+
+def test_where_a_backup_is_that_the_catalogue_does_not_know_everything_stays(site: ArchiveSite) -> None:
+    site.store(site.here, "whose", NOW - timedelta(days=9))
+    site.prune()
+    assert (len(site.left(site.here)), len(site.left(site.there))) == (50, 21)
+
+
+def test_what_another_target_s_backup_needs_and_that_target_lacks_stays(site: ArchiveSite) -> None:
+    job = replace(JOB, retention=replace(JOB.retention, targets={"there": TargetRetentionConfig(keep_last=9)}))
+    lost = [segment.name for segment in site.segments[14:17]]
+    site.there.remove_segments("nightly", lost)
+    site.catalogue.segments_removed("nightly", "there", lost, because="lost")
+    prune(job, (site.here, site.there), site.catalogue, ownership=site.ownership, now=NOW).require_complete()
+    assert (site.on(site.here), len(site.on(site.there))) == ({"r3", "r4"}, 4)
+    assert site.left(site.here) == [15, 16, 17, *range(30, 51)]
+    assert site.left(site.there) == [*range(10, 15), *range(18, 51)]
+
+
+def test_what_follows_a_backup_whose_place_is_not_known_yet_stays(site: ArchiveSite) -> None:
+    """A drill of a backup without a lock may find where it stands."""
+    taken = site.segments[24].received_at + timedelta(minutes=30)
+    site.back_up("lock-free", taken, behind=None)
+    site.catalogue.pin("lock-free", "kept")
+    site.prune().require_complete()
+    assert site.on(site.here) == {"lock-free", "r3", "r4"}
+    assert site.left(site.here) == list(range(25, 51))
+
+
+def test_a_chain_that_no_kept_backup_is_of_goes_whole(site: ArchiveSite) -> None:
+    old = replace(FIRST, machine=site.catalogue.identity().name, chain=OTHER_CHAIN, file="other.000001")
+    for one in chain_of(3, first=replace(old, received_at=NOW - timedelta(days=5, hours=1))):
+        site.known(one, site.here)
+    site.prune().require_complete()
+    assert site.left(site.here) == list(range(30, 51))
+    assert site.catalogue.archive_chains("nightly") == [site.segments[0].chain]
+
+
+def test_the_segment_that_was_received_last_stays_for_the_archive_to_go_on_behind_it(site: ArchiveSite) -> None:
+    elsewhere = replace(site.segments[-1], file="other.000001")
+    site.back_up("r5", NOW, behind=elsewhere)
+    job = replace(JOB, retention=replace(JOB.retention, keep_last=1))
+    prune(job, (site.here, site.there), site.catalogue, ownership=site.ownership, now=NOW).require_complete()
+    assert site.left(site.here) == [50]
+
+
+def test_a_folder_with_segments_and_no_owner_record_is_nobody_s(site: ArchiveSite) -> None:
+    """As one with backups: it was copied there, or somebody has removed the record."""
+    copied = MemoryTarget("copied", site.here.machine)
+    lay_segments(copied, sealed_chain(1, signer(), first=replace(FIRST, machine=copied.machine)))
+    for ask in (site.ownership.take, site.ownership.require_ours):
+        with pytest.raises(NotOurs, match="a binlog archive but no owner record"):
+            ask(copied)
+    assert not copied.records
+
+
+def test_what_is_printed_counts_them_by_target_and_reason(site: ArchiveSite) -> None:
+    planned, done = site.prune(dry_run=True), site.prune()
+    assert [one["removed"] for one in prune_document([planned], dry_run=True)["segments"]] == [0, 0]
+    first = prune_document([done], dry_run=False)["segments"][0]
+    assert (first["target"], first["segments"], first["removed"], first["bytes_stored"]) == ("here", 29, 29, 8700)
+    for pruning, dry_run, word in ((planned, True, "remove "), (done, False, "removed ")):
+        lines = pruned_segments_table([pruning], dry_run=dry_run).splitlines()
+        assert [word in line and "before the oldest backup, r3" in line for line in lines] == [False, True, True]

@@ -1,0 +1,196 @@
+"""Which segments follow one another, and which a backup is rolled forward by."""
+
+import base64
+from dataclasses import replace
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backupd.policy import gtid
+from backupd.policy.binlog_chain import PlacedBackup, continuations, follows, order, rows
+from backupd.vocabulary.binlogs import BinlogPlace, SegmentOrigin
+from backupd.vocabulary.servers import Flavour
+from tests.binlog_segments import BEGAN, CHAIN, FIRST, UUID, chain_of, following
+from tests.share import examples
+
+ENDED = replace(FIRST, file_ended=True)
+
+
+def test_what_begins_where_the_other_ended_follows_it() -> None:
+    assert follows(FIRST, following(FIRST)) == ""
+    assert follows(ENDED, following(ENDED)) == ""
+    assert following(ENDED).file == "binlog.000008"
+
+
+@pytest.mark.parametrize("last", ["binlog.999999", "db.1.000009"])
+def test_the_next_binlog_has_the_next_number(last: str) -> None:
+    ended = replace(ENDED, file=last)
+    assert follows(ended, following(ended)) == ""
+
+
+def test_places_are_in_order_beyond_a_million_binlogs() -> None:
+    assert order(BinlogPlace("binlog.999999", 9)) < order(BinlogPlace("binlog.1000000", 4))
+
+
+@pytest.mark.parametrize(
+    ("before", "values", "reason"),
+    [
+        (FIRST, {"number": 3}, "comes number 3"),
+        (FIRST, {"previous": "c" * 64}, "another segment"),
+        (FIRST, {"chain": "20261121T040000Z-0123abcd"}, "another chain"),
+        (FIRST, {"job": "hourly"}, "another chain"),
+        (FIRST, {"origin": SegmentOrigin(Flavour.MARIADB, "10.11.19-MariaDB", 2, "")}, "another server"),
+        (FIRST, {"start": 1005}, "instead of binlog.000007:1004"),
+        (FIRST, {"start": 4, "file": "binlog.000008"}, "instead of binlog.000007:1004"),
+        (ENDED, {"start": 1004, "file": "binlog.000007"}, "the binlog after binlog.000007"),
+        (ENDED, {"file": "binlog.000009"}, "the binlog after binlog.000007"),
+        (ENDED, {"file": "other.000008"}, "the binlog after binlog.000007"),
+        (ENDED, {"start": 120}, "the binlog after binlog.000007"),
+        (FIRST, {"gtid_start": "0-1-9"}, "another set of GTIDs"),
+    ],
+)
+def test_what_does_not_continue_a_segment_is_told_why(before: Any, values: dict[str, Any], reason: str) -> None:
+    assert reason in follows(before, replace(following(before), **values))
+
+
+def test_sets_of_gtids_are_compared_as_sets() -> None:
+    before = replace(FIRST, gtid_end=f"{UUID}:1-3:4-9")
+    assert follows(before, replace(following(before), gtid_start=f"{UUID.upper()}:1-9")) == ""
+
+
+@settings(max_examples=examples(200))
+@given(st.integers(1, 12), st.sets(st.integers(1, 12)), st.integers(0, 1 << 30))
+def test_rows_are_as_long_as_they_can_be_and_none_has_a_gap(count: int, lost: set[int], seed: int) -> None:
+    there = [segment for segment in chain_of(count) if segment.number not in lost]
+    other = chain_of(3, first=replace(FIRST, chain="20261125T000000Z-0123abcd"))
+    shuffled = there * 2 + other
+    Random(seed).shuffle(shuffled)
+    found = rows(shuffled)
+    assert [segment for row in found for segment in row.segments] == [*there, *other]
+    for row in found:
+        numbers = [segment.number for segment in row.segments]
+        assert numbers == list(range(numbers[0], numbers[-1] + 1))
+        assert (row.chain, numbers[0] - 1) not in {(each.chain, each.segments[-1].number) for each in found}
+    of_it = [row for row in found if row.chain == CHAIN]
+    assert all(row.ended for row in of_it[:-1])
+    assert not any(row.ended for row in found if row not in of_it[:-1])
+
+
+def test_a_row_tells_from_where_to_where_it_goes() -> None:
+    (row,) = rows(chain_of(5))
+    assert (row.start, row.end) == (BinlogPlace("binlog.000007", 4), BinlogPlace("binlog.000008", 1004))
+    assert (row.gtid_start, row.gtid_end) == ("", "0-1-50")
+    assert (row.first_at, row.last_at) == (BEGAN, BEGAN + timedelta(seconds=49))
+    assert row.ended == ""
+
+
+def test_a_segment_with_two_contents_is_never_chosen() -> None:
+    chain = chain_of(4)
+    first, second = rows([*chain, replace(chain[1], digest="f" * 64)])
+    assert (first.segments, second.segments) == (tuple(chain[:1]), tuple(chain[2:]))
+    assert "different contents" in first.ended
+
+
+# --- backups ---------------------------------------------------------------------------------------------------------
+
+
+def backup(segment: int, offset: int, *, chain: Any = None, **values: Any) -> PlacedBackup:
+    """Taken when so many bytes of that segment were written; 100 bytes are a transaction."""
+    inside = (chain or chain_of(6))[segment - 1]
+    done = int(inside.gtid_start.rpartition("-")[2] or 0) + offset // 100
+    at = BEGAN + timedelta(seconds=done)
+    told = PlacedBackup("r1", BinlogPlace(inside.file, inside.start + offset), f"0-1-{done}" if done else "", at)
+    return replace(told, **values)
+
+
+@pytest.mark.parametrize(("offset", "first"), [(0, 1), (300, 2), (999, 2), (1000, 3)])
+def test_a_backup_is_continuations_from_the_segment_that_has_its_place(offset: int, first: int) -> None:
+    chain = chain_of(6)
+    found = continuations(backup(2 if offset else 1, offset), rows(chain))
+    assert found == [tuple(chain[first - 1 :])]
+
+
+def test_a_backup_at_the_end_of_everything_has_nothing_behind_it() -> None:
+    assert continuations(backup(6, 1000), rows(chain_of(6))) == [()]
+
+
+def test_a_backup_of_another_history_is_not_continuations() -> None:
+    """A RESET begins the same names anew: it is told by GTIDs and, where there are none, by the time."""
+    found = rows(chain_of(6))
+    assert continuations(backup(2, 300, gtid="0-1-55"), found) == [], "it has what came later"
+    assert continuations(backup(2, 300, gtid="0-1-7"), found) == [], "it lacks what came before"
+    assert continuations(backup(2, 300, gtid="", taken_at=BEGAN + timedelta(days=1)), found) == []
+    assert continuations(backup(2, 1000, gtid="", taken_at=BEGAN + timedelta(days=1)), found) == []
+    assert continuations(backup(2, 300, gtid=""), found) != []
+
+
+def test_of_two_histories_the_backup_is_rolled_forward_by_its_own() -> None:
+    month = timedelta(days=30)
+    earlier, later = ([replace(one, format=made_at(at)) for one in chain_of(4)] for at in (BEGAN, BEGAN + month))
+    earlier, later = ([replace(one, gtid_start="", gtid_end="") for one in chain] for chain in (earlier, later))
+    later = [replace(one, chain="20261220T040000Z-0123abcd", received_at=one.received_at + month) for one in later]
+    found = rows([*later, *earlier])
+    assert continuations(backup(2, 300, gtid=""), found) == [tuple(earlier[1:])]
+    assert continuations(backup(2, 300, gtid="", taken_at=BEGAN + month), found) == [tuple(later[1:])]
+
+
+def made_at(at: datetime) -> str:
+    return base64.b64encode(int(at.timestamp()).to_bytes(4, "little") + bytes(100)).decode()
+
+
+def test_a_chain_that_began_within_another_one_is_a_way_of_its_own() -> None:
+    chain = chain_of(6)
+    anew = [
+        replace(one, chain="20261220T040000Z-0123abcd", number=at, previous="" if at == 1 else one.previous)
+        for at, one in enumerate(chain[2:], 1)
+    ]
+    assert continuations(backup(3, 500), rows([*anew, *chain[:4]])) == [tuple(chain[2:4]), tuple(anew)]
+
+
+# --- sets ------------------------------------------------------------------------------------------------------------
+
+NUMBERS = st.frozensets(st.integers(1, 12), max_size=6)
+
+
+def written(numbers: frozenset[int]) -> str:
+    return f"{UUID}:{':'.join(map(str, sorted(numbers)))}" if numbers else ""
+
+
+@settings(max_examples=examples(300))
+@given(NUMBERS, NUMBERS, NUMBERS, st.integers(1, 12))
+def test_sets_are_compared_as_sets_of_numbers_are(
+    one: frozenset[int], other: frozenset[int], third: frozenset[int], number: int
+) -> None:
+    assert gtid.is_within(written(one), written(other)) == (one <= other)
+    assert gtid.holds(written(one), f"{UUID}:{number}") == (number in one)
+    between = gtid.has_any_between(written(one), written(other), written(third))
+    assert between == bool(one & (third - other))
+
+
+@pytest.mark.parametrize(
+    ("text", "one", "expected"),
+    [
+        ("0-1-5", "0-1-5", True),
+        ("0-1-5", "0-2-4", True),
+        ("0-1-5", "0-1-6", False),
+        ("0-1-5", "1-1-1", False),
+        ("0-1-5,0-2-9", "0-1-8", True),
+        ("", "0-1-1", False),
+        (f"{UUID}:tag:1-3", f"{UUID}:2", False),
+        (f"{UUID}:tag:1-3", f"{UUID.upper()}:TAG:2", True),
+    ],
+)
+def test_whether_a_log_has_a_transaction_behind_it(text: str, one: str, expected: bool) -> None:
+    assert gtid.is_one(one)
+    assert gtid.holds(text, one) is expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0-1", f"{UUID}:1-2", f"{UUID}:1:2", "0-1-1,1-1-1", UUID, "0-1-1\n", "0-1-\u0663"]
+)
+def test_what_is_no_single_transaction(text: str) -> None:
+    assert not gtid.is_one(text)

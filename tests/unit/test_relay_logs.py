@@ -1,0 +1,101 @@
+"""What lies in a copy for its server to apply: whole events, with the source's place before and behind them."""
+
+import struct
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backupd.mysql.binlog.relay_logs import LogPiece, RelayLogs, laid_down
+from backupd.mysql.relocation import Relocation
+from backupd.mysql.startup import RELAY_FOLDER
+from backupd.vocabulary.binlogs import BinlogPlace
+from backupd.vocabulary.errors import VerificationError
+
+_START = 500
+_NO_CHECKSUM = bytes(5)
+
+
+def event(start: int, body: bytes, *, time: int = 1_000_000, kind: int = 2) -> bytes:
+    length = 19 + len(body)
+    return struct.pack("<IBIIIH", time, kind, 7, length, start + length, 0) + body
+
+
+def events(*bodies: bytes) -> bytes:
+    text = b""
+    for body in bodies:
+        text += event(_START + len(text), body)
+    return text
+
+
+FORMAT = event(4, bytes(57) + _NO_CHECKSUM, kind=15)
+EVENTS = events(b"one", b"", b"x" * 300, b"four")
+
+
+def written(folder: Path, *pieces: LogPiece) -> tuple[RelayLogs, list[bytes]]:
+    (folder / "data").mkdir(exist_ok=True)
+    with laid_down(pieces, Relocation(folder, "data", Path("/var/lib/mysql"))) as logs:
+        names = (folder / RELAY_FOLDER / "relay.index").read_text().splitlines()
+        return logs, [(folder / RELAY_FOLDER / name).read_bytes() for name in names]
+
+
+@given(cuts=st.sets(st.integers(1, len(EVENTS) - 1)))
+def test_however_the_bytes_are_divided_they_lie_there_as_they_are(
+    cuts: set[int], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    bounds = [0, *sorted(cuts), len(EVENTS)]
+    chunks = [EVENTS[one:other] for one, other in pairwise(bounds)]
+    logs, (text,) = written(tmp_path_factory.mktemp("copy"), LogPiece("bin.000009", _START, FORMAT, chunks))
+    assert text.startswith(b"\xfebin" + FORMAT)
+    assert EVENTS in text
+    assert text.endswith((_START + len(EVENTS)).to_bytes(8, "little") + b"bin.000009")
+    assert (logs.start, logs.end) == (
+        BinlogPlace("bin.000009", _START),
+        BinlogPlace("bin.000009", _START + len(EVENTS)),
+    )
+    assert logs.sizes == [len(text)]
+
+
+@given(cut=st.integers(1, len(EVENTS) - 1))
+def test_a_piece_that_ends_within_an_event_is_refused(cut: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    piece = LogPiece("bin.000009", _START, FORMAT, [EVENTS[:cut]])
+    bounds = {len(events(*bodies)) for bodies in ((b"one",), (b"one", b""), (b"one", b"", b"x" * 300))}
+    folder = tmp_path_factory.mktemp("copy")
+    if cut in bounds:
+        written(folder, piece)
+        return
+    with pytest.raises(VerificationError, match="is not whole"):
+        written(folder, piece)
+    assert not (folder / RELAY_FOLDER).exists()
+
+
+def test_an_offset_beyond_four_gibibytes_is_written_by_the_server_without_what_is_over(tmp_path: Path) -> None:
+    start = (1 << 32) - 10
+    text = struct.pack("<IBIIIH", 1, 2, 7, 30, (start + 30) % (1 << 32), 0) + bytes(11)
+    logs, _ = written(tmp_path, LogPiece("bin.000001", start, FORMAT, [text]))
+    assert logs.end == BinlogPlace("bin.000001", start + 30)
+
+
+def test_a_folder_that_the_restored_files_bring_along_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / RELAY_FOLDER).symlink_to("/etc")
+    with pytest.raises(VerificationError, match="already have"):
+        written(tmp_path, LogPiece("bin.000001", _START, FORMAT, [EVENTS]))
+    assert (tmp_path / RELAY_FOLDER).is_symlink()
+
+
+def test_without_pieces_nothing_is_to_be_applied(tmp_path: Path) -> None:
+    logs, texts = written(tmp_path)
+    assert (logs.start, logs.end, logs.size, texts) == (None, None, 0, [])
+
+
+def test_how_much_is_done_and_when_it_was_logged() -> None:
+    logs = RelayLogs(sizes=[100, 50], times=[(10, 1000), (120, 2000)])
+    assert [logs.done(number, offset) for number, offset in ((1, 4), (2, 30), (3, 4), (9, 99))] == [4, 130, 150, 150]
+    assert [logs.time_at(done) for done in (4, 10, 150)] == [
+        None,
+        datetime.fromtimestamp(1000, UTC),
+        datetime.fromtimestamp(2000, UTC),
+    ]

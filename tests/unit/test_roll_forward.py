@@ -1,0 +1,292 @@
+"""A moment is restored by the newest backup that leads to it without a gap, or it is refused."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backupd.policy.binlog_chain import PlacedBackup
+from backupd.policy.moments import BeforeGtid, Latest, Moment, ToGtid, ToPosition, ToTime
+from backupd.policy.roll_forward import plan, reach
+from backupd.policy.segment_retention import SegmentDecision, decision, needed
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment, LoggedTransaction
+from backupd.vocabulary.errors import UsageError
+from tests.binlog_segments import BEGAN, FIRST, chain_of
+from tests.share import examples
+
+NOW = BEGAN + timedelta(days=1)
+PER_SEGMENT = 10  # transactions, one a second, of 100 bytes each
+
+
+def committed(number: int) -> datetime:
+    """When that transaction of the server's history was: from 1."""
+    return BEGAN + timedelta(seconds=number - 1)
+
+
+@dataclass(frozen=True)
+class History:
+    """What a server wrote, and what of it is archived."""
+
+    written: Sequence[BinlogSegment]
+    archived: Sequence[BinlogSegment]
+    backups: Sequence[PlacedBackup]
+
+    @property
+    def transactions(self) -> int:
+        return len(self.written) * PER_SEGMENT
+
+    def leads_to(self, done: int, last: int) -> bool:
+        """Whether all transactions after the first `done` ones are archived up to this one, in one chain."""
+        if last > self.transactions:
+            return False
+        needed = [self.written[(number - 1) // PER_SEGMENT] for number in range(done + 1, last + 1)]
+        if needed and done and done % PER_SEGMENT == 0 and self.written[done // PER_SEGMENT - 1].file_ended:
+            needed.append(self.written[done // PER_SEGMENT - 1])  # it says that the next binlog follows
+        return all(one in self.archived for one in needed) and len({one.chain for one in needed}) < 2
+
+
+def segments_of(count: int, breaks: set[int]) -> list[BinlogSegment]:
+    """The history's segments; before each of the breaks a chain ended and the next one begins."""
+    found: list[BinlogSegment] = []
+    number, previous = 0, ""
+    for at, segment in enumerate(chain_of(count)):
+        number, previous = (0, "") if at in breaks else (number, previous)
+        chain = f"20261120T0400{len([one for one in breaks if one <= at]):02}Z-0123abcd"
+        found.append(replace(segment, chain=chain, number=number + 1, previous=previous))
+        number, previous = number + 1, segment.digest
+    return found
+
+
+def place_after(written: Sequence[BinlogSegment], done: int) -> BinlogPlace:
+    segment = written[max(done - 1, 0) // PER_SEGMENT]
+    return BinlogPlace(segment.file, segment.start + 100 * (done - int(segment.gtid_start.rpartition("-")[2] or 0)))
+
+
+def backup_after(written: Sequence[BinlogSegment], done: int, *, good: bool = True) -> PlacedBackup:
+    gtid = f"0-1-{done}" if done else ""
+    return PlacedBackup(f"r{done}", place_after(written, done), gtid, BEGAN + timedelta(seconds=done - 0.5), good)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    count = draw(st.integers(1, 8))
+    written = segments_of(count, draw(st.sets(st.integers(1, 8), max_size=2)))
+    lost = draw(st.sets(st.integers(0, count - 1), max_size=2))
+    archived = draw(st.permutations([one for at, one in enumerate(written) if at not in lost]))
+    taken = draw(st.dictionaries(st.integers(0, count * PER_SEGMENT), st.booleans(), max_size=4))
+    backups = draw(st.permutations([backup_after(written, done, good=good) for done, good in taken.items()]))
+    return History(written, archived, backups)
+
+
+def done_in(backup: PlacedBackup) -> int:
+    return int(backup.gtid.rpartition("-")[2] or 0)
+
+
+def read(segments: Sequence[BinlogSegment], start: BinlogPlace) -> Iterator[tuple[int, LoggedTransaction]]:
+    """What is in the segments from the place on."""
+    for segment in segments:
+        first = int(segment.gtid_start.rpartition("-")[2] or 0) + 1
+        for number in range(first, first + segment.transactions):
+            at = segment.start + 100 * (number - first)
+            if (segment.file, at) >= (start.file, start.offset):
+                places = (BinlogPlace(segment.file, at), BinlogPlace(segment.file, at + 100))
+                yield number, LoggedTransaction(*places, f"0-1-{number}", committed(number), ())
+
+
+def restored(history: History, moment: Moment) -> tuple[PlacedBackup, int]:
+    """The backup that was chosen, and how many transactions the restored server has done."""
+    found = plan(history.backups, history.archived, moment, now=NOW)
+    done = done_in(found.backup)
+    met = False
+    for number, transaction in read(found.segments, found.start):
+        assert number == done + 1, "nothing is left out, and nothing is applied again"
+        met = moment.stops_before(transaction)
+        if not met:
+            done = number
+            met = moment.stops_after(transaction)
+        if met:
+            assert number > (len(found.segments) - 1) * PER_SEGMENT
+            assert transaction.start.file == found.segments[-1].file, "the last segment is needed"
+            break
+    assert met == found.end.met_in_last
+    return found.backup, done
+
+
+def wanted(
+    segments: Sequence[BinlogSegment], kept: Sequence[PlacedBackup], *, elsewhere: Sequence[BinlogSegment] = ()
+) -> list[SegmentDecision]:
+    """Of a target that has these segments and backups."""
+    needs = needed([*segments, *elsewhere], kept)
+    return [decision(segment, needs, NOW) for segment in segments]
+
+
+def check(history: History, moment: Moment, *, wanted: int, seen: int, usable: Sequence[PlacedBackup]) -> None:
+    """Of what is usable the newest that leads to transaction `seen` is taken, and as many as wanted are done."""
+    able = [backup for backup in usable if backup.good and history.leads_to(done_in(backup), seen)]
+    if not able:
+        with pytest.raises(UsageError) as refused:
+            plan(history.backups, history.archived, moment, now=NOW)
+        assert refused.value.hint
+        return
+    assert restored(history, moment) == (max(able, key=lambda backup: backup.taken_at), wanted)
+
+
+@settings(max_examples=examples(400))
+@given(histories(), st.integers(-2, 90), st.sampled_from([0.0, 0.25, 0.75]))
+def test_a_time_is_restored_by_the_newest_backup_that_leads_to_it(history: History, seconds: int, part: float) -> None:
+    at = BEGAN + timedelta(seconds=seconds + part)
+    before = max(0, min(history.transactions, seconds + (part > 0)))
+    usable = [backup for backup in history.backups if backup.taken_at < at]
+    check(history, ToTime(at), wanted=before, seen=before + 1, usable=usable)
+
+
+@settings(max_examples=examples(300))
+@given(histories(), st.integers(1, 85), st.booleans())
+def test_a_gtid_is_restored_by_the_newest_backup_that_leads_to_it(history: History, number: int, with_it: bool) -> None:
+    moment = ToGtid(f"0-1-{number}") if with_it else BeforeGtid(f"0-1-{number}")
+    usable = [backup for backup in history.backups if done_in(backup) < number]
+    check(history, moment, wanted=number if with_it else number - 1, seen=number, usable=usable)
+
+
+@settings(max_examples=examples(300))
+@given(histories(), st.data())
+def test_a_position_is_restored_by_the_newest_backup_that_leads_to_it(history: History, data: st.DataObject) -> None:
+    number = data.draw(st.integers(1, history.transactions))
+    usable = [backup for backup in history.backups if done_in(backup) <= number]
+    moment = ToPosition(place_after(history.written, number))
+    check(history, moment, wanted=number, seen=number, usable=usable)
+
+
+@settings(max_examples=examples(300))
+@given(histories())
+def test_the_latest_is_what_was_archived_last_or_nothing(history: History) -> None:
+    last = max((int(one.gtid_end.rpartition("-")[2]) for one in history.archived), default=0)
+    newest = max((done_in(backup) for backup in history.backups if backup.good), default=0)
+    check(history, Latest(), wanted=max(last, newest), seen=max(last, newest), usable=history.backups)
+
+
+@settings(max_examples=examples(200))
+@given(histories())
+def test_what_is_said_to_be_within_reach_is(history: History) -> None:
+    found = reach(history.backups, history.archived)
+    for stretch in found.stretches:
+        if stretch.chain:
+            plan(history.backups, history.archived, ToTime(stretch.until), now=NOW)
+    for hole in found.holes:
+        assert hole.reason
+        with pytest.raises(UsageError, match="in a gap"):
+            plan(history.backups, history.archived, ToTime(hole.until), now=NOW)
+
+
+@settings(max_examples=examples(300))
+@given(histories(), st.integers(0, 100))
+def test_retention_removes_nothing_that_a_kept_backup_leads_to(history: History, seconds: int) -> None:
+    """Whatever moment could be restored by the kept backups, and whatever is archived later, still can be."""
+    decisions = wanted(history.archived, history.backups)
+    kept_names = {decision.name for decision in decisions if decision.keep}
+    kept = [segment for segment in history.archived if segment.name in kept_names]
+    assert len(decisions) == len(history.archived)
+    assert all(decision.reason for decision in decisions)
+    moment = ToTime(BEGAN + timedelta(seconds=seconds))
+    try:
+        before = plan(history.backups, history.archived, moment, now=NOW)
+    except UsageError:
+        return
+    assert plan(history.backups, kept, moment, now=NOW) == before
+
+
+# --- sentences -------------------------------------------------------------------------------------------------------
+
+WRITTEN = segments_of(6, {3})  # chains of three segments: 30 seconds each
+TWO = [backup_after(WRITTEN, 5), backup_after(WRITTEN, 45)]
+
+
+@pytest.mark.parametrize(
+    ("moment", "sentence", "hint"),
+    [
+        (
+            ToTime(BEGAN),
+            "the oldest good backup is of 2026-11-20 04:00:04.500000 UTC",
+            "later than 2026-11-20 04:00:04",
+        ),
+        (
+            ToTime(committed(36)),
+            "in a gap from 2026-11-20 04:00:29 UTC to 2026-11-20 04:00:44.5",
+            "before it: 2026-11-20",
+        ),
+        (ToTime(committed(70)), "the last transaction that can be reached is of 2026-11-20 04:00:59", "04:00:59 UTC"),
+        (ToTime(NOW + timedelta(days=1)), "in the future", "04:00:59 UTC"),
+        (ToGtid("0-1-99"), "in no segment of the archive", "from 2026-11-20 04:00:04"),
+        (ToGtid("7-1-1"), "in no segment of the archive", "from"),
+        (BeforeGtid("0-1-3"), "no good backup before it leads to", "from"),
+        (ToGtid("0-1-35"), "which no good backup before it leads to", "from"),
+        (ToGtid("0-1"), "is not the GTID of a transaction", "MariaDB's are as"),
+        (ToPosition(BinlogPlace("binlog.000099", 4)), "in no segment", "from"),
+    ],
+)
+def test_a_moment_that_cannot_be_reached_is_refused_with_the_nearest_that_can(
+    moment: Moment, sentence: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        plan(TWO, WRITTEN, moment, now=NOW)
+    assert sentence in refused.value.message
+    assert hint in refused.value.hint
+
+
+def test_without_a_good_backup_nothing_can_be_restored() -> None:
+    with pytest.raises(UsageError, match="there is no good backup"):
+        plan([backup_after(WRITTEN, 5, good=False)], WRITTEN, Latest(), now=NOW)
+
+
+def test_the_latest_is_not_an_earlier_end_of_the_archive() -> None:
+    with pytest.raises(UsageError, match="follows no good backup without a gap"):
+        plan(TWO[:1], WRITTEN, Latest(), now=NOW)
+
+
+def test_a_quiet_server_can_be_restored_to_when_the_archive_was_known_to_be_complete() -> None:
+    at = committed(60) + timedelta(hours=1)
+    found = plan(TWO, WRITTEN, ToTime(at), now=NOW, complete_until=at)
+    assert found.segments == tuple(WRITTEN[4:])
+    assert not found.end.met_in_last
+    with pytest.raises(UsageError):
+        plan(TWO, WRITTEN, ToTime(at), now=NOW, complete_until=at - timedelta(seconds=1))
+
+
+def test_a_gap_that_is_known_tells_its_reason() -> None:
+    gap = ArchiveGap(WRITTEN[0].chain, "the server had purged its binlogs", NOW, committed(30))
+    (hole,) = reach(TWO, WRITTEN, [gap]).holes
+    assert (hole.since, hole.until, hole.reason) == (committed(30), TWO[1].taken_at, gap.reason)
+
+
+# --- retention -------------------------------------------------------------------------------------------------------
+
+
+def test_what_comes_before_the_oldest_backup_goes_and_chains_that_no_backup_is_of() -> None:
+    decisions = {one.name: one for one in wanted(WRITTEN, [backup_after(WRITTEN, 45)])}
+    assert [decisions[one.name].keep for one in WRITTEN] == [False, False, False, False, True, True]
+    assert "chain" in decisions[WRITTEN[0].name].reason
+    assert "before the oldest backup" in decisions[WRITTEN[3].name].reason
+    assert "r45" in decisions[WRITTEN[4].name].reason
+
+
+def test_without_a_backup_everything_stays_as_does_what_was_received_since_the_last_one() -> None:
+    assert all(one.keep for one in wanted(WRITTEN, []))
+    stays = wanted(WRITTEN, [backup_after(WRITTEN, 5)])
+    assert all(one.keep for one in stays)
+    assert "since the last backup" in stays[-1].reason
+
+
+def test_what_is_dated_in_the_future_stays() -> None:
+    ahead = replace(FIRST, received_at=NOW + timedelta(days=9))
+    later = replace(backup_after(WRITTEN, 45), taken_at=NOW + timedelta(days=10))
+    assert [one.keep for one in wanted([ahead], [later])] == [True]
+
+
+def test_a_target_that_lacks_a_backup_s_segment_keeps_those_after_it() -> None:
+    lacking = [WRITTEN[1], WRITTEN[2]]
+    kept = [backup_after(WRITTEN, 5), backup_after(WRITTEN, 45)]
+    assert [one.keep for one in wanted(lacking, kept)] == [False, False]
+    assert [one.keep for one in wanted(lacking, kept, elsewhere=WRITTEN)] == [True, True]

@@ -1,0 +1,193 @@
+"""A binlog archive on a target, held against the catalogue."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from backupd.archive.encryption import read_identities
+from backupd.catalogue.store import Catalogue
+from backupd.operations.binlog.reading import SegmentReader
+from backupd.operations.binlog.verifying import SegmentsVerified, verify_segments
+from backupd.policy.trust import Trust
+from backupd.vocabulary.errors import TargetError, VerificationError
+from tests.binlog_segments import FIRST, StoredSegment, lay_segments, sealed_chain
+from tests.fakes.target import MemoryTarget
+from tests.signers import signer
+from tests.unit.catalogues import catalogue, path
+
+__all__ = ["catalogue", "path"]
+
+SIGNER = signer()
+AT = datetime(2026, 11, 20, 5, tzinfo=UTC)
+
+
+class Archive:
+    """Six segments on two targets, all of them known to the catalogue."""
+
+    def __init__(self, catalogue: Catalogue, recipients: tuple[str, ...] = ()) -> None:
+        self.catalogue = catalogue
+        machine = catalogue.identity().name
+        self.chain = sealed_chain(6, SIGNER, first=replace(FIRST, machine=machine), recipients=recipients)
+        self.names = [one.segment.name for one in self.chain]
+        self.target, self.other = MemoryTarget("disk", machine), MemoryTarget("cloud", machine)
+        for one in self.chain:
+            catalogue.add_segment(one.segment, spooled=False)
+            self.store(one, self.target, self.other)
+        self.reader = SegmentReader("nightly", [self.target], Trust(frozenset([SIGNER.public])))
+
+    def store(self, one: StoredSegment, *targets: MemoryTarget) -> None:
+        for target in targets:
+            lay_segments(target, [one])
+            self.catalogue.segment_stored(one.segment.name, target.name, at=AT)
+
+    def verify(self, share: float = 1.0, draw: Callable[[], float] = lambda: 0.5) -> SegmentsVerified:
+        return verify_segments(self.target, self.catalogue, self.reader, share=share, draw=draw)
+
+    def change(self, number: int, content: Callable[[bytes], bytes], target: MemoryTarget | None = None) -> str:
+        name = self.names[number]
+        stored = (target or self.target).stored
+        stored["nightly", "binlog", name] = content(stored["nightly", "binlog", name])
+        return name
+
+    def there(self) -> list[str]:
+        """By the catalogue."""
+        return [segment.name for segment in self.catalogue.segments("nightly", target="disk")]
+
+
+@pytest.fixture
+def archive(catalogue: Catalogue) -> Archive:
+    return Archive(catalogue)
+
+
+def test_a_whole_archive_is_read_whole(archive: Archive) -> None:
+    found = archive.verify()
+    assert (found.recorded, found.read, found.lost, found.errors) == (6, 6, [], [])
+    assert found.bytes_read == sum(one.segment.stored_bytes for one in archive.chain)
+    assert (found.breaks, found.unrecorded, found.strangers) == ([], [], [])
+    found.require_whole()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content[:-1],
+        lambda content: content + b"x",
+        lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
+        lambda content: content.replace(b'"end":1004', b'"end":1005'),
+        lambda _: b"",
+    ],
+    ids=["shorter", "longer", "a bit", "the description", "empty"],
+)
+def test_what_was_changed_is_lost_and_recorded_so(archive: Archive, change: Callable[[bytes], bytes]) -> None:
+    name = archive.change(0, change)
+    found = archive.verify()
+    assert [(one.name, one.elsewhere) for one in found.lost] == [(name, ("cloud",))]
+    assert archive.there() == archive.names[1:]
+    with pytest.raises(VerificationError, match=name) as raised:
+        found.require_whole()
+    assert "another target has each of them" in (raised.value.hint or "")
+    row = archive.catalogue.audit_entries()[0]
+    assert (row.event, row.detail["first"], row.detail["segments"]) == ("segments-removed", name, 1)
+    assert archive.verify().unrecorded == [name], "its remains are told from now on"
+
+
+def test_one_that_is_missing_everywhere_has_no_row_any_more(archive: Archive) -> None:
+    name = archive.names[2]
+    for target in (archive.target, archive.other):
+        target.remove_segments("nightly", [name])
+    archive.catalogue.segments_removed("nightly", "cloud", [name], because="lost")
+    found = archive.verify()
+    assert [(one.name, one.reason, one.elsewhere) for one in found.lost] == [(name, "is missing", ())]
+    with pytest.raises(VerificationError) as raised:
+        found.require_whole()
+    assert "on no other target" in (raised.value.hint or "")
+    assert [segment.name for segment in archive.catalogue.segments("nightly")] == [
+        *archive.names[:2],
+        *archive.names[3:],
+    ]
+    assert "comes number 4" in archive.verify().breaks[0]
+
+
+def test_without_a_share_that_reads_it_a_changed_bit_is_not_seen_but_a_size_is(archive: Archive) -> None:
+    archive.change(1, lambda content: content[:-1] + b"?")
+    archive.change(4, lambda content: content[:-1])
+    assert [one.name for one in archive.verify(share=0.5).lost] == [archive.names[4]]
+    draws = iter([0.9, 0.1, 0.9, 0.9, 0.9, 0.9])
+    assert [one.name for one in archive.verify(share=0.5, draw=lambda: next(draws)).lost] == [archive.names[1]]
+
+
+def test_where_nothing_is_there_the_target_is_missing_and_no_row_changes(archive: Archive) -> None:
+    archive.target.remove_segments("nightly", archive.names)
+    with pytest.raises(TargetError, match="none of the 6 segments") as raised:
+        archive.verify()
+    assert "mounted" in (raised.value.hint or "")
+    assert archive.there() == archive.names
+
+
+def test_a_listing_that_leaves_one_out_once_loses_nothing(archive: Archive) -> None:
+    class Forgetful(MemoryTarget):
+        looks = 0
+
+        def segments(self, job: str, *, after: str = "") -> Mapping[str, int]:
+            self.looks += 1
+            found = dict(super().segments(job, after=after))
+            return found if self.looks > 1 else {name: size for name, size in found.items() if "3.b" not in name}
+
+    archive.target = Forgetful("disk", archive.target.machine, stored=archive.target.stored)
+    assert archive.verify().lost == []
+    assert archive.there() == archive.names
+
+
+def test_what_cannot_be_read_is_an_error_and_not_lost(archive: Archive) -> None:
+    class Away(MemoryTarget):
+        def _chunks(self, content: bytes, *, missing: int) -> Iterator[bytes]:
+            raise TargetError("it is away")
+
+    archive.target = Away("disk", archive.target.machine, stored=archive.target.stored)
+    found = archive.verify()
+    assert (len(found.errors), found.lost, archive.there()) == (6, [], archive.names)
+    with pytest.raises(TargetError, match="it is away"):
+        found.require_whole()
+
+
+def test_what_retention_removes_meanwhile_is_not_lost(archive: Archive) -> None:
+    class Pruned(MemoryTarget):
+        def segments(self, job: str, *, after: str = "") -> Mapping[str, int]:
+            found = super().segments(job, after=after)
+            self.remove_segments(job, archive.names[:1])
+            archive.catalogue.segments_removed(job, "disk", archive.names[:1], because="expired")
+            return found
+
+    archive.target = Pruned("disk", archive.target.machine, stored=archive.target.stored)
+    found = archive.verify()
+    assert (found.recorded, found.lost, found.errors) == (5, [], [])
+
+
+def test_others_entries_are_told_and_let_be(archive: Archive) -> None:
+    archive.target.stored["nightly", "binlog", "notes.txt"] = b"a person's"
+    found = archive.verify()
+    assert (found.strangers, found.lost) == (["notes.txt"], [])
+    assert "notes.txt" in archive.target.segments("nightly")
+
+
+def test_what_is_as_it_was_recorded_needs_no_key_that_is_still_known(archive: Archive) -> None:
+    archive.reader = replace(archive.reader, trust=Trust())
+    assert (archive.verify().read, archive.there()) == (6, archive.names)
+
+
+def test_encrypted_ones_are_compared_as_stored_and_opened_with_an_identity(
+    catalogue: Catalogue, tmp_path: Path
+) -> None:
+    import pyrage
+
+    key = pyrage.x25519.Identity.generate()
+    file = tmp_path / "key"
+    file.write_text(f"{key}\n")
+    file.chmod(0o600)
+    archive = Archive(catalogue, recipients=(str(key.to_public()),))
+    assert archive.verify().read == 6
+    archive.reader = replace(archive.reader, identities=read_identities(file))
+    assert (archive.verify().read, archive.verify().lost) == (6, [])

@@ -85,6 +85,16 @@ class Archived:
         found = sorted((self.folder / "vault").rglob("*.binlog"))
         return [json.loads(file.open("rb").readline()) for file in found]
 
+    def execute(self, statement: str) -> None:
+        """Something for its binlog."""
+        with self.server.session() as root:
+            root.execute(statement)
+
+    def begun(self) -> bool:
+        """There is a chain: whatever is written from now on has to be in it. Before, it begins where the server is."""
+        self.execute("INSERT INTO t.innodb (v) VALUES ('three')")
+        return bool(self.stored())
+
     def backupd(self, *words: str) -> list[str]:
         """A command line."""
         return [sys.executable, "-m", "backupd", "--config", str(self.path), *words]
@@ -104,6 +114,7 @@ def archived(tmp_path: Path, mysql_server: MariadbServer) -> Iterator[Archived]:
     (tmp_path / "vault").mkdir()
     made = Archived(tmp_path, mysql_server)
     yield made
+    made.execute("DROP TABLE IF EXISTS t.last_of_all")
     if (pid := made.receiver()) is not None:
         os.kill(pid, signal.SIGKILL)
 
@@ -146,6 +157,7 @@ def test_a_receiver_is_replaced_when_it_dies_or_its_settings_change_and_outlives
 ) -> None:
     with archived.serving() as daemon:
         first = until(archived.receiver)
+        until(archived.begun)
         os.kill(first, signal.SIGKILL)
         second = archived.another(first)
         daemon.kill()
@@ -157,12 +169,12 @@ def test_a_receiver_is_replaced_when_it_dies_or_its_settings_change_and_outlives
         archived.configure()
         daemon.send_signal(signal.SIGHUP)
         archived.another(third)
-        with archived.server.session() as root:
-            root.execute("CREATE DATABASE last_of_all")
+        archived.execute("CREATE TABLE t.last_of_all (id INT)")
         until(lambda: any("last_of_all" in json.dumps(each) for each in archived.stored()))
         drained = subprocess.run(archived.backupd("serve", "--drain"), cwd=ROOT, timeout=_SECONDS, check=False)
         assert (drained.returncode, daemon.wait(_SECONDS)) == (0, 0)
     assert archived.receiver() is None
     chain = archived.stored()
     assert len({each["chain"] for each in chain}) == 1
+    assert len(chain) > 1
     assert all(before["end"] == after["start"] for before, after in pairwise(chain))

@@ -1,7 +1,7 @@
-"""Two rows around the lock, that a restored server can be asked for: the simplest proof of what a backup shows.
+"""Rows that a restored server can be asked for: the simplest proof of what a backup, or a moment of the log, shows.
 
-Knows: one schema and one table of our own. Refuses to touch any other, and is not used on replicas or read-only
-servers, whose data is not ours to add to.
+Knows: two rows around the lock, one a minute while the binlog is archived, in one schema of our own. Refuses to touch
+any other, and is not used on replicas or read-only servers, whose data is not ours to add to.
 """
 
 from collections.abc import Sequence
@@ -25,6 +25,13 @@ _CREATE = f"""
 """
 _INSERT = f"INSERT INTO {_TABLE} (run_id, moment) VALUES (%s, %s)"  # noqa: S608  the table's name is a constant
 _PURGE = f"DELETE FROM {_TABLE} WHERE at < NOW() - INTERVAL {_KEPT_DAYS} DAY"  # noqa: S608
+_MINUTES = f"{CANARY_SCHEMA}.minutes"
+_CREATE_MINUTES = f"""
+    CREATE TABLE IF NOT EXISTS {_MINUTES} (at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6), PRIMARY KEY (at))
+    ENGINE = InnoDB
+"""
+_INSERT_MINUTE = f"INSERT INTO {_MINUTES} VALUES ()"  # noqa: S608
+_PURGE_MINUTES = f"DELETE FROM {_MINUTES} WHERE at < NOW() - INTERVAL {_KEPT_DAYS} DAY"  # noqa: S608
 _MOMENTS = f"SELECT moment FROM {_TABLE} WHERE run_id = %s ORDER BY moment"  # noqa: S608
 
 
@@ -62,6 +69,26 @@ class MysqlCanary:
             session.execute(_PATIENCE)
             session.execute(_INSERT, run_id, "after")
             session.execute(_PURGE)
+
+    def minute(self) -> None:
+        """Commit a row with the server's time, making schema and table at the first use; rows of 30 days past go.
+
+        So the log of a quiet server moves, and a moment of it can be proven.
+
+        Raises:
+            ServerError: it could not be written.
+        """
+        with self._connect() as session:
+            session.execute(_PATIENCE)
+            try:
+                session.execute(_INSERT_MINUTE)
+            except StatementError as error:
+                if error.number not in _NO_SUCH:
+                    raise
+                session.execute(_SCHEMA)
+                session.execute(_CREATE_MINUTES)
+                session.execute(_INSERT_MINUTE)
+            session.execute(_PURGE_MINUTES)
 
 
 def moments(session: Session, run_id: str) -> tuple[str, ...]:

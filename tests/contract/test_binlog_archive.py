@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from backupd.archive.segment_bytes import unseal
+from backupd.operations.binlog.tools import minute
 from backupd.policy.binlog_chain import ChainRow, rows
 from backupd.policy.segment_file import from_line
 from backupd.vocabulary.binlogs import BinlogSegment
@@ -186,3 +187,17 @@ def test_a_full_spool_drops_the_oldest_with_a_gap_and_goes_on(site: Site) -> Non
         wait_until(lambda: site.stored(last))
     assert "the binlog spool was full" in gaps(site)[0]
     assert len(rows([segment for segment, _ in stored(site)])) > 1
+
+
+def test_a_canary_row_a_minute_moves_the_log_of_a_quiet_server_and_not_of_a_read_only_one(site: Site) -> None:
+    connect = site.server.connect()
+    with site.server.session() as root:
+        minute(connect)
+        minute(connect)
+        assert root.value("SELECT COUNT(*) FROM backupd_canary.minutes") == "2"
+        root.execute("UPDATE backupd_canary.minutes SET at = at - INTERVAL 40 DAY")
+        minute(connect)
+        assert root.value("SELECT COUNT(*) FROM backupd_canary.minutes") == "1"
+        root.execute("SET GLOBAL read_only = 1")
+        minute(connect)
+        assert root.value("SELECT COUNT(*) FROM backupd_canary.minutes") == "1"

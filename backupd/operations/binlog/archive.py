@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 60.0
 _LOOK_SECONDS = 1.0
+_MINUTE_SECONDS = 60.0
 _ASK_SECONDS = 10.0  # a server whose log is reset tells a receiver nothing until the new one is longer than the old one
 
 
@@ -46,6 +47,7 @@ class ArchiveTools:
     receiving: Callable[[BinlogPlace], AbstractContextManager[Receiver]]
     backups: Callable[[], Sequence[PlacedBackup]]  # good ones of the job, the newest first
     author: Callable[[SegmentOrigin], SegmentAuthor]
+    minute: Callable[[], None]  # a canary row, where the job wants them; raises ServerError
 
 
 def archive(job: str, config: BinlogConfig, tools: ArchiveTools) -> None:
@@ -131,13 +133,16 @@ class _Archive:
                 return self._broken(receiving, str(other), beginning)
 
     def _received(self, receiver: Receiver, receiving: "_Receiving") -> str:
-        asked = time.monotonic()
+        asked = minute = time.monotonic()
         while True:
             end, pieces = receiver.ended, receiver.poll()  # in this order: what it wrote before its end is read
             for piece in pieces:
                 receiving.take(piece.file, piece.data, file_ended=piece.file_ended)
             receiving.take_due()
             self._ring()
+            if time.monotonic() - minute > _MINUTE_SECONDS:
+                minute = time.monotonic()
+                self._write_minute()
             if end is None and not pieces:
                 receiver.wait(min(receiving.until_due, _LOOK_SECONDS))
                 if time.monotonic() - asked > _ASK_SECONDS:
@@ -147,6 +152,13 @@ class _Archive:
                 if end.ends_chain:
                     raise OtherHistory(end.said)
                 return end.said
+
+    def _write_minute(self) -> None:
+        """Where that fails, the archive goes on all the same."""
+        try:
+            self._tools.minute()
+        except ServerError as error:
+            log.warning("job %s: the canary row of this minute was not written: %s", self._job, error.message)
 
     def _broken(self, receiving: "_Receiving", reason: str, beginning: _Beginning) -> str:
         """The chain ends; where it never began, the next one begins where the server is."""

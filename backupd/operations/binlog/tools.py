@@ -8,6 +8,7 @@ from backupd.config import BinlogConfig, Configuration, JobConfig
 from backupd.mysql.binlog.client import matching_client, receiver_id
 from backupd.mysql.binlog.receiver import receiving
 from backupd.mysql.binlog.source import BinlogSource, binlog_source, end_of_log, lacks_receiving
+from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Connect, connector
 from backupd.operations.binlog.archive import ArchiveTools
@@ -68,6 +69,7 @@ def archive_tools(
             client, login, start, spool.received, server_id=server_id, limit=_UNREAD_BYTES
         ),
         backups=lambda: placed_backups(catalogue.runs(job=job.name, limit=_BACKUPS)),
+        minute=partial(minute, connect) if job.canary else lambda: None,
         author=lambda origin: SegmentAuthor(machine, job.name, origin, job.encryption.recipients, signer),
     )
 
@@ -75,6 +77,13 @@ def archive_tools(
 def _end(connect: Connect) -> BinlogPlace:
     with connect() as session:
         return end_of_log(session)
+
+
+def minute(connect: Connect) -> None:
+    """A canary row, unless the server's data is not ours to add to: that of a replica, or of one that is read-only."""
+    facts = MysqlServer(connect).facts()
+    if not (facts.read_only or facts.is_replica):
+        MysqlCanary(connect).minute()
 
 
 def _source(connect: Connect, server_id: int) -> BinlogSource:

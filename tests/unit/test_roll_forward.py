@@ -321,3 +321,36 @@ def test_a_backup_beside_a_reset_is_rolled_forward_by_its_own_history(since: tim
 
 def made_at(at: datetime) -> str:
     return base64.b64encode(int(at.timestamp()).to_bytes(4, "little") + bytes(100)).decode()
+
+
+# An archive that lags behind the newest backup: the latest moment is no earlier one than that backup's.
+@pytest.mark.xfail(strict=True, reason="the older backup is rolled forward to the end of the archive")
+def test_the_latest_is_not_before_the_newest_backup() -> None:
+    written = segments_of(6, set())
+    lagging = [replace(one, received_at=BEGAN + timedelta(minutes=2)) for one in written[:3]]
+    taken = [backup_after(written, 5), backup_after(written, 45)]
+    assert plan(taken, lagging, Latest(), now=NOW).backup == taken[1]
+
+
+# After a RESET two transactions have the same GTID: which of them is meant nobody can tell.
+@pytest.mark.xfail(strict=True, reason="the older history's is taken, and nothing is said")
+def test_a_gtid_of_two_histories_is_refused() -> None:
+    written = segments_of(6, set())
+    chain, began = "20261121T040000Z-0123abcd", BEGAN + timedelta(hours=12)
+    anew = [replace(one, chain=chain, received_at=NOW, format=made_at(began)) for one in written]
+    taken = [backup_after(written, 5), replace(backup_after(anew, 30), taken_at=NOW)]
+    with pytest.raises(UsageError):
+        plan(taken, [*written, *anew], BeforeGtid("0-1-25"), now=NOW + timedelta(days=3))
+
+
+# A clock that was set back between two histories: the one that was received later by the clock is not the latest.
+@pytest.mark.xfail(strict=True, reason="the earlier history's end is handed over")
+def test_the_latest_is_of_the_newest_history_though_the_clock_was_set_back() -> None:
+    written = segments_of(3, set())
+    back = timedelta(minutes=-10)
+    anew = [
+        replace(one, chain="20261121T040000Z-0123abcd", received_at=one.received_at + back, file=f"b{one.file}")
+        for one in written
+    ]
+    taken = [backup_after(written, 5), replace(backup_after(anew, 5), taken_at=BEGAN + timedelta(minutes=-9))]
+    assert plan(taken, [*written, *anew], Latest(), now=NOW).segments[-1].chain == anew[0].chain

@@ -109,10 +109,17 @@ class BinlogSegments(CatalogueFile):
     def latest_segment(
         self, job: str, *, target: str | None = None, before: datetime | None = None
     ) -> BinlogSegment | None:
-        """The one that was received last (before then), on that target where one is named; None where there is none."""
+        """The one that was received last (before then), on that target where one is named; None where there is none.
+
+        A clock that was set back has given older times to later ones: of a chain the highest number is the last.
+        """
         query = _of(job, target=target).order_by(_ours.received_at.desc(), _ours.id.desc()).limit(1)
         query = query if before is None else query.where(_ours.received_at < before)
-        return next(iter(self._segments(query)), None)
+        found = next(iter(self._segments(query)), None)
+        if found is None or before is not None:
+            return found
+        of_chain = _of(job, target=target).where(_ours.chain == found.chain).order_by(_ours.number.desc()).limit(1)
+        return next(iter(self._segments(of_chain)), found)
 
     def stored_segments(self, job: str) -> dict[str, tuple[int, int]]:
         """By target, how many segments of the job lie there, and how many bytes they have."""

@@ -145,9 +145,12 @@ def _parts(before: BinlogSegment, after: BinlogSegment, ambiguous: bool) -> str:
 def continuations(backup: PlacedBackup, found: Sequence[ChainRow]) -> list[tuple[BinlogSegment, ...]]:
     """All that follows the backup without a gap, by each row that has its place: a chain may begin within another one.
 
-    Of the first segment the backup may have a part already. Where it is at the end of a row, nothing follows.
+    Of files of one name, as a RESET makes them, the one counts that was begun last before the backup was taken. Of the
+    first segment the backup may have a part already. Where it is at the end of a row, nothing follows.
     """
     fitting = [(row, at) for row in found if (at := _index_of(backup, row)) is not None]
+    newest = max((made_at(row.segments[at]) for row, at in fitting), default=0)  # the one that was there when it was
+    fitting = [(row, at) for row, at in fitting if made_at(row.segments[at]) == newest]
     fitting.sort(key=lambda one: (one[0].segments[one[1]].received_at, one[0].chain))
     return [row.segments[at + (row.segments[at].end == backup.place.offset) :] for row, at in fitting]
 
@@ -172,11 +175,14 @@ def _has_place(backup: PlacedBackup, segment: BinlogSegment) -> bool:
 
     A RESET begins the same names anew: then the binlog was made after the backup, or its GTIDs are others.
     """
-    if segment.file != backup.place.file or not segment.start <= backup.place.offset <= segment.end:
-        return False
     if segment.end > backup.place.offset and _is_too_old(backup, segment):
         return False
-    if _made_at(segment) > (backup.taken_at + _SLACK).timestamp():
+    return made_at(segment) <= backup.taken_at.timestamp() and _may_have_place(backup, segment)
+
+
+def _may_have_place(backup: PlacedBackup, segment: BinlogSegment) -> bool:
+    """The same by what no clock has told: one that was set is no reason to remove what is needed."""
+    if segment.file != backup.place.file or not segment.start <= backup.place.offset <= segment.end:
         return False
     return not backup.gtid or gtid.is_within(segment.gtid_start, backup.gtid)
 
@@ -186,7 +192,7 @@ def _is_too_old(backup: PlacedBackup, segment: BinlogSegment) -> bool:
     return segment.received_at < backup.taken_at - _SLACK
 
 
-def _made_at(segment: BinlogSegment) -> int:
+def made_at(segment: BinlogSegment) -> int:
     """When the server began its binlog, in seconds since 1970: the time in the header of the first event."""
     return int.from_bytes(base64.b64decode(segment.format)[:4], "little")
 
@@ -199,6 +205,6 @@ def covering(backup: PlacedBackup, segments: Iterable[BinlogSegment]) -> dict[st
     """By chain, the number of its first segment that may have the backup's place."""
     found: dict[str, int] = {}
     for segment in segments:
-        if segment.file == backup.place.file and _has_place(backup, segment):
+        if _may_have_place(backup, segment):
             found[segment.chain] = min(segment.number, found.get(segment.chain, segment.number))
     return found

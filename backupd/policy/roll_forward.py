@@ -8,11 +8,11 @@ and whoever reads them finds it. A moment that cannot be reached is refused, wit
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 
 from backupd.policy import gtid
-from backupd.policy.binlog_chain import ChainRow, PlacedBackup, continuations, order, rows
+from backupd.policy.binlog_chain import ChainRow, PlacedBackup, continuations, made_at, order, rows
 from backupd.policy.moments import BeforeGtid, Latest, Moment, ToGtid, ToPosition, ToTime, shown
 from backupd.policy.segment_file import FIRST_OFFSET
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment
@@ -78,6 +78,8 @@ def plan(
         UsageError: it cannot be; or it is no moment.
     """
     _require_moment(moment)
+    if len(backups) > 1:
+        _require_one_history(moment, segments)
     found = rows(segments)
     for backup in _newest_first(backups):
         if _is_after(backup, moment):
@@ -100,6 +102,24 @@ def _require_moment(moment: Moment) -> None:
         raise UsageError(
             f"{moment.gtid!r:.80} is not the GTID of a transaction",
             hint="MariaDB's are as 0-1-4711, MySQL's as 3e11fa47-71ca-11e1-9e33-c80aa9429562:4711",
+        )
+
+
+def _require_one_history(moment: Moment, segments: Sequence[BinlogSegment]) -> None:
+    """What is named is named once. After a RESET, or on a server that was restored, names and numbers begin anew.
+
+    Raises:
+        UsageError: it is in two logs; who names the backup says which one is meant.
+    """
+    if isinstance(moment, ToTime | Latest):
+        return
+    found = {(made_at(segment), segment.file) for segment in segments if _is_in(moment, segment)}
+    if len(found) > 1:
+        (first, one), (second, other), *_ = sorted(found)
+        begun = (shown(datetime.fromtimestamp(at, UTC)) for at in (first, second))
+        raise UsageError(
+            f"{moment} is twice in the archive: in {one}, begun {next(begun)}, and in {other}, begun {next(begun)}",
+            hint="name the backup to begin with, `backupd restore RUN …`; `backupd binlog list` tells them",
         )
 
 
@@ -144,10 +164,9 @@ def _is_last(backup: PlacedBackup, following: tuple[BinlogSegment, ...], segment
     newest = max(segments, key=lambda segment: (segment.received_at, segment.chain, segment.number), default=None)
     if newest is None or following:
         return newest is None or following[-1].name == newest.name
-    return newest.received_at <= backup.taken_at or (newest.file, newest.end) == (
-        backup.place.file,
-        backup.place.offset,
-    )
+    at_its_end = (newest.file, newest.end) == (backup.place.file, backup.place.offset)
+    holds_it = bool(backup.gtid and newest.gtid_end) and gtid.is_within(newest.gtid_end, backup.gtid)
+    return newest.received_at <= backup.taken_at or at_its_end or holds_it  # the archive may lag behind the backup
 
 
 def _is_in(moment: Moment, segment: BinlogSegment) -> bool:

@@ -145,7 +145,7 @@ def _require_possible(segment: BinlogSegment) -> None:
         "origin": _is_origin(segment),
         "file": _FILE.fullmatch(segment.file) is not None,
         "start": segment.start >= FIRST_OFFSET,
-        "end": segment.start < segment.end <= _LARGEST,
+        "end": segment.start + (not segment.file_ended) <= segment.end <= _LARGEST,  # a crash may end a file unseen
         "format": _is_format(segment.format),
         "gtid_start": _is_set(segment.gtid_start, segment.origin.flavour),
         "gtid_end": _is_set(segment.gtid_end, segment.origin.flavour),

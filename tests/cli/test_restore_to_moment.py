@@ -5,8 +5,10 @@ All of it is real: the server, its client program that receives, the commands as
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,11 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, di
             moments["busy"] = site.moment()
             with server.session() as root:
                 root.execute("FLUSH BINARY LOGS")
+                status = root.one("SHOW MASTER STATUS") or {}
+                place = f"{status['File']}:{status['Position']}"
+                moments["a new binlog"] = replace(moments["busy"], place=place)
+            time.sleep(3)  # a segment ends there, without a transaction
+            with server.session() as root:
                 root.execute("CREATE TABLE t.more (id INT PRIMARY KEY, v TEXT)")
                 root.execute("INSERT INTO t.more VALUES (1, 'one')")
             server.stop(signal.SIGKILL)
@@ -97,10 +104,12 @@ def test_each_kind_of_moment_is_reached_exactly(history: History, tmp_path: Path
     assert (rows, gtid) == (expected.rows, expected.gtid)
 
 
-def test_a_place_in_the_log_is_reached_exactly(history: History, tmp_path: Path) -> None:
+# A place that no transaction ends at: where a new binlog begins, as SHOW MASTER STATUS tells it after a FLUSH.
+@pytest.mark.parametrize("name", ["busy", "a new binlog"])
+def test_a_place_in_the_log_is_reached_exactly(history: History, tmp_path: Path, name: str) -> None:
     _, moments, _ = history
-    rows, _, _ = restored(history, tmp_path, "--to-position", moments["busy"].place)
-    assert rows == moments["busy"].rows
+    rows, gtid, _ = restored(history, tmp_path, "--to-position", moments[name].place)
+    assert (rows, gtid) == (moments[name].rows, moments[name].gtid)
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,10 @@ def test_a_full_spool_drops_the_oldest_with_a_gap_and_goes_on(site: Site) -> Non
         wait_until(lambda: site.stored(last))
     assert "the binlog spool was full" in gaps(site)[0]
     assert len(rows([segment for segment, _ in stored(site)])) > 1
+    with closing(sqlite3.connect(site.base / "state" / "catalogue.sqlite")) as connection:
+        lying = "id IN (SELECT segment_id FROM stored_segments)"
+        nowhere = f"SELECT count(*) FROM binlog_segments WHERE NOT spooled AND NOT {lying}"
+        assert connection.execute(nowhere).fetchone() == (0,), "what was dropped is not told as restorable"
 
 
 def test_a_canary_row_a_minute_moves_the_log_of_a_quiet_server_and_not_of_a_read_only_one(site: Site) -> None:

@@ -157,3 +157,13 @@ def test_what_lies_where_and_what_waits_is_counted(catalogue: Catalogue) -> None
     assert catalogue.stored_segments("nightly") == {"disk": (3, 900), "s3": (1, 300)}
     assert catalogue.waiting_segments("nightly") == (3, 900)
     assert (catalogue.stored_segments("weekly"), catalogue.waiting_segments("weekly")) == ({}, (0, 0))
+
+
+# A clock that was set back: an archive that went on behind an earlier segment would write the numbers behind it again.
+def test_the_latest_of_a_chain_has_its_highest_number_whatever_the_clock_said(catalogue: Catalogue) -> None:
+    first = replace(FIRST, machine=catalogue.identity().name)
+    before, after = chain_of(2, first=first)
+    after = replace(after, received_at=before.received_at - timedelta(hours=1))
+    for segment in (before, after):
+        catalogue.add_segment(segment)
+    assert catalogue.latest_segment("nightly") == after

@@ -1,5 +1,6 @@
 """A moment is restored by the newest backup that leads to it without a gap, or it is refused."""
 
+import base64
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -290,3 +291,53 @@ def test_a_target_that_lacks_a_backup_s_segment_keeps_those_after_it() -> None:
     kept = [backup_after(WRITTEN, 5), backup_after(WRITTEN, 45)]
     assert [one.keep for one in wanted(lacking, kept)] == [False, False]
     assert [one.keep for one in wanted(lacking, kept, elsewhere=WRITTEN)] == [True, True]
+
+
+# A clock that ran ahead while the backup was taken, and was set right: what follows the backup is older by its times.
+def test_what_follows_a_backup_stays_though_the_clock_was_set_back_since() -> None:
+    ahead = replace(backup_after(WRITTEN, 45), taken_at=NOW - timedelta(minutes=1))
+    assert [one.keep for one in wanted(WRITTEN, [ahead])][4:] == [True, True]
+
+
+# RESET just before a backup: the files of before had the same names, and numbers; and just after one the same.
+@pytest.mark.parametrize("since", [timedelta(minutes=-1), timedelta(minutes=1)])
+def test_a_backup_beside_a_reset_is_rolled_forward_by_its_own_history(since: timedelta) -> None:
+    taken = backup_after(WRITTEN, 15)
+    times = [taken.taken_at + min(since, timedelta()) - timedelta(minutes=1), taken.taken_at + max(since, -since) / 2]
+    if since < timedelta():
+        times = [taken.taken_at - timedelta(hours=1), taken.taken_at - timedelta(minutes=1)]
+    earlier, later = (
+        [replace(one, chain=f"2026112{at}T040000Z-0123abcd", format=made_at(time)) for one in WRITTEN[:3]]
+        for at, time in enumerate(times)
+    )
+    later = [replace(one, received_at=one.received_at + timedelta(minutes=2)) for one in later]
+    own = later if since < timedelta() else earlier
+    other = ToPosition(BinlogPlace(own[1].file, own[1].end))
+    assert plan([taken], [*earlier, *later], other, now=NOW).segments[0].chain == own[0].chain
+    if since > timedelta():
+        with pytest.raises(UsageError):
+            plan([taken], [*earlier, *later], Latest(), now=NOW)
+
+
+def made_at(at: datetime) -> str:
+    return base64.b64encode(int(at.timestamp()).to_bytes(4, "little") + bytes(100)).decode()
+
+
+# An archive that lags behind the newest backup: the latest moment is no earlier one than that backup's.
+def test_the_latest_is_not_before_the_newest_backup() -> None:
+    written = segments_of(6, set())
+    lagging = [replace(one, received_at=BEGAN + timedelta(minutes=2)) for one in written[:3]]
+    taken = [backup_after(written, 5), backup_after(written, 45)]
+    assert plan(taken, lagging, Latest(), now=NOW).backup == taken[1]
+
+
+# After a RESET two transactions have the same GTID: which of them is meant nobody can tell.
+def test_a_gtid_of_two_histories_is_refused() -> None:
+    written = segments_of(6, set())
+    chain, began = "20261121T040000Z-0123abcd", BEGAN + timedelta(hours=12)
+    anew = [replace(one, chain=chain, received_at=NOW, format=made_at(began)) for one in written]
+    taken = [backup_after(written, 5), replace(backup_after(anew, 30), taken_at=NOW)]
+    with pytest.raises(UsageError, match=r"is twice in the archive: in .* and in ") as refused:
+        plan(taken, [*written, *anew], BeforeGtid("0-1-25"), now=NOW + timedelta(days=3))
+    assert "name the backup" in refused.value.hint
+    assert plan(taken[:1], [*written, *anew], BeforeGtid("0-1-25"), now=NOW + timedelta(days=3)).backup == taken[0]

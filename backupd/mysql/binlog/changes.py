@@ -15,7 +15,7 @@ from backupd.mysql.binlog.row_images import (
     rows_table_number,
     table_number,
 )
-from backupd.mysql.binlog.statement_changes import MOST_READ, changes_of
+from backupd.mysql.binlog.statement_changes import MOST_READ, changes_of, without_passwords
 from backupd.vocabulary.binlogs import ChangeKind, TableChange
 
 MOST_STATEMENT = 500  # characters of a statement that are kept
@@ -82,7 +82,7 @@ class ChangeTally:
         for change in found:
             self._count((change.schema, change.table, change.kind), 0)
         if found and not self.statement:
-            self.statement = text[:MOST_STATEMENT]
+            self.statement = without_passwords(text)[:MOST_STATEMENT]
 
     def _count(self, where: tuple[str, str, ChangeKind], rows: int | None) -> None:
         if where not in self._rows and len(self._rows) >= MOST_TABLES:

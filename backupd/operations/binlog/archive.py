@@ -61,17 +61,29 @@ def archive(job: str, config: BinlogConfig, tools: ArchiveTools) -> None:
     """
     with tools.claims.archiving(job):
         tools.store.spool.open()
-        _forget_unrecorded(job, tools)
+        _settle(job, tools)
         with tools.store.storing() as ring:
             _Archive(job, config, tools, ring).go_on()
 
 
-def _forget_unrecorded(job: str, tools: ArchiveTools) -> None:
-    """What a process that died had put into the spool and not yet into the catalogue is received again."""
-    recorded = {segment.name for segment in tools.catalogue.spooled_segments(job)}
-    for name in tools.store.spool.sizes():
-        if name not in recorded:
-            tools.store.spool.forget(name)
+def _settle(job: str, tools: ArchiveTools) -> None:
+    """What a process that died had done by half. What it had put into the spool and not yet into the catalogue is
+    received again; what every target has leaves the spool; what waited and is not in the spool is lost.
+    """
+    store, catalogue = tools.store, tools.catalogue
+    recorded = catalogue.spooled_segments(job)
+    there = store.spool.sizes()
+    for name in there.keys() - {segment.name for segment in recorded}:
+        store.spool.forget(name)
+    ended = {gap.chain for gap in catalogue.archive_gaps(job)}
+    for segment in recorded:
+        if store.released(segment) or segment.name in there:
+            continue
+        log.error("job %s: %s is not in the spool any more, and a target lacks it", job, segment.name)
+        if segment.chain not in ended:
+            reason = "segments that waited for a target were lost with the binlog spool"
+            catalogue.archive_gap(job, ArchiveGap(segment.chain, reason, datetime.now(UTC), segment.last_at))
+        store.dropped(segment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +253,7 @@ class _Archive:
                 break
             over -= waiting.get(segment.name, 0)
             lost = lost or segment.chain == chain
-            self._tools.catalogue.left_spool([segment.name])
-            self._tools.store.spool.forget(segment.name)
+            self._tools.store.dropped(segment)
             log.error("job %s: %s was dropped: the spool is full, and a target lacks it", self._job, segment.name)
         return lost
 

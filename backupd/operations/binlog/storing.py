@@ -20,12 +20,13 @@ from backupd.operations.upkeep.ownership import Ownership
 from backupd.targets import Target
 from backupd.targets.names import BINLOG
 from backupd.vocabulary.binlogs import BinlogSegment
-from backupd.vocabulary.errors import AlreadyThere, TargetError
+from backupd.vocabulary.errors import AlreadyThere, TargetError, UsageError
 
 log = logging.getLogger(__name__)
 
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 60.0
 _BLOCK = 1 << 20
+_HINT = "who removes files there? the next start of the archive tells what is lost, and goes on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,19 @@ class SegmentStore:
             ring()
             yield ring
 
-    def released(self, segment: BinlogSegment) -> None:
-        """It leaves the spool where every target has it."""
-        if self.catalogue.segment_targets(segment.name) >= {target.name for target in self.targets}:
-            self.catalogue.left_spool([segment.name])
-            self.spool.forget(segment.name)
+    def released(self, segment: BinlogSegment) -> bool:
+        """It leaves the spool where every target has it; whether that is so."""
+        if not self.catalogue.segment_targets(segment.name) >= {target.name for target in self.targets}:
+            return False
+        self.catalogue.left_spool([segment.name])
+        self.spool.forget(segment.name)
+        return True
+
+    def dropped(self, segment: BinlogSegment) -> None:
+        """It waits no more, whoever lacks it; where no target has it, nothing tells that it can be had."""
+        self.catalogue.left_spool([segment.name])
+        self.spool.forget(segment.name)
+        self.catalogue.forget_segments([segment.name])
 
 
 class _Sender(ScopedThread):
@@ -99,7 +108,7 @@ class _Sender(ScopedThread):
             self._news.wait(_LONGEST_WAIT_SECONDS)
 
     def _send_all(self) -> None:
-        store = self._store
+        store, gone = self._store, set[str]()
         while lacking := store.catalogue.lacking_segments(store.job, self._target.name):
             if not self._owned:
                 store.ownership.take(self._target)
@@ -109,7 +118,10 @@ class _Sender(ScopedThread):
                     return
                 try:
                     self._send(segment)
-                except FileNotFoundError:  # it was dropped, for the spool was full
+                except FileNotFoundError as error:  # it was dropped, for the spool was full: then it waits no more
+                    if segment.name in gone:
+                        raise UsageError(f"{segment.name} is not in the binlog spool any more", hint=_HINT) from error
+                    gone.add(segment.name)
                     continue
                 store.catalogue.segment_stored(segment.name, self._target.name, at=datetime.now(UTC))
                 store.released(segment)

@@ -15,6 +15,7 @@ from backupd.mysql.binlog.relay_logs import LogPiece
 from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.operations.binlog.reading import SegmentReader
 from backupd.policy.binlog_chain import order
+from backupd.policy.moments import ToPosition
 from backupd.policy.roll_forward import RestorePlan
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, LoggedTransaction
 from backupd.vocabulary.errors import VerificationError
@@ -48,7 +49,7 @@ def log_end(plan: RestorePlan, reader: SegmentReader) -> LogEnd:
     for segment in looked_at:
         if looking.found_in(segment, reader):
             return looking.end
-    if plan.end.met_in_last:
+    if plan.end.met_in_last and not looking.at_place:
         raise VerificationError(
             f"{plan.end.moment} is not in segment {plan.segments[-1].name}, although its description says so",
             hint="this is an error in backupd: please report it; another moment can be restored meanwhile",
@@ -72,6 +73,12 @@ class _Looking:
         self._file = ""
         self._reader = TransactionReader(plan.segments[-1].origin.flavour, begun.place.file, gtids=begun.gtids)
         self.end = LogEnd(plan.start, plan.backup.gtid, None) if order(plan.start) > order(begun.place) else begun
+
+    @property
+    def at_place(self) -> bool:
+        """The moment is a place that is behind us, and no transaction ended there: where a binlog begins, or ends."""
+        moment = self._plan.end.moment
+        return isinstance(moment, ToPosition) and order(self.end.place) >= order(moment.place)
 
     def found_in(self, segment: BinlogSegment, reader: SegmentReader) -> bool:
         """Whether the end is in this segment; it goes on from the one before."""

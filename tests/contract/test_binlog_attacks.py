@@ -1,0 +1,70 @@
+"""What an archive of a binlog has to outlive: each test is of one way in which it might lie or lose something."""
+
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.archive_site import Site
+from tests.contract.mariadb import mariadb, wait_until
+from tests.contract.test_binlog_archive import gaps, require_as_the_server_has_it, write
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with mariadb() as server:
+        yield Site(tmp_path, server)
+
+
+# A server that dies when all that it wrote is archived ends a file with nothing more in it: no empty segment comes.
+def test_a_server_that_dies_when_all_is_archived_leaves_no_empty_segment(site: Site) -> None:
+    with site.archiving():
+        last = write(site.server)
+        wait_until(lambda: site.stored(last))
+        begun = site.connections()
+        site.server.stop(signal.SIGKILL)
+        site.server.start()
+        wait_until(lambda: site.connections() > begun)
+        last = write(site.server)
+        wait_until(lambda: site.stored(last))
+    assert require_as_the_server_has_it(site).gtid_end == last
+    assert gaps(site) == []
+    site.run("binlog", "search", "nightly")
+
+
+# What waits in the spool and is lost with it is on no target: the archive does not pretend that it is, and says so.
+def test_segments_that_are_lost_with_the_spool_are_a_gap_that_is_told(site: Site) -> None:
+    with site.archiving():
+        first = write(site.server)
+        wait_until(lambda: site.stored(first))
+        away = site.vault.with_name("away")
+        site.vault.rename(away)
+        write(site.server)
+        spool = site.base / "spool" / "nightly"
+        wait_until(lambda: bool(list(spool.glob("*.binlog"))))
+    for path in spool.glob("*.binlog"):
+        path.unlink()
+    away.rename(site.vault)
+    with site.archiving():
+        last = write(site.server)
+        wait_until(lambda: site.stored(last))
+    assert gaps(site)
+
+
+# A process that died between telling that a target has a segment and taking it from the spool leaves it there for ever.
+def test_what_every_target_has_leaves_the_spool_though_a_process_died_before_that(site: Site) -> None:
+    with site.archiving():
+        first = write(site.server)
+        wait_until(lambda: site.stored(first))
+        spool = site.base / "spool" / "nightly"
+        wait_until(lambda: not list(spool.glob("*.binlog")))
+    newest = max(site.vault.glob("*/nightly/binlog/*.binlog"))
+    (spool / newest.name).write_bytes(newest.read_bytes())
+    with closing(sqlite3.connect(site.base / "state" / "catalogue.sqlite")) as connection:
+        connection.execute("UPDATE binlog_segments SET spooled = 1 WHERE id = (SELECT max(id) FROM binlog_segments)")
+        connection.commit()
+    with site.archiving():
+        wait_until(lambda: not list(spool.glob("*.binlog")))

@@ -145,7 +145,7 @@ def _parts(before: BinlogSegment, after: BinlogSegment, ambiguous: bool) -> str:
 def continuations(backup: PlacedBackup, found: Sequence[ChainRow]) -> list[tuple[BinlogSegment, ...]]:
     """All that follows the backup without a gap, by each row that has its place: a chain may begin within another one.
 
-    Of files of one name, as a RESET makes them, the one counts that was begun last before the backup was taken. Of the
+    Of files of one name, as a RESET makes them, the one counts that began last before the backup was taken. Of the
     first segment the backup may have a part already. Where it is at the end of a row, nothing follows.
     """
     fitting = [(row, at) for row in found if (at := _index_of(backup, row)) is not None]

@@ -18,7 +18,7 @@ from tests.many_runs import JOBS, NEWEST, YEARS, catalogue_of, catalogue_of_year
 from tests.web.conftest import served, shown
 
 FEW = 1_000
-ROUNDS = 15
+ROUNDS, MOST_ROUNDS = 15, 60
 MOST_SECONDS, MOST_RATIO = 0.3, 2.0
 ALIKE = 400  # one of so many runs is a backup with a drill, as every other of them, and no bench
 
@@ -84,10 +84,13 @@ def few_and_many(shared_folder: Path) -> Iterator[tuple[Asked, Asked]]:
 def test_a_page_costs_the_same_after_years(few_and_many: tuple[Asked, Asked], path: str) -> None:
     few, many = few_and_many
     few.seconds(path), many.seconds(path)  # templates are read, and statements made
-    turns = [(few.seconds(path), many.seconds(path)) for _ in range(ROUNDS)]
-
-    # The fastest of each: what else the machine does only adds, and to a page of 3 ms as much as there was to compare.
-    of_few, of_many = (min(times) for times in zip(*turns, strict=True))
+    # The fastest of each: what else the machine does only adds, and to a page of 3 ms as much as there was to compare. So
+    # on a busy machine it takes more turns until both have once been undisturbed.
+    of_few = of_many = float("inf")
+    for turn in range(MOST_ROUNDS):
+        of_few, of_many = min(of_few, few.seconds(path)), min(of_many, many.seconds(path))
+        if turn >= ROUNDS and of_many / of_few < MOST_RATIO:
+            break
     print(f"{path}: {of_few * 1000:.1f} ms of {FEW} runs, {of_many * 1000:.1f} ms of {YEARS}")  # noqa: T201
     assert of_many < MOST_SECONDS
     assert of_many / of_few < MOST_RATIO

@@ -17,7 +17,7 @@ BEHIND_SECONDS = 900.0  # that a segment may wait for a target: a target that is
 
 
 def open_gap(archive: ArchiveRecord, last_good: RunDetails | None) -> ArchiveGap | None:
-    """The newest gap, unless the newest good backup was begun after it was noticed."""
+    """The newest gap, unless the newest good backup was started after it was noticed."""
     gap = archive.gap
     followed = gap is not None and last_good is not None and last_good.started_at > gap.noticed_at
     return None if followed else gap

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, Select, TableValuedAlias, Text, and_, func, l
 from sqlalchemy import column as sql_column
 
 from backupd.catalogue import tables
+from backupd.catalogue.archive_records import ArchiveRecord, archive_records
 from backupd.catalogue.columns import from_row
 from backupd.catalogue.details import details
 from backupd.vocabulary.records import GOOD, RunDetails, RunKind, RunStatus
@@ -68,6 +69,7 @@ class JobRecord:
     missed_since_good: int = 0  # backups that were due after the last good one began
     broken: tuple[BrokenBackup, ...] = ()
     pause: Pause | None = None
+    archive: ArchiveRecord = field(default_factory=ArchiveRecord)  # of its binlog
 
 
 def records(connection: Connection, jobs: Sequence[str], *, at: datetime, samples: bool) -> dict[str, JobRecord]:
@@ -91,6 +93,7 @@ def records(connection: Connection, jobs: Sequence[str], *, at: datetime, sample
         _last_slots(connection, jobs, at),
         _missed(connection),
     )
+    archives = archive_records(connection, _listed(jobs), at=at)
     pauses = {row["job"]: from_row(Pause, row) for row in connection.execute(select(tables.pauses)).mappings()}
     return {
         job: JobRecord(
@@ -108,6 +111,7 @@ def records(connection: Connection, jobs: Sequence[str], *, at: datetime, sample
             missed_since_good=ends[job]["missed_since_good"],
             broken=tuple(broken[job]),
             pause=pauses.get(job),
+            archive=archives[job],
         )
         for job in jobs
     }

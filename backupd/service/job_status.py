@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from backupd.catalogue.archive_records import ArchiveRecord
 from backupd.catalogue.job_status import JobRecord, LastDrill, UnfinishedRun
 from backupd.config import JobConfig
 from backupd.host.live_progress import Progress
@@ -15,6 +16,7 @@ from backupd.host.process import is_alive
 from backupd.policy.failed_slots import is_failed
 from backupd.policy.timetable import Timetable
 from backupd.report.words import instant
+from backupd.service.archive_alarms import archive_alarms
 from backupd.service.outlook import Live
 from backupd.service.site import Site
 from backupd.service.timetables import timetables
@@ -53,6 +55,7 @@ class JobStatus:
     proven_at: datetime | None = None  # when a drill last proved a backup of this job
     last_drill: LastDrill | None = None  # the newest that found out anything
     pause: Pause | None = None
+    archive: ArchiveRecord | None = None  # None: its binlog is not archived
     alarms: tuple[Alarm, ...] = ()  # the gravest first
 
     @property
@@ -114,6 +117,7 @@ def _job_status(
         proven_at=record.proven_at,
         last_drill=record.last_drill,
         pause=record.pause,
+        archive=None if config.binlog is None else record.archive,
         alarms=alarms(config, record, running, overdue_at=overdue, now=now),
     )
 
@@ -147,6 +151,7 @@ def alarms(
         *_overdue(record, overdue_at, now),
         *(_missed(record) if record.pause is None else ()),
         *_drill_overdue(config, record, now),
+        *(() if config.binlog is None else archive_alarms(record.archive, record.last_good, now=now)),
         *_attention(record),
     )
 

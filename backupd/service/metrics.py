@@ -1,7 +1,7 @@
 """What Prometheus is told: how each job stands by the catalogue, in the text format, whenever it asks.
 
-Knows: what is asked for an answer; `job_metrics` has the metrics of jobs. Nothing is counted here, so that nothing is
-lost with the process.
+Knows: what is asked for an answer; `job_metrics` and `archive_metrics` have the metrics of jobs. Nothing is counted
+here, so that nothing is lost with the process.
 
 A job's label is `backup_job`, because Prometheus gives a label `job` of its own to whatever it scrapes, and renames
 one that it meets to `exported_job` (2.42, unless `honor_labels`; node_exporter's scrapes seldom have that): one set of
@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from backupd import __version__
 from backupd.policy.write_penalty import Penalty, penalty_of
+from backupd.service.archive_metrics import ARCHIVE_FAMILIES
 from backupd.service.job_metrics import FAMILIES, Told
 from backupd.service.job_status import JobStatus
 from backupd.service.outlook import Live, Rooms
@@ -65,7 +66,7 @@ class Metrics(Collector):
             yield _gauge(_UP, 0)
         else:
             yield _gauge(_UP, 1)
-            yield from (family.of(told) for family in FAMILIES)
+            yield from (family.of(told) for family in (*FAMILIES, *ARCHIVE_FAMILIES))
             yield from _of_storage(status.storage)
         yield from _of_targets(seen)
 

@@ -20,6 +20,10 @@ def remedy(kind: AlarmKind, *, job: str, run_id: str, about: str, jobs: Sequence
             return f"backupd check {job}"
         case AlarmKind.DRILL_OVERDUE:
             return f"backupd drill --job {job}"
+        case AlarmKind.BINLOG_GAP:
+            return f"backupd run {job}"
+        case AlarmKind.BINLOG_BEHIND:
+            return f"backupd binlog status {job}"
         case AlarmKind.MISSED if about == Activity.BACKUP:
             return f"backupd run {job}"
         case AlarmKind.FAILED | AlarmKind.ATTENTION if about == Activity.CHECK:

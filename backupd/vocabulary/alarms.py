@@ -19,6 +19,8 @@ class AlarmKind(StrEnum):
     MISSED = "missed"
     DRILL_OVERDUE = "drill-overdue"
     ATTENTION = "attention"
+    BINLOG_GAP = "binlog-gap"
+    BINLOG_BEHIND = "binlog-behind"
     STORAGE_UNREACHABLE = "storage-unreachable"
     STORAGE_FILLS = "storage-fills"
 

@@ -7,17 +7,21 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from backupd.catalogue.store import Catalogue
+from backupd.host.claims import Claims
 from backupd.host.live_progress import LiveRuns, Progress
+from backupd.vocabulary.binlogs import ArchiveGap
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.penalty import Counted, Losses
 from backupd.vocabulary.records import Phase
 from backupd.vocabulary.storage import Backup
+from tests.binlog_segments import CHAIN, FIRST
 from tests.many_runs import make_catalogue
 from tests.service.prometheus import Prometheus, eventually, prometheus
 
@@ -53,6 +57,8 @@ schedules.drill.cron = "0 0 29 2 *"
 [jobs.shop]
 host = "db1"
 targets = ["vault", "offsite"]
+[jobs.shop.binlog]
+spool = "{folder}/binlog"
 [jobs.weekly]
 host = "db1"
 targets = ["vault"]
@@ -71,6 +77,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Catalogue.open(made / "catalogue.sqlite") as catalogue:  # a target that fills
         for ago in range(16, 0, -1):
             catalogue.remember_rooms({"vault": free + (ago << 30)}, at=now - timedelta(days=ago))
+        gap = ArchiveGap(CHAIN, "the log was reset", now, None)
+        catalogue.archive_gap("shop", gap)
+        catalogue.add_segment(replace(FIRST, machine=catalogue.identity().name, job="shop", received_at=now))
     (made / "backupd.toml").write_text(CONFIGURATION.format(folder=made))
     (made / "token").write_text(TOKEN)
     (made / "token").chmod(0o600)
@@ -89,27 +98,27 @@ def serving(folder: Path) -> Iterator[str]:
     """A daemon for the length of the block.
 
     A run of job `nightly` is going on meanwhile: it lives in this process, and its snapshot fills. One of `shop` has
-    just failed.
+    just failed; whose binlog nobody else may archive.
     """
     log = folder / "daemon.log"
     command = [sys.executable, "-m", "backupd", "--config", str(folder / "backupd.toml"), "serve"]
-    with log.open("wb") as told:
+    with Claims(folder / "run").archiving("shop"), log.open("wb") as told:
         process = subprocess.Popen(command, stdout=told, stderr=subprocess.STDOUT, cwd=ROOT)
-    try:
-        found = eventually(lambda: re.search(r"http://([0-9.]+:\d+)/", log.read_text()))
-        assert found is not None
-        with (
-            Catalogue.open(folder / "catalogue.sqlite") as catalogue,
-            catalogue.open_run("nightly", "db1", run_id="going-on") as run,
-        ):
-            now = time.time()
-            LiveRuns(folder / "run").tell("going-on", Progress(Phase.COPY, now, now, cow_fill=0.25))
-            fail_run(catalogue, "lost")
-            yield found[1]
-            run.complete((Backup("vault", "/v", 1, 1, 1, "ab" * 32),))
-    finally:
-        process.terminate()
-        process.wait(20)
+        try:
+            found = eventually(lambda: re.search(r"http://([0-9.]+:\d+)/", log.read_text()))
+            assert found is not None
+            with (
+                Catalogue.open(folder / "catalogue.sqlite") as catalogue,
+                catalogue.open_run("nightly", "db1", run_id="going-on") as run,
+            ):
+                now = time.time()
+                LiveRuns(folder / "run").tell("going-on", Progress(Phase.COPY, now, now, cow_fill=0.25))
+                fail_run(catalogue, "lost")
+                yield found[1]
+                run.complete((Backup("vault", "/v", 1, 1, 1, "ab" * 32),))
+        finally:
+            process.terminate()
+            process.wait(20)
 
 
 def fail_run(catalogue: Catalogue, run_id: str) -> None:

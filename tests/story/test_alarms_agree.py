@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from backupd.catalogue.store import Catalogue
-from backupd.config import Configuration, DirectoryConfig, HostConfig, TargetKind
+from backupd.config import BinlogConfig, Configuration, DirectoryConfig, HostConfig, TargetKind
 from backupd.host.run_log import RunLogs
 from backupd.service.digest import digest
 from backupd.service.metrics import Metrics
@@ -24,7 +24,9 @@ from backupd.service.site_status import site_status
 from backupd.service.status_report import StatusReport, status_report, status_text
 from backupd.service.target_rooms import LookTimes, SeenTarget, TargetRooms
 from backupd.service.web.application import application
+from backupd.vocabulary.binlogs import ArchiveGap
 from backupd.vocabulary.schedule import Notice
+from tests.binlog_segments import CHAIN, FIRST
 from tests.story.daemon_world import MORNING, job
 from tests.web.conftest import served
 
@@ -120,6 +122,10 @@ def _digest(faces: Faces) -> str:
     return "\n".join(digest(faces.site, site_status(faces.site, LiveHere(faces.folder), rooms)).detail.values())
 
 
+def _api_of_jobs(faces: Faces) -> str:
+    return shown(faces, "/api/jobs")
+
+
 FACES = (_page, _page_of_targets, _api, _status, _nagios, _digest)
 
 
@@ -133,7 +139,9 @@ def alarms_of_targets(faces: Faces) -> dict[str, float]:
 def faces(tmp_path: Path) -> Iterator[Faces]:
     vault = DirectoryConfig(name="vault", type=TargetKind.DIRECTORY, path=Path("/srv/backups"))
     configuration = Configuration(
-        hosts={"db1": HostConfig(name="db1")}, targets={"vault": vault}, jobs={"nightly": job("nightly")}
+        hosts={"db1": HostConfig(name="db1")},
+        targets={"vault": vault},
+        jobs={"nightly": replace(job("nightly"), binlog=BinlogConfig())},
     )
     with Catalogue.open(tmp_path / "catalogue.sqlite") as catalogue:
         for day in range(20):
@@ -174,3 +182,20 @@ def test_a_target_that_is_well_is_no_alarm_of_any_face(faces: Faces, face: Calla
     assert FILLS not in said
     assert GONE not in said
     assert alarms_of_targets(faces) == {"storage-fills": 0, "storage-unreachable": 0}
+
+
+@pytest.mark.parametrize(
+    "face", [_page, _api_of_jobs, _status, _nagios, _digest], ids=lambda face: face.__name__.strip("_")
+)
+def test_a_binlog_archive_with_a_gap_that_is_behind_as_well_is_an_alarm_of_every_face(
+    faces: Faces, face: Callable[[Faces], str]
+) -> None:
+    catalogue, hour = faces.site.catalogue, timedelta(hours=1)
+    catalogue.archive_gap("nightly", ArchiveGap(CHAIN, "the log was reset", MORNING - hour, None))
+    catalogue.add_segment(replace(FIRST, machine=catalogue.identity().name, received_at=MORNING - hour))
+    said = face(faces)
+    assert f"the binlog archive has a gap since {MORNING - hour:%Y-%m-%d %H:%M} UTC: the log was reset" in said
+    assert "the binlog archive is behind: a target has lacked segments for 60 min" in said
+    text = Metrics(faces.site, live=LiveHere(faces.folder), rooms=faces.rooms()).exposition().decode()
+    assert 'backupd_alarms{backup_job="nightly",kind="binlog-gap"} 1.0' in text
+    assert 'backupd_alarms{backup_job="nightly",kind="binlog-behind"} 1.0' in text

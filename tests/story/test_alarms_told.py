@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backupd.catalogue.store import Catalogue
-from backupd.config import Configuration, HostConfig
+from backupd.config import BinlogConfig, Configuration, HostConfig
 from backupd.notifications.words import body
 from backupd.service.job_status import job_statuses
 from backupd.service.outlook import LiveHere
@@ -16,12 +16,15 @@ from backupd.service.reminders import remind
 from backupd.service.site import Site
 from backupd.service.target_rooms import TargetRooms
 from backupd.vocabulary.alarms import AlarmKind
+from backupd.vocabulary.binlogs import ArchiveGap
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, Slot, SlotState
 from backupd.vocabulary.storage import Backup
+from tests.binlog_segments import CHAIN
 from tests.story.daemon_world import job
 
 COPY = Backup("vault", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
 DAY = timedelta(days=1)
+AT = datetime(2026, 11, 20, 5, tzinfo=UTC)
 
 Look = Callable[[timedelta], list[Notice]]
 
@@ -39,7 +42,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def look(path: Path) -> Look:
     """What a daemon tells that is started so much later, looks once, and ends."""
-    nightly = replace(job("nightly"), drill_within_seconds=86400 * 2.5)
+    nightly = replace(job("nightly"), drill_within_seconds=86400 * 2.5, binlog=BinlogConfig())
     configuration = Configuration(hosts={"db1": HostConfig(name="db1")}, jobs={"nightly": nightly})
     began = datetime.now(UTC)
 
@@ -127,3 +130,21 @@ def check(path: Path, *, ago: timedelta, exit_status: int | None) -> None:
         assert catalogue.take_slot(slot)
         if exit_status is not None:
             catalogue.slot_ended(slot, exit_status=exit_status)
+
+
+def test_a_gap_in_the_binlog_archive_is_told_again_each_day_until_a_backup_has_followed_it(
+    path: Path, look: Look
+) -> None:
+    back_up(path, "r1")
+    with Catalogue.open(path) as catalogue:
+        catalogue.archive_gap("nightly", ArchiveGap(CHAIN, "the spool was full", datetime.now(UTC), AT))
+    (began,) = look(timedelta(hours=1))
+    assert began.text == "job nightly: the binlog archive has a gap since 2026-11-20 05:00 UTC: the spool was full"
+    assert "severity: warning\ntype now: backupd run nightly\n" in body(began)
+    assert told(look(timedelta(hours=2))) == []
+    (again,) = look(timedelta(hours=26))
+    assert again.text.startswith(f"{began.text} (seen for 25 h, since ")
+    back_up(path, "r2")
+    (over,) = look(timedelta(hours=27))
+    assert (over.kind, over.detail["alarm"], over.subject) == (NoticeKind.OVER, "binlog-gap", began.subject)
+    assert told(look(timedelta(hours=28))) == []

@@ -1,0 +1,67 @@
+"""How the binlog archives of many jobs stand by what is recorded of them: the newest, what waits longest, the last gap.
+
+Knows: that each is found at an end of an index, however many segments there are. Gaps are few: of a job all are read.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Select, TableValuedAlias, and_, select
+
+from backupd.catalogue import binlog_tables, identities
+from backupd.catalogue.columns import from_row
+from backupd.vocabulary.binlogs import ArchiveGap
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveRecord:
+    """What the catalogue knew of the archive of one job's binlog at one instant."""
+
+    waiting_since: datetime | None = None  # when the oldest segment that waits in the spool was received
+    received_at: datetime | None = None  # when the newest segment was
+    last_at: datetime | None = None  # when the last transaction was committed that is archived
+    gap: ArchiveGap | None = None  # the newest
+
+
+def archive_records(connection: Connection, listed: TableValuedAlias, *, at: datetime) -> dict[str, ArchiveRecord]:
+    """By job, of the jobs that are the one column of `listed`: by what was received and noticed up to this instant."""
+    machine = identities.current(connection).name
+    gaps = {
+        row["job"]: from_row(ArchiveGap, row)
+        for row in connection.execute(_newest_gaps(listed, machine, at)).mappings()
+    }
+    return {
+        row["job"]: ArchiveRecord(row["waiting_since"], row["received_at"], row["last_at"], gaps.get(row["job"]))
+        for row in connection.execute(_ends(listed, machine, at)).mappings()
+    }
+
+
+def _ends(listed: TableValuedAlias, machine: str, at: datetime) -> Select[Any]:
+    segments = binlog_tables.segments.c
+    ours = and_(segments.machine == machine, segments.job == listed.c.value)
+    waiting = select(segments.received_at).where(binlog_tables.WAITING, ours).order_by(segments.id)
+    newest = (segments.received_at.desc(), segments.id.desc())
+    received = select(segments.received_at).where(ours, segments.received_at <= at).order_by(*newest)
+    # A transaction of many segments ends in the last of them.
+    last = select(segments.last_at).where(ours, segments.received_at <= at, segments.last_at.is_not(None))
+
+    def one(query: Select[Any]) -> Any:
+        return query.limit(1).correlate(listed).scalar_subquery()
+
+    return select(
+        listed.c.value.label("job"),
+        one(waiting).label("waiting_since"),
+        one(received).label("received_at"),
+        one(last.order_by(*newest)).label("last_at"),
+    )
+
+
+def _newest_gaps(listed: TableValuedAlias, machine: str, at: datetime) -> Select[Any]:
+    gaps, ours = binlog_tables.gaps, binlog_tables.gaps.alias("ours")
+    newest = select(ours.c.chain).where(
+        ours.c.machine == machine, ours.c.job == listed.c.value, ours.c.noticed_at <= at
+    )
+    newest = newest.order_by(ours.c.noticed_at.desc(), ours.c.chain.desc()).limit(1)
+    query = select(gaps).join_from(listed, gaps, and_(gaps.c.machine == machine, gaps.c.job == listed.c.value))
+    return query.where(gaps.c.chain == newest.correlate(listed).scalar_subquery())

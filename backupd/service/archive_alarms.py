@@ -1,0 +1,40 @@
+"""What is an alarm of the archive of a job's binlog.
+
+Knows: that a gap is one until a good backup follows it, from which every later moment can be restored; and that a quiet
+server writes nothing, so that only what waits for a target tells that the archive is behind. Pure.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from backupd.catalogue.archive_records import ArchiveRecord
+from backupd.report.words import age, instant
+from backupd.vocabulary.alarms import Alarm, AlarmKind
+from backupd.vocabulary.binlogs import ArchiveGap
+from backupd.vocabulary.records import RunDetails
+
+BEHIND_SECONDS = 900.0  # that a segment may wait for a target: a target that is back by then was no alarm
+
+
+def open_gap(archive: ArchiveRecord, last_good: RunDetails | None) -> ArchiveGap | None:
+    """The newest gap, unless the newest good backup was started after it was noticed."""
+    gap = archive.gap
+    followed = gap is not None and last_good is not None and last_good.started_at > gap.noticed_at
+    return None if followed else gap
+
+
+def waiting_seconds(archive: ArchiveRecord, *, now: datetime) -> float:
+    """For how long the oldest segment has been waiting that a target lacks; 0 where none waits."""
+    return 0.0 if archive.waiting_since is None else max(0.0, (now - archive.waiting_since).total_seconds())
+
+
+def archive_alarms(archive: ArchiveRecord, last_good: RunDetails | None, *, now: datetime) -> Iterator[Alarm]:
+    """What somebody should look at. A gap that follows another one is an alarm of its own."""
+    gap = open_gap(archive, last_good)
+    if gap is not None:
+        since = instant(gap.last_at or gap.noticed_at)
+        yield Alarm(AlarmKind.BINLOG_GAP, f"the binlog archive has a gap since {since}: {gap.reason}", about=gap.chain)
+    waited = waiting_seconds(archive, now=now)
+    if waited > BEHIND_SECONDS:
+        text = f"the binlog archive is behind: a target has lacked segments for {age(waited)}"
+        yield Alarm(AlarmKind.BINLOG_BEHIND, text)

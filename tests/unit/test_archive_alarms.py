@@ -1,0 +1,127 @@
+"""What is an alarm of a binlog archive, and what Prometheus is told of it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backupd.catalogue.store import Catalogue
+from backupd.service.job_status import job_statuses
+from backupd.service.outlook import own_eyes
+from backupd.service.site import Site
+from backupd.vocabulary.alarms import Alarm, AlarmKind
+from backupd.vocabulary.binlogs import ArchiveGap
+from tests.binlog_segments import CHAIN, FIRST
+from tests.unit.test_metrics import NIGHTLY, configured, failed, good, metrics_of, value
+
+ARCHIVED = {"nightly": {"host": "db1", "targets": ("vault",), "binlog": {}}}
+LAST_AT = datetime(2026, 11, 20, 4, 0, 9, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+NAMES = ("waiting_seconds", "received_timestamp_seconds", "last_transaction_timestamp_seconds", "gap_timestamp_seconds")
+
+
+@pytest.fixture
+def catalogue(path_in_memory: Path) -> Iterator[Catalogue]:
+    with Catalogue.open(path_in_memory / "catalogue.sqlite") as opened:
+        yield opened
+
+
+@pytest.fixture
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def site(catalogue: Catalogue, folder: Path, now: datetime, **tables: Any) -> Site:
+    return Site(configured(folder, **({"jobs": ARCHIVED} | tables)), catalogue, lambda: now)
+
+
+def alarms(site: Site) -> list[Alarm]:
+    """Those of the archive."""
+    (found,) = job_statuses(site, own_eyes(site.configuration).live)
+    return [alarm for alarm in found.alarms if alarm.kind in (AlarmKind.BINLOG_GAP, AlarmKind.BINLOG_BEHIND)]
+
+
+def told(site: Site) -> list[float | None]:
+    """The four metrics, in the order of their names above."""
+    answer = metrics_of(site).exposition()
+    return [value(answer, f"binlog_{name}", **NIGHTLY) for name in NAMES]
+
+
+def test_a_gap_is_an_alarm_until_a_good_backup_was_started_after_it_was_noticed(
+    catalogue: Catalogue, tmp_path: Path, now: datetime
+) -> None:
+    good(catalogue, "before")
+    noticed = datetime.now(UTC)
+    catalogue.archive_gap("nightly", ArchiveGap(CHAIN, "the log was reset", noticed, LAST_AT))
+    later = site(catalogue, tmp_path, now + MINUTE)
+    text = "the binlog archive has a gap since 2026-11-20 04:00 UTC: the log was reset"
+    gap = Alarm(AlarmKind.BINLOG_GAP, text, about=CHAIN)
+    assert alarms(later) == [gap]
+    assert told(later)[3] == pytest.approx(noticed.timestamp())
+    failed(catalogue, ValueError("no"), "bad")
+    assert alarms(later) == [gap]
+    good(catalogue, "after")
+    assert alarms(later) == []
+    assert told(later)[3] is None
+
+
+def test_a_gap_behind_a_chain_without_a_transaction_is_dated_by_when_it_was_noticed(
+    catalogue: Catalogue, tmp_path: Path
+) -> None:
+    """Where there is no backup at all, too."""
+    catalogue.archive_gap("nightly", ArchiveGap(CHAIN, "the log was reset", LAST_AT, None))
+    (gap,) = alarms(site(catalogue, tmp_path, LAST_AT + MINUTE))
+    assert gap.text == "the binlog archive has a gap since 2026-11-20 04:00 UTC: the log was reset"
+
+
+def test_another_gap_is_another_alarm(catalogue: Catalogue, tmp_path: Path) -> None:
+    found = []
+    for number in range(2):
+        noticed = LAST_AT + number * MINUTE
+        catalogue.archive_gap("nightly", ArchiveGap(f"{CHAIN[:-1]}{number}", "the log was reset", noticed, None))
+        (alarm,) = alarms(site(catalogue, tmp_path, LAST_AT + 5 * MINUTE))
+        found.append(alarm.about)
+    assert found == [f"{CHAIN[:-1]}0", f"{CHAIN[:-1]}1"]
+
+
+def test_what_waits_for_a_target_for_longer_than_a_quarter_of_an_hour_is_an_alarm_until_it_has_it(
+    catalogue: Catalogue, tmp_path: Path
+) -> None:
+    received = LAST_AT + MINUTE
+    catalogue.add_segment(replace(FIRST, machine=catalogue.identity().name, received_at=received, last_at=LAST_AT))
+    in_time = site(catalogue, tmp_path, received + 15 * MINUTE)
+    assert alarms(in_time) == []
+    assert told(in_time) == [900, received.timestamp(), LAST_AT.timestamp(), None]
+    late = site(catalogue, tmp_path, received + 25 * MINUTE)
+    (behind,) = alarms(late)
+    assert (behind.kind, behind.text) == (
+        AlarmKind.BINLOG_BEHIND,
+        "the binlog archive is behind: a target has lacked segments for 25 min",
+    )
+    catalogue.left_spool([FIRST.name])
+    assert alarms(late) == []
+    assert told(late)[0] == 0
+
+
+def test_a_quiet_server_is_not_behind(catalogue: Catalogue, tmp_path: Path) -> None:
+    catalogue.add_segment(replace(FIRST, machine=catalogue.identity().name), spooled=False)
+    assert alarms(site(catalogue, tmp_path, FIRST.received_at + timedelta(days=300))) == []
+
+
+def test_a_clock_that_was_put_back_makes_nothing_wait_for_less_than_no_time(
+    catalogue: Catalogue, tmp_path: Path
+) -> None:
+    catalogue.add_segment(replace(FIRST, machine=catalogue.identity().name))
+    assert told(site(catalogue, tmp_path, FIRST.received_at - MINUTE)) == [0, None, None, None]
+
+
+def test_of_a_job_whose_binlog_is_not_archived_any_more_nothing_is_told(catalogue: Catalogue, tmp_path: Path) -> None:
+    catalogue.add_segment(replace(FIRST, machine=catalogue.identity().name))
+    catalogue.archive_gap("nightly", ArchiveGap(CHAIN, "the log was reset", LAST_AT, None))
+    without = {"nightly": {"host": "db1", "targets": ("vault",)}}
+    later = site(catalogue, tmp_path, FIRST.received_at + timedelta(days=1), jobs=without)
+    assert alarms(later) == []
+    assert told(later) == [None, None, None, None]

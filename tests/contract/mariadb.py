@@ -27,6 +27,8 @@ _PATH = f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
 class MariadbServer:
     """One server process on one folder."""
 
+    _redo = "--innodb-log-file-size=16M"
+
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
         self.datadir = folder / "data"
@@ -46,14 +48,17 @@ class MariadbServer:
             env=self._environment(),
         )
 
+    def argv_of_datadir(self) -> tuple[str, ...]:
+        """The program, and on what it works."""
+        return ("mariadbd", "--no-defaults", f"--datadir={self.datadir}", *self._user())
+
     def start(self) -> None:
         with (self.folder / "log").open("ab") as said:
             self._process = subprocess.Popen(
                 [
-                    *("mariadbd", "--no-defaults", f"--datadir={self.datadir}", f"--socket={self.socket}"),
+                    *(*self.argv_of_datadir(), f"--socket={self.socket}"),
                     *(f"--pid-file={self.folder}/pid", f"--log-bin={self.datadir}/bin", "--server-id=7"),
-                    *("--skip-networking", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M"),
-                    *self._user(),
+                    *("--skip-networking", "--innodb-buffer-pool-size=32M", self._redo),
                     *self._options,
                 ],
                 stdout=said,
@@ -103,6 +108,14 @@ class MariadbServer:
                 root.execute(statement)
         return self.connect(user, PASSWORD)
 
+    def make_tables(self, *engines: str) -> None:
+        """A database `t` with one table of each, named as the engine, and two rows in each."""
+        with self.session() as root:
+            root.execute("CREATE DATABASE t")
+            for engine in engines:
+                root.execute(f"CREATE TABLE t.{engine} (id INT PRIMARY KEY AUTO_INCREMENT, v TEXT) ENGINE = {engine}")
+                root.execute(f"INSERT INTO t.{engine} (v) VALUES ('one'), ('two')")
+
     def _stands_still(self) -> bool:
         assert self._process is not None
         threads = Path(f"/proc/{self._process.pid}/task").glob("*/stat")
@@ -131,11 +144,7 @@ def mariadb(*options: str) -> Iterator[MariadbServer]:
     try:
         server.install()
         server.start()
-        with server.session() as root:
-            root.execute("CREATE DATABASE t")
-            for engine in ("innodb", "myisam", "aria"):
-                root.execute(f"CREATE TABLE t.{engine} (id INT PRIMARY KEY AUTO_INCREMENT, v TEXT) ENGINE = {engine}")
-                root.execute(f"INSERT INTO t.{engine} (v) VALUES ('one'), ('two')")
+        server.make_tables("innodb", "myisam", "aria")
         yield server
     finally:
         server.stop(signal.SIGKILL)

@@ -18,7 +18,7 @@ from backupd.mysql.seeding import Following, Wanted, seed
 from backupd.mysql.session import Session
 from backupd.mysql.startup import RELAY_FOLDER
 from backupd.vocabulary.errors import ServerError, VerificationError
-from backupd.vocabulary.servers import LockReceipt, Position
+from backupd.vocabulary.servers import Flavour, LockReceipt, Position
 from backupd.vocabulary.storage import Manifest
 from tests.contract.mariadb import MariadbServer, mariadb
 from tests.contract.test_scratch import manifest
@@ -52,7 +52,7 @@ class Witness:
                 last = end.binlog_offset if path.name == end.binlog_file else len(text)
                 format_ = text[4 : 4 + int.from_bytes(text[13:17], "little")]
                 events = [text[at : min(at + at_once, last or 0)] for at in range(first or 0, last or 0, at_once)]
-                yield LogPiece(path.name, first or 0, format_, events)
+                yield LogPiece(path.name, first or 0, format_, events, Flavour.MARIADB)
 
 
 def rows_of(session: Session) -> Rows:

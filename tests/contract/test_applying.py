@@ -63,6 +63,8 @@ def rows_of(session: Session) -> Rows:
         found[f"{name}"] = (session.one(f"CHECKSUM TABLE t.`{name}`") or {})["Checksum"]
         definition = (session.one(f"SHOW CREATE TABLE t.`{name}`") or {})["Create Table"] or ""
         found[f"{name} is"] = definition.partition(") ENGINE")[0]
+    for name in ("global_priv", "db", "roles_mapping"):
+        found[f"mysql.{name}"] = (session.one(f"CHECKSUM TABLE mysql.{name}") or {})["Checksum"]
     return found
 
 
@@ -134,6 +136,23 @@ def statements(server: MariadbServer) -> None:
             session.execute(statement)
 
 
+def accounts(server: MariadbServer) -> None:
+    with server.session() as session:
+        for statement in (
+            "CREATE USER 'somebody'@'localhost' IDENTIFIED BY 'something'",
+            "CREATE ROLE readers",
+            "GRANT SELECT ON t.* TO readers",
+            "GRANT readers TO 'somebody'@'localhost'",
+            "GRANT RELOAD ON *.* TO 'somebody'@'localhost'",
+            "ALTER USER 'somebody'@'localhost' IDENTIFIED BY 'something else'",
+            "CREATE USER 'gone'@'localhost'",
+            "DROP USER 'gone'@'localhost'",
+            "FLUSH PRIVILEGES",
+            "INSERT INTO t.innodb (v) VALUES ('behind the accounts')",
+        ):
+            session.execute(statement)
+
+
 def prepared(server: MariadbServer) -> None:
     """Committed by the client that prepared it, over another's commit."""
     with server.session() as session, server.session() as other:
@@ -149,7 +168,15 @@ def restarted(server: MariadbServer) -> None:
     writers(server)
 
 
-STEPS: Sequence[Callable[[MariadbServer], None]] = (writers, all_engines, definitions, statements, prepared, restarted)
+STEPS: Sequence[Callable[[MariadbServer], None]] = (
+    writers,
+    all_engines,
+    definitions,
+    accounts,
+    statements,
+    prepared,
+    restarted,
+)
 
 
 @pytest.fixture(scope="module")

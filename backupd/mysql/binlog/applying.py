@@ -19,6 +19,8 @@ without `gtid_mode`:
   each relay log is a rotation to where it ends.
 - MySQL writes what it finds emptied, MEMORY tables, into its own binlog: with the source's server_uuid that would be
   the source's next GTID, which would then not be applied.
+- A server that was started with `--skip-grant-tables` refuses what the log says of accounts (error 1290), until it has
+  loaded the copy's accounts. The session that is open keeps its rights then, and nobody else gets in as it did.
 - An applier that is stopped while it still has work queued leaves it undone. So it is stopped at the end only, and what
   says that it has come to the end is the executed place, not that it waits for more.
 """
@@ -97,6 +99,7 @@ def apply(
     if words is Words.MARIADB:
         session.execute(f"SET GLOBAL gtid_slave_pos = {literal(start.gtid or '')}")
     if logs.sizes:
+        session.execute("FLUSH LOCAL PRIVILEGES")
         for statement in _statements(words, start, appliers):
             session.execute(statement)
         word = "REPLICA" if source_word(words) == "SOURCE" else "SLAVE"

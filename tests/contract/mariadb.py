@@ -108,14 +108,6 @@ class MariadbServer:
                 root.execute(statement)
         return self.connect(user, PASSWORD)
 
-    def make_tables(self, *engines: str) -> None:
-        """A database `t` with one table of each, named as the engine, and two rows in each."""
-        with self.session() as root:
-            root.execute("CREATE DATABASE t")
-            for engine in engines:
-                root.execute(f"CREATE TABLE t.{engine} (id INT PRIMARY KEY AUTO_INCREMENT, v TEXT) ENGINE = {engine}")
-                root.execute(f"INSERT INTO t.{engine} (v) VALUES ('one'), ('two')")
-
     def _stands_still(self) -> bool:
         assert self._process is not None
         threads = Path(f"/proc/{self._process.pid}/task").glob("*/stat")
@@ -144,7 +136,11 @@ def mariadb(*options: str) -> Iterator[MariadbServer]:
     try:
         server.install()
         server.start()
-        server.make_tables("innodb", "myisam", "aria")
+        with server.session() as root:
+            root.execute("CREATE DATABASE t")
+            for engine in ("innodb", "myisam", "aria"):
+                root.execute(f"CREATE TABLE t.{engine} (id INT PRIMARY KEY AUTO_INCREMENT, v TEXT) ENGINE = {engine}")
+                root.execute(f"INSERT INTO t.{engine} (v) VALUES ('one'), ('two')")
         yield server
     finally:
         server.stop(signal.SIGKILL)

@@ -3,6 +3,7 @@
 Knows: how a backup of that server comes to be there without a volume of LVM's.
 """
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from backupd.mysql.binlog.source import binlog_source
 from backupd.mysql.session import Session
 from tests.contract.mariadb import MariadbServer, wait_until
 from tests.hostile.backups import RUN
@@ -35,8 +37,12 @@ class Moment:
 class Site:
     """A host with a server, an archive and a target."""
 
-    def __init__(self, base: Path, server: MariadbServer) -> None:
+    def __init__(self, base: Path, server: MariadbServer, *, programs: Path | None = None) -> None:
+        """`programs` is a folder with the server's programs, where they are not this machine's own."""
         self.base, self.server, self.vault = base, server, base / "vault"
+        self._environment = dict(os.environ)
+        if programs is not None:
+            self._environment["PATH"] = f"{programs}:{self._environment['PATH']}"
         self.vault.mkdir()
         self.configuration = base / "backupd.toml"
         self.configuration.write_text(
@@ -66,7 +72,8 @@ class Site:
         return [sys.executable, "-P", "-m", "backupd", "--config", str(self.configuration), *words]
 
     def run(self, *words: str, expect: int = 0) -> "subprocess.CompletedProcess[str]":
-        done = subprocess.run(self.command(*words), capture_output=True, text=True, check=False)
+        command = self.command(*words)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=self._environment)
         assert done.returncode == expect, done.stdout + done.stderr
         return done
 
@@ -84,7 +91,8 @@ class Site:
         """For the length of the block, in which the server is being received from."""
         log, before = self.base / "receiver.log", self.connections()
         with log.open("ab") as said:
-            process = subprocess.Popen(self.command("-v", "binlog", "receive", "nightly"), stderr=said)
+            command = self.command("-v", "binlog", "receive", "nightly")
+            process = subprocess.Popen(command, stderr=said, env=self._environment)
             try:
                 wait_until(lambda: self.connections() > before)
                 yield process
@@ -106,11 +114,11 @@ class Site:
         with self.server.session() as root:
             time.sleep(1.1)  # MariaDB tells the second in which a transaction was committed
             now = datetime.now(UTC)
-            status = root.one("SHOW MASTER STATUS") or {}
-            gtid = root.value("SELECT @@global.gtid_binlog_pos") or ""
+            source = binlog_source(root)
             rows = rows_of(root)
             time.sleep(1.1)
-        return Moment(now, f"{status['File']}:{status['Position']}", gtid, rows)
+        assert source.end is not None
+        return Moment(now, f"{source.end.file}:{source.end.offset}", source.gtid, rows)
 
 
 def rows_of(session: Session) -> Rows:

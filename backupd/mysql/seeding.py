@@ -157,10 +157,8 @@ def statements(words: Words, position: Position, wanted: Wanted) -> tuple[str, .
     match words:
         case Words.MARIADB:
             prepared = ("RESET MASTER", f"SET GLOBAL gtid_slave_pos = {literal(gtid)}")
-        case Words.MYSQL:
-            prepared = ("RESET BINARY LOGS AND GTIDS", *_purged(gtid))
-        case Words.MYSQL_8 | Words.OLD_MYSQL:
-            prepared = ("RESET MASTER", *_purged(gtid))
+        case Words.MYSQL | Words.MYSQL_8 | Words.OLD_MYSQL:
+            prepared = gtids_kept(words, gtid)
     return (*without_channels(words), *prepared, _change(words, position, wanted))
 
 
@@ -231,8 +229,10 @@ def _has_gtids(manifest: Manifest) -> bool:
     return manifest.server.settings.get("gtid_mode", "").startswith("ON")
 
 
-def _purged(gtid: str) -> Sequence[str]:
-    return (f"SET GLOBAL gtid_purged = {literal(gtid)}",) if gtid else ()
+def gtids_kept(words: Words, gtid: str | None) -> tuple[str, ...]:
+    """What makes MySQL have executed these and nothing else, and no binlog of its own before."""
+    reset = "RESET BINARY LOGS AND GTIDS" if words is Words.MYSQL else "RESET MASTER"
+    return (reset, f"SET GLOBAL gtid_purged = {literal(gtid)}") if gtid else (reset,)
 
 
 def _change(words: Words, position: Position, wanted: Wanted) -> str:

@@ -27,6 +27,8 @@ _PATH = f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
 class MariadbServer:
     """One server process on one folder."""
 
+    _redo = "--innodb-log-file-size=16M"
+
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
         self.datadir = folder / "data"
@@ -46,14 +48,17 @@ class MariadbServer:
             env=self._environment(),
         )
 
+    def argv_of_datadir(self) -> tuple[str, ...]:
+        """The program, and on what it works."""
+        return ("mariadbd", "--no-defaults", f"--datadir={self.datadir}", *self._user())
+
     def start(self) -> None:
         with (self.folder / "log").open("ab") as said:
             self._process = subprocess.Popen(
                 [
-                    *("mariadbd", "--no-defaults", f"--datadir={self.datadir}", f"--socket={self.socket}"),
+                    *(*self.argv_of_datadir(), f"--socket={self.socket}"),
                     *(f"--pid-file={self.folder}/pid", f"--log-bin={self.datadir}/bin", "--server-id=7"),
-                    *("--skip-networking", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M"),
-                    *self._user(),
+                    *("--skip-networking", "--innodb-buffer-pool-size=32M", self._redo),
                     *self._options,
                 ],
                 stdout=said,

@@ -18,7 +18,7 @@ from backupd.mysql.seeding import Following, Wanted, seed
 from backupd.mysql.session import Session
 from backupd.mysql.startup import RELAY_FOLDER
 from backupd.vocabulary.errors import ServerError, VerificationError
-from backupd.vocabulary.servers import LockReceipt, Position
+from backupd.vocabulary.servers import Flavour, LockReceipt, Position
 from backupd.vocabulary.storage import Manifest
 from tests.contract.mariadb import MariadbServer, mariadb
 from tests.contract.test_scratch import manifest
@@ -52,7 +52,7 @@ class Witness:
                 last = end.binlog_offset if path.name == end.binlog_file else len(text)
                 format_ = text[4 : 4 + int.from_bytes(text[13:17], "little")]
                 events = [text[at : min(at + at_once, last or 0)] for at in range(first or 0, last or 0, at_once)]
-                yield LogPiece(path.name, first or 0, format_, events)
+                yield LogPiece(path.name, first or 0, format_, events, Flavour.MARIADB)
 
 
 def rows_of(session: Session) -> Rows:
@@ -63,6 +63,8 @@ def rows_of(session: Session) -> Rows:
         found[f"{name}"] = (session.one(f"CHECKSUM TABLE t.`{name}`") or {})["Checksum"]
         definition = (session.one(f"SHOW CREATE TABLE t.`{name}`") or {})["Create Table"] or ""
         found[f"{name} is"] = definition.partition(") ENGINE")[0]
+    for name in ("global_priv", "db", "roles_mapping"):
+        found[f"mysql.{name}"] = (session.one(f"CHECKSUM TABLE mysql.{name}") or {})["Checksum"]
     return found
 
 
@@ -134,6 +136,23 @@ def statements(server: MariadbServer) -> None:
             session.execute(statement)
 
 
+def accounts(server: MariadbServer) -> None:
+    with server.session() as session:
+        for statement in (
+            "CREATE USER 'somebody'@'localhost' IDENTIFIED BY 'something'",
+            "CREATE ROLE readers",
+            "GRANT SELECT ON t.* TO readers",
+            "GRANT readers TO 'somebody'@'localhost'",
+            "GRANT RELOAD ON *.* TO 'somebody'@'localhost'",
+            "ALTER USER 'somebody'@'localhost' IDENTIFIED BY 'something else'",
+            "CREATE USER 'gone'@'localhost'",
+            "DROP USER 'gone'@'localhost'",
+            "FLUSH PRIVILEGES",
+            "INSERT INTO t.innodb (v) VALUES ('behind the accounts')",
+        ):
+            session.execute(statement)
+
+
 def prepared(server: MariadbServer) -> None:
     """Committed by the client that prepared it, over another's commit."""
     with server.session() as session, server.session() as other:
@@ -149,7 +168,15 @@ def restarted(server: MariadbServer) -> None:
     writers(server)
 
 
-STEPS: Sequence[Callable[[MariadbServer], None]] = (writers, all_engines, definitions, statements, prepared, restarted)
+STEPS: Sequence[Callable[[MariadbServer], None]] = (
+    writers,
+    all_engines,
+    definitions,
+    accounts,
+    statements,
+    prepared,
+    restarted,
+)
 
 
 @pytest.fixture(scope="module")

@@ -124,6 +124,8 @@ def test_an_id_is_no_address_that_a_machine_can_have(machine: str, job: str) -> 
         ("binlog truncated in the middle of event; consider out of disk space on source; …", EndKind.OTHER_LOG),
         ("A replica with the same server_uuid/server_id as this replica has connected to …", EndKind.ID_TAKEN),
         ("bogus data in log event; the first event 'b.000001' at 5", EndKind.OTHER_LOG),
+        ("Cannot replicate anonymous transaction when @@GLOBAL.GTID_MODE = ON, at file …", EndKind.PLACE_GONE),
+        ("Cannot replicate GTID-transaction when @@GLOBAL.GTID_MODE = OFF, at file …", EndKind.PLACE_GONE),
         ("A slave with the same server_uuid/server_id is already connected; …", EndKind.ID_TAKEN),
         ("Access denied; you need (at least one of) the REPLICATION SLAVE privilege(s)", EndKind.NOT_ALLOWED),
         ("Lost connection to server during query", EndKind.SERVER_AWAY),

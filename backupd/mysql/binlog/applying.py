@@ -19,6 +19,10 @@ without `gtid_mode`:
   each relay log is a rotation to where it ends.
 - MySQL writes what it finds emptied, MEMORY tables, into its own binlog: with the source's server_uuid that would be
   the source's next GTID, which would then not be applied.
+- A server that was started with `--skip-grant-tables` refuses what the log says of accounts (error 1290), until it has
+  loaded the copy's accounts. The session that is open keeps its rights then, and nobody else gets in as it did.
+- MySQL forgets when it shuts down that it has executed an XA PREPARE, which has a GTID of its own. So it is told in the
+  end what has been executed, and keeps that.
 - An applier that is stopped while it still has work queued leaves it undone. So it is stopped at the end only, and what
   says that it has come to the end is the executed place, not that it waits for more.
 """
@@ -32,7 +36,7 @@ from datetime import datetime
 from backupd.mysql.binlog.relay_logs import RelayLogs, relay_log_name
 from backupd.mysql.facts import flavour_of
 from backupd.mysql.scratch import RunningServer
-from backupd.mysql.seeding import Words, source_word, start_statement, words_of
+from backupd.mysql.seeding import Words, gtids_kept, source_word, start_statement, words_of
 from backupd.mysql.session import Row, Session
 from backupd.mysql.sqltext import literal
 from backupd.policy import gtid
@@ -97,6 +101,7 @@ def apply(
     if words is Words.MARIADB:
         session.execute(f"SET GLOBAL gtid_slave_pos = {literal(start.gtid or '')}")
     if logs.sizes:
+        session.execute("FLUSH LOCAL PRIVILEGES")
         for statement in _statements(words, start, appliers):
             session.execute(statement)
         word = "REPLICA" if source_word(words) == "SOURCE" else "SLAVE"
@@ -104,6 +109,9 @@ def apply(
         for statement in (f"STOP {word}", f"RESET {word} ALL"):
             session.execute(statement)
     _require_gtid(session, end)
+    if logs.sizes and words is not Words.MARIADB and end.gtid and session.value("SELECT @@global.gtid_mode") != "OFF":
+        for statement in gtids_kept(words, end.gtid):
+            session.execute(statement)
     return Applied(end, logs.size, time.monotonic() - began)
 
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 class EndKind(StrEnum):
     """What the end of a receiver means."""
 
-    PLACE_GONE = "place gone"  # the server no longer has this binlog: a gap
+    PLACE_GONE = "place gone"  # the server no longer has this binlog, or never sends what is in it: a gap
     OTHER_LOG = "other log"  # it has the file, but not with an event there: RESET, or another server. A gap
     SERVER_AWAY = "server away"  # passes by itself
     NOT_ALLOWED = "not allowed"  # somebody must grant, or trust, or set a password
@@ -47,6 +47,8 @@ _SAYINGS = (  # the first that is found counts; in lower case
     ("position > file size", EndKind.OTHER_LOG),
     ("exceeded max_allowed_packet", EndKind.OTHER_LOG),  # or is impossible
     ("bogus data in log event", EndKind.OTHER_LOG),
+    ("cannot replicate anonymous transaction", EndKind.PLACE_GONE),  # gtid_mode was set ON behind it (MySQL 9.7.4)
+    ("cannot replicate gtid-transaction", EndKind.PLACE_GONE),  # or OFF
     ("already connected", EndKind.ID_TAKEN),
     ("as this replica has connected", EndKind.ID_TAKEN),
     ("same server_uuid/server_id", EndKind.ID_TAKEN),

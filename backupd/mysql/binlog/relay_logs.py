@@ -25,10 +25,11 @@ from backupd.mysql.relocation import Relocation
 from backupd.mysql.startup import RELAY_FOLDER
 from backupd.vocabulary.binlogs import BinlogPlace
 from backupd.vocabulary.errors import VerificationError
+from backupd.vocabulary.servers import Flavour
 
 _MAGIC = b"\xfebin"
 _HEADER = struct.Struct("<IBIIIH")  # time, kind, server id, length with this header, end position, flags
-_ROTATE, _FORMAT = 4, 15
+_ROTATE, _FORMAT, _PREVIOUS_GTIDS = 4, 15, 35
 _ARTIFICIAL = 0x20  # flag of an event that is in no log of the source
 _LONGEST_FORMAT = 4096  # bytes; servers write about 250
 _SMALLEST_FORMAT = _HEADER.size + 2 + 50 + 4 + 1 + 5  # version, server's version, time, header's length, checksum
@@ -46,6 +47,7 @@ class LogPiece:
     start: int  # offset of the first of its events
     format: bytes  # the file's format description event, by which they are read
     events: Iterable[bytes]  # their bytes, however they are divided
+    flavour: Flavour
 
 
 @dataclass(slots=True)
@@ -185,7 +187,24 @@ def _head(piece: LogPiece) -> bytes:
         raise VerificationError(f"the archive's format description of {piece.file} is none", hint=_CHANGED)
     if int.from_bytes(found[9:13], "little") != len(found):
         raise VerificationError(f"the archive's format description of {piece.file} is not whole", hint=_CHANGED)
-    return _MAGIC + found + _rotation(BinlogPlace(piece.file, piece.start), found)
+    rotation = _rotation(BinlogPlace(piece.file, piece.start), found)
+    return _MAGIC + found + (_no_gtids_before(found) if _lacks_gtids_before(piece) else b"") + rotation
+
+
+def _lacks_gtids_before(piece: LogPiece) -> bool:
+    """MySQL refuses logs of which none says which GTIDs came before it; one that begins with its file says it itself.
+
+    "The first global transaction identifier was read, but no other information regarding identifiers existing on the
+    previous log files was found" (9.7.4).
+    """
+    return piece.flavour is Flavour.MYSQL and piece.start > len(_MAGIC)
+
+
+def _no_gtids_before(described: bytes) -> bytes:
+    """A list of no source: of what came before this log, no log has anything. The server goes by it for what it calls
+    retrieved, not for what is executed.
+    """
+    return _made_up(_PREVIOUS_GTIDS, 0, bytes(8), described)
 
 
 def _rotation(place: BinlogPlace, described: bytes) -> bytes:
@@ -193,9 +212,13 @@ def _rotation(place: BinlogPlace, described: bytes) -> bytes:
 
     At the end, because not every event moves the place that the server says it has executed: MariaDB's Stop does not.
     """
+    return _made_up(_ROTATE, place.offset, place.offset.to_bytes(8, "little") + os.fsencode(place.file), described)
+
+
+def _made_up(kind: int, end: int, body: bytes, described: bytes) -> bytes:
+    """An event that is in no log of the source, in the format of those that are."""
     summed = described[-5] == _CRC32
-    body = place.offset.to_bytes(8, "little") + os.fsencode(place.file)
     length = _HEADER.size + len(body) + (4 if summed else 0)
     server_id = int.from_bytes(described[5:9], "little")
-    event = _HEADER.pack(0, _ROTATE, server_id, length, place.offset % (1 << 32), _ARTIFICIAL) + body
+    event = _HEADER.pack(0, kind, server_id, length, end % (1 << 32), _ARTIFICIAL) + body
     return event + zlib.crc32(event).to_bytes(4, "little") if summed else event

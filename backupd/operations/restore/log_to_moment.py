@@ -122,7 +122,8 @@ def log_pieces(plan: RestorePlan, end: LogEnd, reader: SegmentReader) -> Iterato
         stop = end.place.offset if end.place.file == file else segments[-1].end
         if start < stop:
             events = _cut(segments, start, stop, reader)
-            yield LogPiece(file, start, base64.b64decode(segments[0].format), events)
+            described = base64.b64decode(segments[0].format)
+            yield LogPiece(file, start, described, events, segments[0].origin.flavour)
 
 
 def _cut(segments: Sequence[BinlogSegment], start: int, stop: int, reader: SegmentReader) -> Iterator[bytes]:

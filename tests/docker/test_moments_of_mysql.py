@@ -1,0 +1,114 @@
+"""MySQL's binlog is archived by MySQL's own program, and a restore leads to moments of it.
+
+The server is in its container; what receives its binlog and what applies it are the programs of its image, here.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from backupd.lab.roots import loader_and_libraries
+from backupd.mysql.binlog.source import BinlogSource, binlog_source
+from tests.archive_site import Rows, Site, rows_of
+from tests.contract.mariadb import MariadbServer, wait_until
+from tests.docker.conftest import answering
+from tests.docker.containers import ServerContainer, docker
+
+KIND = "mysql-9"
+
+pytestmark = pytest.mark.kinds(KIND)
+
+
+class ServerHere(MariadbServer):
+    """One of MySQL's, by its program in a folder."""
+
+    _redo = "--innodb-redo-log-capacity=16M"
+
+    def __init__(self, folder: Path, programs: Path) -> None:
+        gtids = ("--gtid-mode=ON", "--enforce-gtid-consistency=ON")
+        super().__init__(folder, "--mysqlx=OFF", "--secure-file-priv=NULL", "--skip-replica-start", *gtids)
+        self._program = programs / "mysqld"
+
+    def argv_of_datadir(self) -> tuple[str, ...]:
+        return (str(self._program), "--no-defaults", f"--datadir={self.datadir}", *self._user())
+
+
+@pytest.fixture(scope="module")
+def container(docker_services: object, docker_compose_project_name: str, servers: Path) -> ServerContainer:
+    return answering(KIND, KIND, docker_compose_project_name, servers)
+
+
+@pytest.fixture(scope="module")
+def programs(container: ServerContainer) -> Iterator[Path]:
+    """A folder with the image's programs, where every user can start them: each keeps its process id."""
+    with tempfile.TemporaryDirectory(prefix="bk-programs-") as folder:
+        base = Path(folder)
+        base.chmod(0o755)
+        docker("cp", f"{container.container}:/usr", str(base / "usr"))
+        loader, libraries = loader_and_libraries(base / "usr")
+        for name, place, own in (("mysqld", "sbin", f"--basedir={base}/usr"), ("mysqlbinlog", "bin", "")):
+            start = f"exec {loader} --library-path {libraries} {base}/usr/{place}/{name}"
+            (base / name).write_text(f'#!/bin/sh\nfirst=$1; shift\n{start} "$first" {own} "$@"\n')
+            (base / name).chmod(0o755)
+        yield base
+
+
+@contextmanager
+def started_on(datadir: Path, programs: Path) -> Iterator[MariadbServer]:
+    """A server on restored files, as a person would start one; its socket has a short path."""
+    with tempfile.TemporaryDirectory(prefix="bk-") as folder:
+        server = ServerHere(Path(folder), programs)
+        server.datadir = datadir
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+def now(server: MariadbServer) -> tuple[BinlogSource, Rows]:
+    with server.session() as root:
+        return binlog_source(root), rows_of(root)
+
+
+def last_of(gtids: str) -> str:
+    """The last transaction of a set with one source: `uuid:1-5` as `uuid:5`."""
+    uuid, _, intervals = gtids.partition(":")
+    return f"{uuid}:{intervals.rpartition('-')[2]}"
+
+
+def test_a_moment_in_the_binlog_of_the_backup_and_one_behind_its_rotation_are_reached_exactly(
+    container: ServerContainer, programs: Path, tmp_path: Path
+) -> None:
+    with container.session() as root:
+        root.execute("CREATE DATABASE IF NOT EXISTS t")
+        root.execute("CREATE TABLE t.orders (id INT PRIMARY KEY AUTO_INCREMENT, v TEXT)")
+    site = Site(tmp_path, container, programs=programs)
+    site.back_up()
+    with site.archiving():
+        with container.session() as root:
+            root.execute("INSERT INTO t.orders (v) VALUES ('one'), ('two')")
+            moments = {"--to-gtid": now(container)}
+            root.execute("FLUSH BINARY LOGS")
+            root.execute("SET SESSION binlog_transaction_compression = ON")
+            root.execute("INSERT INTO t.orders (v) SELECT REPEAT('x', 5000) FROM t.orders")
+            for statement in ("START", "END", "PREPARE", "COMMIT"):
+                root.execute(f"XA {statement} 'both'")
+                if statement == "START":
+                    root.execute("INSERT INTO t.orders (v) VALUES ('prepared')")
+            root.execute("CREATE USER 'somebody'@'localhost' IDENTIFIED BY 'something'")
+            root.execute("DROP USER 'somebody'@'localhost'")
+            moments["--before-gtid"] = now(container)
+            root.execute("DROP TABLE t.orders")
+        dropped, _ = now(container)
+        wait_until(lambda: site.stored(dropped.gtid))
+    asked = {"--to-gtid": last_of(moments["--to-gtid"][0].gtid), "--before-gtid": last_of(dropped.gtid)}
+    for option, (source, rows) in moments.items():
+        to = tmp_path / option.strip("-")
+        site.run("restore", "--to", str(to), option, asked[option])
+        with started_on(to, programs) as server:
+            reached, found = now(server)
+        assert (found, reached.gtid) == (rows, source.gtid)

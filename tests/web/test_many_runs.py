@@ -84,8 +84,8 @@ def few_and_many(shared_folder: Path) -> Iterator[tuple[Asked, Asked]]:
 def test_a_page_costs_the_same_after_years(few_and_many: tuple[Asked, Asked], path: str) -> None:
     few, many = few_and_many
     few.seconds(path), many.seconds(path)  # templates are read, and statements made
-    # The fastest of each: what else the machine does only adds, and to a page of 3 ms as much as there was to compare. So
-    # on a busy machine it takes more turns until both have once been undisturbed.
+    # The fastest of each: what else the machine does only adds, and to a page of 3 ms as much as there was to compare.
+    # A busy machine is asked more often, until both have once been undisturbed.
     of_few = of_many = float("inf")
     for turn in range(MOST_ROUNDS):
         of_few, of_many = min(of_few, few.seconds(path)), min(of_many, many.seconds(path))

@@ -22,6 +22,8 @@ class ArchiveRecord:
     received_at: datetime | None = None  # when the newest segment was
     last_at: datetime | None = None  # when the last transaction was committed that is archived
     gap: ArchiveGap | None = None  # the newest
+    reached_at: datetime | None = None  # when the archive last had all that the server had written
+    refused: str = ""  # what has kept it from that since; empty: nothing was told
 
 
 def archive_records(connection: Connection, listed: TableValuedAlias, *, at: datetime) -> dict[str, ArchiveRecord]:
@@ -32,7 +34,14 @@ def archive_records(connection: Connection, listed: TableValuedAlias, *, at: dat
         for row in connection.execute(_newest_gaps(listed, machine, at)).mappings()
     }
     return {
-        row["job"]: ArchiveRecord(row["waiting_since"], row["received_at"], row["last_at"], gaps.get(row["job"]))
+        row["job"]: ArchiveRecord(
+            row["waiting_since"],
+            row["received_at"],
+            row["last_at"],
+            gaps.get(row["job"]),
+            row["reached_at"],
+            row["refused"] or "",
+        )
         for row in connection.execute(_ends(listed, machine, at)).mappings()
     }
 
@@ -46,6 +55,9 @@ def _ends(listed: TableValuedAlias, machine: str, at: datetime) -> Select[Any]:
     # A transaction of many segments ends in the last of them.
     last = select(segments.last_at).where(ours, segments.received_at <= at, segments.last_at.is_not(None))
 
+    contacts = binlog_tables.contacts.c
+    met = and_(contacts.machine == machine, contacts.job == listed.c.value)
+
     def one(query: Select[Any]) -> Any:
         return query.limit(1).correlate(listed).scalar_subquery()
 
@@ -54,6 +66,8 @@ def _ends(listed: TableValuedAlias, machine: str, at: datetime) -> Select[Any]:
         one(waiting).label("waiting_since"),
         one(received).label("received_at"),
         one(last.order_by(*newest)).label("last_at"),
+        one(select(contacts.at).where(met)).label("reached_at"),
+        one(select(contacts.refused).where(met)).label("refused"),
     )
 
 

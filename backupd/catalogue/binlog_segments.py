@@ -190,6 +190,17 @@ class BinlogSegments(CatalogueFile):
         nowhere = ~exists().where(_on.segment_id == _ours.id)
         self._write(*(delete(_table).where(_called(name), ~binlog_tables.WAITING, nowhere) for name in names))
 
+    def archive_contact(self, job: str, *, at: datetime, refused: str = "") -> None:
+        """The archive had all that the job's server had written; or it was `refused`, and its last contact stays."""
+        table = binlog_tables.contacts
+        with self._writing() as connection:
+            whose = {"machine": identities.current(connection).name, "job": job}
+            ours = and_(table.c.machine == whose["machine"], table.c.job == job)
+            known = connection.execute(select(table.c.at).where(ours)).scalar()
+            since = known if refused and known is not None else at
+            row = {**whose, "at": since, "refused": refused}
+            connection.execute(insert(table).prefix_with("OR REPLACE").values(row))
+
     def archive_gap(self, job: str, gap: ArchiveGap) -> None:
         """The job's chain ended so; what was said of its end before is replaced."""
         with self._writing() as connection:

@@ -67,3 +67,12 @@ gaps = Table(  # an `ArchiveGap` each
     Column("last_at", InstantColumn),
     Column("resumed_at", InstantColumn),
 )
+
+contacts = Table(  # when each job's archive last had all that its server had written, and what has kept it since
+    "archive_contacts",
+    metadata,
+    Column("machine", Text, primary_key=True),
+    Column("job", Text, primary_key=True),
+    Column("at", InstantColumn, nullable=False),
+    Column("refused", ProseColumn, nullable=False),
+)

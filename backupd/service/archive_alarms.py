@@ -1,7 +1,8 @@
 """What is an alarm of the archive of a job's binlog.
 
 Knows: that a gap is one until a good backup follows it, from which every later moment can be restored; and that a quiet
-server writes nothing, so that only what waits for a target tells that the archive is behind. Pure.
+server writes nothing, so that the archive is behind where something waits for a target, or where nobody has found for
+long that all of the server's log is archived. Pure.
 """
 
 from collections.abc import Iterator
@@ -28,6 +29,11 @@ def waiting_seconds(archive: ArchiveRecord, *, now: datetime) -> float:
     return 0.0 if archive.waiting_since is None else max(0.0, (now - archive.waiting_since).total_seconds())
 
 
+def silent_seconds(archive: ArchiveRecord, *, now: datetime) -> float:
+    """For how long nobody has found that all of the server's log is archived; 0 where it never began."""
+    return 0.0 if archive.reached_at is None else max(0.0, (now - archive.reached_at).total_seconds())
+
+
 def archive_alarms(archive: ArchiveRecord, last_good: RunDetails | None, *, now: datetime) -> Iterator[Alarm]:
     """What somebody should look at. A gap that follows another one is an alarm of its own."""
     gap = open_gap(archive, last_good)
@@ -38,3 +44,8 @@ def archive_alarms(archive: ArchiveRecord, last_good: RunDetails | None, *, now:
     if waited > BEHIND_SECONDS:
         text = f"the binlog archive is behind: a target has lacked segments for {age(waited)}"
         yield Alarm(AlarmKind.BINLOG_BEHIND, text)
+    silent = silent_seconds(archive, now=now)
+    if silent > BEHIND_SECONDS:
+        why = archive.refused or "no receiver is at work"
+        text = f"the binlog archive is behind: the server's log has not been received for {age(silent)}: {why}"
+        yield Alarm(AlarmKind.BINLOG_BEHIND, text, about="receiver")

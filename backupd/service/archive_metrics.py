@@ -33,6 +33,11 @@ ARCHIVE_FAMILIES = (
         _of_archive(lambda status, archive: waiting_seconds(archive, now=status.now)),
     ),
     Family(
+        "backupd_binlog_reached_timestamp_seconds",
+        "When the binlog archive last had all that the server had written, as its receiver finds every minute.",
+        _of_archive(lambda _, archive: archive.reached_at.timestamp() if archive.reached_at else None),
+    ),
+    Family(
         "backupd_binlog_received_timestamp_seconds",
         "When the newest segment of the binlog archive was received; a quiet server writes none.",
         _of_archive(lambda _, archive: archive.received_at.timestamp() if archive.received_at else None),

@@ -10,7 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Three tables; no backupd before this one archived binlogs."""
+    """Four tables; no backupd before this one archived binlogs."""
     op.create_table(
         "binlog_segments",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -67,4 +67,12 @@ def upgrade() -> None:
         sa.Column("last_at", sa.Text(), nullable=True),
         sa.Column("resumed_at", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("machine", "job", "chain", name=op.f("pk_archive_gaps")),
+    )
+    op.create_table(
+        "archive_contacts",
+        sa.Column("machine", sa.Text(), nullable=False),
+        sa.Column("job", sa.Text(), nullable=False),
+        sa.Column("at", sa.Text(), nullable=False),
+        sa.Column("refused", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("machine", "job", name=op.f("pk_archive_contacts")),
     )

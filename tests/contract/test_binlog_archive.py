@@ -71,6 +71,13 @@ def write(server: MariadbServer, times: int = 5) -> str:
         return root.value("SELECT @@global.gtid_binlog_pos") or ""
 
 
+def contact(site: Site) -> tuple[str, str] | None:
+    """When the archive last had all of the server's log, and what has kept it from that since."""
+    with closing(sqlite3.connect(site.base / "state" / "catalogue.sqlite")) as connection:
+        found: tuple[str, str] | None = connection.execute("SELECT at, refused FROM archive_contacts").fetchone()
+        return found
+
+
 def gaps(site: Site) -> list[str]:
     """Why chains ended, as the catalogue has it."""
     with closing(sqlite3.connect(site.base / "state" / "catalogue.sqlite")) as connection:
@@ -89,6 +96,11 @@ def test_what_the_server_wrote_is_on_the_target_over_rotations_and_the_spool_is_
         busy = subprocess.run(site.command("binlog", "receive", "nightly"), capture_output=True, text=True, check=False)
         assert busy.returncode == 4
         assert "the archive of the binlog of job nightly" in busy.stderr
+        wait_until(lambda: contact(site) is not None)
+        assert (contact(site) or ("", "?"))[1] == ""
+        site.server.stop()
+        wait_until(lambda: (contact(site) or ("", ""))[1] != "")
+        site.server.start()
     assert require_as_the_server_has_it(site).gtid_end == last
     assert gaps(site) == []
 

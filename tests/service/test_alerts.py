@@ -89,7 +89,7 @@ CASES = (
     alarm("BackupdRunMissed", "missed", "a scheduled job was missed"),
     alarm("BackupdDrillOverdue", "drill-overdue", "no drill has proven a backup for too long"),
     alarm("BackupdBinlogGap", "binlog-gap", "the binlog archive has a gap"),
-    alarm("BackupdBinlogBehind", "binlog-behind", "the binlog archive is behind on a target"),
+    alarm("BackupdBinlogBehind", "binlog-behind", "the binlog archive is behind"),
     alarm("BackupdAttention", "attention", "the last backup is good, but needs attention"),
     Case(
         "BackupdLockHeldLong",

@@ -125,3 +125,19 @@ def test_of_a_job_whose_binlog_is_not_archived_any_more_nothing_is_told(catalogu
     later = site(catalogue, tmp_path, FIRST.received_at + timedelta(days=1), jobs=without)
     assert alarms(later) == []
     assert told(later) == [None, None, None, None]
+
+
+def test_a_server_whose_log_nobody_receives_is_an_alarm_with_the_reason_until_it_is_received_again(
+    catalogue: Catalogue, tmp_path: Path, now: datetime
+) -> None:
+    assert alarms(site(catalogue, tmp_path, now)) == [], "it has never begun"
+    catalogue.archive_contact("nightly", at=now)
+    catalogue.archive_contact("nightly", at=now + MINUTE, refused="access denied")
+    assert alarms(site(catalogue, tmp_path, now + 14 * MINUTE)) == []
+    silent = site(catalogue, tmp_path, now + 25 * MINUTE)
+    text = "the binlog archive is behind: the server's log has not been received for 25 min: access denied"
+    assert alarms(silent) == [Alarm(AlarmKind.BINLOG_BEHIND, text, about="receiver")]
+    reached = value(metrics_of(silent).exposition(), "binlog_reached_timestamp_seconds", **NIGHTLY)
+    assert reached == pytest.approx(now.timestamp(), abs=1)
+    catalogue.archive_contact("nightly", at=now + 20 * MINUTE)
+    assert alarms(silent) == []

@@ -103,6 +103,7 @@ class _Archive:
 
     def __init__(self, job: str, config: BinlogConfig, tools: ArchiveTools, ring: Callable[[], None]) -> None:
         self._job, self._config, self._tools, self._ring = job, config, tools, ring
+        self._met: datetime | None = None  # the last contact that was recorded
         self._at_end = False  # a new chain begins where the server is now, whatever backup there is
 
     def go_on(self) -> None:
@@ -117,6 +118,7 @@ class _Archive:
             if time.monotonic() - began > _LONGEST_WAIT_SECONDS:
                 wait = _FIRST_WAIT_SECONDS
             log.warning("job %s: the binlog is not received: %s; trying again in %g s", self._job, said, wait)
+            self._tools.catalogue.archive_contact(self._job, at=datetime.now(UTC), refused=said)
             self._sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
 
@@ -147,23 +149,31 @@ class _Archive:
     def _received(self, receiver: Receiver, receiving: "_Receiving") -> str:
         asked = minute = time.monotonic()
         while True:
+            if time.monotonic() - asked > _ASK_SECONDS:
+                asked = time.monotonic()
+                receiving.expect(self._tools.end_of_log(), at=datetime.now(UTC))
             end, pieces = receiver.ended, receiver.poll()  # in this order: what it wrote before its end is read
             for piece in pieces:
                 receiving.take(piece.file, piece.data, file_ended=piece.file_ended)
             receiving.take_due()
             self._ring()
+            self._record_contact(receiving)
             if time.monotonic() - minute > _MINUTE_SECONDS:
                 minute = time.monotonic()
                 self._write_minute()
             if end is None and not pieces:
                 receiver.wait(min(receiving.until_due, _LOOK_SECONDS))
-                if time.monotonic() - asked > _ASK_SECONDS:
-                    receiving.require_behind(self._tools.end_of_log())
-                    asked = time.monotonic()
             elif end is not None and not pieces:
                 if end.ends_chain:
                     raise OtherHistory(end.said)
                 return end.said
+
+    def _record_contact(self, receiving: "_Receiving") -> None:
+        """That all had been received which the server had written by then: once a minute is enough."""
+        at = receiving.complete_at
+        if at is not None and (self._met is None or (at - self._met).total_seconds() > _MINUTE_SECONDS):
+            self._tools.catalogue.archive_contact(self._job, at=at)
+            self._met = at
 
     def _write_minute(self) -> None:
         """Where that fails, the archive goes on all the same."""
@@ -271,6 +281,7 @@ class _Receiving:
     ) -> None:
         self._archive, self._beginning, self._author = archive, beginning, author
         self.before, self._chain = beginning.before, beginning.chain
+        self._expected: tuple[BinlogPlace, datetime] | None = None  # how far the server's log reached, and when
         self._known = False  # the file that arrives first is the one that it should be
         self._cutter = SegmentCutter(
             source.origin.flavour,
@@ -286,16 +297,24 @@ class _Receiving:
         """Seconds until there may be something due."""
         return self._cutter.until_due
 
-    def require_behind(self, end: BinlogPlace) -> None:
-        """What was received is no more than the server has written.
+    def expect(self, end: BinlogPlace, *, at: datetime) -> None:
+        """The server's log reached so far then.
 
         Raises:
-            OtherHistory: it is more: its log was reset.
+            OtherHistory: that is less than was received: its log was reset.
         """
         if order(self._cutter.received) > order(end):
             raise OtherHistory(
                 f"the server's log ends at {end.file}:{end.offset}, before what was received: it was reset"
             )
+        self._expected = (end, at)
+
+    @property
+    def complete_at(self) -> datetime | None:
+        """When the server had written no more than has been received by now; None where nobody has found that yet."""
+        if self._expected is None or order(self._cutter.received) < order(self._expected[0]):
+            return None
+        return self._expected[1]
 
     def take(self, file: str, data: bytes, *, file_ended: bool) -> None:
         """Bytes of this file; what is complete by them is kept."""

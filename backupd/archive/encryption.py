@@ -22,7 +22,7 @@ from typing import Any, Protocol, Self
 
 from backupd.archive.sealing import LARGEST_HEADER
 from backupd.config.secrets import private_text
-from backupd.vocabulary.errors import BackupdError, ConfigurationError, UsageError, VerificationError
+from backupd.vocabulary.errors import BackupdError, ConfigurationError, NoKey, UsageError, VerificationError
 
 _DAMAGED = "this copy is damaged: do not rely on it, take a new backup"
 _HEADER_END = b"\n---"
@@ -58,6 +58,26 @@ def read_identities(path: Path) -> Identities:
     if not keys:
         raise UsageError(f"--identity: {path} has no identity", hint="age-keygen -o FILE creates one")
     return Identities(str(path), tuple(str(key.to_public()) for key in keys), keys)
+
+
+def opening(identities: Identities | None, recipients: Sequence[str], *, what: str) -> Identities:
+    """The identities, if one of them opens what is encrypted for these recipients; `what` it is, as sentences have it.
+
+    Raises:
+        NoKey: there is none, or not the right one.
+    """
+    told = ", ".join(recipients)
+    if identities is None:
+        raise NoKey(
+            f"{what} is encrypted for {told}",
+            hint="pass the file with the identity of one of these: --identity FILE",
+        )
+    if not set(recipients) & set(identities.recipients):
+        raise NoKey(
+            f"none of the identities in {identities.source} can read {what}: it is encrypted for {told}",
+            hint="`age-keygen -y FILE` prints the recipient of a file",
+        )
+    return identities
 
 
 def _identity(line: str, where: str) -> Any:

@@ -12,7 +12,6 @@ from backupd.archive.pipeline import Station, StationChain
 from backupd.archive.sealing import Encryptor
 from backupd.archive.stations import Compressor, Decompressor, Digest, require_same
 from backupd.vocabulary.binlogs import BinlogSegment
-from backupd.vocabulary.errors import NoKey
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
@@ -93,16 +92,6 @@ def require_key(segment: BinlogSegment, identities: "Identities | None") -> None
 
 
 def _key(segment: BinlogSegment, identities: "Identities | None") -> "Identities":
-    recipients = ", ".join(segment.recipients)
-    if identities is None:
-        raise NoKey(
-            f"the binlog segment {segment.name} is encrypted for {recipients}",
-            hint="pass the file with the identity of one of these: --identity FILE",
-        )
-    if not set(segment.recipients) & set(identities.recipients):
-        raise NoKey(
-            f"none of the identities in {identities.source} can read the binlog segment {segment.name}: it is"
-            f" encrypted for {recipients}",
-            hint="`age-keygen -y FILE` prints the recipient of a file",
-        )
-    return identities
+    from backupd.archive.encryption import opening
+
+    return opening(identities, segment.recipients, what=f"the binlog segment {segment.name}")

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from backupd.archive.unpack import Key
-from backupd.vocabulary.errors import NoKey
 from backupd.vocabulary.storage import Manifest
 
 if TYPE_CHECKING:
@@ -18,16 +17,7 @@ def key_of(manifest: Manifest, identities: "Identities | None") -> Key | None:
     """
     if not any(stored.encrypted for stored in manifest.objects):
         return None
-    recipients = ", ".join(manifest.recipients)
-    if identities is None:
-        raise NoKey(
-            f"run {manifest.run_id} is encrypted for {recipients}",
-            hint="pass the file with the identity of one of these: --identity FILE",
-        )
-    if not set(manifest.recipients) & set(identities.recipients):
-        raise NoKey(
-            f"none of the identities in {identities.source} can read run {manifest.run_id}: it is encrypted for"
-            f" {recipients}",
-            hint="`age-keygen -y FILE` prints the recipient of a file",
-        )
-    return Key(identities, manifest.recipients)
+    from backupd.archive.encryption import opening
+
+    found = opening(identities, manifest.recipients, what=f"run {manifest.run_id}")
+    return Key(found, manifest.recipients)

@@ -105,7 +105,7 @@ def restore_moment(
         plan = _plan(catalogue, chosen, moment, run_id=run_id, target=target)
         run = catalogue.run(plan.backup.run_id)
         sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
-        names = [target] if target is not None else list(configuration.jobs[chosen].targets)
+        names = [target] if target is not None else list(wiring.job(configuration, chosen).targets)
         targets = [wiring.target(configuration, name, machine) for name in names]
         reader = SegmentReader(chosen, targets, catalogue.trust(machine), identities)
         place = to.absolute()

@@ -5,6 +5,7 @@ All of it is real: the server, its client program that receives, the commands as
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -131,3 +132,15 @@ def test_a_moment_that_cannot_be_reached_is_refused_and_nothing_is_made(
     assert sentence in refused.stderr
     assert "hint: " in refused.stderr
     assert not os.path.lexists(tmp_path / "to")
+
+
+def test_a_job_that_left_the_configuration_is_named_with_a_hint(history: History, tmp_path: Path) -> None:
+    site, _, _ = history
+    without = tmp_path / "backupd.toml"
+    text = site.configuration.read_text()
+    without.write_text(text.replace("[jobs.nightly", "[jobs.daily"))
+    words = ["--config", str(without), "restore", RUN, "--to", str(tmp_path / "to"), "--latest"]
+    refused = subprocess.run([*site.command()[:4], *words], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2, refused.stderr
+    assert "no job 'nightly'" in refused.stderr
+    assert "hint: " in refused.stderr

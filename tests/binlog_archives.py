@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from backupd.catalogue.store import Catalogue
+from backupd.mysql.binlog.events import EventStream
+from backupd.mysql.binlog.layout import GTID_LIST, PREVIOUS_GTIDS
 from backupd.mysql.binlog.source import binlog_source
+from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.operations.binlog.cutting import CutPiece, SegmentCutter
 from backupd.operations.binlog.describing import SegmentAuthor, new_chain
 from backupd.policy.signing import Signer
@@ -17,6 +20,7 @@ from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, SegmentOrigin
 
 JOB = "nightly"
 START = 4  # of a first event
+_HEAD = 4096  # bytes of a file, in which it tells what was executed before it
 
 
 @dataclass(frozen=True)
@@ -26,10 +30,26 @@ class WrittenBinlogs:
     origin: SegmentOrigin
     files: tuple[tuple[str, bytes], ...]
 
+    def _executed_before(self) -> str:
+        """As the first file says of those that the server wrote before it."""
+        file, data = self.files[0]
+        reader = TransactionReader(self.origin.flavour, file)
+        for event in EventStream(file).feed(data[:_HEAD]):
+            reader.feed(event)
+            if event.kind in (GTID_LIST, PREVIOUS_GTIDS):
+                break
+        return reader.gtids
+
     def pieces(self, size: int) -> list[CutPiece]:
         """As the archive cuts them, about so large; the last file goes on."""
         first, _ = self.files[0]
-        cutter = SegmentCutter(self.origin.flavour, size=size, age_seconds=0, begin=BinlogPlace(first, START), gtids="")
+        cutter = SegmentCutter(
+            self.origin.flavour,
+            size=size,
+            age_seconds=0,
+            begin=BinlogPlace(first, START),
+            gtids=self._executed_before(),
+        )
         found: list[CutPiece] = []
         for file, data in self.files:
             ended = file != self.files[-1][0]

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from backupd.mysql.binlog.events import EventStream, ImpossibleEvent, has_checksums
 from backupd.mysql.binlog.grouping import query_text
-from backupd.mysql.binlog.layout import FORMAT_DESCRIPTION, MAGIC, QUERY, TRANSACTION_PAYLOAD
-from backupd.mysql.binlog.sifting import BEGINNINGS, BinlogBytes, Sieve
+from backupd.mysql.binlog.layout import BEGINNINGS, FORMAT_DESCRIPTION, MAGIC, QUERY, TRANSACTION_PAYLOAD
+from backupd.mysql.binlog.sifting import BinlogBytes, Sieve
 from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.policy.log_search import LogSearch
 from backupd.vocabulary.binlogs import ChangeKind, LoggedTransaction

@@ -12,10 +12,9 @@ _STANDALONE = 1  # MariaDB's flag of a group that is one statement without COMMI
 _WITHIN_STANDALONE: Final = frozenset(  # rows, maps, variables and annotations
     (*range(17, 27), *range(29, 33), 5, 13, 14, 39, 160, *range(166, 172))
 )
-_GTIDS: Final = frozenset((layout.MARIADB_GTID, layout.GTID, layout.ANONYMOUS_GTID, layout.TAGGED_GTID))
 _QUERIES: Final = frozenset((layout.QUERY, layout.QUERY_COMPRESSED))
 _LAST: Final = frozenset((layout.XID, layout.XA_PREPARE, layout.TRANSACTION_PAYLOAD, layout.INCIDENT))
-_OF_TRANSACTIONS: Final = _WITHIN_STANDALONE | _GTIDS | _QUERIES | _LAST
+_OF_TRANSACTIONS: Final = _WITHIN_STANDALONE | layout.BEGINNINGS | _QUERIES | _LAST
 _QUERY_HEAD = 13  # bytes: thread, seconds, length of the schema's name, error, length of the status variables
 _BEGINS = (b"BEGIN", b"XA START", b"XA BEGIN")
 _ENDS = (b"COMMIT", b"ROLLBACK")
@@ -40,7 +39,7 @@ class Grouping:
         """
         if kind in layout.BETWEEN_TRANSACTIONS or not (self.within or kind in _OF_TRANSACTIONS):
             return False
-        if kind in _GTIDS:
+        if kind in layout.BEGINNINGS:
             self.within = True
             self._standalone = kind == layout.MARIADB_GTID and standalone(body)
             self._undecided = kind != layout.MARIADB_GTID

@@ -37,6 +37,9 @@ GTID_LIST: Final = 163
 START_ENCRYPTION: Final = 164
 QUERY_COMPRESSED: Final = 165
 
+#: What begins a transaction: an event of its GTID, or of MySQL's that it has none.
+BEGINNINGS: Final = frozenset((MARIADB_GTID, GTID, ANONYMOUS_GTID, TAGGED_GTID))
+
 WRITE_ROWS: Final = frozenset((23, 30, 166, 169))
 UPDATE_ROWS: Final = frozenset((24, 31, PARTIAL_UPDATE_ROWS, 167, 170))
 DELETE_ROWS: Final = frozenset((25, 32, 168, 171))

@@ -9,7 +9,6 @@ The logs are written before the server starts, while nothing but us can write th
 """
 
 import os
-import struct
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from backupd.host.filesystem import MORE_ROOM, explained_write, remove_tree
+from backupd.mysql.binlog.layout import ARTIFICIAL, FORMAT_DESCRIPTION, HEADER, MAGIC, PREVIOUS_GTIDS, ROTATE
 from backupd.mysql.recorded import is_binlog
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.startup import RELAY_FOLDER
@@ -27,12 +27,8 @@ from backupd.vocabulary.binlogs import BinlogPlace
 from backupd.vocabulary.errors import VerificationError
 from backupd.vocabulary.servers import Flavour
 
-_MAGIC = b"\xfebin"
-_HEADER = struct.Struct("<IBIIIH")  # time, kind, server id, length with this header, end position, flags
-_ROTATE, _FORMAT, _PREVIOUS_GTIDS = 4, 15, 35
-_ARTIFICIAL = 0x20  # flag of an event that is in no log of the source
 _LONGEST_FORMAT = 4096  # bytes; servers write about 250
-_SMALLEST_FORMAT = _HEADER.size + 2 + 50 + 4 + 1 + 5  # version, server's version, time, header's length, checksum
+_SMALLEST_FORMAT = HEADER.size + 2 + 50 + 4 + 1 + 5  # version, server's version, time, header's length, checksum
 _CRC32 = 1
 _TOLD_EVERY = 1 << 20  # bytes of log between two times that are kept
 
@@ -155,19 +151,19 @@ class _Walk:
                 step = min(self._ahead, len(chunk) - at)
                 self._ahead -= step
             else:
-                step = min(_HEADER.size - len(self._header), len(chunk) - at)
+                step = min(HEADER.size - len(self._header), len(chunk) - at)
                 self._header += chunk[at : at + step]
-                if len(self._header) == _HEADER.size:
+                if len(self._header) == HEADER.size:
                     yield self.passed, self._begun(self._header)
                     self._header = b""
             at += step
 
     def _begun(self, header: bytes) -> int:
-        time, _, _, length, end, _ = _HEADER.unpack(header)
+        time, _, _, length, end, _ = HEADER.unpack(header)
         start = self._piece.start + self.passed
-        if length < _HEADER.size or (start + length) % (1 << 32) != end:
+        if length < HEADER.size or (start + length) % (1 << 32) != end:
             raise VerificationError(f"no event of the binlog begins at {self._piece.file}:{start}", hint=_CHANGED)
-        self._ahead = length - _HEADER.size
+        self._ahead = length - HEADER.size
         self.passed += length
         return int(time)
 
@@ -180,15 +176,15 @@ class _Walk:
 
 def _head(piece: LogPiece) -> bytes:
     """What stands in a relay log before the source's events."""
-    if not is_binlog(piece.file) or piece.start < len(_MAGIC):
+    if not is_binlog(piece.file) or piece.start < len(MAGIC):
         raise VerificationError(f"{piece.file!r:.80}:{piece.start} is no place in a binlog", hint=_CHANGED)
     found = piece.format
-    if not _SMALLEST_FORMAT <= len(found) <= _LONGEST_FORMAT or found[4] != _FORMAT:
+    if not _SMALLEST_FORMAT <= len(found) <= _LONGEST_FORMAT or found[4] != FORMAT_DESCRIPTION:
         raise VerificationError(f"the archive's format description of {piece.file} is none", hint=_CHANGED)
     if int.from_bytes(found[9:13], "little") != len(found):
         raise VerificationError(f"the archive's format description of {piece.file} is not whole", hint=_CHANGED)
     rotation = _rotation(BinlogPlace(piece.file, piece.start), found)
-    return _MAGIC + found + (_no_gtids_before(found) if _lacks_gtids_before(piece) else b"") + rotation
+    return MAGIC + found + (_no_gtids_before(found) if _lacks_gtids_before(piece) else b"") + rotation
 
 
 def _lacks_gtids_before(piece: LogPiece) -> bool:
@@ -197,14 +193,14 @@ def _lacks_gtids_before(piece: LogPiece) -> bool:
     "The first global transaction identifier was read, but no other information regarding identifiers existing on the
     previous log files was found" (9.7.4).
     """
-    return piece.flavour is Flavour.MYSQL and piece.start > len(_MAGIC)
+    return piece.flavour is Flavour.MYSQL and piece.start > len(MAGIC)
 
 
 def _no_gtids_before(described: bytes) -> bytes:
     """A list of no source: of what came before this log, no log has anything. The server goes by it for what it calls
     retrieved, not for what is executed.
     """
-    return _made_up(_PREVIOUS_GTIDS, 0, bytes(8), described)
+    return _made_up(PREVIOUS_GTIDS, 0, bytes(8), described)
 
 
 def _rotation(place: BinlogPlace, described: bytes) -> bytes:
@@ -212,13 +208,13 @@ def _rotation(place: BinlogPlace, described: bytes) -> bytes:
 
     At the end, because not every event moves the place that the server says it has executed: MariaDB's Stop does not.
     """
-    return _made_up(_ROTATE, place.offset, place.offset.to_bytes(8, "little") + os.fsencode(place.file), described)
+    return _made_up(ROTATE, place.offset, place.offset.to_bytes(8, "little") + os.fsencode(place.file), described)
 
 
 def _made_up(kind: int, end: int, body: bytes, described: bytes) -> bytes:
     """An event that is in no log of the source, in the format of those that are."""
     summed = described[-5] == _CRC32
-    length = _HEADER.size + len(body) + (4 if summed else 0)
+    length = HEADER.size + len(body) + (4 if summed else 0)
     server_id = int.from_bytes(described[5:9], "little")
-    event = _HEADER.pack(0, kind, server_id, length, end % (1 << 32), _ARTIFICIAL) + body
+    event = HEADER.pack(0, kind, server_id, length, end % (1 << 32), ARTIFICIAL) + body
     return event + zlib.crc32(event).to_bytes(4, "little") if summed else event

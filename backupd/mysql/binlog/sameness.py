@@ -11,13 +11,11 @@ layout is MariaDB's knowledge base's ("Replication Protocol: FORMAT_DESCRIPTION_
 import struct
 from dataclasses import dataclass
 
+from backupd.mysql.binlog.layout import FORMAT_DESCRIPTION, HEADER, MAGIC
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.escaping import on_one_line
 
-_MAGIC = b"\xfebin"
-_HEADER = struct.Struct("<IBIIIH")  # time, type, server id, length with this header, end position, flags
 _BODY = struct.Struct("<H50sI")  # version of the format, of the server, time of the server's start
-_FORMAT = 15
 _LONGEST = 1 << 10  # bytes of this event; it has a length for each of less than 256 kinds
 
 
@@ -36,13 +34,13 @@ def file_birth(event: bytes) -> FileBirth:
     Raises:
         ServerError: it is none.
     """
-    event = event.removeprefix(_MAGIC)
-    if len(event) < _HEADER.size + _BODY.size:
+    event = event.removeprefix(MAGIC)
+    if len(event) < HEADER.size + _BODY.size:
         raise ServerError("the binlog does not begin with a format description event")
-    created_at, kind, server_id, length, _, _ = _HEADER.unpack_from(event)
-    if kind != _FORMAT or not _HEADER.size + _BODY.size <= length <= _LONGEST:
+    created_at, kind, server_id, length, _, _ = HEADER.unpack_from(event)
+    if kind != FORMAT_DESCRIPTION or not HEADER.size + _BODY.size <= length <= _LONGEST:
         raise ServerError("the binlog does not begin with a format description event", hint="is it encrypted?")
-    _, version, _ = _BODY.unpack_from(event, _HEADER.size)
+    _, version, _ = _BODY.unpack_from(event, HEADER.size)
     return FileBirth(created_at, server_id, on_one_line(version.rstrip(b"\0").decode("utf-8", "replace")))
 
 

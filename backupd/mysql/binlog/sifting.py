@@ -17,8 +17,6 @@ from backupd.mysql.binlog.events import ImpossibleEvent, LogEvent
 from backupd.mysql.binlog.grouping import query_text
 from backupd.vocabulary.binlogs import ChangeKind
 
-BEGINNINGS: Final = frozenset((layout.MARIADB_GTID, layout.GTID, layout.ANONYMOUS_GTID, layout.TAGGED_GTID))
-
 _KIND_AND_LENGTH: Final = struct.Struct("<4xB4xI")
 _NAMES_AT = layout.HEADER_BYTES + 8  # of a table map: behind the number of the table and its flags
 _MOST_KNOWN = 10_000  # table maps that are remembered
@@ -64,7 +62,9 @@ class Sieve:
         self._all = not tables and not kinds
         self._tables = frozenset((schema.casefold(), table.casefold()) for schema, table in tables)
         rows = frozenset().union(*(_ROWS.get(kind, frozenset()) for kind in kinds or _ROWS))
-        meanings = dict.fromkeys(rows, _CHANGES) | dict.fromkeys(BEGINNINGS, _BEGINS) | dict.fromkeys(_HIDING, _HIDES)
+        meanings = (
+            dict.fromkeys(rows, _CHANGES) | dict.fromkeys(layout.BEGINNINGS, _BEGINS) | dict.fromkeys(_HIDING, _HIDES)
+        )
         meanings |= {layout.QUERY: _SAYS} | ({layout.TABLE_MAP: _MAPS} if tables else {})
         self._meanings = bytes(meanings.get(kind, _PASSED) for kind in range(256))
         self._known: dict[bytes, bool] = {}  # by the names in a table map as they are stored: whether it is one of them

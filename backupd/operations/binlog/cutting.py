@@ -58,7 +58,6 @@ class _Uncut:
     transactions: list[LoggedTransaction] = field(default_factory=list)
     whole: int = 0  # of `events`, those up to the last place between two transactions
     whole_end: int = 0
-    whole_gtids: str = ""
 
 
 class SegmentCutter:
@@ -87,11 +86,7 @@ class SegmentCutter:
         self._stream = EventStream(begin.file, start=begin.offset)
         self._reader = TransactionReader(self._flavour, begin.file, gtids=gtids)
         self._end = self._archived.offset if begin.file == self._archived.file else FIRST_OFFSET
-        self._uncut = self._nothing()
-
-    def _nothing(self) -> _Uncut:
-        gtids = self._reader.gtids
-        return _Uncut(self._end, gtids, whole_end=self._end, whole_gtids=gtids)
+        self._uncut = _Uncut(self._end, gtids, whole_end=self._end)
 
     def feed(self, file: str, data: bytes, *, file_ended: bool) -> Iterator[CutPiece]:
         """What is complete now. To be walked to its end; `file` is the last one, or what follows it.
@@ -131,10 +126,7 @@ class SegmentCutter:
     def _take(self, event: LogEvent) -> None:
         if event.kind == FORMAT_DESCRIPTION:
             self.format = base64.b64encode(event.raw).decode()
-        executed = self._reader.gtids
-        transaction = self._reader.feed(event)
-        if event.kind in (GTID_LIST, PREVIOUS_GTIDS) and not event.artificial:
-            self._require_same_history(executed)
+        transaction = self._followed(event)
         if event.artificial or event.end <= self._end:
             return
         uncut, self._end = self._uncut, event.end
@@ -145,23 +137,29 @@ class SegmentCutter:
         if transaction is not None:
             uncut.transactions.append(transaction)
         if not self._reader.within:
-            uncut.whole, uncut.whole_end, uncut.whole_gtids = len(uncut.events), event.end, self._reader.gtids
+            uncut.whole, uncut.whole_end = len(uncut.events), event.end
 
-    def _require_same_history(self, executed: str) -> None:
-        """What a file says of those before it is what they had.
+    def _followed(self, event: LogEvent) -> LoggedTransaction | None:
+        """The transaction that ends with the event. What a file says of those before it is what they had.
 
         Raises:
             OtherHistory: it is not.
         """
+        if event.kind not in (GTID_LIST, PREVIOUS_GTIDS) or event.artificial:
+            return self._reader.feed(event)
+        executed = self._reader.gtids  # a set may be long: it is asked for at a file's beginning and at a cut
+        transaction = self._reader.feed(event)
         if not gtid.same(executed, self._reader.gtids):
             raise OtherHistory(
                 f"{self._file} follows {self._reader.gtids or 'nothing'}, and {executed or 'nothing'} was archived"
             )
+        return transaction
 
     def _cut(self, *, all_of_it: bool = False, file_ended: bool = False) -> CutPiece:
         uncut, within = self._uncut, self._reader.within
         count = len(uncut.events) if all_of_it else uncut.whole
         end = self._end if all_of_it else uncut.whole_end
+        gtids = self._reader.gtids  # behind the last whole transaction, whether one is open or not
         times = [transaction.committed_at for transaction in uncut.transactions]
         changes, everything = summed(change for one in uncut.transactions for change in one.changes)
         piece = CutPiece(
@@ -171,7 +169,7 @@ class SegmentCutter:
             file_ended=file_ended,
             format=self.format,
             gtid_start=uncut.gtid_start,
-            gtid_end=uncut.whole_gtids,
+            gtid_end=gtids,
             transactions=len(times),
             within_transaction=within and all_of_it and not file_ended,
             first_at=min(times, default=None),
@@ -183,11 +181,10 @@ class SegmentCutter:
         left = uncut.events[count:]
         self._uncut = _Uncut(
             end,
-            uncut.whole_gtids,
+            gtids,
             since=self._clock() if left else None,
             events=left,
             size=sum(map(len, left)),
             whole_end=end,
-            whole_gtids=uncut.whole_gtids,
         )
         return piece

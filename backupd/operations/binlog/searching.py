@@ -12,7 +12,8 @@ from datetime import timedelta
 
 from backupd.catalogue.store import Catalogue
 from backupd.mysql.binlog.events import ImpossibleEvent, LogEvent, has_checksums
-from backupd.mysql.binlog.sifting import BEGINNINGS, BinlogBytes, Sieve
+from backupd.mysql.binlog.layout import BEGINNINGS
+from backupd.mysql.binlog.sifting import BinlogBytes, Sieve
 from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.operations.binlog.reading import SegmentReader
 from backupd.policy.binlog_chain import follows

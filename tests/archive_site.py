@@ -3,6 +3,7 @@
 Knows: how a backup of that server comes to be there without a volume of LVM's.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from backupd.mysql.binlog.source import binlog_source
 from backupd.mysql.session import Session
@@ -102,8 +104,21 @@ class Site:
 
     def stored(self, gtid: str) -> bool:
         """Whether the newest segment on the target reaches so far."""
+        return (self._newest() or {}).get("gtid_end") == gtid
+
+    def stored_up_to(self, place: str) -> bool:
+        """Whether it ends exactly at this place, FILE:OFFSET."""
+        newest = self._newest()
+        return newest is not None and f"{newest['file']}:{newest['end']}" == place
+
+    def _newest(self) -> dict[str, Any] | None:
+        """What the newest segment on the target says of itself."""
         newest = max(self.vault.glob("*/nightly/binlog/*.binlog"), default=None)
-        return newest is not None and f'"gtid_end":"{gtid}"'.encode() in newest.open("rb").readline()
+        if newest is None:
+            return None
+        with newest.open("rb") as file:
+            described: dict[str, Any] = json.loads(file.readline())
+        return described
 
     def connections(self) -> int:
         """How often the archive has begun to receive, by its log."""
@@ -112,7 +127,7 @@ class Site:
 
     def moment(self) -> Moment:
         with self.server.session() as root:
-            time.sleep(1.1)  # MariaDB tells the second in which a transaction was committed
+            time.sleep(1.1)  # here and below: MariaDB tells only the second of a commit
             now = datetime.now(UTC)
             source = binlog_source(root)
             rows = rows_of(root)

@@ -6,7 +6,6 @@ All of it is real: the server, its client program that receives, the commands as
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -54,7 +53,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, di
                 status = root.one("SHOW MASTER STATUS") or {}
                 place = f"{status['File']}:{status['Position']}"
                 moments["a new binlog"] = replace(moments["busy"], place=place)
-            time.sleep(3)  # a segment ends there, without a transaction
+            wait_until(lambda: site.stored_up_to(place))  # a segment ends there, without a transaction
             with server.session() as root:
                 root.execute("CREATE TABLE t.more (id INT PRIMARY KEY, v TEXT)")
                 root.execute("INSERT INTO t.more VALUES (1, 'one')")

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from backupd.mysql.binlog.source import binlog_source
+from backupd.mysql.binlog.source import BinlogSource, binlog_source
 from backupd.mysql.session import Session
 from tests.contract.mariadb import MariadbServer, wait_until
 from tests.hostile.backups import RUN
@@ -106,10 +106,17 @@ class Site:
         """Whether the newest segment on the target reaches so far."""
         return (self._newest() or {}).get("gtid_end") == gtid
 
-    def stored_up_to(self, place: str) -> bool:
-        """Whether it ends exactly at this place, FILE:OFFSET."""
-        newest = self._newest()
-        return newest is not None and f"{newest['file']}:{newest['end']}" == place
+    def stored_to_the_end(self, root: Session) -> str:
+        """Where the newest segment on the target ends, FILE:OFFSET, once that is the end of the server's log.
+
+        Asked again each time: the server writes a checkpoint of its own accord a while after a new binlog begins.
+        """
+        wait_until(lambda: self._newest_end() == _end_of_log(root))
+        return self._newest_end()
+
+    def _newest_end(self) -> str:
+        newest = self._newest() or {}
+        return f"{newest.get('file')}:{newest.get('end')}"
 
     def _newest(self) -> dict[str, Any] | None:
         """What the newest segment on the target says of itself."""
@@ -132,8 +139,16 @@ class Site:
             source = binlog_source(root)
             rows = rows_of(root)
             time.sleep(1.1)
-        assert source.end is not None
-        return Moment(now, f"{source.end.file}:{source.end.offset}", source.gtid, rows)
+        return Moment(now, _place(source), source.gtid, rows)
+
+
+def _end_of_log(session: Session) -> str:
+    return _place(binlog_source(session))
+
+
+def _place(source: BinlogSource) -> str:
+    assert source.end is not None
+    return f"{source.end.file}:{source.end.offset}"
 
 
 def rows_of(session: Session) -> Rows:

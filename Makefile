@@ -28,7 +28,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
 
-demo: setup-python setup-lab ## a backup of a loaded server on a striped volume, in a machine of its own (3 minutes)
+demo: setup-python setup-lab ## a backup of a loaded server on a striped volume, and a dropped table brought back, in a machine of its own (3 minutes)
 	$(BIN)/backupd demo
 
 demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP and an S3 server, encrypted (4 minutes)

@@ -13,7 +13,7 @@ from backupd.cli.instants import span
 from backupd.cli.invocation import IdentityOption, JsonOption
 from backupd.cli.output import draws_dots_here, print_document, print_text, say, tell
 from backupd.vocabulary.binlogs import ChangeKind
-from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.errors import Cancelled, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,12 @@ def receive(ctx: typer.Context, job: ArchivedJobArgument) -> None:
         targets = [wiring.target(configuration, name, machine) for name in chosen.targets]
         tools = archive_tools(configuration, chosen, wiring.host_tools(configuration, machine), targets, catalogue)
         tell(f"archiving the binlog of job {job} to {', '.join(chosen.targets)}")
-        archive(job, config, tools)
+        try:
+            archive(job, config, tools)
+        except Cancelled as stopped:
+            raise Cancelled(
+                stopped.message, hint="nothing is lost: it continues from there when it is started again"
+            ) from stopped
 
 
 @app.command("list")

@@ -1,4 +1,4 @@
-"""`backupd demo`: the whole job on a striped volume under load, in the lab, ending with what it cost."""
+"""`backupd demo`: the whole job on a striped volume under load, in the lab; what it cost, and an accident."""
 
 import subprocess
 import sys
@@ -19,7 +19,8 @@ _JOB = "nightly"
 def demo(*, inside: Annotated[bool, typer.Option(hidden=True)] = False) -> None:
     """Try a job in the lab, on a striped volume under a loaded server, and compare it with earlier defaults.
 
-    Runs check, run, verify, drill, history, compare and probe.
+    Runs check, run, verify, drill, history, compare and probe. In the end somebody drops a table, and it comes back
+    from the backup and the binlog archive with every row.
     """
     if inside:
         _inside()
@@ -35,7 +36,8 @@ def demo(*, inside: Annotated[bool, typer.Option(hidden=True)] = False) -> None:
 
 
 def _inside() -> None:
-    """What a DBA would type, one after the other; then what the server lost meanwhile."""
+    """What a DBA would type, one after the other; what the server lost meanwhile; an accident."""
+    from backupd.cli.demo_accident import accident
     from backupd.lab.configuration import OLD_DEFAULTS, add_old_defaults
     from backupd.lab.site import guest_site
 
@@ -54,6 +56,7 @@ def _inside() -> None:
     _type("probe", _JOB, "--seconds", "2", "--repeat", "1", "--max-load", "100")  # the load here is our own
     print_text("\nwhat this backup cost, and what it is worth")
     print_text(_price(began, ended))
+    accident(_JOB, _type)
 
 
 def _type(*words: str) -> None:

@@ -43,6 +43,12 @@ def add_old_defaults(site: LabSite) -> None:
         file.write(f"\n{job}\n[jobs.{OLD_DEFAULTS}.settle]\nprobe = true\n")
 
 
+def add_archive(site: LabSite, job: str) -> None:
+    """From now on the job archives the server's binlog as well."""
+    with site.configuration.open("a", encoding="utf-8") as file:
+        file.write(f'\n[jobs.{job}.binlog]\nspool = "{site.state}/binlog"\n')
+
+
 def _job(name: str, snapshot: str) -> str:
     return f"""[jobs.{name}]
 host = "lab"

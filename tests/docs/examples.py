@@ -18,8 +18,11 @@ SOURCES: Mapping[str, Sequence[str]] = {
     "demo": (".venv/bin/backupd", "demo"),
     "targets": ("make", "--silent", "demo-targets"),
 }
-PRICE = "price"  # what `backupd demo` ends with, under a heading rather than a command
-_PRICE_HEADING = "what this backup cost, and what it is worth"
+PRICE = "price"  # of `backupd demo`, under a heading rather than a command
+_HEADINGS = {
+    "what this backup cost, and what it is worth": PRICE,
+    "the accident: orders come in beside the load, and somebody drops sbtest.orders": "accident",
+}
 _NAME = re.compile(r"(?P<source>\w+): (?P<command>.+?)(?:: (?P<lines>\d+) lines)?")
 _PROGRESS = re.compile(r"(?:copied|reading \S+ on \S+|restoring .*|restored) \d+ % \(.*")
 
@@ -56,7 +59,7 @@ def parts(printed: str) -> Mapping[str, str]:
     found: dict[str, list[str]] = {}
     current: list[str] = []
     for line in printed.splitlines():
-        typed = line.removeprefix("$ ") if line.startswith("$ ") else PRICE if line == _PRICE_HEADING else None
+        typed = line.removeprefix("$ ") if line.startswith("$ ") else _HEADINGS.get(line)
         if typed is not None:
             current = []
             found.setdefault(typed, current)

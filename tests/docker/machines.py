@@ -63,6 +63,8 @@ class DatabaseHost(World):
         super().__init__(base, host=self.volumes, machine=Machine(name, {"machine-id": name}, boot_id="first boot"))
         self.stored_on: Target = self.vault_target
         self.volumes.folder = server.datadir
+        with server.session() as session:  # it is the session's: another test's machine may have had a run of this name
+            session.execute("DROP DATABASE IF EXISTS backupd_canary")
         self._begun = True
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Executable, Select, and_, delete, exists, func, insert, literal, or_, select, update
+from sqlalchemy import Connection, Executable, Select, and_, delete, exists, func, insert, literal, or_, select, update
 
 from backupd.catalogue import binlog_tables, identities
 from backupd.catalogue.audit import Event, audit_step
@@ -138,15 +138,8 @@ class BinlogSegments(CatalogueFile):
 
     def archive_chains(self, job: str) -> list[str]:
         """The chains of which there are segments, as they were begun; in as many steps as the catalogue has chains."""
-        found: list[str] = []
         with self._reading() as connection:
-            machine, last = identities.current(connection).name, ""
-            first = select(_ours.chain, _ours.machine, _ours.job).order_by(_ours.chain, _ours.number).limit(1)
-            while row := connection.execute(first.where(_ours.chain > last)).first():
-                last = row.chain
-                if (row.machine, row.job) == (machine, job):
-                    found.append(last)
-        return found
+            return chains_of(connection, identities.current(connection).name, job)
 
     def expired_segments(
         self, job: str, target: str, expired: "ExpiredPart", *, behind: int = 0
@@ -222,6 +215,17 @@ class BinlogSegments(CatalogueFile):
         with self._reading() as connection:
             ours = query.where(_ours.machine == identities.current(connection).name)
             return list(connection.execute(ours).mappings())
+
+
+def chains_of(connection: Connection, machine: str, job: str) -> list[str]:
+    """The chains of a job, as they were begun; in as many steps as the catalogue has chains."""
+    found, last = [], ""
+    first = select(_ours.chain, _ours.machine, _ours.job).order_by(_ours.chain, _ours.number).limit(1)
+    while row := connection.execute(first.where(_ours.chain > last)).first():
+        last = row.chain
+        if (row.machine, row.job) == (machine, job):
+            found.append(last)
+    return found
 
 
 def _of(job: str, *, target: str | None) -> Select[Any]:

@@ -31,6 +31,7 @@ from backupd.vocabulary.identity import Machine
 from backupd.vocabulary.records import Drill, RunDetails, RunKind, RunStatus
 
 if TYPE_CHECKING:  # what only looks at runs, probes and benches; a backup opens the catalogue without
+    from backupd.catalogue.archive_outline import ArchiveOutline
     from backupd.catalogue.costs import Beside, RunCost
     from backupd.catalogue.job_status import JobRecord, StoredOnTarget
     from backupd.vocabulary.benches import BenchRecord
@@ -306,6 +307,13 @@ class Catalogue(
 
         with self._reading() as connection:
             return job_status.records(connection, jobs, at=at, samples=samples)
+
+    def archive_outlines(self, jobs: Collection[str]) -> "dict[str, ArchiveOutline]":
+        """What can be restored of these jobs in few segments each; nothing of a job whose binlog is not archived."""
+        from backupd.catalogue import archive_outline
+
+        with self._reading() as connection:
+            return archive_outline.outlines(connection, jobs)
 
     def run_counts(self) -> dict[str, dict[RunStatus, int]]:
         """How many backups this machine tried, by job and by what became of them."""

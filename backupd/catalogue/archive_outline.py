@@ -1,20 +1,19 @@
 """A job's binlog archive in few segments, of a catalogue that may have a million: what can be restored follows from it.
 
-Knows: where a chain's numbers run on without a gap, which an index alone tells; of each such row only its ends, its
-last transaction and what lies around a backup's place are read. That each segment in between continues the one before
-it was made sure of when it was written; `binlog list`, `binlog verify` and every restore look again, this does not.
+Knows: where rows of segments without a gap begin, which an index tells; of each row only its ends, its last transaction
+and what lies around a backup's place are read.
 """
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
-from sqlalchemy import Connection, Integer, TableValuedAlias, Text, and_, exists, func, select
+from sqlalchemy import Connection, Integer, TableValuedAlias, Text, exists, func, select
 from sqlalchemy import column as sql_column
 
 from backupd.catalogue import binlog_tables, identities, tables
-from backupd.catalogue.binlog_segments import chains_of
 from backupd.catalogue.columns import from_row
 from backupd.policy.binlog_chain import ChainRow, PlacedBackup, follows
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
@@ -47,7 +46,7 @@ def outlines(connection: Connection, jobs: Collection[str]) -> dict[str, Archive
 
 
 def _outline(connection: Connection, machine: str, job: str, backups: Sequence[PlacedBackup]) -> ArchiveOutline:
-    rows = [row for chain in chains_of(connection, machine, job) for row in _rows_of(connection, chain)]
+    rows = _rows(connection, machine, job)
     around = _around(connection, machine, job, [backup.place for backup in backups])
     wanted = around | {(chain, end) for chain, *ends in rows for end in ends}
     wanted |= {(chain, number + 1) for chain, number in around}
@@ -55,24 +54,20 @@ def _outline(connection: Connection, machine: str, job: str, backups: Sequence[P
     return ArchiveOutline(tuple(backups), tuple(_drawn(rows, _read(connection, wanted))))
 
 
-# --- where numbers run on ---------------------------------------------------------------------------------------------
+# --- where segments follow one another --------------------------------------------------------------------------------
 
 
-def _rows_of(connection: Connection, chain: str) -> Iterator[_Row]:
-    """Those of a chain. Of one that lacks none of its numbers they need not be looked at one by one."""
-    of_chain = _ours.chain == chain
-    bounds = select(func.min(_ours.number), func.max(_ours.number), func.count()).where(of_chain)
-    first, last, count = connection.execute(bounds).one()
-    if count and last - first + 1 == count:
-        yield chain, first, last
-        return
-    after = func.lead(_ours.number).over(order_by=_ours.number).label("after")
-    numbers = select(_ours.number, after).where(of_chain).subquery()
-    ends = select(numbers.c.number, numbers.c.after)
-    ends = ends.where((numbers.c.after != numbers.c.number + 1) | numbers.c.after.is_(None))
-    for end, following in connection.execute(ends.order_by(numbers.c.number)):
-        yield chain, first, end
-        first = following
+def _rows(connection: Connection, machine: str, job: str) -> list[_Row]:
+    """By chain and number."""
+    query = select(_ours.chain, _ours.number).where(binlog_tables.BEGINNING, _ours.machine == machine, _ours.job == job)
+    begins = [(row.chain, row.number) for row in connection.execute(query.order_by(_ours.chain, _ours.number))]
+    found = []
+    for (chain, first), following in zip_longest(begins, begins[1:]):
+        last = select(func.max(_ours.number)).where(_ours.chain == chain)
+        if following is not None and following[0] == chain:
+            last = last.where(_ours.number < following[1])
+        found.append((chain, first, connection.execute(last).scalar_one()))
+    return found
 
 
 def _last_transaction(connection: Connection, row: _Row) -> _Numbered | None:
@@ -85,19 +80,24 @@ def _last_transaction(connection: Connection, row: _Row) -> _Numbered | None:
 
 def _around(connection: Connection, machine: str, job: str, places: Sequence[BinlogPlace]) -> set[_Numbered]:
     """The segments that have one of these places in them or at one of their ends."""
-    listed = _listed("places", [[place.file, place.offset] for place in places])
-    file, offset = _field(listed, 0, Text()), _field(listed, 1, Integer())
-    has_it = and_(_ours.file == file, _ours.end >= offset, _ours.start <= offset)
-    query = select(_ours.chain, _ours.number).select_from(listed)
-    query = query.join(binlog_tables.segments, and_(_ours.machine == machine, _ours.job == job, has_it))
-    return {(chain, number) for chain, number in connection.execute(query)}
+    found: set[_Numbered] = set()
+    for place in places:
+        has_it = (_ours.file == place.file, _ours.end >= place.offset, _ours.start <= place.offset)
+        query = select(_ours.chain, _ours.number).where(_ours.machine == machine, _ours.job == job, *has_it)
+        found |= {(chain, number) for chain, number in connection.execute(query)}
+    return found
 
 
-def _read(connection: Connection, wanted: Collection[_Numbered]) -> Sequence[BinlogSegment]:
-    listed = _listed("wanted", [list(one) for one in wanted])
-    called = and_(_ours.chain == _field(listed, 0, Text()), _ours.number == _field(listed, 1, Integer()))
-    query = select(binlog_tables.segments).select_from(listed).join(binlog_tables.segments, called)
-    return [from_row(BinlogSegment, row) for row in connection.execute(query).mappings()]
+def _read(connection: Connection, wanted: Collection[_Numbered]) -> list[BinlogSegment]:
+    numbers: dict[str, list[int]] = {}
+    for chain, number in wanted:
+        numbers.setdefault(chain, []).append(number)
+    found: list[BinlogSegment] = []
+    for chain, of_chain in numbers.items():
+        listed = _listed("wanted", of_chain, Integer())
+        query = select(binlog_tables.segments).where(_ours.chain == chain, _ours.number.in_(select(listed.c.value)))
+        found += [from_row(BinlogSegment, row) for row in connection.execute(query).mappings()]
+    return found
 
 
 def _drawn(rows: Sequence[_Row], segments: Sequence[BinlogSegment]) -> Iterator[ChainRow]:
@@ -145,10 +145,7 @@ def _backups(connection: Connection, jobs: Sequence[str]) -> Mapping[str, list[P
     return placed
 
 
-def _listed(name: str, values: Sequence[object]) -> TableValuedAlias:
+def _listed(name: str, values: Sequence[object], kind: Any = None) -> TableValuedAlias:
     """As a table of one column: SQLite reads it from one parameter, however many they are."""
-    return func.json_each(json.dumps(list(values))).table_valued(sql_column("value", Text), name=name)
-
-
-def _field(listed: TableValuedAlias, at: int, kind: Any) -> Any:
-    return func.json_extract(listed.c.value, f"$[{at}]", type_=kind)
+    column = sql_column("value", kind or Text())
+    return func.json_each(json.dumps(list(values))).table_valued(column, name=name)

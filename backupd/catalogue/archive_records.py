@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, TableValuedAlias, and_, select
+from sqlalchemy import Connection, Select, TableValuedAlias, and_, func, select
 
 from backupd.catalogue import binlog_tables, identities
 from backupd.catalogue.columns import from_row
@@ -24,6 +24,11 @@ class ArchiveRecord:
     gap: ArchiveGap | None = None  # the newest
     reached_at: datetime | None = None  # when the archive last had all that the server had written
     refused: str = ""  # what has kept it from that since; empty: nothing was told
+    asked_at: datetime | None = None  # when its receiver asked the server last, or could not
+    behind_bytes: int | None = None  # of the server's log that were not archived then; None: not known
+    waiting: int = 0  # segments that wait in the spool
+    waiting_bytes: int = 0  # of them, without their descriptions
+    gaps: int = 0  # that it has ever had
 
 
 def archive_records(connection: Connection, listed: TableValuedAlias, *, at: datetime) -> dict[str, ArchiveRecord]:
@@ -41,6 +46,11 @@ def archive_records(connection: Connection, listed: TableValuedAlias, *, at: dat
             gaps.get(row["job"]),
             row["reached_at"],
             row["refused"] or "",
+            asked_at=row["asked_at"],
+            behind_bytes=row["behind_bytes"],
+            waiting=row["waiting"],
+            waiting_bytes=row["waiting_bytes"] or 0,
+            gaps=row["gaps"],
         )
         for row in connection.execute(_ends(listed, machine, at)).mappings()
     }
@@ -50,6 +60,8 @@ def _ends(listed: TableValuedAlias, machine: str, at: datetime) -> Select[Any]:
     segments = binlog_tables.segments.c
     ours = and_(segments.machine == machine, segments.job == listed.c.value)
     waiting = select(segments.received_at).where(binlog_tables.WAITING, ours).order_by(segments.id)
+    waits = select(func.count()).where(binlog_tables.WAITING, ours)
+    waits_bytes = select(func.sum(segments.stored_bytes)).where(binlog_tables.WAITING, ours)
     newest = (segments.received_at.desc(), segments.id.desc())
     received = select(segments.received_at).where(ours, segments.received_at <= at).order_by(*newest)
     # A transaction of many segments ends in the last of them.
@@ -57,6 +69,9 @@ def _ends(listed: TableValuedAlias, machine: str, at: datetime) -> Select[Any]:
 
     contacts = binlog_tables.contacts.c
     met = and_(contacts.machine == machine, contacts.job == listed.c.value)
+
+    gaps = binlog_tables.gaps.c
+    ended = select(func.count()).where(gaps.machine == machine, gaps.job == listed.c.value, gaps.noticed_at <= at)
 
     def one(query: Select[Any]) -> Any:
         return query.limit(1).correlate(listed).scalar_subquery()
@@ -68,6 +83,11 @@ def _ends(listed: TableValuedAlias, machine: str, at: datetime) -> Select[Any]:
         one(last.order_by(*newest)).label("last_at"),
         one(select(contacts.at).where(met)).label("reached_at"),
         one(select(contacts.refused).where(met)).label("refused"),
+        one(select(contacts.asked_at).where(met)).label("asked_at"),
+        one(select(contacts.behind_bytes).where(met)).label("behind_bytes"),
+        one(waits).label("waiting"),
+        one(waits_bytes).label("waiting_bytes"),
+        one(ended).label("gaps"),
     )
 
 

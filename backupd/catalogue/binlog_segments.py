@@ -15,6 +15,7 @@ from backupd.catalogue import binlog_tables, identities
 from backupd.catalogue.audit import Event, audit_step
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.file import CatalogueFile
+from backupd.policy.binlog_chain import follows
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment
 from backupd.vocabulary.errors import Untrusted
 
@@ -25,6 +26,7 @@ PAGE = 1000  # segments that are read at a time
 
 _table, _stored, _gaps = binlog_tables.segments, binlog_tables.stored, binlog_tables.gaps
 _ours, _on = _table.c, _stored.c
+_before = _table.alias("before").c
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class BinlogSegments(CatalogueFile):
         with self._writing() as connection:
             known = connection.execute(select(_ours.digest).where(_called(segment.name))).scalar()
             if known is None:
-                connection.execute(insert(_table).values({**to_row(segment), "spooled": spooled}))
+                _add(connection, segment, spooled=spooled)
             elif known != segment.digest:
                 raise Untrusted(
                     f"segment {segment.name} is not the one on record: its digest is {segment.digest[:16]}…, and the"
@@ -70,7 +72,7 @@ class BinlogSegments(CatalogueFile):
                     others.append(segment.name)
                     continue
                 if known is None:
-                    connection.execute(insert(_table).values({**to_row(segment), "spooled": False}))
+                    _add(connection, segment, spooled=False)
                 connection.execute(_lies(segment.name, target, at, "OR IGNORE"))
         return others
 
@@ -101,6 +103,17 @@ class BinlogSegments(CatalogueFile):
             ours = query.where(_ours.machine == identities.current(connection).name)
             count, size = connection.execute(ours).one()
             return count, size
+
+    def waiting_stored(self, job: str) -> dict[str, tuple[int, int]]:
+        """By target, how many of the segments that wait in the spool lie there already, and how many bytes they have.
+
+        A target that is not told of lacks them all.
+        """
+        counted = select(_on.target, func.count(), func.sum(_ours.stored_bytes))
+        query = counted.join(_table, _on.segment_id == _ours.id).where(binlog_tables.WAITING, _ours.job == job)
+        with self._reading() as connection:
+            ours = query.where(_ours.machine == identities.current(connection).name).group_by(_on.target)
+            return {target: (count, size) for target, count, size in connection.execute(ours)}
 
     def left_spool(self, names: Collection[str]) -> None:
         """These segments no longer wait: every target has them, or they were dropped."""
@@ -138,8 +151,15 @@ class BinlogSegments(CatalogueFile):
 
     def archive_chains(self, job: str) -> list[str]:
         """The chains of which there are segments, as they were begun; in as many steps as the catalogue has chains."""
+        found: list[str] = []
         with self._reading() as connection:
-            return chains_of(connection, identities.current(connection).name, job)
+            machine, last = identities.current(connection).name, ""
+            first = select(_ours.chain, _ours.machine, _ours.job).order_by(_ours.chain, _ours.number).limit(1)
+            while row := connection.execute(first.where(_ours.chain > last)).first():
+                last = row.chain
+                if (row.machine, row.job) == (machine, job):
+                    found.append(last)
+        return found
 
     def expired_segments(
         self, job: str, target: str, expired: "ExpiredPart", *, behind: int = 0
@@ -181,17 +201,23 @@ class BinlogSegments(CatalogueFile):
     def forget_segments(self, names: Collection[str]) -> None:
         """Of these segments those that lie on no target and do not wait have no row any more."""
         nowhere = ~exists().where(_on.segment_id == _ours.id)
-        self._write(*(delete(_table).where(_called(name), ~binlog_tables.WAITING, nowhere) for name in names))
+        forgotten = [delete(_table).where(_called(name), ~binlog_tables.WAITING, nowhere) for name in names]
+        self._write(*forgotten, *(_begins_row(name) for name in names))
 
-    def archive_contact(self, job: str, *, at: datetime, refused: str = "") -> None:
-        """The archive had all that the job's server had written; or it was `refused`, and its last contact stays."""
+    def archive_contact(
+        self, job: str, *, at: datetime, refused: str = "", behind_bytes: int | None = None, complete: bool = True
+    ) -> None:
+        """The archive had all that the job's server had written, or so many bytes of it were not archived yet.
+
+        Where it was `refused`, or is not `complete`, its last contact stays.
+        """
         table = binlog_tables.contacts
         with self._writing() as connection:
             whose = {"machine": identities.current(connection).name, "job": job}
             ours = and_(table.c.machine == whose["machine"], table.c.job == job)
             known = connection.execute(select(table.c.at).where(ours)).scalar()
-            since = known if refused and known is not None else at
-            row = {**whose, "at": since, "refused": refused}
+            since = known if (refused or not complete) and known is not None else at
+            row = {**whose, "at": since, "refused": refused, "asked_at": at, "behind_bytes": behind_bytes}
             connection.execute(insert(table).prefix_with("OR REPLACE").values(row))
 
     def archive_gap(self, job: str, gap: ArchiveGap) -> None:
@@ -217,15 +243,23 @@ class BinlogSegments(CatalogueFile):
             return list(connection.execute(ours).mappings())
 
 
-def chains_of(connection: Connection, machine: str, job: str) -> list[str]:
-    """The chains of a job, as they were begun; in as many steps as the catalogue has chains."""
-    found, last = [], ""
-    first = select(_ours.chain, _ours.machine, _ours.job).order_by(_ours.chain, _ours.number).limit(1)
-    while row := connection.execute(first.where(_ours.chain > last)).first():
-        last = row.chain
-        if (row.machine, row.job) == (machine, job):
-            found.append(last)
-    return found
+def _add(connection: Connection, segment: BinlogSegment, *, spooled: bool) -> None:
+    """Of the segment, and of the next one where that is there, it is kept whether it continues the one before it."""
+    of_chain = select(_table).where(_ours.chain == segment.chain)
+    around = connection.execute(of_chain.where(_ours.number.in_((segment.number - 1, segment.number + 1)))).mappings()
+    near = {found.number: found for found in (from_row(BinlogSegment, row) for row in around)}
+    before, after = near.get(segment.number - 1), near.get(segment.number + 1)
+    goes_on = before is not None and not follows(before, segment)
+    connection.execute(insert(_table).values({**to_row(segment), "spooled": spooled, "follows": goes_on}))
+    if after is not None:
+        connection.execute(update(_table).where(_called(after.name)).values(follows=not follows(segment, after)))
+
+
+def _begins_row(name: str) -> Executable:
+    """What comes after a segment that is gone."""
+    chain, number = _numbered(name)
+    gone = ~exists().where(_before.chain == chain, _before.number == number)
+    return update(_table).where(_ours.chain == chain, _ours.number == number + 1, gone).values(follows=False)
 
 
 def _of(job: str, *, target: str | None) -> Select[Any]:
@@ -236,8 +270,13 @@ def _of(job: str, *, target: str | None) -> Select[Any]:
 
 
 def _called(name: str) -> "ColumnElement[bool]":
+    chain, number = _numbered(name)
+    return and_(_ours.chain == chain, _ours.number == number)
+
+
+def _numbered(name: str) -> tuple[str, int]:
     chain, _, number = name.removesuffix(".binlog").rpartition("-")
-    return and_(_ours.chain == chain, _ours.number == int(number))
+    return chain, int(number)
 
 
 def _lies(name: str, target: str, at: datetime, prefix: str) -> Executable:

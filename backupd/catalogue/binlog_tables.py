@@ -39,6 +39,8 @@ segments = Table(  # a `BinlogSegment` each
     Column("signature", JsonColumn(Signature)),
     Column("digest", Text, nullable=False),
     Column("spooled", Boolean, nullable=False),  # its file is in the spool, for targets that lack it
+    # It continues the segment of its chain that has the number before its own, and is there.
+    Column("follows", Boolean, nullable=False, server_default="0"),
     Index(None, "chain", "number", unique=True),
     Index(None, "machine", "job", "received_at"),
     Index(None, "machine", "job", "file", "end", "start"),  # what has a backup's place
@@ -47,6 +49,13 @@ segments = Table(  # a `BinlogSegment` each
 # SQLite takes the index only where a query has its condition word for word.
 WAITING = segments.c.spooled
 Index("ix_binlog_segments_spooled", segments.c.machine, segments.c.job, segments.c.id, sqlite_where=text("spooled = 1"))
+# And the few that begin a row without a gap, by which it is found what can be restored.
+BEGINNING = ~segments.c.follows
+Index(
+    "ix_binlog_segments_beginning",
+    *(segments.c.machine, segments.c.job, segments.c.chain, segments.c.number),
+    sqlite_where=text("follows = 0"),
+)
 
 stored = Table(  # on which targets each lies
     "stored_segments",
@@ -75,4 +84,6 @@ contacts = Table(  # when each job's archive last had all that its server had wr
     Column("job", Text, primary_key=True),
     Column("at", InstantColumn, nullable=False),
     Column("refused", ProseColumn, nullable=False),
+    Column("asked_at", InstantColumn),  # when the server was asked last, or could not be
+    Column("behind_bytes", Integer),  # how much of its log was not archived then
 )

@@ -38,9 +38,9 @@ def test_the_oldest_that_waits_and_the_newest_are_told(catalogue: Catalogue) -> 
     chain = chain_of(4)
     known(catalogue, *chain)
     newest = chain[3].received_at, chain[3].last_at
-    assert archive(catalogue) == ArchiveRecord(chain[0].received_at, *newest)
+    assert archive(catalogue) == ArchiveRecord(chain[0].received_at, *newest, waiting=4, waiting_bytes=1200)
     catalogue.left_spool([segment.name for segment in (chain[0], chain[2])])
-    assert archive(catalogue) == ArchiveRecord(chain[1].received_at, *newest)
+    assert archive(catalogue) == ArchiveRecord(chain[1].received_at, *newest, waiting=2, waiting_bytes=600)
     catalogue.left_spool([segment.name for segment in chain])
     assert archive(catalogue) == ArchiveRecord(None, *newest)
 
@@ -48,7 +48,8 @@ def test_the_oldest_that_waits_and_the_newest_are_told(catalogue: Catalogue) -> 
 def test_the_last_transaction_may_have_ended_before_the_newest_segment(catalogue: Catalogue) -> None:
     first, second = chain_of(2)
     known(catalogue, first, replace(second, transactions=0, first_at=None, last_at=None))
-    assert archive(catalogue) == ArchiveRecord(first.received_at, second.received_at, first.last_at)
+    found = archive(catalogue)
+    assert (found.received_at, found.last_at) == (second.received_at, first.last_at)
 
 
 def test_each_job_has_its_own_and_what_lies_ahead_does_not_count(catalogue: Catalogue) -> None:
@@ -58,7 +59,9 @@ def test_each_job_has_its_own_and_what_lies_ahead_does_not_count(catalogue: Cata
     catalogue.archive_gap("nightly", ArchiveGap(CHAIN, "the log was reset", LATER + HOUR, None))
     found = catalogue.records(["hourly", "nightly", "weekly"], at=LATER)
     assert found["nightly"].archive == ArchiveRecord(None, FIRST.received_at, FIRST.last_at)
-    assert found["hourly"].archive == ArchiveRecord(FIRST.received_at, FIRST.received_at, LATER)
+    assert found["hourly"].archive == ArchiveRecord(
+        FIRST.received_at, FIRST.received_at, LATER, waiting=1, waiting_bytes=300
+    )
     assert found["weekly"].archive == ArchiveRecord()
 
 
@@ -66,7 +69,7 @@ def test_of_gaps_the_one_is_told_that_was_noticed_last(catalogue: Catalogue) -> 
     newest = ArchiveGap(CHAIN, "the log\nwas reset", BEGAN + 2 * HOUR, BEGAN, BEGAN + HOUR)
     catalogue.archive_gap("nightly", newest)
     catalogue.archive_gap("nightly", ArchiveGap(OTHER, "the spool was full", BEGAN + HOUR, None))
-    assert archive(catalogue).gap == newest
+    assert (archive(catalogue).gap, archive(catalogue).gaps) == (newest, 2)
     assert archive(catalogue, at=BEGAN + HOUR).gap == ArchiveGap(OTHER, "the spool was full", BEGAN + HOUR, None)
     assert archive(catalogue, "hourly").gap is None
 
@@ -94,8 +97,8 @@ def test_no_segment_is_read_but_those_at_the_ends_of_an_index(catalogue: Catalog
     of_segments = [step for step in plan if "binlog_segments" in step]
     waiting = "SEARCH binlog_segments USING INDEX ix_binlog_segments_spooled (machine=? AND job=?)"
     newest = "USING INDEX ix_binlog_segments_machine_job_received_at (machine=? AND job=? AND received_at<?)"
-    assert of_segments.count(waiting) == 1
+    assert of_segments.count(waiting) == 3, "since when, how many and how many bytes"
     assert [step for step in of_segments if step != waiting and newest.removeprefix("USING ") not in step] == []
-    assert len(of_segments) == 3
+    assert len(of_segments) == 5
     assert not any("SCAN archive_gaps" in step or "SCAN ours" in step for step in plan)
     assert [step for step in plan if "TEMP B-TREE" in step] == ["USE TEMP B-TREE FOR ORDER BY"], "of a job's gaps"

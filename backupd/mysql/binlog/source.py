@@ -5,12 +5,14 @@ a warning is for its callers.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from backupd.mysql.facts import expire_seconds, flavour_of
 from backupd.mysql.positions import binlog_statement
 from backupd.mysql.recorded import is_binlog
 from backupd.mysql.session import Row, Session, StatementError
+from backupd.policy.binlog_chain import file_number
 from backupd.vocabulary.binlogs import BinlogPlace, SegmentOrigin
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.escaping import on_one_line
@@ -77,7 +79,7 @@ def binlog_source(session: Session) -> BinlogSource:
         format=variables.get("binlog_format", "ROW"),  # MySQL is to lose the variable, and with it the other formats
         end=end,
         gtid=gtid,
-        files=tuple(_file(row) for row in session.query("SHOW BINARY LOGS")) if on else (),
+        files=sizes_of_log(session) if on else (),
         expire_seconds=expire_seconds(variables),
         encrypted=any(variables.get(name) == "ON" for name in _ENCRYPTED),
         own_writes="ON" in (variables.get("log_slave_updates"), variables.get("log_replica_updates")),
@@ -126,6 +128,22 @@ def end_of_log(session: Session) -> BinlogPlace:
     if row is None:
         raise ServerError("the server's binlog is off", hint="set log_bin, and restart the server")
     return BinlogPlace(_name(row.get("File")), int(row.get("Position") or 0))
+
+
+def sizes_of_log(session: Session) -> tuple[ServerBinlog, ...]:
+    """The binlogs that the server has, the oldest first; it looks at each file.
+
+    Raises:
+        ServerError: the session is over, or it names a binlog as no binlog is named.
+    """
+    return tuple(_file(row) for row in session.query("SHOW BINARY LOGS"))
+
+
+def bytes_behind(files: Iterable[ServerBinlog], archived: BinlogPlace, end: BinlogPlace) -> int:
+    """How much of the log lies between these two places of it; 0 where none does."""
+    between = range(file_number(archived.file), file_number(end.file))
+    whole = sum(file.size for file in files if file_number(file.name) in between)
+    return max(0, whole + end.offset - archived.offset)
 
 
 def _file(row: Row) -> ServerBinlog:

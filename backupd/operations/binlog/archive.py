@@ -18,7 +18,7 @@ from backupd.config import BinlogConfig
 from backupd.host.claims import Claims
 from backupd.mysql.binlog.receiver import Receiver
 from backupd.mysql.binlog.sameness import file_birth, same_file
-from backupd.mysql.binlog.source import BinlogSource
+from backupd.mysql.binlog.source import BinlogSource, ServerBinlog, bytes_behind
 from backupd.operations.binlog.cutting import CutPiece, OtherHistory, SegmentCutter
 from backupd.operations.binlog.describing import SegmentAuthor, new_chain
 from backupd.operations.binlog.storing import SegmentStore
@@ -44,6 +44,7 @@ class ArchiveTools:
     store: SegmentStore
     source: Callable[[], BinlogSource]  # asks the server now; raises ServerError
     end_of_log: Callable[[], BinlogPlace]  # the same
+    sizes_of_log: Callable[[], Sequence[ServerBinlog]]  # the same
     receiving: Callable[[BinlogPlace], AbstractContextManager[Receiver]]
     backups: Callable[[], Sequence[PlacedBackup]]  # good ones of the job, the newest first
     author: Callable[[SegmentOrigin], SegmentAuthor]
@@ -103,7 +104,7 @@ class _Archive:
 
     def __init__(self, job: str, config: BinlogConfig, tools: ArchiveTools, ring: Callable[[], None]) -> None:
         self._job, self._config, self._tools, self._ring = job, config, tools, ring
-        self._met: datetime | None = None  # the last contact that was recorded
+        self._met: datetime | None = None  # when the server had been asked of which was recorded how far the archive is
         self._at_end = False  # a new chain begins where the server is now, whatever backup there is
 
     def go_on(self) -> None:
@@ -151,6 +152,7 @@ class _Archive:
         while True:
             if time.monotonic() - asked > _ASK_SECONDS:
                 asked = time.monotonic()
+                self._record_lag(receiving)
                 receiving.expect(self._tools.end_of_log(), at=datetime.now(UTC))
             end, pieces = receiver.ended, receiver.poll()  # in this order: what it wrote before its end is read
             for piece in pieces:
@@ -171,9 +173,22 @@ class _Archive:
     def _record_contact(self, receiving: "_Receiving") -> None:
         """That all had been received which the server had written by then: once a minute is enough."""
         at = receiving.complete_at
-        if at is not None and (self._met is None or (at - self._met).total_seconds() > _MINUTE_SECONDS):
-            self._tools.catalogue.archive_contact(self._job, at=at)
-            self._met = at
+        if at is not None and self._is_due(at):
+            self._record(receiving, at, complete=True)
+
+    def _record_lag(self, receiving: "_Receiving") -> None:
+        """That the server had written more when it was asked before than has been received by now; as often."""
+        at = receiving.expected_at
+        if at is not None and receiving.complete_at is None and self._is_due(at):
+            self._record(receiving, at, complete=False)
+
+    def _is_due(self, at: datetime) -> bool:
+        return self._met is None or (at - self._met).total_seconds() > _MINUTE_SECONDS
+
+    def _record(self, receiving: "_Receiving", at: datetime, *, complete: bool) -> None:
+        behind = receiving.behind_bytes(self._tools.sizes_of_log)
+        self._tools.catalogue.archive_contact(self._job, at=at, behind_bytes=behind, complete=complete)
+        self._met = at
 
     def _write_minute(self) -> None:
         """Where that fails, the archive goes on all the same."""
@@ -315,6 +330,25 @@ class _Receiving:
         if self._expected is None or order(self._cutter.received) < order(self._expected[0]):
             return None
         return self._expected[1]
+
+    @property
+    def expected_at(self) -> datetime | None:
+        """When the server was asked last how far its log reaches."""
+        return None if self._expected is None else self._expected[1]
+
+    def behind_bytes(self, sizes: Callable[[], Sequence[ServerBinlog]]) -> int | None:
+        """How much of what the server had written then is in no segment; `sizes` asks it where that is in other files.
+
+        Raises:
+            ServerError: it cannot be asked.
+        """
+        if self._expected is None:
+            return None
+        end = self._expected[0]
+        archived = self._beginning.archived if self.before is None else following_place(self.before)
+        if order(archived) >= order(end):
+            return 0
+        return bytes_behind(() if archived.file == end.file else sizes(), archived, end)
 
     def take(self, file: str, data: bytes, *, file_ended: bool) -> None:
         """Bytes of this file; what is complete by them is kept."""

@@ -6,13 +6,13 @@ from datetime import datetime
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration, JobConfig
 from backupd.host.claims import Claims
-from backupd.mysql.binlog.source import BinlogSource, binlog_source
+from backupd.mysql.binlog.source import BinlogSource, binlog_source, bytes_behind
 from backupd.mysql.session import connector
 from backupd.operations.binlog.archive import following_place
 from backupd.operations.binlog.placed_backups import placed_backups
 from backupd.operations.binlog.tools import binlog_of
 from backupd.operations.configured_servers import login_of
-from backupd.policy.binlog_chain import file_number, order
+from backupd.policy.binlog_chain import order
 from backupd.policy.condensed_chain import condensed_rows
 from backupd.policy.roll_forward import reach_by_rows
 from backupd.policy.segment_file import FIRST_OFFSET
@@ -126,6 +126,4 @@ def _behind(archived: BinlogPlace, source: BinlogSource, end: BinlogPlace) -> in
         return 0
     if not source.has(archived):
         return None
-    between = range(file_number(archived.file), file_number(end.file))
-    whole = sum(file.size for file in source.files if file_number(file.name) in between)
-    return max(0, whole + end.offset - archived.offset)
+    return bytes_behind(source.files, archived, end)

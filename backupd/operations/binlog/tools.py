@@ -7,7 +7,14 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import BinlogConfig, Configuration, JobConfig
 from backupd.mysql.binlog.client import matching_client, receiver_id
 from backupd.mysql.binlog.receiver import receiving
-from backupd.mysql.binlog.source import BinlogSource, binlog_source, end_of_log, lacks_receiving
+from backupd.mysql.binlog.source import (
+    BinlogSource,
+    ServerBinlog,
+    binlog_source,
+    end_of_log,
+    lacks_receiving,
+    sizes_of_log,
+)
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Connect, connector
@@ -65,6 +72,7 @@ def archive_tools(
         store=SegmentStore(job.name, targets, catalogue, spool, ownership),
         source=partial(_source, connect, server_id),
         end_of_log=partial(_end, connect),
+        sizes_of_log=partial(_sizes, connect),
         receiving=lambda start: receiving(
             client, login, start, spool.received, server_id=server_id, limit=_UNREAD_BYTES
         ),
@@ -77,6 +85,11 @@ def archive_tools(
 def _end(connect: Connect) -> BinlogPlace:
     with connect() as session:
         return end_of_log(session)
+
+
+def _sizes(connect: Connect) -> tuple[ServerBinlog, ...]:
+    with connect() as session:
+        return sizes_of_log(session)
 
 
 def minute(connect: Connect) -> None:

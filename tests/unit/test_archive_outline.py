@@ -1,0 +1,91 @@
+"""What can be restored of an archive is the same by the few segments that the catalogue reads as by all of them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import delete
+
+from backupd.catalogue import archive_outline, binlog_tables
+from backupd.catalogue.store import Catalogue
+from backupd.operations.binlog.placed_backups import placed_backups
+from backupd.policy.binlog_chain import ChainRow, PlacedBackup, rows
+from backupd.policy.roll_forward import reach, reach_by_rows
+from backupd.vocabulary.binlogs import BinlogSegment
+from backupd.vocabulary.records import Drill, RunDetails
+from tests.binlog_segments import BEGAN, chain_of
+from tests.share import examples
+from tests.unit.catalogues import catalogue, path
+from tests.unit.test_condensed_chain import archives
+from tests.web.sample import sample_site
+
+__all__ = ["catalogue", "path"]
+
+
+def kept(catalogue: Catalogue, segments: Sequence[BinlogSegment]) -> list[BinlogSegment]:
+    """These are all that the catalogue knows, as they come."""
+    machine = catalogue.identity().name
+    ours = [replace(segment, machine=machine) for segment in segments]
+    with catalogue._engine.begin() as connection:
+        connection.execute(delete(binlog_tables.stored))
+        connection.execute(delete(binlog_tables.segments))
+    assert catalogue.import_segments(ours, "vault", at=BEGAN) == []
+    return ours
+
+
+def drawn(catalogue: Catalogue, backups: Sequence[PlacedBackup]) -> tuple[ChainRow, ...]:
+    with catalogue._reading() as connection:
+        return archive_outline._outline(connection, catalogue.identity().name, "nightly", backups).rows
+
+
+def ends(row: ChainRow) -> Sequence[object]:
+    return row.chain, row.start, row.end, row.last_at, row.ended
+
+
+@given(archives())
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_can_be_restored_is_the_same_by_few_segments(
+    catalogue: Catalogue, archive: tuple[list[BinlogSegment], list[PlacedBackup]]
+) -> None:
+    segments, backups = archive
+    ours = kept(catalogue, segments)
+    found = drawn(catalogue, backups)
+    assert reach_by_rows(backups, found) == reach(backups, ours)
+    assert sorted(map(ends, found)) == sorted(map(ends, rows(ours)))
+
+
+def test_a_segment_that_was_written_to_follow_another_one_begins_a_row(catalogue: Catalogue) -> None:
+    chain = chain_of(9)
+    chain[4] = replace(chain[4], previous="f" * 64)
+    ours = kept(catalogue, chain)
+    first, second = drawn(catalogue, [])
+    assert [len(first.segments), len(second.segments)] == [2, 2]
+    assert (first.end.offset, "was written to follow another" in first.ended) == (ours[3].end, True)
+
+
+def test_what_follows_a_segment_that_is_forgotten_begins_a_row(catalogue: Catalogue) -> None:
+    ours = kept(catalogue, chain_of(9))
+    gone = [segment.name for segment in ours[3:5]]
+    catalogue.segments_removed("nightly", "vault", gone, because="a test")
+    catalogue.forget_segments(gone)
+    assert [row.segments[0].number for row in drawn(catalogue, [])] == [1, 6]
+    catalogue.add_segment(ours[4])
+    catalogue.add_segment(ours[3])
+    assert [row.segments[0].number for row in drawn(catalogue, [])] == [1]
+
+
+def test_backups_are_those_that_the_runs_tell(tmp_path: Path) -> None:
+    with sample_site(tmp_path, nights=12) as site:
+        catalogue = site.catalogue
+        catalogue.add_segment(replace(chain_of(1)[0], machine=catalogue.identity().name, job="sample-shop"))
+        doubted = catalogue.runs(job="sample-shop")[7].run_id
+        catalogue.record_drill(Drill(doubted, False, (), 1.0, site.now() + timedelta(days=1)))
+        found = catalogue.archive_outlines(["sample-shop", "sample-archive", "nothing"])
+        runs: list[RunDetails] = catalogue.runs(job="sample-shop", ours=True, limit=None)
+    assert list(found) == ["sample-shop"]
+    expected = [backup for backup in reversed(placed_backups(runs)) if backup.good]
+    assert list(found["sample-shop"].backups) == expected
+    assert doubted not in {backup.run_id for backup in expected}

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from backupd.catalogue.archive_records import ArchiveRecord
-from backupd.report.words import age, instant
+from backupd.report.words import age, instant, size
 from backupd.vocabulary.alarms import Alarm, AlarmKind
 from backupd.vocabulary.binlogs import ArchiveGap
 from backupd.vocabulary.records import RunDetails
 
+SPOOL_SHARE = 0.75  # of its limit that the spool may fill: beyond it the oldest segments are soon dropped
 BEHIND_SECONDS = 900.0  # that a segment may wait for a target: a target that is back by then was no alarm
 
 
@@ -34,7 +35,9 @@ def silent_seconds(archive: ArchiveRecord, *, now: datetime) -> float:
     return 0.0 if archive.reached_at is None else max(0.0, (now - archive.reached_at).total_seconds())
 
 
-def archive_alarms(archive: ArchiveRecord, last_good: RunDetails | None, *, now: datetime) -> Iterator[Alarm]:
+def archive_alarms(
+    archive: ArchiveRecord, last_good: RunDetails | None, *, spool_limit: int, now: datetime
+) -> Iterator[Alarm]:
     """What somebody should look at. A gap that follows another one is an alarm of its own."""
     gap = open_gap(archive, last_good)
     if gap is not None:
@@ -44,6 +47,10 @@ def archive_alarms(archive: ArchiveRecord, last_good: RunDetails | None, *, now:
     if waited > BEHIND_SECONDS:
         text = f"the binlog archive is behind: a target has lacked segments for {age(waited)}"
         yield Alarm(AlarmKind.BINLOG_BEHIND, text)
+    if archive.waiting_bytes > spool_limit * SPOOL_SHARE:
+        filled = f"{size(archive.waiting_bytes)} of {size(spool_limit)}"
+        text = f"the binlog spool fills: {filled} wait for a target; when it is full, the oldest segments are dropped"
+        yield Alarm(AlarmKind.BINLOG_SPOOL, text)
     silent = silent_seconds(archive, now=now)
     if silent > BEHIND_SECONDS:
         why = archive.refused or "no receiver is at work"

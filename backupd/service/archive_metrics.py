@@ -4,9 +4,11 @@ Knows: names, units, and where each has its value from, as `job_metrics` does of
 """
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 
 from backupd.catalogue.archive_records import ArchiveRecord
 from backupd.service.archive_alarms import open_gap, waiting_seconds
+from backupd.service.archive_status import ArchiveFigures
 from backupd.service.job_metrics import Family, Told
 from backupd.service.job_status import JobStatus
 
@@ -19,6 +21,14 @@ def _of_archive(
         return {"": None if archive is None else value(told.status, archive)}
 
     return of
+
+
+def _figure(value: Callable[[ArchiveFigures], float | None]) -> Callable[[Told], Mapping[str, float | None]]:
+    return lambda told: {"": None if told.archive is None else value(told.archive)}
+
+
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
 
 
 def _gap_at(status: JobStatus, archive: ArchiveRecord) -> float | None:
@@ -51,5 +61,40 @@ ARCHIVE_FAMILIES = (
         "backupd_binlog_gap_timestamp_seconds",
         "When the newest gap of the binlog archive was noticed; absent once a good backup has been started after it.",
         _of_archive(_gap_at),
+    ),
+    Family(
+        "backupd_binlog_behind_seconds",
+        "For how long the binlog archive has not had all that the server had written; looked at every minute.",
+        _figure(lambda figures: figures.behind_seconds),
+    ),
+    Family(
+        "backupd_binlog_behind_bytes",
+        "How much of the server's log was not archived when it was asked last; absent where it does not answer.",
+        _figure(lambda figures: figures.behind_bytes),
+    ),
+    Family(
+        "backupd_binlog_last_recoverable_timestamp_seconds",
+        "The last moment that can be restored: that of the last transaction that follows a good backup without a gap.",
+        _figure(lambda figures: _seconds(figures.last_moment)),
+    ),
+    Family(
+        "backupd_binlog_reachable_from_timestamp_seconds",
+        "From when on to the last recoverable moment every moment can be restored.",
+        _figure(lambda figures: _seconds(figures.reachable_from)),
+    ),
+    Family(
+        "backupd_binlog_gaps",
+        "Gaps that the binlog archive has had.",
+        _figure(lambda figures: figures.gaps),
+    ),
+    Family(
+        "backupd_binlog_spool_bytes",
+        "Size of the segments that wait in the spool for a target that lacks them.",
+        _figure(lambda figures: figures.waiting_bytes),
+    ),
+    Family(
+        "backupd_binlog_spool_limit_bytes",
+        "How much may wait in the spool; beyond it the oldest segments are dropped: a gap.",
+        _figure(lambda figures: figures.spool_limit),
     ),
 )

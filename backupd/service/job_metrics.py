@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from backupd.catalogue.job_status import LastDrill, StoredOnTarget
 from backupd.policy.write_penalty import Penalty
+from backupd.service.archive_status import ArchiveFigures
 from backupd.service.job_status import JobStatus
 from backupd.vocabulary.alarms import OF_TARGETS, AlarmKind
 from backupd.vocabulary.escaping import on_one_line
@@ -28,6 +29,7 @@ class Told:
     counts: Mapping[RunStatus, int]
     penalty: Penalty | None
     stored: Sequence[StoredOnTarget] = ()
+    archive: ArchiveFigures | None = None  # None: its binlog is not archived
 
     @property
     def good(self) -> RunDetails | None:

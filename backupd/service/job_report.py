@@ -12,6 +12,15 @@ from backupd.catalogue.job_status import StoredOnTarget
 from backupd.report.json_document import iso
 from backupd.report.words import age, columns, instant, many
 from backupd.service.alarm_report import alarm_document, alarm_lines
+from backupd.service.archive_status import (
+    ArchiveStatus,
+    archive_document,
+    archive_statuses,
+    behind_words,
+    reach_words,
+    receiver_words,
+    spool_words,
+)
 from backupd.service.job_status import JobStatus, Running, remaining_seconds
 from backupd.service.site import Site
 from backupd.service.site_status import SiteAlarm, SiteStatus
@@ -27,6 +36,7 @@ class JobReport:
     alarms: tuple[SiteAlarm, ...] = ()
     last_failure: RunDetails | None = None  # the newest backup that failed or was refused, however long ago
     stored: tuple[StoredOnTarget, ...] = ()  # its backups, by target
+    archive: ArchiveStatus | None = None  # None: its binlog is not archived
 
 
 def job_reports(site: Site, found: SiteStatus) -> tuple[JobReport, ...]:
@@ -36,6 +46,7 @@ def job_reports(site: Site, found: SiteStatus) -> tuple[JobReport, ...]:
         CatalogueError: the catalogue cannot be read.
     """
     stored = sorted(site.catalogue.stored(), key=lambda one: one.target)
+    archives = archive_statuses(site, found.jobs)
     bad = (RunStatus.FAILED, RunStatus.REFUSED)
     return tuple(
         JobReport(
@@ -46,6 +57,7 @@ def job_reports(site: Site, found: SiteStatus) -> tuple[JobReport, ...]:
                 None,
             ),
             tuple(one for one in stored if one.job == status.job),
+            archives.get(status.job),
         )
         for status in found.jobs
     )
@@ -70,6 +82,7 @@ def _lines(report: JobReport) -> Iterator[tuple[str, str]]:
     yield from (("running", _running(one, status)) for one in status.running)
     yield "last failure", _last_failure(report)
     yield "proof", _proof(status)
+    yield from _archive(report)
     yield "next", _next(status)
 
 
@@ -129,6 +142,13 @@ def _next(status: JobStatus) -> str:
     return ", ".join([*retry, *(f"{activity} {instant(at)}" for activity, at in due)]) or "no schedule"
 
 
+def _archive(report: JobReport) -> Iterator[tuple[str, str]]:
+    if report.archive is not None:
+        figures = report.archive.figures
+        yield "binlog", f"{receiver_words(report.archive)}; behind by {behind_words(figures)}"
+        yield "binlog", f"{reach_words(figures)}; spool: {spool_words(figures)}"
+
+
 def _ago(at: datetime, status: JobStatus) -> str:
     return f"{instant(at)}, {age((status.now - at).total_seconds())} ago"
 
@@ -159,6 +179,7 @@ def job_report_document(report: JobReport) -> dict[str, Any]:
         "last_failure": None if report.last_failure is None else _failure(report.last_failure),
         "proven_at": iso(status.proven_at),
         "drill_within_seconds": status.config.drill_within_seconds,
+        "archive": None if report.archive is None else archive_document(report.archive.figures),
         "retry_at": _retry_at(status),
         "next_due": {activity.value: at.isoformat() for activity, at in status.next_due.items()},
         "paused": None if pause is None else {"note": pause.note, "at": pause.at.isoformat()},

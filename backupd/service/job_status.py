@@ -151,7 +151,7 @@ def alarms(
         *_overdue(record, overdue_at, now),
         *(_missed(record) if record.pause is None else ()),
         *_drill_overdue(config, record, now),
-        *(() if config.binlog is None else archive_alarms(record.archive, record.last_good, now=now)),
+        *_of_archive(config, record, now),
         *_attention(record),
     )
 
@@ -284,6 +284,12 @@ def _drill_overdue(config: JobConfig, record: JobRecord, now: datetime) -> list[
         return [Alarm(AlarmKind.DRILL_OVERDUE, "no drill has ever proven a backup")]
     days = (now - since).total_seconds() / 86400
     return [Alarm(AlarmKind.DRILL_OVERDUE, f"the last drill that proved a backup is {days:.0f} days old")]
+
+
+def _of_archive(config: JobConfig, record: JobRecord, now: datetime) -> Iterator[Alarm]:
+    if config.binlog is not None:
+        limit = config.binlog.spool_limit
+        yield from archive_alarms(record.archive, record.last_good, spool_limit=limit, now=now)
 
 
 def _attention(record: JobRecord) -> list[Alarm]:

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from backupd import __version__
 from backupd.policy.write_penalty import Penalty, penalty_of
 from backupd.service.archive_metrics import ARCHIVE_FAMILIES
+from backupd.service.archive_status import archive_statuses
 from backupd.service.job_metrics import FAMILIES, Told
 from backupd.service.job_status import JobStatus
 from backupd.service.outlook import Live, Rooms
@@ -72,6 +73,7 @@ class Metrics(Collector):
 
     def _told(self, found: Sequence[JobStatus]) -> "list[Told]":
         counts, penalties = self._site.catalogue.run_counts(), self._penalties_of(found)
+        archives = archive_statuses(self._site, found)
         stored = defaultdict(list)
         for on_target in self._site.catalogue.stored():
             stored[on_target.job].append(on_target)
@@ -81,6 +83,7 @@ class Metrics(Collector):
                 counts=counts.get(one.job, {}),
                 penalty=penalties.get(one.last_good.run_id) if one.last_good else None,
                 stored=stored[one.job],
+                archive=None if one.job not in archives else archives[one.job].figures,
             )
             for one in found
         ]

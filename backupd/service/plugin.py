@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 
 from backupd.report.words import age, many
+from backupd.service.archive_alarms import BEHIND_SECONDS, SPOOL_SHARE
+from backupd.service.archive_status import ArchiveFigures
 from backupd.service.job_report import JobReport
 from backupd.service.job_status import JobStatus
 from backupd.service.status_report import StatusReport
@@ -81,9 +83,21 @@ def _figures_of_job(one: JobReport) -> Iterator[str]:
         within = status.config.drill_within_seconds
         warning = "" if within is None else f"{within:.0f}"
         yield f"{status.job}_proof_age={(status.now - status.proven_at).total_seconds():.0f}s;{warning};;0"
+    if one.archive is not None:
+        yield from _figures_of_archive(status.job, one.archive.figures)
     if one.stored:
         yield f"{status.job}_stored={sum(target.bytes_stored for target in one.stored)}B;;;0"
         yield f"{status.job}_not_verified={sum(target.unread for target in one.stored)};;;0"
+
+
+def _figures_of_archive(job: str, figures: ArchiveFigures) -> Iterator[str]:
+    if figures.behind_seconds is not None:
+        yield f"{job}_binlog_behind={figures.behind_seconds:.0f}s;{BEHIND_SECONDS:.0f};;0"
+    if figures.behind_bytes is not None:
+        yield f"{job}_binlog_behind_bytes={figures.behind_bytes}B;;;0"
+    warning = figures.spool_limit * SPOOL_SHARE
+    yield f"{job}_binlog_spool={figures.waiting_bytes}B;{warning:.0f};;0;{figures.spool_limit}"
+    yield f"{job}_binlog_gaps={figures.gaps};;;0"
 
 
 def _age(status: JobStatus) -> float | None:

@@ -22,7 +22,7 @@ def remedy(kind: AlarmKind, *, job: str, run_id: str, about: str, jobs: Sequence
             return f"backupd drill --job {job}"
         case AlarmKind.BINLOG_GAP:
             return f"backupd run {job}"
-        case AlarmKind.BINLOG_BEHIND:
+        case AlarmKind.BINLOG_BEHIND | AlarmKind.BINLOG_SPOOL:
             return f"backupd binlog status {job}"
         case AlarmKind.MISSED if about == Activity.BACKUP:
             return f"backupd run {job}"

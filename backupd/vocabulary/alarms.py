@@ -21,6 +21,7 @@ class AlarmKind(StrEnum):
     ATTENTION = "attention"
     BINLOG_GAP = "binlog-gap"
     BINLOG_BEHIND = "binlog-behind"
+    BINLOG_SPOOL = "binlog-spool"
     STORAGE_UNREACHABLE = "storage-unreachable"
     STORAGE_FILLS = "storage-fills"
 

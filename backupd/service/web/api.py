@@ -13,6 +13,7 @@ from fastapi import APIRouter, Path, Query
 from backupd.catalogue.details import Filter
 from backupd.host.live_progress import Progress
 from backupd.report.costs import RunFigures
+from backupd.service.archive_status import ArchiveFigures, ArchiveStatus, archive_statuses
 from backupd.service.job_status import JobStatus, Running, job_statuses, remaining_seconds
 from backupd.service.storage import StorageStatus, storage_statuses
 from backupd.service.web.asked import AskedLive, AskedRooms, AskedSite, Instant
@@ -75,6 +76,7 @@ class JobNow:
     paused: bool
     pause_note: str | None
     alarms: Sequence[Alarm]
+    archive: ArchiveFigures | None  # null: its binlog is not archived
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,9 @@ class Schedule:
 @router.get("/jobs")
 def jobs(site: AskedSite, live: AskedLive) -> Jobs:
     """How every configured job stands."""
-    return Jobs(site.now(), [_job_now(status) for status in job_statuses(site, live)])
+    found = job_statuses(site, live)
+    archives = archive_statuses(site, found)
+    return Jobs(site.now(), [_job_now(status, archives.get(status.job)) for status in found])
 
 
 @router.get("/targets")
@@ -186,7 +190,7 @@ def run(site: AskedSite, run_id: Annotated[str, Path(pattern=NAME)]) -> RunDetai
     return run_named(site, run_id)
 
 
-def _job_now(status: JobStatus) -> JobNow:
+def _job_now(status: JobStatus, archive: ArchiveStatus | None) -> JobNow:
     good, last = status.last_good, status.last_run
     return JobNow(
         job=status.job,
@@ -202,6 +206,7 @@ def _job_now(status: JobStatus) -> JobNow:
         paused=status.pause is not None,
         pause_note=None if status.pause is None else status.pause.note,
         alarms=status.alarms,
+        archive=None if archive is None else archive.figures,
     )
 
 

@@ -17,7 +17,7 @@ from backupd.report import svg
 from backupd.service.metrics import Metrics
 from backupd.service.outlook import MachineView
 from backupd.service.site import Site
-from backupd.service.web import api, looks, pages, run_page
+from backupd.service.web import api, archive_page, looks, pages, run_page
 from backupd.service.web.guard import WebGuard, allowed_hosts
 from backupd.service.web.refusals import explain_failures, refuse
 
@@ -63,6 +63,7 @@ def application(site: Site, outlook: MachineView, *, token: str | None = None) -
     made.mount("/static", StaticFiles(directory=looks.STATIC), name="static")
     made.include_router(pages.router)
     made.include_router(run_page.router)
+    made.include_router(archive_page.router)
     made.include_router(api.router)
     return made
 

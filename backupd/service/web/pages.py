@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from backupd.report.history_columns import ON_PAGE
+from backupd.service.archive_status import archive_statuses, behind_words
 from backupd.service.job_status import running_besides
 from backupd.service.metrics import CONTENT_TYPE
 from backupd.service.site_status import site_status
@@ -40,6 +41,7 @@ def metrics(metrics: AskedMetrics) -> Response:
 def overview(request: Request, site: AskedSite, live: AskedLive, rooms: AskedRooms) -> Response:
     """Each job: last good, next, what runs now; alarms first, those of targets too."""
     status = site_status(site, live, rooms.seen(within_seconds=PAGE_SECONDS))
+    archives = archive_statuses(site, status.jobs)
     live_runs = [(one, job.last_good) for job in status.jobs for one in job.running if one.alive]
     return page(
         request,
@@ -48,6 +50,7 @@ def overview(request: Request, site: AskedSite, live: AskedLive, rooms: AskedRoo
         alarms=status.alarms,
         alarmed_targets=[one for one in status.storage if one.alarms],
         jobs=sorted(status.jobs, key=lambda job: (not job.alarms, job.job)),
+        archives={job: (one.figures, behind_words(one.figures)) for job, one in archives.items()},
         besides=running_besides(site, live),
         going_on={one.run.run_id: getting_on(one, good, now=site.now()) for one, good in live_runs},
     )

@@ -7,6 +7,7 @@ and what lies around a backup's place are read.
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import zip_longest
 from typing import Any
 
@@ -19,7 +20,7 @@ from backupd.policy.binlog_chain import ChainRow, PlacedBackup, follows
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
 from backupd.vocabulary.records import GOOD, RunKind, snapshot_by
 
-_ours = binlog_tables.segments.c
+_ours, _stored = binlog_tables.segments.c, binlog_tables.stored.c
 
 _Numbered = tuple[str, int]  # a segment by its chain and its number
 _Row = tuple[str, int, int]  # a chain, and the first and the last number of a row without a gap
@@ -76,6 +77,19 @@ def _last_transaction(connection: Connection, row: _Row) -> _Numbered | None:
     query = query.where(_ours.last_at.is_not(None)).order_by(_ours.number.desc()).limit(1)
     number = connection.execute(query).scalar()
     return None if number is None else (chain, number)
+
+
+def followed_on(connection: Connection, first: BinlogSegment, last: BinlogSegment, target: str) -> datetime | None:
+    """The last transaction of those of this row that lie on the target, from the first on and without a gap there.
+
+    None where there is none. The row is read up to where the target lacks a segment.
+    """
+    there = exists().where(_stored.segment_id == _ours.id, _stored.target == target)
+    of_row = select(_ours.number).where(_ours.chain == first.chain, _ours.number.between(first.number, last.number))
+    lacking = connection.execute(of_row.where(~there).order_by(_ours.number).limit(1)).scalar()
+    until = last.number if lacking is None else lacking - 1
+    at = select(_ours.last_at).where(_ours.chain == first.chain, _ours.number.between(first.number, until))
+    return connection.execute(at.where(_ours.last_at.is_not(None)).order_by(_ours.number.desc()).limit(1)).scalar()
 
 
 def _around(connection: Connection, machine: str, job: str, places: Sequence[BinlogPlace]) -> set[_Numbered]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # what only looks at runs, probes and benches; a backup opens
     from backupd.catalogue.costs import Beside, RunCost
     from backupd.catalogue.job_status import JobRecord, StoredOnTarget
     from backupd.vocabulary.benches import BenchRecord
+    from backupd.vocabulary.binlogs import BinlogSegment
     from backupd.vocabulary.probes import ProbeRecord
 
 
@@ -314,6 +315,13 @@ class Catalogue(
 
         with self._reading() as connection:
             return archive_outline.outlines(connection, jobs)
+
+    def followed_on(self, first: "BinlogSegment", last: "BinlogSegment", target: str) -> datetime | None:
+        """Up to which transaction these two segments and those between them lie on the target without a gap there."""
+        from backupd.catalogue import archive_outline
+
+        with self._reading() as connection:
+            return archive_outline.followed_on(connection, first, last, target)
 
     def run_counts(self) -> dict[str, dict[RunStatus, int]]:
         """How many backups this machine tried, by job and by what became of them."""

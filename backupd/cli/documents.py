@@ -12,6 +12,7 @@ from backupd.vocabulary.storage import Backup, Manifest
 
 if TYPE_CHECKING:  # they load the driver or the catalogue's, which `run --json` does without
     from backupd.mysql.seeding import Wanted
+    from backupd.operations.binlog.rolling import RolledForward
     from backupd.operations.binlog.searching import LogFindings
     from backupd.operations.restore.clone import Clone
     from backupd.operations.restore.scrubbed_clone import ScrubbedClone
@@ -52,6 +53,20 @@ def run_document(run: RunDetails) -> Document:
         "pin": None if run.pin is None else {"note": run.pin.note, "at": iso(run.pin.at)},
         "proven_at": iso(run.proven_at),
         "error": None if run.error is None else asdict(run.error),
+    }
+
+
+def shown_run_document(run: RunDetails, rolled: "RolledForward | None") -> Document:
+    """What `show --json` prints: the run, and which moments its backup leads to by the binlog archive."""
+    return {**run_document(run), "archive": None if rolled is None else rolled_document(rolled)}
+
+
+def rolled_document(rolled: "RolledForward") -> Document:
+    """From when to when every moment can be restored from a backup; also by what is on each target alone."""
+    return {
+        "since": iso(rolled.since),
+        "until": iso(rolled.until),
+        "targets": [{"target": target, "until": iso(until)} for target, until in rolled.targets],
     }
 
 

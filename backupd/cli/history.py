@@ -16,7 +16,10 @@ from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import RunStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from backupd.catalogue.costs import RunCost
+    from backupd.operations.binlog.rolling import RolledForward
     from backupd.vocabulary.benches import BenchRecord
     from backupd.vocabulary.probes import ProbeRecord
     from backupd.vocabulary.records import RunDetails
@@ -40,6 +43,7 @@ def history(
 ) -> None:
     """List runs, newest first, including failed ones; --probes and --benches list measurements instead."""
     from backupd.operations import opening
+    from backupd.operations.binlog.rolling import rolled_forward
 
     _require_one_list(job, probes=probes, benches=benches, csv=csv, json=json)
     configuration = opening.configuration_or_defaults(ctx.obj.config)
@@ -60,7 +64,8 @@ def history(
             _list_probes(found, json=json, filtered=bool(begin or end or statuses))
         else:
             runs = catalogue.costs(job=job, since=begin, until=end, statuses=statuses, limit=limit)
-            _list_runs(runs, own=catalogue.identity().name, filtered=bool(begin or end or statuses))
+            rolled = rolled_forward(catalogue, {run.job for run in runs})
+            _list_runs(runs, rolled, own=catalogue.identity().name, filtered=bool(begin or end or statuses))
 
 
 def _require_one_list(job: str | None, *, probes: bool, benches: bool, csv: bool, json: bool) -> None:
@@ -90,10 +95,10 @@ def _print_runs(runs: "list[RunDetails]") -> None:
     print_document(history_document(runs))
 
 
-def _list_runs(runs: "list[RunCost]", *, own: str, filtered: bool) -> None:
+def _list_runs(runs: "list[RunCost]", rolled: "Mapping[str, datetime]", *, own: str, filtered: bool) -> None:
     from backupd.report.history_columns import history_table
 
-    print_text(history_table(runs, own=own) if runs else "no matching run" if filtered else "no run yet")
+    print_text(history_table(runs, own=own, rolled=rolled) if runs else "no matching run" if filtered else "no run yet")
 
 
 def _list_probes(probes: "list[ProbeRecord]", *, json: bool, filtered: bool) -> None:
@@ -126,6 +131,7 @@ def show(
     """Show everything that the catalogue has on one run: a backup, a probe or a bench."""
     from backupd.host.run_log import RunLogs
     from backupd.operations import opening
+    from backupd.operations.binlog.rolling import leads_to
     from backupd.vocabulary.records import RunKind
 
     configuration = opening.configuration_or_defaults(ctx.obj.config)
@@ -133,23 +139,26 @@ def show(
         run = catalogue.run(run_id)
         match run.kind:
             case RunKind.BACKUP:
-                _show_run(run, log=RunLogs(configuration.paths.log).path(run.run_id), json=json)
+                job = configuration.jobs.get(run.job)
+                on = [copy.target for copy in run.backups if copy.is_there] if job is None else job.targets
+                log = RunLogs(configuration.paths.log).path(run.run_id)
+                _show_run(run, leads_to(run, catalogue, on), log=log, json=json)
             case RunKind.PROBE:
                 _show_probe(catalogue.probe(run.run_id), json=json)
             case RunKind.BENCH:
                 _show_bench(catalogue.bench(run.run_id), json=json)
 
 
-def _show_run(run: "RunDetails", *, log: Path, json: bool) -> None:
-    from backupd.cli.documents import run_document
-    from backupd.cli.tables import bill_table, drill_table, run_summary
+def _show_run(run: "RunDetails", rolled: "RolledForward | None", *, log: Path, json: bool) -> None:
+    from backupd.cli.documents import shown_run_document
+    from backupd.cli.tables import bill_table, drill_table, rolled_table, run_summary
     from backupd.report.pace import pace_table
     from backupd.report.phase_bars import phase_bars
     from backupd.report.run_plot import run_plots
     from backupd.report.stages import stage_table
 
     if json:
-        print_document(run_document(run))
+        print_document(shown_run_document(run, rolled))
         return
     print_text(run_summary(run))
     bill = bill_table(run)
@@ -167,6 +176,8 @@ def _show_run(run: "RunDetails", *, log: Path, json: bool) -> None:
     drawn = run_plots(run, ascii_only=not draws_dots_here())
     if drawn:
         print_text(f"\n{drawn}")
+    if rolled is not None:
+        print_text(f"\nbinlog archive\n{rolled_table(rolled)}")
     for drill in run.drills:
         print_text("\ndrill")
         print_text(drill_table(drill.checks))

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from backupd.policy.moments import shown
 from backupd.report.bill_words import bill_words
 from backupd.report.run_facts import outcome_of, run_facts
 from backupd.report.words import columns, size
 from backupd.vocabulary.records import Check, RunDetails
 
 if TYPE_CHECKING:  # it loads the catalogue's driver
+    from backupd.operations.binlog.rolling import RolledForward
     from backupd.operations.upkeep.prune import Pruning
     from backupd.operations.upkeep.prune_plan import Fate
 
@@ -21,6 +23,15 @@ def run_summary(run: RunDetails) -> str:
 def bill_table(run: RunDetails) -> str:
     """What it cost the server, a line for each kind; empty where that is not known."""
     return columns([(f"{name}:", text) for name, text in bill_words(run)])
+
+
+def rolled_table(rolled: "RolledForward") -> str:
+    """Which moments a backup leads to, a line for each target."""
+    rows = [("leads to:", f"every moment from {shown(rolled.since)} to {shown(rolled.until)}")]
+    for target, until in rolled.targets:
+        words = "nothing that follows this backup" if until is None else f"up to {shown(until)}"
+        rows.append((f"on {target}:", words))
+    return columns(rows)
 
 
 def prune_table(prunings: "Sequence[Pruning]", *, dry_run: bool) -> str:

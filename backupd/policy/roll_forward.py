@@ -194,8 +194,7 @@ def reach_by_rows(backups: Sequence[PlacedBackup], found: Sequence[ChainRow], ga
     """The same of segments that are in their rows already; `condensed_rows` makes few of many."""
     stretches: list[RestorableStretch] = []
     for backup in reversed(_newest_first(backups)):
-        ends = [(_last_at(following, backup.taken_at), following) for following in continuations(backup, found)]
-        until, following = max(ends, key=lambda end: end[0], default=(backup.taken_at, ()))
+        until, following = followed_until(backup, found)
         if not stretches or until > stretches[-1].until:
             stretches.append(RestorableStretch(backup, following[0].chain if following else "", backup.taken_at, until))
     holes = [
@@ -204,6 +203,12 @@ def reach_by_rows(backups: Sequence[PlacedBackup], found: Sequence[ChainRow], ga
         if before.until < after.since
     ]
     return Reach(tuple(stretches), tuple(holes))
+
+
+def followed_until(backup: PlacedBackup, found: Sequence[ChainRow]) -> tuple[datetime, tuple[BinlogSegment, ...]]:
+    """Up to when the backup can be rolled forward, and by which segments; its own moment where none follows it."""
+    ends = [(_last_at(following, backup.taken_at), following) for following in continuations(backup, found)]
+    return max(ends, key=lambda end: end[0], default=(backup.taken_at, ()))
 
 
 def _last_at(following: Sequence[BinlogSegment], taken_at: datetime) -> datetime:

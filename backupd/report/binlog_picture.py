@@ -1,7 +1,7 @@
 """What can be restored as a bar over time, with the backups on it, as an SVG picture for pages.
 
-Knows: coordinates; `binlog_timeline` draws the same for a terminal. What cannot be restored is seen even where it is far
-too short for that scale.
+Knows: coordinates; `binlog_timeline` draws the same for a terminal. What cannot be restored is seen even where it is
+far too short for that scale.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,37 +9,38 @@ from datetime import datetime
 from html import escape
 
 from backupd.policy.binlog_chain import PlacedBackup
-from backupd.policy.roll_forward import Reach
+from backupd.policy.roll_forward import Hole, Reach, RestorableStretch
 from backupd.report.svg import Picture, element, label
 from backupd.report.words import instant, many
 from backupd.vocabulary.escaping import on_one_line
 
-_WIDTH, _HEIGHT = 760, 118
+_WIDTH, _HEIGHT = 760, 84
 _LEFT, _RIGHT = 10.0, 750.0
 _MARKS, _TOP, _BAR = 20.0, 34.0, 26.0
-_AXIS, _LEGEND = 78.0, 106.0
+_AXIS = 78.0
 _SLIVER = 2.0  # the least width of what is drawn
 
 
 def archive_picture(reach: Reach, backups: Sequence[PlacedBackup], *, at: datetime) -> str:
-    """An `svg` element, from the first moment that can be restored up to `at`; empty where no moment can be."""
-    if not reach.stretches:
+    """An `svg` element, from the first backup that segments follow up to `at`; empty where none does."""
+    followed = [stretch for stretch in reach.stretches if stretch.chain]
+    if not followed:
         return ""
-    scale = _Scale(reach.stretches[0].since, at)
-    last = max(stretch.until for stretch in reach.stretches)
+    scale = _Scale(followed[0].since, at)
+    holes = [hole for hole in reach.holes if hole.until > scale.begin]
+    last = max(stretch.until for stretch in followed)
     told = (
-        f"From {instant(scale.begin)} to {instant(last)} moments can be restored, with {many(len(reach.holes), 'hole')};"
-        f" {many(len(backups), 'backup')}."
+        f"Moments from {instant(scale.begin)} to {instant(last)} can be restored, except for {many(len(holes), 'gap')}."
     )
-    parts = [*_bar(scale, reach), *_marks(scale, backups), *_axis(scale, at), *_legend()]
+    parts = [*_bar(scale, followed, holes), *_marks(scale, backups), *_axis(scale, at)]
     return Picture(_WIDTH, _HEIGHT, "Which moments can be restored", told, parts).text(alone=False)
 
 
-def _bar(scale: "_Scale", reach: Reach) -> Iterator[str]:
+def _bar(scale: "_Scale", stretches: Sequence[RestorableStretch], holes: Sequence[Hole]) -> Iterator[str]:
     yield element("rect", x=_LEFT, y=_TOP, width=_RIGHT - _LEFT, height=_BAR, cls="fill-grid")
-    for stretch in reach.stretches:
+    for stretch in stretches:
         yield _span(scale, stretch.since, stretch.until, cls="fill-s2")
-    for hole in reach.holes:
+    for hole in holes:
         said = f"{instant(hole.since)} to {instant(hole.until)}: {hole.reason}"
         yield _span(scale, hole.since, hole.until, cls="fill-level", said=said)
 
@@ -53,19 +54,6 @@ def _marks(scale: "_Scale", backups: Sequence[PlacedBackup]) -> Iterator[str]:
 def _axis(scale: "_Scale", at: datetime) -> Iterator[str]:
     yield label(_LEFT, _AXIS, instant(scale.begin), cls="fill-soft small")
     yield label(_RIGHT, _AXIS, f"now, {instant(at)}", cls="fill-soft small", text_anchor="end")
-
-
-def _legend() -> Iterator[str]:
-    x = _LEFT + 6
-    yield _diamond(x, _LEGEND - 4, "")
-    yield label(x + 12, _LEGEND, "a backup", cls="fill-ink small")
-    for offset, cls, words in (
-        (100.0, "fill-s2", "every moment can be restored"),
-        (320.0, "fill-level", "none can: a gap"),
-        (460.0, "fill-grid", "no transaction since"),
-    ):
-        yield element("rect", x=_LEFT + offset, y=_LEGEND - 10, width=14, height=11, cls=cls)
-        yield label(_LEFT + offset + 20, _LEGEND, words, cls="fill-ink small")
 
 
 def _span(scale: "_Scale", since: datetime, until: datetime, *, cls: str, said: str = "") -> str:

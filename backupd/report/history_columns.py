@@ -4,8 +4,9 @@ What tells one run from another (its id, its job, its status and when it began) 
 in its own way.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from backupd.catalogue.costs import RunCost
 from backupd.report.costs import copy_rate, cow_peak, hold_seconds, penalties
@@ -64,19 +65,31 @@ HISTORY = (
     HistoryColumn(_verified, "VERIFIED"),
     HistoryColumn(_proven, "PROVEN"),
 )
+_NONE_ROLLED: Mapping[str, datetime] = {}
 ON_TERMINAL = tuple(column for column in HISTORY if column.terminal)
 ON_PAGE = tuple(column for column in HISTORY if column.page)
 
 
-def history_table(runs: Sequence[RunCost], *, own: str) -> str:
-    """Runs, newest first, a line each; where some are not of the machine `own`, each has its machine's name."""
+def rolls_to(cost: RunCost, rolled: Mapping[str, datetime]) -> str:
+    """Up to when the run can be rolled forward by the binlog archive; `rolled` has it by run."""
+    until = rolled.get(cost.run_id)
+    return "-" if until is None else f"{until:%Y-%m-%d %H:%M}"
+
+
+def history_table(runs: Sequence[RunCost], *, own: str, rolled: Mapping[str, datetime] = _NONE_ROLLED) -> str:
+    """Runs, newest first, a line each; where some are not of the machine `own`, each has its machine's name.
+
+    Where some can be rolled forward by the binlog archive, it is told up to when.
+    """
+    archived = any(run.run_id in rolled for run in runs)
     pinned = any(run.pinned is not None for run in runs)
     others = any(run.machine != own for run in runs)
     head = ("RUN", "JOB", "STATUS", "STARTED (UTC)", *(column.terminal for column in ON_TERMINAL))
-    rows = [(*head, *("PINNED",) * pinned, *("MACHINE",) * others)]
+    rows = [(*head, *("ROLLS TO (UTC)",) * archived, *("PINNED",) * pinned, *("MACHINE",) * others)]
     for run in runs:
         began = f"{run.started_at:%Y-%m-%d %H:%M}"
         told = (run.run_id, run.job, run.status.value, began, *(column.words(run) for column in ON_TERMINAL))
         pin = "-" if run.pinned is None else run.pinned or "yes"
-        rows.append((*told, *(pin,) * pinned, *(run.machine,) * others))
+        until = (rolls_to(run, rolled),) * archived
+        rows.append((*told, *until, *(pin,) * pinned, *(run.machine,) * others))
     return columns(rows)

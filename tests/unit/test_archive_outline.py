@@ -6,7 +6,6 @@ from datetime import timedelta
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from sqlalchemy import delete
 
 from backupd.catalogue import archive_outline, binlog_tables

@@ -23,12 +23,14 @@ from backupd.host.live_progress import LiveRuns, Progress
 from backupd.host.process import start_time
 from backupd.host.run_log import RunLogs
 from backupd.service.site import Site
+from backupd.vocabulary.binlogs import ArchiveGap
 from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Sample, Throughput, Verdict
 from backupd.vocabulary.records import Check, Drill, Phase, Pin, RunDetails, RunError, RunStatus, SnapshotFacts
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
 from backupd.vocabulary.servers import LockReceipt, Position
 from backupd.vocabulary.storage import Backup
 from backupd.vocabulary.volumes import Layout
+from tests.binlog_segments import CHAIN, FIRST
 
 NOW = datetime(2026, 11, 21, 2, 41, 30, tzinfo=UTC)
 LIVE, FAILED, ATTENTION, GOOD = "sample-shop-live", "sample-shop-failed", "sample-shop-attention", "sample-shop-good"
@@ -59,6 +61,7 @@ def sample_site(folder: Path, *, nights: int = _NIGHTS) -> Iterator[Site]:
     with Catalogue.open(configuration.catalogue.path) as catalogue:
         _Past(catalogue, random.Random(6)).write(nights)
         _live(catalogue, configuration)
+        archived(catalogue)
         yield Site(configuration, catalogue, now=lambda: NOW)
 
 
@@ -95,6 +98,7 @@ def _configuration(folder: Path) -> Configuration:
         schedules.backup = {{ cron = "30 3 * * *" }}
         schedules.drill = {{ cron = "0 12 * * sun" }}
         schedules.probe = {{ cron = "0 13 * * sat" }}
+        binlog.spool = "{folder}/binlog"
         [jobs.sample-archive]
         host = "sample-db2"
         targets = ["vault"]
@@ -326,6 +330,42 @@ def _live(catalogue: Catalogue, configuration: Configuration) -> None:
             )
         )
     )
+
+
+def archived(catalogue: Catalogue) -> None:
+    """The binlog of `sample-shop` is archived for nine nights, with a gap of two days; a target lacks the newest."""
+    machine, told = catalogue.identity().name, []
+    segment = replace(FIRST, machine=machine, job="sample-shop", gtid_start="", gtid_end="")
+    for night in range(9, 0, -1):
+        began = (NOW - timedelta(days=night)).replace(hour=2, minute=30, second=0) - timedelta(hours=5.5)
+        for part in range(12):
+            at = began + timedelta(hours=2 * part + 2)
+            if at > NOW or night == 3 or (night == 4 and part > 7) or (night == 2 and part < 2):
+                continue
+            lost = (night, part) == (2, 2)
+            segment = replace(
+                segment, chain="20261119T020000Z-89abcdef" if night < 3 else CHAIN,
+                number=1 if not told or lost else segment.number + 1,
+                previous="" if not told or lost else segment.digest, digest=f"{len(told) + 1:064x}",
+                file=f"binlog.{1200 - night:06}", start=4 + part * 1_468_006, end=4 + (part + 1) * 1_468_006,
+                file_ended=part == 11, first_at=at - timedelta(hours=2), last_at=at - timedelta(seconds=1),
+                received_at=at,
+            )  # fmt: skip
+            told.append(segment)
+    newest = replace(
+        segment, number=segment.number + 1, previous=segment.digest, digest="f" * 64, received_at=NOW,
+        file="binlog.001200", start=4, end=900_004, file_ended=False,
+        first_at=segment.last_at, last_at=NOW - timedelta(seconds=7),
+    )  # fmt: skip
+    for target in ("vault", "offsite"):
+        catalogue.import_segments(told, target, at=NOW)
+    catalogue.add_segment(newest)
+    catalogue.segment_stored(newest.name, "vault", at=NOW)
+    reason = "the server has no binlog binlog.001196 with 11744052 bytes any more"
+    last = next(one.last_at for one in reversed(told) if one.chain == CHAIN)
+    resumed = next(one.first_at for one in told if one.chain != CHAIN)
+    catalogue.archive_gap("sample-shop", ArchiveGap(CHAIN, reason, NOW - timedelta(days=3), last, resumed))
+    catalogue.archive_contact("sample-shop", at=NOW - timedelta(seconds=19), behind_bytes=18_432)
 
 
 def _steps(length: float, count: int) -> list[float]:

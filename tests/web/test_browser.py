@@ -34,6 +34,7 @@ PAGES = {
     "run-attention": f"/runs/{ATTENTION}",
     "schedule": "/schedule",
     "targets": "/targets",
+    "archive": "/binlog/sample-shop",
     "not-found": "/runs/nothing",
 }
 _SAID = {  # what a page is for, which must be there without scripts
@@ -46,6 +47,11 @@ _SAID = {  # what a page is for, which must be there without scripts
     "run-attention": ("target offsite dropped out of this run",),
     "schedule": ("30 3 * * *", "sample-archive"),
     "targets": ("vault", "offsite"),
+    "archive": (
+        "at work, asked the server 19 s ago",
+        "18.0 KiB when the server was asked",
+        "has no binlog binlog.001196",
+    ),
     "not-found": ("no run",),
 }
 

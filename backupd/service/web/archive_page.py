@@ -63,7 +63,7 @@ def archive_page(
         alarms=[alarm for alarm in status.alarms if alarm.kind in _KINDS],
         facts=_facts(archive),
         picture=archive_picture(archive.reach, archive.backups, at=archive.at),
-        stretches=archive.reach.stretches[-GAPS:][::-1],
+        stretches=[one for one in archive.reach.stretches if one.chain][-GAPS:][::-1],
         gaps=_newest(archive.gaps),
         all_gaps=len(archive.gaps),
         targets=_targets(site, status),

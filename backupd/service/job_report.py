@@ -145,7 +145,7 @@ def _next(status: JobStatus) -> str:
 def _archive(report: JobReport) -> Iterator[tuple[str, str]]:
     if report.archive is not None:
         figures = report.archive.figures
-        yield "binlog", f"{receiver_words(report.archive)}; behind by {behind_words(figures)}"
+        yield "binlog", f"{receiver_words(report.archive)}; behind: {behind_words(figures)}"
         yield "binlog", f"{reach_words(figures)}; spool: {spool_words(figures)}"
 
 

@@ -23,7 +23,7 @@ from backupd.host.live_progress import LiveRuns, Progress
 from backupd.host.process import start_time
 from backupd.host.run_log import RunLogs
 from backupd.service.site import Site
-from backupd.vocabulary.binlogs import ArchiveGap
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
 from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Sample, Throughput, Verdict
 from backupd.vocabulary.records import Check, Drill, Phase, Pin, RunDetails, RunError, RunStatus, SnapshotFacts
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
@@ -334,7 +334,8 @@ def _live(catalogue: Catalogue, configuration: Configuration) -> None:
 
 def archived(catalogue: Catalogue) -> None:
     """The binlog of `sample-shop` is archived for nine nights, with a gap of two days; a target lacks the newest."""
-    machine, told = catalogue.identity().name, []
+    machine = catalogue.identity().name
+    told: list[BinlogSegment] = []
     segment = replace(FIRST, machine=machine, job="sample-shop", gtid_start="", gtid_end="")
     for night in range(9, 0, -1):
         began = (NOW - timedelta(days=night)).replace(hour=2, minute=30, second=0) - timedelta(hours=5.5)

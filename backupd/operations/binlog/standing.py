@@ -35,10 +35,14 @@ def archive_listing(job: JobConfig, catalogue: Catalogue, *, target: str | None,
         ConfigurationError: its binlog is not archived.
         CatalogueError: the catalogue cannot be read.
     """
-    runs = [run for run in catalogue.runs(job=job.name, ours=True, limit=None) if _is_on(run, target)]
-    backups = [backup for backup in reversed(placed_backups(runs)) if backup.good]
     gaps = catalogue.archive_gaps(job.name)
-    rows = condensed_rows(catalogue.segments(job.name, target=target), backups)
+    outline = catalogue.archive_outlines([job.name]).get(job.name)
+    if target is None and outline is not None:
+        backups, rows = list(outline.backups), outline.rows
+    else:
+        runs = [run for run in catalogue.runs(job=job.name, ours=True, limit=None) if _is_on(run, target)]
+        backups = [backup for backup in reversed(placed_backups(runs)) if backup.good]
+        rows = condensed_rows(catalogue.segments(job.name, target=target), backups)
     return ArchiveListing(
         job=job.name,
         at=now,

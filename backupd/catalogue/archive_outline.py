@@ -34,16 +34,10 @@ class ArchiveOutline:
     rows: tuple[ChainRow, ...] = ()  # each with few of its segments
 
 
-def outlines(connection: Connection, jobs: Collection[str]) -> dict[str, ArchiveOutline]:
-    """By job, of those of which there are segments."""
-    machine = identities.current(connection).name
-    listed = _listed("listed", list(jobs))
-    any_segment = exists().where(_ours.machine == machine, _ours.job == listed.c.value)
-    archived = connection.execute(select(listed.c.value).where(any_segment)).scalars().all()
-    if not archived:
-        return {}
-    backups = _backups(connection, archived)
-    return {job: _outline(connection, machine, job, backups[job]) for job in archived}
+def outlines(connection: Connection, jobs: Sequence[str]) -> dict[str, ArchiveOutline]:
+    """By job."""
+    machine, backups = identities.current(connection).name, _backups(connection, jobs)
+    return {job: _outline(connection, machine, job, backups[job]) for job in jobs}
 
 
 def _outline(connection: Connection, machine: str, job: str, backups: Sequence[PlacedBackup]) -> ArchiveOutline:

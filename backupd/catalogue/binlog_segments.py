@@ -9,13 +9,26 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Executable, Select, and_, delete, exists, func, insert, literal, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Executable,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 
 from backupd.catalogue import binlog_tables, identities
 from backupd.catalogue.audit import Event, audit_step
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.file import CatalogueFile
-from backupd.policy.binlog_chain import follows
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment
 from backupd.vocabulary.errors import Untrusted
 
@@ -149,6 +162,13 @@ class BinlogSegments(CatalogueFile):
         has_it = and_(_ours.file == place.file, _ours.end >= place.offset, _ours.start <= place.offset)
         return self._segments(select(_table).where(_ours.job == job, has_it).order_by(_ours.id))
 
+    def archived_jobs(self, jobs: Collection[str]) -> list[str]:
+        """Those of these jobs of which there are segments."""
+        with self._reading() as connection:
+            machine = identities.current(connection).name
+            one = select(_ours.id).where(_ours.machine == machine, _ours.job == bindparam("job")).limit(1)
+            return [job for job in sorted(jobs) if connection.execute(one, {"job": job}).first() is not None]
+
     def archive_chains(self, job: str) -> list[str]:
         """The chains of which there are segments, as they were begun; in as many steps as the catalogue has chains."""
         found: list[str] = []
@@ -245,6 +265,8 @@ class BinlogSegments(CatalogueFile):
 
 def _add(connection: Connection, segment: BinlogSegment, *, spooled: bool) -> None:
     """Of the segment, and of the next one where that is there, it is kept whether it continues the one before it."""
+    from backupd.policy.binlog_chain import follows  # whoever only reads the catalogue does without
+
     of_chain = select(_table).where(_ours.chain == segment.chain)
     around = connection.execute(of_chain.where(_ours.number.in_((segment.number - 1, segment.number + 1)))).mappings()
     near = {found.number: found for found in (from_row(BinlogSegment, row) for row in around)}

@@ -311,10 +311,13 @@ class Catalogue(
 
     def archive_outlines(self, jobs: Collection[str]) -> "dict[str, ArchiveOutline]":
         """What can be restored of these jobs in few segments each; nothing of a job whose binlog is not archived."""
+        archived = self.archived_jobs(jobs)
+        if not archived:
+            return {}
         from backupd.catalogue import archive_outline
 
         with self._reading() as connection:
-            return archive_outline.outlines(connection, jobs)
+            return archive_outline.outlines(connection, archived)
 
     def followed_on(self, first: "BinlogSegment", last: "BinlogSegment", target: str) -> datetime | None:
         """Up to which transaction these two segments and those between them lie on the target without a gap there."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from backupd.catalogue.costs import RunCost
+    from backupd.catalogue.store import Catalogue
+    from backupd.config import Configuration
     from backupd.operations.binlog.rolling import RolledForward
     from backupd.vocabulary.benches import BenchRecord
     from backupd.vocabulary.probes import ProbeRecord
@@ -43,7 +45,6 @@ def history(
 ) -> None:
     """List runs, newest first, including failed ones; --probes and --benches list measurements instead."""
     from backupd.operations import opening
-    from backupd.operations.binlog.rolling import rolled_forward
 
     _require_one_list(job, probes=probes, benches=benches, csv=csv, json=json)
     configuration = opening.configuration_or_defaults(ctx.obj.config)
@@ -64,7 +65,7 @@ def history(
             _list_probes(found, json=json, filtered=bool(begin or end or statuses))
         else:
             runs = catalogue.costs(job=job, since=begin, until=end, statuses=statuses, limit=limit)
-            rolled = rolled_forward(catalogue, {run.job for run in runs})
+            rolled = _rolled(catalogue, runs)
             _list_runs(runs, rolled, own=catalogue.identity().name, filtered=bool(begin or end or statuses))
 
 
@@ -93,6 +94,16 @@ def _print_runs(runs: "list[RunDetails]") -> None:
     from backupd.cli.documents import history_document
 
     print_document(history_document(runs))
+
+
+def _rolled(catalogue: "Catalogue", runs: "list[RunCost]") -> "Mapping[str, datetime]":
+    """Up to when each of them can be rolled forward; whoever archives no binlog waits for none of that."""
+    jobs = catalogue.archived_jobs({run.job for run in runs})
+    if not jobs:
+        return {}
+    from backupd.operations.binlog.rolling import rolled_forward
+
+    return rolled_forward(catalogue, jobs)
 
 
 def _list_runs(runs: "list[RunCost]", rolled: "Mapping[str, datetime]", *, own: str, filtered: bool) -> None:
@@ -131,7 +142,6 @@ def show(
     """Show everything that the catalogue has on one run: a backup, a probe or a bench."""
     from backupd.host.run_log import RunLogs
     from backupd.operations import opening
-    from backupd.operations.binlog.rolling import leads_to
     from backupd.vocabulary.records import RunKind
 
     configuration = opening.configuration_or_defaults(ctx.obj.config)
@@ -139,14 +149,23 @@ def show(
         run = catalogue.run(run_id)
         match run.kind:
             case RunKind.BACKUP:
-                job = configuration.jobs.get(run.job)
-                on = [copy.target for copy in run.backups if copy.is_there] if job is None else job.targets
                 log = RunLogs(configuration.paths.log).path(run.run_id)
-                _show_run(run, leads_to(run, catalogue, on), log=log, json=json)
+                _show_run(run, _leads_to(run, catalogue, configuration), log=log, json=json)
             case RunKind.PROBE:
                 _show_probe(catalogue.probe(run.run_id), json=json)
             case RunKind.BENCH:
                 _show_bench(catalogue.bench(run.run_id), json=json)
+
+
+def _leads_to(run: "RunDetails", catalogue: "Catalogue", configuration: "Configuration") -> "RolledForward | None":
+    """Which moments the backup leads to; of a job that left the configuration, by the targets that have the backup."""
+    if not catalogue.archived_jobs([run.job]):
+        return None
+    from backupd.operations.binlog.rolling import leads_to
+
+    job = configuration.jobs.get(run.job)
+    on = [copy.target for copy in run.backups if copy.is_there] if job is None else job.targets
+    return leads_to(run, catalogue, on)
 
 
 def _show_run(run: "RunDetails", rolled: "RolledForward | None", *, log: Path, json: bool) -> None:

@@ -78,7 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for ago in range(16, 0, -1):
             catalogue.remember_rooms({"vault": free + (ago << 30)}, at=now - timedelta(days=ago))
         gap = ArchiveGap(CHAIN, "the log was reset", now, None)
-        catalogue.archive_contact("shop", at=now)
+        catalogue.archive_contact("shop", at=now, behind_bytes=1)
         catalogue.archive_gap("shop", gap)
         catalogue.add_segment(replace(FIRST, machine=catalogue.identity().name, job="shop", received_at=now))
     (made / "backupd.toml").write_text(CONFIGURATION.format(folder=made))

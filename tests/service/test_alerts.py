@@ -90,6 +90,7 @@ CASES = (
     alarm("BackupdDrillOverdue", "drill-overdue", "no drill has proven a backup for too long"),
     alarm("BackupdBinlogGap", "binlog-gap", "the binlog archive has a gap"),
     alarm("BackupdBinlogBehind", "binlog-behind", "the binlog archive is behind"),
+    alarm("BackupdBinlogSpoolFills", "binlog-spool", "the binlog spool fills"),
     alarm("BackupdAttention", "attention", "the last backup is good, but needs attention"),
     Case(
         "BackupdLockHeldLong",

@@ -165,6 +165,17 @@ def cells(*runs: RunCost) -> list[dict[str, str]]:
     return [dict(zip(head, row, strict=True)) for row in rows]
 
 
+def test_history_says_how_far_a_backup_can_be_rolled_forward_where_one_can() -> None:
+    other = replace(COST, run_id="r2")
+    shown = history_table([COST, other], own=MACHINE, rolled={"r1": NOON}).splitlines()
+    assert ["ROLLS TO (UTC)" in shown[0], f"{NOON:%Y-%m-%d %H:%M}" in shown[1][-20:], shown[2][-3:]] == [
+        True,
+        True,
+        "  -",
+    ]
+    assert "ROLLS" not in history_table([other], own=MACHINE, rolled={"r1": NOON})
+
+
 @pytest.mark.parametrize(("stalled", "words"), [(None, "-"), (0, "0"), (1204, "1,204")])
 def test_history_says_how_many_statements_waited_behind_the_lock(stalled: int | None, words: str) -> None:
     assert cells(replace(COST, stalled=stalled))[0]["STALLED"] == words

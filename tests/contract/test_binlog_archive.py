@@ -71,10 +71,11 @@ def write(server: MariadbServer, times: int = 5) -> str:
         return root.value("SELECT @@global.gtid_binlog_pos") or ""
 
 
-def contact(site: Site) -> tuple[str, str] | None:
-    """When the archive last had all of the server's log, and what has kept it from that since."""
+def contact(site: Site) -> tuple[str, str, int | None] | None:
+    """When the archive last had all of the server's log, what has kept it from that since, and the bytes it lacked."""
     with closing(sqlite3.connect(site.base / "state" / "catalogue.sqlite")) as connection:
-        found: tuple[str, str] | None = connection.execute("SELECT at, refused FROM archive_contacts").fetchone()
+        query = "SELECT at, refused, behind_bytes FROM archive_contacts"
+        found: tuple[str, str, int | None] | None = connection.execute(query).fetchone()
         return found
 
 
@@ -97,9 +98,9 @@ def test_what_the_server_wrote_is_on_the_target_over_rotations_and_the_spool_is_
         assert busy.returncode == 4
         assert "the archive of the binlog of job nightly" in busy.stderr
         wait_until(lambda: contact(site) is not None)
-        assert (contact(site) or ("", "?"))[1] == ""
+        assert (contact(site) or ("", "?"))[1:] == ("", 0)
         site.server.stop()
-        wait_until(lambda: (contact(site) or ("", ""))[1] != "")
+        wait_until(lambda: (contact(site) or ("", "", 0))[1] != "")
         site.server.start()
     assert require_as_the_server_has_it(site).gtid_end == last
     assert gaps(site) == []

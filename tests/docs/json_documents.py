@@ -20,6 +20,7 @@ from backupd.cli.output import SCHEMA
 from backupd.config import JobConfig
 from backupd.host.ssh_signature import DocumentKey
 from backupd.notifications.fanout import Delivery
+from backupd.operations.binlog.rolling import RolledForward
 from backupd.operations.binlog.searching import LogFindings
 from backupd.operations.binlog.verifying import SegmentsVerified
 from backupd.operations.restore.table_loading import LoadingPlan
@@ -228,6 +229,11 @@ DOCUMENTS = (
         "`run --json` and `show RUN --json` of a backup",
         "A run",
         lambda make: documents.run_document(_run(make)),
+    ),
+    _Document(
+        "`show RUN --json` of a backup, in the document above: `archive`, null where nothing that is archived follows it",
+        "How far a run can be rolled forward",
+        lambda make: documents.rolled_document(make(RolledForward)),
     ),
     _Document(
         "`history --json`: `runs`, newest first, each as above without `penalty.samples`",

@@ -199,3 +199,4 @@ def test_a_binlog_archive_with_a_gap_that_is_behind_as_well_is_an_alarm_of_every
     text = Metrics(faces.site, live=LiveHere(faces.folder), rooms=faces.rooms()).exposition().decode()
     assert 'backupd_alarms{backup_job="nightly",kind="binlog-gap"} 1.0' in text
     assert 'backupd_alarms{backup_job="nightly",kind="binlog-behind"} 1.0' in text
+    assert 'backupd_binlog_gaps{backup_job="nightly"} 1.0' in text

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from backupd.catalogue.store import Catalogue
+from backupd.service.archive_status import archive_statuses, behind_words, receiver_words
 from backupd.service.job_status import job_statuses
 from backupd.service.outlook import own_eyes
 from backupd.service.site import Site
@@ -20,6 +21,7 @@ from tests.unit.test_metrics import NIGHTLY, configured, failed, good, metrics_o
 ARCHIVED = {"nightly": {"host": "db1", "targets": ("vault",), "binlog": {}}}
 LAST_AT = datetime(2026, 11, 20, 4, 0, 9, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
+ARCHIVE_ALARMS = (AlarmKind.BINLOG_GAP, AlarmKind.BINLOG_BEHIND, AlarmKind.BINLOG_SPOOL)
 NAMES = ("waiting_seconds", "received_timestamp_seconds", "last_transaction_timestamp_seconds", "gap_timestamp_seconds")
 
 
@@ -41,7 +43,7 @@ def site(catalogue: Catalogue, folder: Path, now: datetime, **tables: Any) -> Si
 def alarms(site: Site) -> list[Alarm]:
     """Those of the archive."""
     (found,) = job_statuses(site, own_eyes(site.configuration).live)
-    return [alarm for alarm in found.alarms if alarm.kind in (AlarmKind.BINLOG_GAP, AlarmKind.BINLOG_BEHIND)]
+    return [alarm for alarm in found.alarms if alarm.kind in ARCHIVE_ALARMS]
 
 
 def told(site: Site) -> list[float | None]:
@@ -104,6 +106,57 @@ def test_what_waits_for_a_target_for_longer_than_a_quarter_of_an_hour_is_an_alar
     catalogue.left_spool([FIRST.name])
     assert alarms(late) == []
     assert told(late)[0] == 0
+
+
+def test_a_spool_that_is_three_quarters_full_is_an_alarm(catalogue: Catalogue, tmp_path: Path) -> None:
+    ours = replace(FIRST, machine=catalogue.identity().name, stored_bytes=750 << 20)
+    catalogue.add_segment(ours)
+    job = {"nightly": {**ARCHIVED["nightly"], "binlog": {"spool_limit": "1000M"}}}
+    full = site(catalogue, tmp_path, FIRST.received_at, jobs=job)
+    assert alarms(full) == []
+    catalogue.add_segment(replace(ours, number=2, digest="2" * 64, stored_bytes=1 << 20))
+    (spool,) = alarms(full)
+    assert (spool.kind, spool.text) == (
+        AlarmKind.BINLOG_SPOOL,
+        "the binlog spool fills: 751.0 MiB of 1000.0 MiB wait for a target; when it is full, the oldest segments are"
+        " dropped",
+    )
+    answer = metrics_of(full).exposition()
+    told = [value(answer, f"binlog_spool_{name}", **NIGHTLY) for name in ("bytes", "limit_bytes")]
+    assert told == [751 << 20, 1000 << 20]
+
+
+@pytest.mark.parametrize(
+    ("contact", "state", "words"),
+    [
+        ({}, "working", "at work, asked the server 60 s ago"),
+        ({"refused": "access denied"}, "refused", "the server's log is not received: access denied"),
+        ({"refused": "no\nroute"}, "silent", "none has told anything for 10 min; then: no\nroute"),
+        (None, "never", "it has told nothing yet"),
+    ],
+)
+def test_what_a_receiver_does_is_told_by_what_it_told_last(
+    catalogue: Catalogue, tmp_path: Path, now: datetime, contact: dict[str, str] | None, state: str, words: str
+) -> None:
+    if contact is not None:
+        catalogue.archive_contact("nightly", at=now, **contact)
+    at = site(catalogue, tmp_path, now + (10 if state == "silent" else 1) * MINUTE)
+    (archive,) = archive_statuses(at, job_statuses(at, own_eyes(at.configuration).live)).values()
+    assert (archive.figures.receiver, receiver_words(archive)) == (state, words)
+
+
+def test_how_far_an_archive_is_behind_stays_since_it_last_had_everything(
+    catalogue: Catalogue, tmp_path: Path, now: datetime
+) -> None:
+    catalogue.archive_contact("nightly", at=now, behind_bytes=0)
+    catalogue.archive_contact("nightly", at=now + 2 * MINUTE, behind_bytes=5 << 20, complete=False)
+    at = site(catalogue, tmp_path, now + 3 * MINUTE)
+    (archive,) = archive_statuses(at, job_statuses(at, own_eyes(at.configuration).live)).values()
+    assert (archive.figures.behind_seconds, archive.figures.behind_bytes) == (180, 5 << 20)
+    assert behind_words(archive.figures) == "3 min or less, 5.0 MiB when the server was asked last"
+    answer = metrics_of(at).exposition()
+    assert [value(answer, f"binlog_behind_{name}", **NIGHTLY) for name in ("seconds", "bytes")] == [180, 5 << 20]
+    assert value(answer, "binlog_last_recoverable_timestamp_seconds", **NIGHTLY) is None, "there is no backup"
 
 
 def test_a_quiet_server_is_not_behind(catalogue: Catalogue, tmp_path: Path) -> None:

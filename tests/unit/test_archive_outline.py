@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +11,7 @@ from sqlalchemy import delete
 from backupd.catalogue import archive_outline, binlog_tables
 from backupd.catalogue.store import Catalogue
 from backupd.operations.binlog.placed_backups import placed_backups
+from backupd.operations.binlog.rolling import leads_to, rolled_forward
 from backupd.policy.binlog_chain import ChainRow, PlacedBackup, rows
 from backupd.policy.roll_forward import reach, reach_by_rows
 from backupd.vocabulary.binlogs import BinlogSegment
@@ -19,7 +20,7 @@ from tests.binlog_segments import BEGAN, chain_of
 from tests.share import examples
 from tests.unit.catalogues import catalogue, path
 from tests.unit.test_condensed_chain import archives
-from tests.web.sample import sample_site
+from tests.web.sample import GOOD, NOW, sample_site
 
 __all__ = ["catalogue", "path"]
 
@@ -76,14 +77,21 @@ def test_what_follows_a_segment_that_is_forgotten_begins_a_row(catalogue: Catalo
     assert [row.segments[0].number for row in drawn(catalogue, [])] == [1]
 
 
-def test_backups_are_those_that_the_runs_tell(tmp_path: Path) -> None:
+def test_backups_are_those_that_the_runs_tell_and_each_leads_to_what_follows_it(tmp_path: Path) -> None:
     with sample_site(tmp_path, nights=12) as site:
         catalogue = site.catalogue
-        catalogue.add_segment(replace(chain_of(1)[0], machine=catalogue.identity().name, job="sample-shop"))
         doubted = catalogue.runs(job="sample-shop")[7].run_id
         catalogue.record_drill(Drill(doubted, False, (), 1.0, site.now() + timedelta(days=1)))
         found = catalogue.archive_outlines(["sample-shop", "sample-archive", "nothing"])
         runs: list[RunDetails] = catalogue.runs(job="sample-shop", ours=True, limit=None)
+        good = catalogue.run(GOOD)
+        rolled = leads_to(good, catalogue, ["vault", "offsite", "elsewhere"])
+        assert rolled_forward(catalogue, ["sample-shop"])[GOOD] == NOW - timedelta(seconds=7)
+        assert leads_to(replace(good, drills=(Drill(GOOD, False, (), 1.0, NOW),)), catalogue, []) is None
+    assert rolled is not None
+    assert (rolled.since, rolled.until) == (good.snapshot_by, NOW - timedelta(seconds=7))
+    before_the_newest = datetime(2026, 11, 20, 20, 59, 59, tzinfo=UTC)
+    assert rolled.targets == (("vault", rolled.until), ("offsite", before_the_newest), ("elsewhere", None))
     assert list(found) == ["sample-shop"]
     expected = [backup for backup in reversed(placed_backups(runs)) if backup.good]
     assert list(found["sample-shop"].backups) == expected

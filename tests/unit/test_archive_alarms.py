@@ -111,7 +111,7 @@ def test_what_waits_for_a_target_for_longer_than_a_quarter_of_an_hour_is_an_alar
 def test_a_spool_that_is_three_quarters_full_is_an_alarm(catalogue: Catalogue, tmp_path: Path) -> None:
     ours = replace(FIRST, machine=catalogue.identity().name, stored_bytes=750 << 20)
     catalogue.add_segment(ours)
-    job = {"nightly": {**ARCHIVED["nightly"], "binlog": {"spool_limit": "1000M"}}}
+    job = {"nightly": {**ARCHIVED["nightly"], "binlog": {"spool_limit": "1000MiB"}}}
     full = site(catalogue, tmp_path, FIRST.received_at, jobs=job)
     assert alarms(full) == []
     catalogue.add_segment(replace(ours, number=2, digest="2" * 64, stored_bytes=1 << 20))
@@ -127,19 +127,19 @@ def test_a_spool_that_is_three_quarters_full_is_an_alarm(catalogue: Catalogue, t
 
 
 @pytest.mark.parametrize(
-    ("contact", "state", "words"),
+    ("refused", "state", "words"),
     [
-        ({}, "working", "at work, asked the server 60 s ago"),
-        ({"refused": "access denied"}, "refused", "the server's log is not received: access denied"),
-        ({"refused": "no\nroute"}, "silent", "none has told anything for 10 min; then: no\nroute"),
+        ("", "working", "at work, asked the server 60 s ago"),
+        ("access denied", "refused", "the server's log is not received: access denied"),
+        ("no\nroute", "silent", "none has told anything for 10 min; then: no\nroute"),
         (None, "never", "it has told nothing yet"),
     ],
 )
 def test_what_a_receiver_does_is_told_by_what_it_told_last(
-    catalogue: Catalogue, tmp_path: Path, now: datetime, contact: dict[str, str] | None, state: str, words: str
+    catalogue: Catalogue, tmp_path: Path, now: datetime, refused: str | None, state: str, words: str
 ) -> None:
-    if contact is not None:
-        catalogue.archive_contact("nightly", at=now, **contact)
+    if refused is not None:
+        catalogue.archive_contact("nightly", at=now, refused=refused)
     at = site(catalogue, tmp_path, now + (10 if state == "silent" else 1) * MINUTE)
     (archive,) = archive_statuses(at, job_statuses(at, own_eyes(at.configuration).live)).values()
     assert (archive.figures.receiver, receiver_words(archive)) == (state, words)

@@ -231,7 +231,7 @@ DOCUMENTS = (
         lambda make: documents.run_document(_run(make)),
     ),
     _Document(
-        "`show RUN --json` of a backup, in the document above: `archive`, null where nothing that is archived follows it",
+        "`show RUN --json` of a backup, as `archive` of the document above; `null` where no segment follows it",
         "How far a run can be rolled forward",
         lambda make: documents.rolled_document(make(RolledForward)),
     ),

@@ -167,12 +167,8 @@ def cells(*runs: RunCost) -> list[dict[str, str]]:
 
 def test_history_says_how_far_a_backup_can_be_rolled_forward_where_one_can() -> None:
     other = replace(COST, run_id="r2")
-    shown = history_table([COST, other], own=MACHINE, rolled={"r1": NOON}).splitlines()
-    assert ["ROLLS TO (UTC)" in shown[0], f"{NOON:%Y-%m-%d %H:%M}" in shown[1][-20:], shown[2][-3:]] == [
-        True,
-        True,
-        "  -",
-    ]
+    head, *rows = history_table([COST, other], own=MACHINE, rolled={"r1": NOON}).splitlines()
+    assert [line.split("  ")[-1].strip() for line in (head, *rows)] == ["ROLLS TO (UTC)", f"{NOON:%Y-%m-%d %H:%M}", "-"]
     assert "ROLLS" not in history_table([other], own=MACHINE, rolled={"r1": NOON})
 
 

@@ -4,6 +4,7 @@ The routes are those of the application: one that is new is asked for as well.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import quote
 
@@ -14,15 +15,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import Mount, Route
 
 from backupd.catalogue.store import Catalogue
+from backupd.config import BinlogConfig
 from backupd.service.outlook import own_eyes
 from backupd.service.site import Site
 from backupd.service.web.application import Application, application
+from backupd.vocabulary.binlogs import ArchiveGap
 from backupd.vocabulary.records import RunKind
 from tests.fakes.target import MACHINE
 from tests.hostile_words import ARGUMENT, HOSTILE, MARKUP, faults, make_hostile_catalogue
 from tests.web.conftest import TOKEN, configured, served
 from tests.web.test_pages import _Seen
 
+JOB = "nightly"  # whose binlog is archived
 WORDS = quote(ARGUMENT.encode("utf-8", "surrogateescape"), safe="")
 
 
@@ -39,7 +43,12 @@ def hostile_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sit
         (folder / "log").mkdir()
         for run_id in ids[:50]:
             (folder / "log" / f"{run_id}.log").write_text(f"INFO it said {HOSTILE}\n")
-        site = Site(configured(folder), catalogue, lambda: datetime(2026, 11, 20, 13, tzinfo=UTC))
+        catalogue.archive_gap(JOB, ArchiveGap(HOSTILE, HOSTILE, datetime(2026, 11, 20, tzinfo=UTC), None))
+        catalogue.archive_contact(JOB, at=datetime(2026, 11, 20, 12, 59, tzinfo=UTC), refused=HOSTILE)
+        configuration = configured(folder)
+        archived = replace(configuration.jobs[JOB], binlog=BinlogConfig())
+        configuration = replace(configuration, jobs={**configuration.jobs, JOB: archived})
+        site = Site(configuration, catalogue, lambda: datetime(2026, 11, 20, 13, tzinfo=UTC))
         yield site, [*(kinds[kind] for kind in RunKind), failed, rich]
 
 
@@ -56,10 +65,14 @@ def client(app: Application) -> Iterator[httpx.Client]:
 
 
 def questions(app: Application, ids: list[str]) -> list[str]:
-    """Each route, with each of these runs where it takes one, and with hostile words as each parameter."""
+    """Each route, with each of these runs or a job where it takes one, and with hostile words as each parameter."""
     asked: list[str] = []
     for route in flat(app.routes):
-        paths = [route.path.replace("{run_id}", run_id) for run_id in [*ids, WORDS]]
+        paths = [
+            route.path.replace("{run_id}", run_id).replace("{job}", job)
+            for run_id in [*ids, WORDS]
+            for job in (JOB, WORDS)
+        ]
         asked += dict.fromkeys(paths)
         parts = (route.dependant, *route.dependant.dependencies) if isinstance(route, APIRoute) else ()
         names = [field.alias for part in parts for field in part.query_params]
@@ -70,7 +83,9 @@ def questions(app: Application, ids: list[str]) -> list[str]:
 def flat(routes: Iterable[object]) -> Iterator[Route]:
     for route in routes:
         if isinstance(route, Route):
-            assert "{" not in route.path.replace("{run_id}", ""), "a parameter that nobody here fills in"
+            assert "{" not in route.path.replace("{run_id}", "").replace("{job}", ""), (
+                "a parameter that nobody here fills in"
+            )
             yield route
         elif not isinstance(route, Mount):  # of our own static files
             yield from flat(route.original_router.routes)  # type: ignore[attr-defined]  # as FastAPI keeps it

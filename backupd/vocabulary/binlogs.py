@@ -98,6 +98,8 @@ class BinlogSegment:
     recipients: tuple[str, ...]  # who can open it; empty: stored unencrypted
     signature: Signature | None = None
     digest: str = field(default="", metadata={"apart": True})  # of its description as it is stored
+    # Of MariaDB's the last transaction of each domain's every server at its end; empty: it is not known.
+    gtid_state: Prose = field(default="", metadata={"minor": 1})
 
     @property
     def name(self) -> str:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from backupd.catalogue.store import Catalogue
 from backupd.config import BinlogConfig
 from backupd.host.claims import Claims
+from backupd.mysql.binlog.promoted import PromotedServer
 from backupd.mysql.binlog.receiver import Receiver
 from backupd.mysql.binlog.sameness import file_birth, same_file
 from backupd.mysql.binlog.source import BinlogSource
@@ -23,6 +24,7 @@ from backupd.operations.binlog.cutting import CutPiece, OtherHistory, SegmentCut
 from backupd.operations.binlog.describing import SegmentAuthor, new_chain
 from backupd.operations.binlog.storing import SegmentStore
 from backupd.policy.binlog_chain import PlacedBackup, is_same_server, order
+from backupd.policy.failover import Agreement, ArchivedEnd, History, agreement
 from backupd.policy.segment_file import FIRST_OFFSET
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment, SegmentOrigin
 from backupd.vocabulary.errors import ServerError
@@ -43,7 +45,8 @@ class ArchiveTools:
     catalogue: Catalogue
     store: SegmentStore
     source: Callable[[], BinlogSource]  # asks the server now; raises ServerError
-    end_of_log: Callable[[], BinlogPlace]  # the same
+    end_of_log: Callable[[SegmentOrigin], BinlogPlace]  # the same, if it is this server that answers
+    promoted: Callable[[BinlogSource, str], PromotedServer]  # asks another one, which has executed these GTIDs
     receiving: Callable[[BinlogPlace], AbstractContextManager[Receiver]]
     backups: Callable[[], Sequence[PlacedBackup]]  # good ones of the job, the newest first
     author: Callable[[SegmentOrigin], SegmentAuthor]
@@ -93,9 +96,11 @@ class _Beginning:
     chain: str
     begin: BinlogPlace  # between two transactions
     gtids: str  # what had been executed there
+    state: str  # and of MariaDB's the last of each server; empty: it is not known
     archived: BinlogPlace  # the end of the last segment; `begin` where there is none
     before: BinlogSegment | None = None  # the last segment
     backup: PlacedBackup | None = None  # whose place it is that a new chain begins with
+    other: ArchivedEnd | None = None  # the last segment is of another server's log
 
 
 class _Archive:
@@ -142,16 +147,16 @@ class _Archive:
             receiving = _Receiving(self, beginning, author, self._config, source)
             log.info("job %s: receiving from %s:%d", self._job, beginning.begin.file, beginning.begin.offset)
             try:
-                return self._received(receiver, receiving)
+                return self._received(receiver, receiving, source.origin)
             except OtherHistory as other:
                 return self._broken(receiving, str(other), beginning)
 
-    def _received(self, receiver: Receiver, receiving: "_Receiving") -> str:
+    def _received(self, receiver: Receiver, receiving: "_Receiving", origin: SegmentOrigin) -> str:
         asked = minute = time.monotonic()
         while True:
             if time.monotonic() - asked > _ASK_SECONDS:
                 asked = time.monotonic()
-                receiving.expect(self._tools.end_of_log(), at=datetime.now(UTC))
+                receiving.expect(self._tools.end_of_log(origin), at=datetime.now(UTC))
             end, pieces = receiver.ended, receiver.poll()  # in this order: what it wrote before its end is read
             for piece in pieces:
                 receiving.take(piece.file, piece.data, file_ended=piece.file_ended)
@@ -209,7 +214,8 @@ class _Archive:
         if last is not None and last.chain not in ended:
             following = following_place(last)
             if not is_same_server(last.origin, source.origin):
-                self.gap(last, f"another server answers: {source.origin.version}, id {source.origin.server_id}")
+                if (taken_over := self._taken_over(last, source)) is not None:
+                    return taken_over
             elif (length := source.length(last.file)) is not None and last.file_ended and length != last.end:
                 self.gap(last, f"{last.file} has {length} bytes and not {last.end} any more: the log was reset")
             elif not source.has(following):
@@ -218,24 +224,59 @@ class _Archive:
                 return self._behind(last, following)
         return self._new_chain(source, source.end)
 
+    def _taken_over(self, last: BinlogSegment, source: BinlogSource) -> _Beginning | None:
+        """Another server's log, from the file in which by GTID the archived history ends; None: that is a gap.
+
+        Raises:
+            ServerError: it has not executed yet what is archived, and nothing else: as long as that is so, one waits.
+        """
+        named = f"another server answers: {source.origin.version}, id {source.origin.server_id}"
+        archived = History(last.gtid_end, last.gtid_state)
+        agreed = agreement(archived, History(source.gtid, source.gtid_state))
+        if agreed is Agreement.BEHIND:
+            raise ServerError(
+                f"{named}, and it has not executed yet what is archived: it is at {source.gtid or 'no GTID'}, the"
+                f" archive at {last.gtid_end}",
+                hint="the archive goes on as soon as it has; if it never will, its next transaction begins a new chain",
+            )
+        promoted = self._tools.promoted(source, last.gtid_end)
+        if last.origin.flavour is not source.origin.flavour or agreed is Agreement.DIFFERS:
+            reason = f"it has executed {source.gtid or 'nothing'}, and {last.gtid_end or 'no GTID'} is archived"
+        elif last.within_transaction:
+            reason = "the archive ends within a transaction of the server before"
+        elif not source.own_writes:
+            reason = "log_slave_updates was off there: its log lacks what it got from others"
+        elif promoted.filter:
+            reason = f"{promoted.filter} is set there: its log may lack transactions"
+        elif promoted.file is None:
+            reason = "none of its binlogs begins before the end of what is archived, with nothing else"
+        else:
+            log.warning("job %s: %s; the binlog archive goes on there by GTID, if it can", self._job, named)
+            begin = BinlogPlace(promoted.file, FIRST_OFFSET)
+            return _Beginning(last.chain, begin, "", "", archived=begin, before=last, other=ArchivedEnd(archived))
+        self.gap(last, f"{named}; {reason}")
+        return None
+
     def _behind(self, last: BinlogSegment, following: BinlogPlace) -> _Beginning:
         """From the last place between two transactions on, so that the one that is open is seen from its beginning."""
-        begin, gtids = following, last.gtid_end
+        begin, gtids, state = following, last.gtid_end, last.gtid_state
         if last.within_transaction:
             found = self._tools.catalogue.segments(self._job, chain=last.chain)
-            first = [segment for segment in found if segment.file == last.file]
+            first = [one for one in found if one.file == last.file and is_same_server(one.origin, last.origin)]
             whole = [segment for segment in first if not segment.within_transaction]
             begin = BinlogPlace(last.file, whole[-1].end if whole else first[0].start)
             gtids = whole[-1].gtid_end if whole else first[0].gtid_start
-        return _Beginning(last.chain, begin, gtids, archived=following, before=last)
+            state = whole[-1].gtid_state if whole else ""
+        return _Beginning(last.chain, begin, gtids, state, archived=following, before=last)
 
     def _new_chain(self, source: BinlogSource, end: BinlogPlace) -> _Beginning:
         """From the newest good backup on, if the server still has what followed it."""
         chain = new_chain(datetime.now(UTC))
         backup = next((each for each in self._tools.backups() if source.has(each.place)), None)
         if backup is not None and not self._at_end:
-            return _Beginning(chain, backup.place, backup.gtid, archived=backup.place, backup=backup)
-        return _Beginning(chain, end, source.gtid, archived=end)
+            place, gtids = backup.place, backup.gtid
+            return _Beginning(chain, place, gtids, source.gtid_state, archived=place, backup=backup)
+        return _Beginning(chain, end, source.gtid, source.gtid_state, archived=end)
 
     def keep(self, piece: CutPiece, author: SegmentAuthor, chain: str, before: BinlogSegment | None) -> BinlogSegment:
         """The piece is the chain's next segment, durable in the spool and in the catalogue.
@@ -282,14 +323,16 @@ class _Receiving:
         self._archive, self._beginning, self._author = archive, beginning, author
         self.before, self._chain = beginning.before, beginning.chain
         self._expected: tuple[BinlogPlace, datetime] | None = None  # how far the server's log reached, and when
-        self._known = False  # the file that arrives first is the one that it should be
+        self._known = beginning.other is not None  # the file that arrives first is the one that it should be
         self._cutter = SegmentCutter(
             source.origin.flavour,
             size=config.segment_size,
             age_seconds=config.segment_age_seconds,
             begin=beginning.begin,
             gtids=beginning.gtids,
+            state=beginning.state,
             archived=beginning.archived,
+            other=beginning.other,
         )
 
     @property

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from backupd.archive.segment_bytes import seal
 from backupd.operations.binlog.cutting import CutPiece
-from backupd.policy.segment_file import signed, to_line
+from backupd.policy.segment_file import LONGEST_STATE, signed, to_line
 from backupd.policy.signing import Signer
 from backupd.vocabulary.binlogs import BinlogSegment, SegmentOrigin
 
@@ -55,6 +55,7 @@ class SegmentAuthor:
             format=piece.format,
             gtid_start=piece.gtid_start,
             gtid_end=piece.gtid_end,
+            gtid_state=piece.gtid_state if len(piece.gtid_state) <= LONGEST_STATE else "",
             transactions=piece.transactions,
             within_transaction=piece.within_transaction,
             first_at=piece.first_at,

@@ -2,8 +2,8 @@
 
 Knows: when a segment continues another, rows without a gap, where in a row a backup stands. Pure values.
 
-A row may lead from one server's log to another's that took its place: there files and offsets begin anew, and only GTIDs
-tell that nothing is missing or twice. What a place is, and which one is before another, is of one server's part of it.
+A row may lead from one server's log to another's that took its place: there files and offsets begin anew, and only
+GTIDs tell that nothing is missing or twice. Places are compared within one server's part of it.
 """
 
 import base64

@@ -33,7 +33,9 @@ class RestorePlan:
 
     backup: PlacedBackup
     segments: tuple[BinlogSegment, ...]  # in their order, without a gap; none where the backup is at the moment itself
-    start: BinlogPlace  # where reading begins in the first of them, in its server's log: the backup has what lies before
+    start: (
+        BinlogPlace  # where reading begins in the first of them, in its server's log: the backup has what lies before
+    )
     end: EndCondition
 
 
@@ -92,9 +94,7 @@ def plan(
     raise _unreachable(backups, segments, moment, now)
 
 
-def _start(
-    backup: PlacedBackup, chosen: tuple[BinlogSegment, ...], segments: Sequence[BinlogSegment]
-) -> BinlogPlace:
+def _start(backup: PlacedBackup, chosen: tuple[BinlogSegment, ...], segments: Sequence[BinlogSegment]) -> BinlogPlace:
     """The backup's place; where another server's log goes on there, the beginning of what that has written since."""
     if not chosen:
         return backup.place
@@ -189,7 +189,7 @@ def _is_before(one: BinlogPlace, other: BinlogPlace) -> bool:
 
 def _is_last(backup: PlacedBackup, following: tuple[BinlogSegment, ...], segments: Sequence[BinlogSegment]) -> bool:
     """Whether nothing is archived that came after the backup and what follows it."""
-    newest = max(segments, key=lambda segment: (segment.received_at, segment.chain, segment.number), default=None)
+    newest = max(segments, key=lambda segment: (segment.chain, segment.number), default=None)  # whatever clocks said
     if newest is None or following:
         return newest is None or following[-1].name == newest.name
     at_its_end = (newest.file, newest.end) == (backup.place.file, backup.place.offset)

@@ -127,7 +127,7 @@ def summed(changes: Iterable[TableChange], at_most: int = MOST_CHANGES) -> tuple
 
 
 def _body(segment: BinlogSegment) -> dict[str, Any]:
-    """What the digest is of. What tells nothing that a minor added is of the minor before it, as it was written then."""
+    """What the digest is of. What tells nothing that a minor added is as the minor before it wrote it."""
     body = {"schema": {"major": MAJOR, "minor": MINOR if segment.gtid_state else 0}, **plain(segment)}
     if not segment.gtid_state:
         del body["gtid_state"]
@@ -153,8 +153,7 @@ def _require_possible(segment: BinlogSegment) -> None:
         "format": _is_format(segment.format),
         "gtid_start": _is_set(segment.gtid_start, segment.origin.flavour),
         "gtid_end": _is_set(segment.gtid_end, segment.origin.flavour),
-        "gtid_state": len(segment.gtid_state) <= LONGEST_STATE
-        and _is_set(segment.gtid_state, segment.origin.flavour),
+        "gtid_state": len(segment.gtid_state) <= LONGEST_STATE and _is_set(segment.gtid_state, segment.origin.flavour),
         "transactions": 0 <= segment.transactions <= segment.end - segment.start,
         "first_at": (segment.first_at is None) is (segment.transactions == 0),
         "last_at": (segment.last_at is None) is (segment.transactions == 0),

@@ -6,7 +6,7 @@ Knows: names, units, and where each has its value from, as `job_metrics` does of
 from collections.abc import Callable, Mapping
 
 from backupd.catalogue.archive_records import ArchiveRecord
-from backupd.service.archive_alarms import open_gap, waiting_seconds
+from backupd.service.archive_alarms import open_gaps, waiting_seconds
 from backupd.service.job_metrics import Family, Told
 from backupd.service.job_status import JobStatus
 
@@ -22,8 +22,8 @@ def _of_archive(
 
 
 def _gap_at(status: JobStatus, archive: ArchiveRecord) -> float | None:
-    gap = open_gap(archive, status.last_good)
-    return None if gap is None else gap.noticed_at.timestamp()
+    gaps = open_gaps(archive, status.last_good)
+    return gaps[-1].noticed_at.timestamp() if gaps else None
 
 
 ARCHIVE_FAMILIES = (

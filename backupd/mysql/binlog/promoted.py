@@ -1,6 +1,6 @@
 """What the archive asks a server that has taken the place of the one that it archived.
 
-Knows: how a server tells what was executed before each of its binlogs, and whether it leaves out any of what it is sent.
+Knows: how a server tells what was executed before each of its binlogs, and whether it leaves out what it is sent.
 Refuses to judge whether its log continues another's: `failover` does, and whoever reads it.
 """
 

@@ -26,7 +26,7 @@ from backupd.operations.binlog.storing import SegmentStore
 from backupd.policy.binlog_chain import PlacedBackup, is_same_server, order
 from backupd.policy.failover import Agreement, ArchivedEnd, History, agreement
 from backupd.policy.segment_file import FIRST_OFFSET
-from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment, SegmentOrigin
+from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogPlace, BinlogSegment, SegmentOrigin
 from backupd.vocabulary.errors import ServerError
 
 log = logging.getLogger(__name__)
@@ -210,7 +210,11 @@ class _Archive:
         if source.end is None:
             raise ServerError("the server's binlog is off", hint="set log_bin on the server, and start it again")
         last = self._tools.catalogue.latest_segment(self._job)
-        ended = {gap.chain for gap in self._tools.catalogue.archive_gaps(self._job)}
+        ended = {gap.chain: gap.reason for gap in self._tools.catalogue.archive_gaps(self._job)}
+        if last is not None and ended.get(last.chain) == CATALOGUE_LOST and self._tools.store.is_last(last):
+            log.info("job %s: no target has more of chain %s: it goes on", self._job, last.chain)
+            self._tools.catalogue.archive_goes_on(self._job, last.chain)
+            del ended[last.chain]
         if last is not None and last.chain not in ended:
             following = following_place(last)
             if not is_same_server(last.origin, source.origin):
@@ -222,7 +226,7 @@ class _Archive:
                 self.gap(last, f"the server has no binlog {following.file} with {following.offset} bytes any more")
             else:
                 return self._behind(last, following)
-        return self._new_chain(source, source.end)
+        return self._new_chain(source, source.end, "" if last is None else last.chain)
 
     def _taken_over(self, last: BinlogSegment, source: BinlogSource) -> _Beginning | None:
         """Another server's log, from the file in which by GTID the archived history ends; None: that is a gap.
@@ -269,9 +273,9 @@ class _Archive:
             state = whole[-1].gtid_state if whole else ""
         return _Beginning(last.chain, begin, gtids, state, archived=following, before=last)
 
-    def _new_chain(self, source: BinlogSource, end: BinlogPlace) -> _Beginning:
+    def _new_chain(self, source: BinlogSource, end: BinlogPlace, after: str) -> _Beginning:
         """From the newest good backup on, if the server still has what followed it."""
-        chain = new_chain(datetime.now(UTC))
+        chain = new_chain(datetime.now(UTC), after=after)
         backup = next((each for each in self._tools.backups() if source.has(each.place)), None)
         if backup is not None and not self._at_end:
             place, gtids = backup.place, backup.gtid
@@ -323,6 +327,7 @@ class _Receiving:
         self._archive, self._beginning, self._author = archive, beginning, author
         self.before, self._chain = beginning.before, beginning.chain
         self._expected: tuple[BinlogPlace, datetime] | None = None  # how far the server's log reached, and when
+        self._within = False  # a chain ended within a transaction, and the next one has not begun yet
         self._known = beginning.other is not None  # the file that arrives first is the one that it should be
         self._cutter = SegmentCutter(
             source.origin.flavour,
@@ -375,10 +380,14 @@ class _Receiving:
 
     def _keep(self, piece: CutPiece) -> None:
         self._require_known(piece.format)
+        if self._within:  # no chain begins within a transaction: it is in the gap, whole
+            self._within = piece.within_transaction
+            return
         self.before = self._archive.keep(piece, self._author, self._chain, self.before)
         if self._archive.make_room(self._chain):
             self._archive.gap(self.before, "the binlog spool was full, and a target had been away for too long")
-            self._chain, self.before = new_chain(datetime.now(UTC)), None
+            self._chain, self.before = new_chain(datetime.now(UTC), after=self._chain), None
+            self._within = piece.within_transaction
 
     def _require_known(self, format_event: str) -> None:
         """The file that arrives first may be another one of its name: after RESET, or of another server.

@@ -4,8 +4,9 @@ Knows: that a piece ends between two transactions, but for one that is larger th
 over the end of a file. Refuses to know where bytes come from and go to.
 
 Whoever goes on with an archive receives from the last place between two transactions, which may lie before the end of
-what is archived: the reader has to see a transaction's beginning. What is archived already is read and left out. So it
-is with the log of another server that has taken the first one's place: where the archived history ends in it, GTIDs say.
+what is archived: the reader has to see a transaction's beginning. What is archived already is read and left out. So
+it is with the log of another server that has taken the first one's place: where the archived history ends in it, is
+told by GTIDs.
 """
 
 import base64

@@ -15,7 +15,7 @@ from backupd.policy import gtid
 from backupd.policy.binlog_chain import ChainRow, PlacedBackup, continuations, is_same_server, made_at, order, rows
 from backupd.policy.moments import BeforeGtid, Latest, Moment, ToGtid, ToPosition, ToTime, shown
 from backupd.policy.segment_file import FIRST_OFFSET
-from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment, ChangeKind
 from backupd.vocabulary.errors import UsageError
 
 
@@ -114,6 +114,13 @@ def _pair(place: BinlogPlace) -> tuple[str, int]:
 
 def _has_in_it(segment: BinlogSegment, place: BinlogPlace) -> bool:
     return segment.file == place.file and segment.start <= place.offset < segment.end
+
+
+def statements_in(segments: Sequence[BinlogSegment]) -> tuple[str, ...]:
+    """The tables, SCHEMA.TABLE, whose rows the segments change by statements: there are changes and no rows of them."""
+    rows = (ChangeKind.INSERT, ChangeKind.UPDATE, ChangeKind.DELETE)
+    found = (change for segment in segments for change in segment.changes if change.kind in rows and not change.rows)
+    return tuple(sorted({f"{change.schema}.{change.table}" for change in found}))
 
 
 def _newest_first(backups: Sequence[PlacedBackup]) -> list[PlacedBackup]:

@@ -17,10 +17,11 @@ from backupd.mysql.binlog.relay_logs import LogPiece
 from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.operations.binlog.reading import SegmentReader
 from backupd.policy.binlog_chain import order, parts
-from backupd.policy.moments import ToPosition
+from backupd.policy.moments import BeforeGtid, ToGtid, ToPosition
 from backupd.policy.roll_forward import RestorePlan
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, LoggedTransaction
-from backupd.vocabulary.errors import VerificationError
+from backupd.vocabulary.errors import UsageError, VerificationError
+from backupd.vocabulary.servers import Flavour
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ def log_end(plan: RestorePlan, reader: SegmentReader) -> LogEnd:
     """The last place between two transactions that the moment allows.
 
     Raises:
+        UsageError: no transaction has the GTID that is asked for.
         VerificationError: no transaction in the last segment ends what is wanted, although its description says so; or
             a segment is not what was recorded.
         TargetError: no target gives a segment.
@@ -53,11 +55,27 @@ def log_end(plan: RestorePlan, reader: SegmentReader) -> LogEnd:
         if looking.found_in(segment, reader):
             return _of_the_log_before(plan, looking.end)
     if plan.end.met_in_last and not looking.at_place:
+        _require_by_number_alone(plan)
         raise VerificationError(
             f"{plan.end.moment} is not in segment {plan.segments[-1].name}, although its description says so",
             hint="this is an error in backupd: please report it; another moment can be restored meanwhile",
         )
     return _of_the_log_before(plan, looking.end)
+
+
+def _require_by_number_alone(plan: RestorePlan) -> None:
+    """Of MariaDB's GTIDs, a description tells the numbers alone.
+
+    Raises:
+        UsageError: the moment is such a GTID: it never was.
+    """
+    moment, last = plan.end.moment, plan.segments[-1]
+    if isinstance(moment, ToGtid | BeforeGtid) and last.origin.flavour is Flavour.MARIADB:
+        raise UsageError(
+            f"{moment} cannot be restored: no transaction in the archive has this GTID, although {last.name} has one of"
+            " its number",
+            hint=f"`backupd binlog search {last.job}` lists the GTIDs that there are",
+        )
 
 
 def _of_the_log_before(plan: RestorePlan, end: LogEnd) -> LogEnd:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from backupd.mysql.binlog.source import binlog_source
+from backupd.policy import gtid
 from tests.archive_site import Moment, Site, rows_of
 from tests.cli.test_restore_to_moment import started_on
 from tests.contract.mariadb import MariadbServer, mariadb, wait_until
@@ -138,6 +139,7 @@ def test_a_failover_under_load_leaves_no_gap_and_moments_of_both_servers_are_res
 
 
 def test_what_the_replica_wrote_on_its_own_before_is_a_gap_that_is_told(servers: Pair) -> None:
+    servers.site.back_up()  # at a place that is one of the replica's log as well
     with servers.site.archiving():
         write(servers.source)
         wait_until(servers.caught_up)
@@ -147,8 +149,14 @@ def test_what_the_replica_wrote_on_its_own_before_is_a_gap_that_is_told(servers:
         wait_until(servers.caught_up)
         wait_until(lambda: servers.site.stored(last))
         servers.fail_over()
+        begun = servers.site.connections()
         wait_until(lambda: bool(gaps(servers.site)))
+        wait_until(lambda: servers.site.connections() > begun + 1)  # once more to look for the place, and then anew
+        last = write(servers.replica)
+        wait_until(lambda: servers.site.stored(last))
     assert "which has executed 0-8-" in gaps(servers.site)[0]
+    begins = next(segment for segment, _ in stored(servers.site) if segment.origin.server_id == 8)
+    assert gtid.holds(begins.gtid_start, "0-7-20"), "it begins where the new server is"
 
 
 def test_a_replica_that_is_behind_is_waited_for_until_it_writes_something_else(servers: Pair) -> None:

@@ -20,12 +20,11 @@ from backupd.mysql.binlog.promoted import PromotedServer
 from backupd.mysql.binlog.receiver import Receiver
 from backupd.mysql.binlog.sameness import file_birth, same_file
 from backupd.mysql.binlog.source import BinlogSource
+from backupd.operations.binlog.beginnings import Beginning, behind, following_place, new_beginning, taken_over
 from backupd.operations.binlog.cutting import CutPiece, OtherHistory, SegmentCutter
 from backupd.operations.binlog.describing import SegmentAuthor, new_chain
 from backupd.operations.binlog.storing import SegmentStore
 from backupd.policy.binlog_chain import PlacedBackup, is_same_server, order
-from backupd.policy.failover import Agreement, ArchivedEnd, History, agreement
-from backupd.policy.segment_file import FIRST_OFFSET
 from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogPlace, BinlogSegment, SegmentOrigin
 from backupd.vocabulary.errors import ServerError
 
@@ -87,20 +86,6 @@ def _settle(job: str, tools: ArchiveTools) -> None:
             reason = "segments that waited for a target were lost with the binlog spool"
             catalogue.archive_gap(job, ArchiveGap(segment.chain, reason, datetime.now(UTC), segment.last_at))
         store.dropped(segment)
-
-
-@dataclass(frozen=True, slots=True)
-class _Beginning:
-    """Where the log is received from, and what of it is archived already."""
-
-    chain: str
-    begin: BinlogPlace  # between two transactions
-    gtids: str  # what had been executed there
-    state: str  # and of MariaDB's the last of each server; empty: it is not known
-    archived: BinlogPlace  # the end of the last segment; `begin` where there is none
-    before: BinlogSegment | None = None  # the last segment
-    backup: PlacedBackup | None = None  # whose place it is that a new chain begins with
-    other: ArchivedEnd | None = None  # the last segment is of another server's log
 
 
 class _Archive:
@@ -187,7 +172,7 @@ class _Archive:
         except ServerError as error:
             log.warning("job %s: the canary row of this minute was not written: %s", self._job, error.message)
 
-    def _broken(self, receiving: "_Receiving", reason: str, beginning: _Beginning) -> str:
+    def _broken(self, receiving: "_Receiving", reason: str, beginning: Beginning) -> str:
         """The chain ends; where it never began, the next one begins where the server is."""
         if receiving.before is None:
             self._at_end = beginning.backup is not None
@@ -201,7 +186,7 @@ class _Archive:
         gap = ArchiveGap(last.chain, reason, datetime.now(UTC), last.last_at)
         self._tools.catalogue.archive_gap(self._job, gap)
 
-    def _beginning(self, source: BinlogSource) -> _Beginning:
+    def _beginning(self, source: BinlogSource) -> Beginning:
         """Behind the last segment where the server still has that; else a new chain.
 
         Raises:
@@ -218,69 +203,20 @@ class _Archive:
         if last is not None and last.chain not in ended:
             following = following_place(last)
             if not is_same_server(last.origin, source.origin):
-                if (taken_over := self._taken_over(last, source)) is not None:
-                    return taken_over
+                found = taken_over(last, source, self._tools.promoted)
+                if isinstance(found, Beginning):
+                    log.warning(
+                        "job %s: another server answers; the archive goes on there by GTID, if it can", self._job
+                    )
+                    return found
+                self.gap(last, found)
             elif (length := source.length(last.file)) is not None and last.file_ended and length != last.end:
                 self.gap(last, f"{last.file} has {length} bytes and not {last.end} any more: the log was reset")
             elif not source.has(following):
                 self.gap(last, f"the server has no binlog {following.file} with {following.offset} bytes any more")
             else:
-                return self._behind(last, following)
-        return self._new_chain(source, source.end, "" if last is None else last.chain)
-
-    def _taken_over(self, last: BinlogSegment, source: BinlogSource) -> _Beginning | None:
-        """Another server's log, from the file in which by GTID the archived history ends; None: that is a gap.
-
-        Raises:
-            ServerError: it has not executed yet what is archived, and nothing else: as long as that is so, one waits.
-        """
-        named = f"another server answers: {source.origin.version}, id {source.origin.server_id}"
-        archived = History(last.gtid_end, last.gtid_state)
-        agreed = agreement(archived, History(source.gtid, source.gtid_state))
-        if agreed is Agreement.BEHIND:
-            raise ServerError(
-                f"{named}, and it has not executed yet what is archived: it is at {source.gtid or 'no GTID'}, the"
-                f" archive at {last.gtid_end}",
-                hint="the archive goes on as soon as it has; if it never will, its next transaction begins a new chain",
-            )
-        promoted = self._tools.promoted(source, last.gtid_end)
-        if last.origin.flavour is not source.origin.flavour or agreed is Agreement.DIFFERS:
-            reason = f"it has executed {source.gtid or 'nothing'}, and {last.gtid_end or 'no GTID'} is archived"
-        elif last.within_transaction:
-            reason = "the archive ends within a transaction of the server before"
-        elif not source.own_writes:
-            reason = "log_slave_updates was off there: its log lacks what it got from others"
-        elif promoted.filter:
-            reason = f"{promoted.filter} is set there: its log may lack transactions"
-        elif promoted.file is None:
-            reason = "none of its binlogs begins before the end of what is archived, with nothing else"
-        else:
-            log.warning("job %s: %s; the binlog archive goes on there by GTID, if it can", self._job, named)
-            begin = BinlogPlace(promoted.file, FIRST_OFFSET)
-            return _Beginning(last.chain, begin, "", "", archived=begin, before=last, other=ArchivedEnd(archived))
-        self.gap(last, f"{named}; {reason}")
-        return None
-
-    def _behind(self, last: BinlogSegment, following: BinlogPlace) -> _Beginning:
-        """From the last place between two transactions on, so that the one that is open is seen from its beginning."""
-        begin, gtids, state = following, last.gtid_end, last.gtid_state
-        if last.within_transaction:
-            found = self._tools.catalogue.segments(self._job, chain=last.chain)
-            first = [one for one in found if one.file == last.file and is_same_server(one.origin, last.origin)]
-            whole = [segment for segment in first if not segment.within_transaction]
-            begin = BinlogPlace(last.file, whole[-1].end if whole else first[0].start)
-            gtids = whole[-1].gtid_end if whole else first[0].gtid_start
-            state = whole[-1].gtid_state if whole else ""
-        return _Beginning(last.chain, begin, gtids, state, archived=following, before=last)
-
-    def _new_chain(self, source: BinlogSource, end: BinlogPlace, after: str) -> _Beginning:
-        """From the newest good backup on, if the server still has what followed it."""
-        chain = new_chain(datetime.now(UTC), after=after)
-        backup = next((each for each in self._tools.backups() if source.has(each.place)), None)
-        if backup is not None and not self._at_end:
-            place, gtids = backup.place, backup.gtid
-            return _Beginning(chain, place, gtids, source.gtid_state, archived=place, backup=backup)
-        return _Beginning(chain, end, source.gtid, source.gtid_state, archived=end)
+                return behind(last, following, self._tools.catalogue.segments(self._job, chain=last.chain))
+        return new_beginning(source, source.end, last, () if self._at_end else self._tools.backups())
 
     def keep(self, piece: CutPiece, author: SegmentAuthor, chain: str, before: BinlogSegment | None) -> BinlogSegment:
         """The piece is the chain's next segment, durable in the spool and in the catalogue.
@@ -319,7 +255,7 @@ class _Receiving:
     def __init__(
         self,
         archive: _Archive,
-        beginning: _Beginning,
+        beginning: Beginning,
         author: SegmentAuthor,
         config: BinlogConfig,
         source: BinlogSource,
@@ -405,11 +341,3 @@ class _Receiving:
         elif beginning.backup is not None and file_birth(received).created_at > beginning.backup.taken_at.timestamp():
             raise OtherHistory(f"{first} is newer than backup {beginning.backup.run_id}")
         self._known = True
-
-
-def following_place(segment: BinlogSegment) -> BinlogPlace:
-    """Where the log goes on behind a segment."""
-    if not segment.file_ended:
-        return BinlogPlace(segment.file, segment.end)
-    base, _, number = segment.file.rpartition(".")
-    return BinlogPlace(f"{base}.{int(number) + 1:0{len(number)}}", FIRST_OFFSET)

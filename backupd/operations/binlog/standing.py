@@ -8,7 +8,7 @@ from backupd.config import Configuration, JobConfig
 from backupd.host.claims import Claims
 from backupd.mysql.binlog.source import BinlogSource, binlog_source
 from backupd.mysql.session import connector
-from backupd.operations.binlog.archive import following_place
+from backupd.operations.binlog.beginnings import following_place
 from backupd.operations.binlog.placed_backups import placed_backups
 from backupd.operations.binlog.tools import binlog_of
 from backupd.operations.configured_servers import login_of

@@ -205,9 +205,7 @@ class _Archive:
             if not is_same_server(last.origin, source.origin):
                 found = taken_over(last, source, self._tools.promoted)
                 if isinstance(found, Beginning):
-                    log.warning(
-                        "job %s: another server answers; the archive goes on there by GTID, if it can", self._job
-                    )
+                    log.warning("job %s: another server answers: the archive goes on there if GTIDs agree", self._job)
                     return found
                 self.gap(last, found)
             elif (length := source.length(last.file)) is not None and last.file_ended and length != last.end:

@@ -73,8 +73,8 @@ def taken_over(
         return f"{named}; it has executed {source.gtid or 'nothing'}, and {last.gtid_end or 'no GTID'} is archived"
     if agreed is Agreement.BEHIND:
         raise ServerError(
-            f"{named}, and it has not executed yet what is archived: it is at {source.gtid or 'no GTID'}, the archive at"
-            f" {last.gtid_end}",
+            f"{named}, and it has not executed yet what is archived: it is at {source.gtid or 'no GTID'}, the archive"
+            f" at {last.gtid_end}",
             hint="the archive goes on as soon as it has; if it never will, its next transaction begins a new chain",
         )
     found = promoted(source, last.gtid_end)

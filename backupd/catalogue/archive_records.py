@@ -1,8 +1,9 @@
-"""How the binlog archives of many jobs stand by what is recorded of them: the newest, what waits longest, the last gap.
+"""How the binlog archives of many jobs stand by what is recorded of them: the newest, what waits longest, the gaps.
 
 Knows: that each is found at an end of an index, however many segments there are. Gaps are few: of a job all are read.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -21,36 +22,33 @@ class ArchiveRecord:
     waiting_since: datetime | None = None  # when the oldest segment that waits in the spool was received
     received_at: datetime | None = None  # when the newest segment was
     last_at: datetime | None = None  # when the last transaction was committed that is archived
-    gap: ArchiveGap | None = None  # the newest
+    gaps: tuple[ArchiveGap, ...] = ()  # as they were noticed
     reached_at: datetime | None = None  # when the archive last had all that the server had written
     refused: str = ""  # what has kept it from that since; empty: nothing was told
     asked_at: datetime | None = None  # when its receiver asked the server last, or could not
     behind_bytes: int | None = None  # of the server's log that were not archived then; None: not known
     waiting: int = 0  # segments that wait in the spool
     waiting_bytes: int = 0  # of them, without their descriptions
-    gaps: int = 0  # that it has ever had
 
 
 def archive_records(connection: Connection, listed: TableValuedAlias, *, at: datetime) -> dict[str, ArchiveRecord]:
     """By job, of the jobs that are the one column of `listed`: by what was received and noticed up to this instant."""
     machine = identities.current(connection).name
-    gaps = {
-        row["job"]: from_row(ArchiveGap, row)
-        for row in connection.execute(_newest_gaps(listed, machine, at)).mappings()
-    }
+    gaps: dict[str, list[ArchiveGap]] = defaultdict(list)
+    for row in connection.execute(_gaps(listed, machine, at)).mappings():
+        gaps[row["job"]].append(from_row(ArchiveGap, row))
     return {
         row["job"]: ArchiveRecord(
             row["waiting_since"],
             row["received_at"],
             row["last_at"],
-            gaps.get(row["job"]),
+            tuple(gaps[row["job"]]),
             row["reached_at"],
             row["refused"] or "",
             asked_at=row["asked_at"],
             behind_bytes=row["behind_bytes"],
             waiting=row["waiting"],
             waiting_bytes=row["waiting_bytes"] or 0,
-            gaps=row["gaps"],
         )
         for row in connection.execute(_ends(listed, machine, at)).mappings()
     }
@@ -70,9 +68,6 @@ def _ends(listed: TableValuedAlias, machine: str, at: datetime) -> Select[Any]:
     contacts = binlog_tables.contacts.c
     met = and_(contacts.machine == machine, contacts.job == listed.c.value)
 
-    gaps = binlog_tables.gaps.c
-    ended = select(func.count()).where(gaps.machine == machine, gaps.job == listed.c.value, gaps.noticed_at <= at)
-
     def one(query: Select[Any]) -> Any:
         return query.limit(1).correlate(listed).scalar_subquery()
 
@@ -87,15 +82,10 @@ def _ends(listed: TableValuedAlias, machine: str, at: datetime) -> Select[Any]:
         one(select(contacts.behind_bytes).where(met)).label("behind_bytes"),
         one(waits).label("waiting"),
         one(waits_bytes).label("waiting_bytes"),
-        one(ended).label("gaps"),
     )
 
 
-def _newest_gaps(listed: TableValuedAlias, machine: str, at: datetime) -> Select[Any]:
-    gaps, ours = binlog_tables.gaps, binlog_tables.gaps.alias("ours")
-    newest = select(ours.c.chain).where(
-        ours.c.machine == machine, ours.c.job == listed.c.value, ours.c.noticed_at <= at
-    )
-    newest = newest.order_by(ours.c.noticed_at.desc(), ours.c.chain.desc()).limit(1)
+def _gaps(listed: TableValuedAlias, machine: str, at: datetime) -> Select[Any]:
+    gaps = binlog_tables.gaps
     query = select(gaps).join_from(listed, gaps, and_(gaps.c.machine == machine, gaps.c.job == listed.c.value))
-    return query.where(gaps.c.chain == newest.correlate(listed).scalar_subquery())
+    return query.where(gaps.c.noticed_at <= at).order_by(gaps.c.noticed_at, gaps.c.chain)

@@ -135,17 +135,19 @@ class BinlogSegments(CatalogueFile):
     def latest_segment(
         self, job: str, *, target: str | None = None, before: datetime | None = None
     ) -> BinlogSegment | None:
-        """The one that was received last (before then), on that target where one is named; None where there is none.
+        """The last one, on that target where one is named; None where there is none. `before`: that was received so.
 
-        A clock that was set back has given older times to later ones: of a chain the highest number is the last.
+        A clock that was set back has given older times to later ones: names are in order all the same.
         """
-        query = _of(job, target=target).order_by(_ours.received_at.desc(), _ours.id.desc()).limit(1)
-        query = query if before is None else query.where(_ours.received_at < before)
-        found = next(iter(self._segments(query)), None)
-        if found is None or before is not None:
-            return found
-        of_chain = _of(job, target=target).where(_ours.chain == found.chain).order_by(_ours.number.desc()).limit(1)
-        return next(iter(self._segments(of_chain)), found)
+        query = _of(job, target=target)
+        if before is not None:
+            newest = query.where(_ours.received_at < before).order_by(_ours.received_at.desc(), _ours.id.desc())
+            return next(iter(self._segments(newest.limit(1))), None)
+        for chain in reversed(self.archive_chains(job)):
+            last = query.where(_ours.chain == chain).order_by(_ours.number.desc()).limit(1)
+            if found := self._segments(last):
+                return found[0]
+        return None
 
     def stored_segments(self, job: str) -> dict[str, tuple[int, int]]:
         """By target, how many segments of the job lie there, and how many bytes they have."""
@@ -245,6 +247,13 @@ class BinlogSegments(CatalogueFile):
         with self._writing() as connection:
             whose = {"machine": identities.current(connection).name, "job": job}
             connection.execute(insert(_gaps).prefix_with("OR REPLACE").values({**to_row(gap), **whose}))
+
+    def archive_goes_on(self, job: str, chain: str) -> None:
+        """The job's chain did not end."""
+        with self._writing() as connection:
+            machine = identities.current(connection).name
+            ours = and_(_gaps.c.machine == machine, _gaps.c.job == job, _gaps.c.chain == chain)
+            connection.execute(delete(_gaps).where(ours))
 
     def archive_gaps(self, job: str) -> list[ArchiveGap]:
         """Why the job's chains ended, as it was noticed."""

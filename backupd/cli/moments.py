@@ -50,6 +50,7 @@ JobOption = Annotated[
 ]
 
 _PLACE = re.compile(r"[^:]{1,200}\.[0-9]{6,10}:[0-9]{1,18}", re.ASCII)
+_TOLD = 5  # names of tables
 _ONE_MOMENT = "give one of --to-time, --to-gtid, --before-gtid, --to-position and --latest"
 
 
@@ -98,6 +99,8 @@ def restore_moment(
     from backupd.operations.restore.fallback import agreed
     from backupd.operations.restore.on_record import Deed, on_record
     from backupd.operations.restore.to_moment import restore_to_moment
+    from backupd.policy.roll_forward import statements_in
+    from backupd.vocabulary.escaping import on_one_line, some
 
     with wiring.catalogue(configuration) as catalogue:
         machine = catalogue.identity().name
@@ -110,6 +113,12 @@ def restore_moment(
         reader = SegmentReader(chosen, targets, catalogue.trust(machine), identities)
         place = to.absolute()
         tell(f"from run {run.run_id} and {len(plan.segments)} binlog segments behind it")
+        if tables := statements_in(plan.segments):
+            named = some([on_one_line(table) for table in tables], _TOLD)
+            tell(
+                f"the log changes {named} by statements instead of rows: some, such as with UUID() or LIMIT, have"
+                " another result when they are applied again; binlog_format = ROW avoids that"
+            )
         with (
             cancellable(),
             unpruned(configuration, run),

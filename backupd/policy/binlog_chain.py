@@ -1,13 +1,17 @@
 """Which segments of a binlog archive follow one another, and which of them a backup can be rolled forward by.
 
 Knows: when a segment continues another, rows without a gap, where in a row a backup stands. Pure values.
+
+A row may lead from one server's log to another's that took its place: there files and offsets begin anew, and only
+GTIDs tell that nothing is missing or twice. Places are compared within one server's part of it.
 """
 
 import base64
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from backupd.policy import gtid
 from backupd.policy.segment_file import FIRST_OFFSET
@@ -18,7 +22,7 @@ from backupd.vocabulary.escaping import Prose
 _SLACK = timedelta(minutes=5)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ChainRow:
     """Segments of one chain, each of which continues the one before it. There is at least one."""
 
@@ -39,6 +43,11 @@ class ChainRow:
     def end(self) -> BinlogPlace:
         """And where it ends."""
         return BinlogPlace(self.segments[-1].file, self.segments[-1].end)
+
+    @cached_property
+    def parts(self) -> tuple[tuple[BinlogSegment, ...], ...]:
+        """Its segments by the server whose log each is of."""
+        return tuple(parts(self.segments))
 
     @property
     def gtid_start(self) -> str:
@@ -96,12 +105,31 @@ def follows(before: BinlogSegment, after: BinlogSegment) -> str:
     if after.previous != before.digest:
         return f"{after.name} was written to follow another segment than the {before.name} that is there"
     if not is_same_server(before.origin, after.origin):
-        return f"{after.name} is of another server than {before.name}"
-    if reason := _place_differs(before, after):
+        if not _may_take_over(before, after):
+            return f"{after.name} is of another server than {before.name}"
+    elif reason := _place_differs(before, after):
         return reason
     if before.gtid_end != after.gtid_start and not gtid.same(before.gtid_end, after.gtid_start):
         return f"{after.name} begins with another set of GTIDs than {before.name} ends with"
     return ""
+
+
+def _may_take_over(before: BinlogSegment, after: BinlogSegment) -> bool:
+    """Whether another server's log may go on here: between two transactions, both of which have GTIDs."""
+    same_kind = before.origin.flavour is after.origin.flavour
+    return same_kind and bool(before.gtid_end and after.gtid_start) and not before.within_transaction
+
+
+def parts(segments: Iterable[BinlogSegment]) -> Iterator[tuple[BinlogSegment, ...]]:
+    """Segments that follow one another, divided where another server's log goes on."""
+    part: list[BinlogSegment] = []
+    for segment in segments:
+        if part and not is_same_server(part[-1].origin, segment.origin):
+            yield tuple(part)
+            part = []
+        part.append(segment)
+    if part:
+        yield tuple(part)
 
 
 def _place_differs(before: BinlogSegment, after: BinlogSegment) -> str:
@@ -156,18 +184,27 @@ def continuations(backup: PlacedBackup, found: Sequence[ChainRow]) -> list[tuple
 
 
 def _index_of(backup: PlacedBackup, row: ChainRow) -> int | None:
-    """Which of a row's segments has the backup's place; None where none has, or it is another history's."""
-    at = min(bisect_left(row.segments, order(backup.place), key=_end), len(row.segments) - 1)
+    """Which of a row's segments has the backup's place; None where none has, or it is another history's.
+
+    Two servers have the same places: without GTIDs nobody knows whose it is.
+    """
+    first, found = 0, list[int]()
+    for part in row.parts:
+        at = first + min(bisect_left(part, order(backup.place), key=_end), len(part) - 1)
+        found += [at] if _stands_at(backup, row, at) else []
+        first += len(part)
+    return found[0] if found and (backup.gtid or len(found) == 1) else None
+
+
+def _stands_at(backup: PlacedBackup, row: ChainRow, at: int) -> bool:
     segment = row.segments[at]
     if not _has_place(backup, segment):
-        return None
+        return False
     if segment.end == backup.place.offset and any(
         _is_too_old(backup, after) for after in row.segments[at + 1 : at + 2]
     ):
-        return None
-    if backup.gtid and gtid.has_any_between(backup.gtid, segment.gtid_end, row.gtid_end):
-        return None
-    return at
+        return False
+    return not (backup.gtid and gtid.has_any_between(backup.gtid, segment.gtid_end, row.gtid_end))
 
 
 def _has_place(backup: PlacedBackup, segment: BinlogSegment) -> bool:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from backupd.policy.binlog_chain import ChainRow, PlacedBackup, follows
+from backupd.policy.binlog_chain import ChainRow, PlacedBackup, follows, is_same_server
 from backupd.policy.segment_file import FIRST_OFFSET
 from backupd.vocabulary.binlogs import BinlogSegment
 
@@ -46,7 +46,7 @@ def _places(backups: Iterable[PlacedBackup]) -> dict[str, list[int]]:
 
 def _joined(piece: _Piece, segment: BinlogSegment, places: dict[str, list[int]]) -> _Piece | None:
     first, last, whole = piece
-    if last.file != segment.file or follows(last, segment):
+    if last.file != segment.file or not is_same_server(last.origin, segment.origin) or follows(last, segment):
         return None
     if last.start == FIRST_OFFSET:  # a backup at the end of the binlog before it asks when this one was received
         return None
@@ -57,6 +57,7 @@ def _joined(piece: _Piece, segment: BinlogSegment, places: dict[str, list[int]])
         end=segment.end,
         file_ended=segment.file_ended,
         gtid_end=segment.gtid_end,
+        gtid_state=segment.gtid_state,
         within_transaction=segment.within_transaction,
         first_at=whole.first_at or segment.first_at,
         last_at=segment.last_at or whole.last_at,

@@ -112,14 +112,28 @@ class ExecutedGtids:
 
 
 class BinlogGtids:
-    """MariaDB's `gtid_binlog_pos`: of each domain the last transaction that is in the log."""
+    """MariaDB's `gtid_binlog_pos`: of each domain the last transaction that is in the log. And `gtid_binlog_state`,
+    that of each domain's every server, where it is known.
+    """
 
-    def __init__(self, executed: str = "") -> None:
+    def __init__(self, executed: str = "", *, state: str = "") -> None:
         self._last: dict[int, tuple[int, int]] = {}  # by domain: server and number
+        self._state: dict[tuple[int, int], int] | None = None  # by domain and server
         for gtid in members(executed):
             if gtid.count("-") != _MARIADB_DASHES:
                 raise ServerError(f"this is not a set of MariaDB's GTIDs: {executed!r:.80}", hint="is it MySQL's?")
             self.add_gtid(gtid)
+        if state:
+            self._state = state_of(state)
+
+    @classmethod
+    def of_list(cls, entries: Iterable[tuple[int, int, int]]) -> "BinlogGtids":
+        """As a file's beginning has them: domain, server and number. Of one domain the last entry is its last one."""
+        found = cls()
+        found._state = {}
+        for entry in entries:
+            found.add(*entry)
+        return found
 
     def add_gtid(self, gtid: str) -> None:
         """This one is the last of its domain."""
@@ -128,9 +142,31 @@ class BinlogGtids:
     def add(self, domain: int, server: int, number: int) -> None:
         """This one is the last of its domain."""
         self._last[domain] = server, number
+        if self._state is not None:
+            self._state[domain, server] = number
+
+    @property
+    def state(self) -> str:
+        """Of each domain's every server the last transaction; empty where it is not known, or there is none."""
+        return ",".join(f"{domain}-{server}-{n}" for (domain, server), n in sorted((self._state or {}).items()))
 
     def __str__(self) -> str:
         return ",".join(f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self._last.items()))
+
+
+def state_of(text: str) -> dict[tuple[int, int], int]:
+    """By domain and server the number of its last transaction: MariaDB's `gtid_binlog_state`.
+
+    Raises:
+        ServerError: it is no such set.
+    """
+    found: dict[tuple[int, int], int] = {}
+    for gtid in members(text):
+        if gtid.count("-") != _MARIADB_DASHES:
+            raise ServerError(f"this is not a set of MariaDB's GTIDs: {text!r:.80}", hint="is it MySQL's?")
+        domain, server, number = map(int, gtid.split("-"))
+        found[domain, server] = max(number, found.get((domain, server), 0))
+    return found
 
 
 def _merged(intervals: list[Interval]) -> tuple[Interval, ...]:
@@ -150,6 +186,36 @@ def holds(text: str | None, one: str) -> bool:
         ServerError: one of them is no set.
     """
     return is_within(one, text)
+
+
+def source_and_number(one: str) -> tuple[str, int]:
+    """Of a single transaction: its source, or MariaDB's domain, and its number there."""
+    if ":" in one:
+        source, _, number = one.lower().rpartition(":")
+        return source, int(number)
+    domain, _, number = one.split("-")
+    return domain, int(number)
+
+
+def behind(text: str | None) -> dict[str, tuple[Interval, ...]]:
+    """By source, or MariaDB's domain, the numbers that a log has behind it that has got as far as this set.
+
+    Raises:
+        ServerError: it is no set.
+    """
+    return _by_source(text)
+
+
+def lasts(text: str | None) -> Iterator[str]:
+    """Single transactions of the set, of which the one that was executed last is one.
+
+    Raises:
+        ServerError: it is no set.
+    """
+    for source, intervals in members(text).items():
+        yield from (f"{source}:{last}" for _, last in intervals)
+        if not intervals:
+            yield source
 
 
 def is_within(one: str | None, other: str | None) -> bool:

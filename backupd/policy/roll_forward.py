@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from backupd.policy import gtid
-from backupd.policy.binlog_chain import ChainRow, PlacedBackup, continuations, made_at, order, rows
+from backupd.policy.binlog_chain import ChainRow, PlacedBackup, continuations, is_same_server, made_at, order, rows
 from backupd.policy.moments import BeforeGtid, Latest, Moment, ToGtid, ToPosition, ToTime, shown
 from backupd.policy.segment_file import FIRST_OFFSET
-from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment, ChangeKind
 from backupd.vocabulary.errors import UsageError
 
 
@@ -33,7 +33,9 @@ class RestorePlan:
 
     backup: PlacedBackup
     segments: tuple[BinlogSegment, ...]  # in their order, without a gap; none where the backup is at the moment itself
-    start: BinlogPlace  # where reading begins in the first of them: the backup has what lies before
+    start: (
+        BinlogPlace  # where reading begins in the first of them, in its server's log: the backup has what lies before
+    )
     end: EndCondition
 
 
@@ -88,8 +90,37 @@ def plan(
             chosen = _up_to(backup, following, moment, segments, complete_until)
             if chosen is not None:
                 met = bool(chosen) and _is_in(moment, chosen[-1])
-                return RestorePlan(backup, chosen, backup.place, EndCondition(moment, met))
+                return RestorePlan(backup, chosen, _start(backup, chosen, segments), EndCondition(moment, met))
     raise _unreachable(backups, segments, moment, now)
+
+
+def _start(backup: PlacedBackup, chosen: tuple[BinlogSegment, ...], segments: Sequence[BinlogSegment]) -> BinlogPlace:
+    """The backup's place; where another server's log goes on there, the beginning of what that has written since."""
+    if not chosen:
+        return backup.place
+    first = chosen[0]
+    ends_before = any(
+        (one.chain, one.number, one.file, one.end) == (first.chain, first.number - 1, *_pair(backup.place))
+        and not is_same_server(one.origin, first.origin)
+        and gtid.same(one.gtid_end, backup.gtid)
+        for one in segments
+    )
+    return backup.place if _has_in_it(first, backup.place) and not ends_before else BinlogPlace(first.file, first.start)
+
+
+def _pair(place: BinlogPlace) -> tuple[str, int]:
+    return place.file, place.offset
+
+
+def _has_in_it(segment: BinlogSegment, place: BinlogPlace) -> bool:
+    return segment.file == place.file and segment.start <= place.offset < segment.end
+
+
+def statements_in(segments: Sequence[BinlogSegment]) -> tuple[str, ...]:
+    """The tables, SCHEMA.TABLE, whose rows the segments change by statements: there are changes and no rows of them."""
+    rows = (ChangeKind.INSERT, ChangeKind.UPDATE, ChangeKind.DELETE)
+    found = (change for segment in segments for change in segment.changes if change.kind in rows and not change.rows)
+    return tuple(sorted({f"{change.schema}.{change.table}" for change in found}))
 
 
 def _newest_first(backups: Sequence[PlacedBackup]) -> list[PlacedBackup]:
@@ -130,8 +161,6 @@ def _is_after(backup: PlacedBackup, moment: Moment) -> bool:
             return backup.taken_at >= at
         case ToGtid(one) | BeforeGtid(one):
             return gtid.holds(backup.gtid, one)
-        case ToPosition(place):
-            return order(backup.place) > order(place)
     return False
 
 
@@ -152,6 +181,8 @@ def _up_to(
             at = bisect_left(following, True, key=lambda segment: gtid.holds(segment.gtid_end, one))
         case _:
             at = next((n for n, segment in enumerate(following) if _is_in(moment, segment)), len(following))
+    if at == 0 and isinstance(moment, ToPosition) and _is_before(moment.place, _start(backup, following[:1], segments)):
+        return None
     if at < len(following) and _is_in(moment, following[at]):
         return following[: at + 1]
     if isinstance(moment, ToTime) and complete_until is not None and moment.at <= complete_until:
@@ -159,9 +190,13 @@ def _up_to(
     return None
 
 
+def _is_before(one: BinlogPlace, other: BinlogPlace) -> bool:
+    return one.file == other.file and one.offset < other.offset
+
+
 def _is_last(backup: PlacedBackup, following: tuple[BinlogSegment, ...], segments: Sequence[BinlogSegment]) -> bool:
     """Whether nothing is archived that came after the backup and what follows it."""
-    newest = max(segments, key=lambda segment: (segment.received_at, segment.chain, segment.number), default=None)
+    newest = max(segments, key=lambda segment: (segment.chain, segment.number), default=None)  # whatever clocks said
     if newest is None or following:
         return newest is None or following[-1].name == newest.name
     at_its_end = (newest.file, newest.end) == (backup.place.file, backup.place.offset)
@@ -261,7 +296,9 @@ def _refused(moment: Moment, within: Reach, segments: Sequence[BinlogSegment]) -
     there = next((segment for segment in segments if _is_in(moment, segment)), None)
     if there is not None:
         return f"{moment} cannot be restored: it is in segment {there.name}, which no good backup before it leads to"
-    if _is_after(within.stretches[0].backup, moment):
+    oldest = within.stretches[0].backup
+    before_it = isinstance(moment, ToPosition) and order(moment.place) < order(oldest.place)
+    if before_it or _is_after(oldest, moment):
         return f"{moment} cannot be restored: the oldest good backup was taken after it"
     return f"{moment} cannot be restored: it is in no segment of the archive"
 

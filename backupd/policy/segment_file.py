@@ -23,11 +23,12 @@ from backupd.vocabulary.errors import ServerError, VerificationError
 from backupd.vocabulary.identity import is_name
 from backupd.vocabulary.servers import Flavour
 
-MAJOR, MINOR = 1, 0
+MAJOR, MINOR = 1, 1  # 1.1: gtid_state
 
 LONGEST_LINE = 1 << 20  # bytes, with the line feed
 LONGEST_SET = 384 << 10  # characters of a set of GTIDs: both of a segment's and most changes fit into the line
 MOST_CHANGES = 128  # that are told of a segment: 200 KiB, whatever the names are
+LONGEST_STATE = 16 << 10  # characters: what is longer is not told
 LONGEST_NAME = 64  # characters of a schema or table: no server has longer ones
 
 CHAIN: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}", re.ASCII)  # when it began, and at random
@@ -126,8 +127,11 @@ def summed(changes: Iterable[TableChange], at_most: int = MOST_CHANGES) -> tuple
 
 
 def _body(segment: BinlogSegment) -> dict[str, Any]:
-    """What the digest is of."""
-    return {"schema": {"major": MAJOR, "minor": MINOR}, **plain(segment)}
+    """What the digest is of. What tells nothing that a minor added is as the minor before it wrote it."""
+    body = {"schema": {"major": MAJOR, "minor": MINOR if segment.gtid_state else 0}, **plain(segment)}
+    if not segment.gtid_state:
+        del body["gtid_state"]
+    return body
 
 
 def _require_possible(segment: BinlogSegment) -> None:
@@ -149,6 +153,7 @@ def _require_possible(segment: BinlogSegment) -> None:
         "format": _is_format(segment.format),
         "gtid_start": _is_set(segment.gtid_start, segment.origin.flavour),
         "gtid_end": _is_set(segment.gtid_end, segment.origin.flavour),
+        "gtid_state": len(segment.gtid_state) <= LONGEST_STATE and _is_set(segment.gtid_state, segment.origin.flavour),
         "transactions": 0 <= segment.transactions <= segment.end - segment.start,
         "first_at": (segment.first_at is None) is (segment.transactions == 0),
         "last_at": (segment.last_at is None) is (segment.transactions == 0),

@@ -18,11 +18,9 @@ SPOOL_SHARE = 0.75  # of its limit that the spool may fill: beyond it the oldest
 BEHIND_SECONDS = 900.0  # that a segment may wait for a target: a target that is back by then was no alarm
 
 
-def open_gap(archive: ArchiveRecord, last_good: RunDetails | None) -> ArchiveGap | None:
-    """The newest gap, unless the newest good backup was started after it was noticed."""
-    gap = archive.gap
-    followed = gap is not None and last_good is not None and last_good.started_at > gap.noticed_at
-    return None if followed else gap
+def open_gaps(archive: ArchiveRecord, last_good: RunDetails | None) -> list[ArchiveGap]:
+    """The gaps that were noticed since the newest good backup was started, as they were."""
+    return [gap for gap in archive.gaps if last_good is None or last_good.started_at <= gap.noticed_at]
 
 
 def waiting_seconds(archive: ArchiveRecord, *, now: datetime) -> float:
@@ -38,9 +36,8 @@ def silent_seconds(archive: ArchiveRecord, *, now: datetime) -> float:
 def archive_alarms(
     archive: ArchiveRecord, last_good: RunDetails | None, *, spool_limit: int, now: datetime
 ) -> Iterator[Alarm]:
-    """What somebody should look at. A gap that follows another one is an alarm of its own."""
-    gap = open_gap(archive, last_good)
-    if gap is not None:
+    """What somebody should look at. Each gap is an alarm of its own."""
+    for gap in open_gaps(archive, last_good):
         since = instant(gap.last_at or gap.noticed_at)
         yield Alarm(AlarmKind.BINLOG_GAP, f"the binlog archive has a gap since {since}: {gap.reason}", about=gap.chain)
     waited = waiting_seconds(archive, now=now)

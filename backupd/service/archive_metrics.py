@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from backupd.catalogue.archive_records import ArchiveRecord
-from backupd.service.archive_alarms import open_gap, waiting_seconds
+from backupd.service.archive_alarms import open_gaps, waiting_seconds
 from backupd.service.archive_status import ArchiveFigures
 from backupd.service.job_metrics import Family, Told
 from backupd.service.job_status import JobStatus
@@ -32,8 +32,8 @@ def _seconds(at: datetime | None) -> float | None:
 
 
 def _gap_at(status: JobStatus, archive: ArchiveRecord) -> float | None:
-    gap = open_gap(archive, status.last_good)
-    return None if gap is None else gap.noticed_at.timestamp()
+    gaps = open_gaps(archive, status.last_good)
+    return gaps[-1].noticed_at.timestamp() if gaps else None
 
 
 ARCHIVE_FAMILIES = (

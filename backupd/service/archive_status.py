@@ -19,7 +19,6 @@ from backupd.report.words import age, instant, many, size
 from backupd.service.archive_alarms import silent_seconds
 from backupd.service.job_status import JobStatus
 from backupd.service.site import Site
-from backupd.vocabulary.binlogs import ArchiveGap
 
 ASKED_SECONDS = 180.0  # a receiver that is at work has asked its server within this time; it does so every minute
 
@@ -59,7 +58,6 @@ class ArchiveStatus:
     spool_limit: int
     reach: Reach
     backups: tuple[PlacedBackup, ...]  # the good ones, the oldest first
-    gaps: tuple[ArchiveGap, ...]  # the oldest first
 
     @property
     def receiver(self) -> ReceiverState:
@@ -85,7 +83,7 @@ class ArchiveStatus:
             last_moment=last,
             reachable_from=reach.holes[-1].until if reach.holes else oldest,
             oldest_moment=oldest,
-            gaps=record.gaps,
+            gaps=len(record.gaps),
             waiting_segments=record.waiting,
             waiting_bytes=record.waiting_bytes,
             spool_limit=self.spool_limit,
@@ -104,11 +102,10 @@ def archive_statuses(site: Site, jobs: Sequence[JobStatus]) -> dict[str, Archive
     drawn = site.catalogue.archive_outlines([one.job for one in archived])
     found = {}
     for one in archived:
-        outline, gaps = drawn.get(one.job, ArchiveOutline()), tuple(site.catalogue.archive_gaps(one.job))
+        outline, record = drawn.get(one.job, ArchiveOutline()), one.archive or ArchiveRecord()
         limit = 0 if one.config.binlog is None else one.config.binlog.spool_limit
-        reach = reach_by_rows(outline.backups, outline.rows, gaps)
-        record = one.archive or ArchiveRecord()
-        found[one.job] = ArchiveStatus(one.now, record, limit, reach, outline.backups, gaps)
+        reach = reach_by_rows(outline.backups, outline.rows, record.gaps)
+        found[one.job] = ArchiveStatus(one.now, record, limit, reach, outline.backups)
     return found
 
 

@@ -131,9 +131,9 @@ class AzureStore:
         return [found for found in every if found.key not in blobs]
 
     def folders(self, prefix: str) -> Sequence[str]:
-        """What the names go on with."""
+        """What the names go on with, of blobs that are not committed yet as well."""
         with _told(missing=Trouble.NO_CONTAINER):
-            found = self._container.walk_blobs(name_starts_with=prefix, delimiter="/")
+            found = self._container.walk_blobs(name_starts_with=prefix, include=["uncommittedblobs"], delimiter="/")
             return [each.name.removeprefix(prefix).rstrip("/") for each in found if isinstance(each, BlobPrefix)]
 
     def look(self, key: str) -> StoredBlob:

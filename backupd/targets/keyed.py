@@ -164,9 +164,11 @@ class KeyedTarget(OwnedFolder, ABC):
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there, by the store's clock; an upload that was not completed is an unfinished backup."""
         ours = self._bucket.key(self._machine, "")
-        prefix = ours if job is None else f"{ours}{job_part(job)}/"
+        jobs = filter(is_jobs, self._folders(ours)) if job is None else [job_part(job)]
+        beginnings = [begin for each in jobs for begin in self._beginnings(f"{ours}{each}/")]
         found: dict[tuple[str, str], dict[str, datetime]] = {}
-        for stored in (*self._uploads(prefix), *self._listed(prefix, patiently=False)):
+        unfinished = self._uploads_below(ours if job is None else f"{ours}{job}/", beginnings)
+        for stored in (*unfinished, *(each for begin in beginnings for each in self._listed(begin, patiently=False))):
             match stored.key.removeprefix(ours).split("/"):
                 case [of_job, backup_id, name] if is_jobs(of_job) and is_backups(backup_id) and name:
                     found.setdefault((of_job, backup_id), {})[name] = stored.at
@@ -174,6 +176,19 @@ class KeyedTarget(OwnedFolder, ABC):
             StoredBackup(*place, finished=MANIFEST in names, at=names.get(MANIFEST) or max(names.values()))
             for place, names in found.items()
         ]
+
+    def _beginnings(self, prefix: str) -> list[str]:
+        """What the keys of a job's backups begin with, and none of its segments, of which there may be a million: a
+        listing of all would take a request for each thousand.
+        """
+        backups = sorted(filter(is_backups, self._folders(prefix)))
+        alike = [f"{name}/" for name in backups if name[0] == BINLOG[0]]
+        return [prefix + begin for begin in (*sorted({name[0] for name in backups} - {BINLOG[0]}), *alike)]
+
+    def _uploads_below(self, prefix: str, beginnings: Iterable[str]) -> Iterator[BucketItem]:  # noqa: ARG002
+        """Those below the prefix that backups' keys begin so; where a storage lists nothing else for that, all."""
+        for begin in beginnings:
+            yield from self._uploads(begin)
 
     def _key(self, job: str, backup_id: str) -> str:
         return self._bucket.key(self._machine, job_part(job), part(backup_id))

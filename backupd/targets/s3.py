@@ -14,7 +14,7 @@ s3:DeleteObjectVersion, or else what is removed still takes room. With Object Lo
 """
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -249,6 +249,10 @@ class S3Target(KeyedTarget):
 
     def _uploads(self, prefix: str) -> Sequence[BucketItem]:
         return self._listing.uploads(prefix)
+
+    def _uploads_below(self, prefix: str, beginnings: Iterable[str]) -> Iterator[BucketItem]:  # noqa: ARG002
+        """All: a listing of uploads has no objects in it, and their folders are not listed with those of objects."""
+        yield from self._listing.uploads(prefix)
 
     def _folders(self, prefix: str) -> Sequence[str]:
         return self._listing.folders(prefix)

@@ -63,7 +63,7 @@ class BucketListing:
         return self.service.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, StartAfter=after)
 
     def folders(self, prefix: str) -> Sequence[str]:
-        """What the keys there go on with, up to the next slash.
+        """What the keys there go on with, up to the next slash. No outage is waited for.
 
         Raises:
             TargetError: it cannot be listed.
@@ -79,7 +79,7 @@ class BucketListing:
                 for each in page.get("CommonPrefixes", ())
             ]
 
-        return self.service.ask("list", listed)
+        return self.service.ask("list", listed, tries=self.service.tries)
 
     def versions(self, prefix: str) -> Sequence[BucketItem]:
         """Every version of every object, marks included; the objects alone where the store does not report.

@@ -7,6 +7,7 @@ where the one before it ended. Whatever interrupts the archive ends its chain, a
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from backupd.vocabulary.escaping import Prose
 from backupd.vocabulary.servers import Flavour
@@ -98,6 +99,8 @@ class BinlogSegment:
     recipients: tuple[str, ...]  # who can open it; empty: stored unencrypted
     signature: Signature | None = None
     digest: str = field(default="", metadata={"apart": True})  # of its description as it is stored
+    # Of MariaDB's the last transaction of each domain's every server at its end; empty: it is not known.
+    gtid_state: Prose = field(default="", metadata={"minor": 1})
 
     @property
     def name(self) -> str:
@@ -108,6 +111,10 @@ class BinlogSegment:
 def segment_name(chain: str, number: int) -> str:
     """What that segment of that chain is called on every target."""
     return f"{chain}-{number:010}.binlog"
+
+
+#: Why a chain ended of which a catalogue that was rebuilt knows only what lies on targets.
+CATALOGUE_LOST: Final = "the catalogue was lost: it is not known whether this chain went on"
 
 
 @dataclass(frozen=True, slots=True)

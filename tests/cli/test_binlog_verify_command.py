@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest
 
 from backupd import wiring
+from backupd.catalogue.store import Catalogue
+from backupd.operations.binlog import storing
 from backupd.operations.binlog.spool import BinlogSpool
+from backupd.operations.binlog.storing import SegmentStore
 from backupd.operations.upkeep.ownership import ownership_of
 from backupd.targets.directory import DirectoryTarget
-from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.binlogs import BinlogSegment
+from backupd.vocabulary.errors import CatalogueError, ExitStatus
 from tests.binlog_segments import FIRST, lay_segments, sealed_chain
 from tests.cli.terminal import Terminal
+from tests.contract.mariadb import wait_until
 from tests.fakes.target import MACHINE
 from tests.story.test_recover import die_at
 from tests.story.world import World
@@ -67,6 +72,45 @@ def test_a_changed_segment_is_named_with_status_9_and_found_again_where_it_was_r
     rebuilt = terminal.run("catalogue", "rebuild", "--target", "vault")
     assert "binlog of job nightly: 1 segment new, 3 already known" in rebuilt.stdout
     assert "4 segments recorded" in terminal.run("binlog", "verify", "nightly").stdout
+
+
+# The next receiver would write another segment of its name, which is not stored where a changed one lies.
+def test_a_chain_whose_last_segment_is_lost_goes_on_as_another_one(terminal: Terminal) -> None:
+    victim = files(terminal)[-1]
+    victim.write_bytes(victim.read_bytes()[:-1])
+    terminal.run("binlog", "verify", "nightly")
+    with terminal.world.catalogue() as catalogue:
+        (gap,) = catalogue.archive_gaps("nightly")
+    assert (gap.chain, gap.reason) == (FIRST.chain, "its last segment was lost on every target")
+
+
+# A catalogue that is locked for a moment ended the thread, and with it the receiver.
+def test_a_sender_outlives_a_catalogue_that_does_not_answer_once(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    original = Catalogue.lacking_segments
+
+    def lacking(self: Catalogue, job: str, target: str) -> list[BinlogSegment]:
+        asked.append(target)
+        if len(asked) == 1:
+            raise CatalogueError("the catalogue is locked")
+        return original(self, job, target)
+
+    monkeypatch.setattr(Catalogue, "lacking_segments", lacking)
+    monkeypatch.setattr(storing, "_FIRST_WAIT_SECONDS", 0.01)
+    spool = BinlogSpool(tmp_path, "nightly")
+    spool.open()
+    with terminal.world.catalogue() as catalogue:
+        ownership = ownership_of(catalogue, terminal.world.tools)
+        first = replace(FIRST, machine=MACHINE, chain="20261121T040000Z-0123abcd")
+        (one,) = sealed_chain(1, ownership.signer(), first=first)
+        spool.keep(one.segment.name, b"", one.content)
+        catalogue.add_segment(one.segment)
+        vault = DirectoryTarget("vault", terminal.world.vault, machine=MACHINE)
+        with SegmentStore("nightly", [vault], catalogue, spool, ownership).storing() as ring:
+            wait_until(lambda: one.segment.name in vault.segments("nightly"))
+            ring()
 
 
 def test_a_stranger_s_entry_is_told_escaped_and_let_be(terminal: Terminal) -> None:

@@ -116,6 +116,8 @@ def test_a_place_in_the_log_is_reached_exactly(history: History, tmp_path: Path,
         (("--to-time", "2100-01-01"), "it is in the future"),
         (("--to-gtid", "0-7-999999"), "it is in no segment of the archive"),
         (("--before-gtid", "nonsense"), "'nonsense' is not the GTID of a transaction"),
+        (("--before-gtid", "0-9-25"), "no transaction in the archive has this GTID"),  # 0-7-25 is there
+        (("--to-time", "2026-10-25 02:30 Europe/Berlin"), "was shown twice, as the clocks were put back"),
         (("--to-position", "bin.000001"), "is not a place in a binlog"),
         (("--latest", "--to-time", "2026-01-01"), "two moments cannot be restored at once"),
     ],

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from backupd.archive.segment_bytes import unseal
+from backupd.mysql.binlog.layout import BEGINNINGS, BETWEEN_TRANSACTIONS
+from backupd.mysql.binlog.sifting import BinlogBytes
 from backupd.operations.binlog.tools import minute
 from backupd.policy.binlog_chain import ChainRow, rows
 from backupd.policy.segment_file import from_line
@@ -200,6 +202,11 @@ def test_a_full_spool_drops_the_oldest_with_a_gap_and_goes_on(site: Site) -> Non
         wait_until(lambda: site.stored(last))
     assert "the binlog spool was full" in gaps(site)[0]
     assert len(rows([segment for segment, _ in stored(site)])) > 1
+    beginnings = [(segment, events) for segment, events in stored(site) if segment.number == 1]
+    kinds = [
+        next(BinlogBytes(events, segment.start, True).events(0, len(events))).kind for segment, events in beginnings
+    ]
+    assert all(kind in BEGINNINGS | BETWEEN_TRANSACTIONS for kind in kinds), "no chain begins within a transaction"
     with closing(sqlite3.connect(site.base / "state" / "catalogue.sqlite")) as connection:
         lying = "id IN (SELECT segment_id FROM stored_segments)"
         nowhere = f"SELECT count(*) FROM binlog_segments WHERE NOT spooled AND NOT {lying}"

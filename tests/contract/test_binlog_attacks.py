@@ -1,5 +1,6 @@
 """What an archive of a binlog has to outlive: each test is of one way in which it might lie or lose something."""
 
+import json
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -68,3 +69,23 @@ def test_what_every_target_has_leaves_the_spool_though_a_process_died_before_tha
         connection.commit()
     with site.archiving():
         wait_until(lambda: not list(spool.glob("*.binlog")))
+
+
+# A catalogue that was lost and rebuilt: where no target has more of the chain, it goes on behind what it has.
+def test_the_archive_of_a_rebuilt_catalogue_goes_on_where_it_ended(site: Site) -> None:
+    site.back_up()
+    with site.archiving():
+        last = write(site.server)
+        wait_until(lambda: site.stored(last))
+    write(site.server)
+    (manifest,) = site.vault.glob("*/nightly/*/manifest.json")
+    key = json.loads(manifest.read_text())["signature"]["key"]
+    for path in (site.base / "state").glob("catalogue.sqlite*"):
+        path.unlink()
+    site.run("catalogue", "rebuild", "--target", "vault", "--trust", key)
+    site.run("identity", "adopt", "--yes")
+    with site.archiving():
+        last = write(site.server)
+        wait_until(lambda: site.stored(last))
+    assert require_as_the_server_has_it(site).gtid_end == last
+    assert gaps(site) == []

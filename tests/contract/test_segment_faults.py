@@ -3,7 +3,7 @@
 Either it is there, whole, or its writer is told; nothing else is left, and what was there before stays.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 from backupd.targets import Target
 from backupd.targets.blob_store import Trouble
 from backupd.targets.directory import DirectoryTarget
+from backupd.targets.keyed import BucketItem
 from backupd.targets.names import BINLOG
 from backupd.targets.sftp import SftpTarget
 from backupd.vocabulary.binlogs import segment_name
@@ -105,6 +106,27 @@ def test_a_segment_costs_a_cloud_one_request() -> None:
     assert asked == ["put"]
 
 
+def test_backups_are_listed_without_the_segments_beside_them() -> None:
+    told: list[str] = []
+
+    class Telling(MemoryBlobStore):
+        def listed(self, prefix: str, *, after: str = "") -> Sequence[BucketItem]:
+            found = super().listed(prefix, after=after)
+            told.extend(item.key for item in found)
+            return found
+
+    target = memory_blobs(Telling())
+    for name in NAMES:
+        put_segment(target, SMALL, name)
+    runs = ["b1", "bin-2", RUN]  # whose names begin as the archive's does
+    for run in runs:
+        put(target, b"abc", run=run)
+    for job in (JOB, None):
+        told.clear()
+        assert [backup.backup_id for backup in target.backups(job)] == [RUN, *runs[:-1]]
+        assert len(told) == len(runs)
+
+
 def test_a_cloud_that_refuses_a_removal_says_so() -> None:
     store = MemoryBlobStore()
     target = memory_blobs(store)
@@ -187,6 +209,10 @@ def test_a_listing_of_several_pages_is_told_whole_and_from_a_name_on(s3_service:
     between.seen.clear()
     assert list(target.segments(JOB, after=names[-4])) == names[-3:]
     assert dict(between.seen) == {"ListObjectsV2": 1}
+    put(target, b"abc")
+    between.seen.clear()
+    assert [backup.backup_id for backup in target.backups(JOB)] == [RUN]
+    assert dict(between.seen) == {"ListObjectsV2": 2, "ListMultipartUploads": 1}
 
 
 def test_an_upload_that_a_dead_writer_left_goes_with_its_segment(s3_service: S3Service) -> None:

@@ -25,7 +25,8 @@ on that target counts. The commands that need a backup are `restore`, `verify`, 
 `pin` and `unpin`; for `copy` a copy on the target `--from` counts.
 
 TIME is written as for `--since`: a date (its first moment), `2026-11-20T12:00`, with seconds, `Z` or an offset
-(`2026-11-20T13:00+01:00`) if you like, or how long ago (`12h`, `7d`). Without an offset it is UTC. The time of a
+(`2026-11-20T13:00+01:00`) if you like, or how long ago (`12h`, `7d`). Without an offset it is UTC;
+in an option, a zone may follow (`'2026-11-20 13:00 Europe/Berlin'`). The time of a
 snapshot is taken to be the run's end less the phases that followed the snapshot, so it may be told a little late and
 never early: a backup of a later moment is not chosen. If a job's name is nothing but figures, the time must end in a
 letter: `as-of=2026-11-20T12:00Z:30`. Probes and benches have ids and `latest` only."""

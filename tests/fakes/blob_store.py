@@ -51,7 +51,11 @@ class MemoryBlobStore:
             ]
 
     def folders(self, prefix: str) -> Sequence[str]:
-        below = [each.key.removeprefix(prefix).partition("/") for each in self.listed(prefix)]
+        self._meet("listed", lambda: None)
+        with self._lock:
+            below = [
+                key.removeprefix(prefix).partition("/") for key in (*self.blobs, *self.parts) if key.startswith(prefix)
+            ]
         return sorted({name for name, slash, _ in below if slash})
 
     def look(self, key: str) -> StoredBlob:

@@ -21,6 +21,7 @@ SOURCE = BinlogSource(
     format="ROW",
     end=BinlogPlace("bin.000007", 4711),
     gtid="0-7-1",
+    gtid_state="0-7-1",
     files=(ServerBinlog("bin.000007", 4711),),
     expire_seconds=WEEK,
     encrypted=False,

@@ -65,13 +65,14 @@ def test_each_job_has_its_own_and_what_lies_ahead_does_not_count(catalogue: Cata
     assert found["weekly"].archive == ArchiveRecord()
 
 
-def test_of_gaps_the_one_is_told_that_was_noticed_last(catalogue: Catalogue) -> None:
+def test_gaps_are_told_as_they_were_noticed(catalogue: Catalogue) -> None:
     newest = ArchiveGap(CHAIN, "the log\nwas reset", BEGAN + 2 * HOUR, BEGAN, BEGAN + HOUR)
     catalogue.archive_gap("nightly", newest)
-    catalogue.archive_gap("nightly", ArchiveGap(OTHER, "the spool was full", BEGAN + HOUR, None))
-    assert (archive(catalogue).gap, archive(catalogue).gaps) == (newest, 2)
-    assert archive(catalogue, at=BEGAN + HOUR).gap == ArchiveGap(OTHER, "the spool was full", BEGAN + HOUR, None)
-    assert archive(catalogue, "hourly").gap is None
+    older = ArchiveGap(OTHER, "the spool was full", BEGAN + HOUR, None)
+    catalogue.archive_gap("nightly", older)
+    assert archive(catalogue).gaps == (older, newest)
+    assert archive(catalogue, at=BEGAN + HOUR).gaps == (older,)
+    assert archive(catalogue, "hourly").gaps == ()
 
 
 def test_no_segment_is_read_but_those_at_the_ends_of_an_index(catalogue: Catalogue, path: Path) -> None:

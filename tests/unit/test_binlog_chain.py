@@ -18,6 +18,7 @@ from tests.binlog_segments import BEGAN, CHAIN, FIRST, UUID, chain_of, following
 from tests.share import examples
 
 ENDED = replace(FIRST, file_ended=True)
+OTHER = SegmentOrigin(Flavour.MARIADB, "10.11.19-MariaDB", 2, "")
 
 
 def test_what_begins_where_the_other_ended_follows_it() -> None:
@@ -43,7 +44,10 @@ def test_places_are_in_order_beyond_a_million_binlogs() -> None:
         (FIRST, {"previous": "c" * 64}, "another segment"),
         (FIRST, {"chain": "20261121T040000Z-0123abcd"}, "another chain"),
         (FIRST, {"job": "hourly"}, "another chain"),
-        (FIRST, {"origin": SegmentOrigin(Flavour.MARIADB, "10.11.19-MariaDB", 2, "")}, "another server"),
+        (replace(FIRST, within_transaction=True), {"origin": OTHER}, "another server"),
+        (replace(FIRST, gtid_end=""), {"origin": OTHER}, "another server"),
+        (FIRST, {"origin": replace(OTHER, flavour=Flavour.MYSQL)}, "another server"),
+        (FIRST, {"origin": OTHER, "gtid_start": "0-1-9"}, "another set of GTIDs"),
         (FIRST, {"start": 1005}, "instead of binlog.000007:1004"),
         (FIRST, {"start": 4, "file": "binlog.000008"}, "instead of binlog.000007:1004"),
         (ENDED, {"start": 1004, "file": "binlog.000007"}, "the binlog after binlog.000007"),

@@ -11,10 +11,11 @@ from sqlalchemy import Engine, event
 from backupd.catalogue import binlog_segments
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
+from backupd.operations.binlog.describing import new_chain
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment, ChangeKind, TableChange
 from backupd.vocabulary.errors import Untrusted
 from backupd.vocabulary.storage import Signature
-from tests.binlog_segments import CHAIN, FIRST, chain_of
+from tests.binlog_segments import BEGAN, CHAIN, FIRST, chain_of
 from tests.unit.catalogues import catalogue, path
 
 __all__ = ["catalogue", "path"]
@@ -167,3 +168,9 @@ def test_the_latest_of_a_chain_has_its_highest_number_whatever_the_clock_said(ca
     for segment in (before, after):
         catalogue.add_segment(segment)
     assert catalogue.latest_segment("nightly") == after
+    assert new_chain(BEGAN - timedelta(days=1), after=CHAIN) > CHAIN
+    another = replace(first, chain=new_chain(BEGAN - timedelta(days=1), after=CHAIN), received_at=after.received_at)
+    catalogue.add_segment(replace(another, received_at=another.received_at - timedelta(hours=1)))
+    latest = catalogue.latest_segment("nightly")
+    assert latest is not None
+    assert latest.chain == another.chain

@@ -146,7 +146,7 @@ def test_what_is_known_of_the_server_is_told(server: ServerLogEnd, said: str) ->
 def source(*sizes: int, end: int) -> BinlogSource:
     """A server whose binlogs, from binlog.000007 on, have these sizes."""
     files = tuple(ServerBinlog(f"binlog.{number:06}", size) for number, size in enumerate(sizes, 7))
-    return BinlogSource(FIRST.origin, "ROW", BinlogPlace(files[-1].name, end), "", files, None, False, False)
+    return BinlogSource(FIRST.origin, "ROW", BinlogPlace(files[-1].name, end), "", "", files, None, False, False)
 
 
 @pytest.mark.parametrize(

@@ -323,6 +323,19 @@ def made_at(at: datetime) -> str:
     return base64.b64encode(int(at.timestamp()).to_bytes(4, "little") + bytes(100)).decode()
 
 
+# A clock that was set back between two chains: the newer one was received earlier, if one believes it.
+def test_the_latest_is_of_the_chain_that_began_last_whatever_the_clock_said() -> None:
+    written = segments_of(6, set())
+    anew = [
+        replace(one, chain="20261120T040001Z-0123abcd", number=number, previous="" if number == 1 else one.previous)
+        for number, one in enumerate(written[3:], 1)
+    ]
+    anew = [replace(one, received_at=one.received_at - timedelta(hours=1)) for one in anew]
+    taken = replace(backup_after(written, 35), taken_at=BEGAN - timedelta(hours=1))
+    chosen = plan([taken], [*anew, *written[:5]], Latest(), now=NOW)
+    assert chosen.segments[-1].name == anew[-1].name
+
+
 # An archive that lags behind the newest backup: the latest moment is no earlier one than that backup's.
 def test_the_latest_is_not_before_the_newest_backup() -> None:
     written = segments_of(6, set())

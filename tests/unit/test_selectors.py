@@ -9,6 +9,8 @@ from backupd.catalogue.columns import InstantColumn
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.vocabulary.errors import TargetError, UsageError
+from backupd.vocabulary.faults import BadValue
+from backupd.vocabulary.instants import parse_instant
 from backupd.vocabulary.records import Phase, RunDetails, RunStatus
 from backupd.vocabulary.selectors import Selector, parse_selector
 from backupd.vocabulary.storage import Backup
@@ -194,3 +196,22 @@ def test_a_probe_and_a_bench_leave_no_backup(catalogue: Catalogue) -> None:
             catalogue.probe(f"{said}:nightly")
         with pytest.raises(UsageError, match=f"{said} selects a backup, not a bench"):
             catalogue.bench(said)
+
+
+@pytest.mark.parametrize(
+    ("time", "told"),
+    [
+        ("2026-10-25 02:30 Europe/Berlin", "was shown twice"),
+        ("2026-03-29 02:30 Europe/Berlin", "was never shown"),
+        ("2026-11-20 02:30 Mars/Base", "is not a time"),
+        ("2026-11-20 02:30 Europe", "is not a time"),
+        ("2026-11-20 02:30+01:00 Europe/Berlin", "is not a time"),
+    ],
+)
+def test_a_time_that_a_zone_s_clocks_showed_not_once_is_refused(time: str, told: str) -> None:
+    with pytest.raises(BadValue, match=told) as refused:
+        parse_instant(time, now=NOW)
+    assert "02:30:00+02:00 or 2026-10-25T02:30:00+01:00" in refused.value.hint or "twice" not in told
+    assert (
+        parse_instant("2026-11-20 13:00 Europe/Berlin", now=NOW) == parse_instant("2026-11-20T12 UTC", now=NOW) == NOON
+    )

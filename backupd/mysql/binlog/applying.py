@@ -170,7 +170,8 @@ def _wait(
         reached = _reached(row)
         done = _done(row, logs)
         telling(ApplyingProgress(done, logs.size, logs.time_at(done)))
-        if logs.end is not None and reached is not None and _is_at(reached, logs.end):
+        in_last = (_relay_log(row) or (0, 0))[0] >= logs.of_last_log  # places are compared in one server's log
+        if logs.end is not None and reached is not None and in_last and _is_at(reached, logs.end):
             return
         if _either(row, "Replica_SQL_Running", "Slave_SQL_Running") != "Yes":
             _require_well(session.one(status) or {})  # it may have stopped between its error and our question
@@ -200,9 +201,15 @@ def _reached(row: Row) -> BinlogPlace | None:
 
 
 def _done(row: Row, logs: RelayLogs) -> int:
+    at = _relay_log(row)
+    return 0 if at is None else logs.done(*at)
+
+
+def _relay_log(row: Row) -> tuple[int, int] | None:
+    """The number of the relay log up to which all is applied, and the offset in it."""
     found = _RELAY_LOG.fullmatch(row.get("Relay_Log_File") or "")
     offset = row.get("Relay_Log_Pos") or ""
-    return logs.done(int(found[1]), int(offset)) if found and offset.isdecimal() else 0
+    return (int(found[1]), int(offset)) if found and offset.isdecimal() else None
 
 
 def _require_well(row: Row) -> None:

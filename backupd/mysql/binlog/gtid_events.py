@@ -63,10 +63,8 @@ def mariadb_list(event: LogEvent) -> BinlogGtids:
     count = int.from_bytes(body[:4], "little") & _LIST_FLAGS
     if len(body) < 4 + count * _LIST_ENTRY.size:
         raise ImpossibleEvent(f"the list of GTIDs at {event.start} is too short")
-    found = BinlogGtids()
-    for at in range(4, 4 + count * _LIST_ENTRY.size, _LIST_ENTRY.size):
-        found.add(*_LIST_ENTRY.unpack_from(body, at))
-    return found
+    places = range(4, 4 + count * _LIST_ENTRY.size, _LIST_ENTRY.size)
+    return BinlogGtids.of_list(_LIST_ENTRY.unpack_from(body, at) for at in places)
 
 
 def mysql_list(event: LogEvent) -> ExecutedGtids:

@@ -44,6 +44,7 @@ class LogPiece:
     format: bytes  # the file's format description event, by which they are read
     events: Iterable[bytes]  # their bytes, however they are divided
     flavour: Flavour
+    begins_log: bool = False  # of another server than the piece before it, if there is one
 
 
 @dataclass(slots=True)
@@ -52,6 +53,7 @@ class RelayLogs:
 
     start: BinlogPlace | None = None  # None: there was no event
     end: BinlogPlace | None = None
+    of_last_log: int = 1  # the number of the first that is of the server in whose log they end
     sizes: list[int] = field(default_factory=list)  # bytes of each
     times: list[tuple[int, int]] = field(default_factory=list)  # bytes of all before an event, and its time
 
@@ -108,6 +110,7 @@ def _written(pieces: Iterable[LogPiece], folder: Path) -> RelayLogs:
     logs = RelayLogs()
     for piece in pieces:
         name = relay_log_name(len(logs.sizes) + 1)
+        logs.of_last_log = len(logs.sizes) + 1 if piece.begins_log else logs.of_last_log
         with (folder / name).open("xb") as file:
             _write(piece, file, logs)
     index = "".join(f"./{relay_log_name(number)}\n" for number in range(1, len(logs.sizes) + 1))

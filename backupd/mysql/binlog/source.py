@@ -40,6 +40,7 @@ class BinlogSource:
     format: str  # ROW, MIXED or STATEMENT
     end: BinlogPlace | None  # None: the binlog is off
     gtid: str  # what had been executed at `end`, on one line; empty: nothing, or the server gives no GTIDs
+    gtid_state: str  # of MariaDB's each domain's every server's last transaction, at `end` or later
     files: tuple[ServerBinlog, ...]  # oldest first
     expire_seconds: int | None  # None: for ever
     encrypted: bool  # on the server's disk; it sends them decrypted
@@ -79,6 +80,7 @@ def binlog_source(session: Session) -> BinlogSource:
         format=variables.get("binlog_format", "ROW"),  # MySQL is to lose the variable, and with it the other formats
         end=end,
         gtid=gtid,
+        gtid_state=_state(session) if on and flavour is Flavour.MARIADB else "",
         files=sizes_of_log(session) if on else (),
         expire_seconds=expire_seconds(variables),
         encrypted=any(variables.get(name) == "ON" for name in _ENCRYPTED),
@@ -115,15 +117,28 @@ def _end_and_gtid(session: Session, flavour: Flavour) -> tuple[BinlogPlace, str]
     return end, found.get("gtid") or ""
 
 
-def end_of_log(session: Session) -> BinlogPlace:
+def _state(session: Session) -> str:
+    return "".join((session.value("SELECT @@GLOBAL.gtid_binlog_state") or "").split())
+
+
+def server_of(session: Session) -> tuple[int, str]:
+    """The server's id, and MySQL's uuid of it."""
+    uuid = ", @@GLOBAL.server_uuid AS uuid" if flavour_of(session) is Flavour.MYSQL else ""
+    row = session.one(f"SELECT @@GLOBAL.server_id AS id{uuid}") or {}
+    return int(row.get("id") or 0), row.get("uuid") or ""
+
+
+def end_of_log(session: Session, *, of: SegmentOrigin) -> BinlogPlace:
     """Behind the last event that the server has written.
 
     Where one has received more than that of this file, the log is another: a server whose log is RESET tells a
     receiver nothing until the new file of the same name is longer than the old one was (seen on MariaDB 10.11.19).
 
     Raises:
-        ServerError: the binlog is off, or the session is over.
+        ServerError: the binlog is off, the session is over, or it is another server that answers by now.
     """
+    if server_of(session) != (of.server_id, of.uuid):
+        raise ServerError("another server answers than the one whose binlog is received")
     row = session.one(binlog_statement(session))
     if row is None:
         raise ServerError("the server's binlog is off", hint="set log_bin, and restart the server")

@@ -20,13 +20,14 @@ from backupd.vocabulary.servers import Flavour
 class TransactionReader:
     """Follows the events of one file, from between two transactions on.
 
-    `gtids` is what had been executed where the first event is. A file that is read from its beginning tells it itself.
+    `gtids` is what had been executed where the first event is, and `state` the last of each server of MariaDB's. A file
+    that is read from its beginning tells them itself.
     """
 
-    def __init__(self, flavour: Flavour, file: str, *, gtids: str = "") -> None:
+    def __init__(self, flavour: Flavour, file: str, *, gtids: str = "", state: str = "") -> None:
         self._file = file
         self._gtids: BinlogGtids | ExecutedGtids = (
-            BinlogGtids(gtids) if flavour is Flavour.MARIADB else ExecutedGtids(gtids)
+            BinlogGtids(gtids, state=state) if flavour is Flavour.MARIADB else ExecutedGtids(gtids)
         )
         self._grouping = Grouping()
         self._tally = ChangeTally()
@@ -44,6 +45,11 @@ class TransactionReader:
     def gtids(self) -> str:
         """What had been executed behind the last whole transaction, as the server writes it, on one line."""
         return str(self._gtids)
+
+    @property
+    def state(self) -> str:
+        """Of MariaDB's each domain's every server's last transaction there; empty where it is not known."""
+        return self._gtids.state if isinstance(self._gtids, BinlogGtids) else ""
 
     def feed(self, event: LogEvent) -> LoggedTransaction | None:
         """The transaction that ends with this event, if one does. The next event is the one that follows it.

@@ -16,15 +16,16 @@ from datetime import UTC, datetime
 from backupd.catalogue.store import Catalogue
 from backupd.config import BinlogConfig
 from backupd.host.claims import Claims
+from backupd.mysql.binlog.promoted import PromotedServer
 from backupd.mysql.binlog.receiver import Receiver
 from backupd.mysql.binlog.sameness import file_birth, same_file
 from backupd.mysql.binlog.source import BinlogSource, ServerBinlog, bytes_behind
+from backupd.operations.binlog.beginnings import Beginning, behind, following_place, new_beginning, taken_over
 from backupd.operations.binlog.cutting import CutPiece, OtherHistory, SegmentCutter
 from backupd.operations.binlog.describing import SegmentAuthor, new_chain
 from backupd.operations.binlog.storing import SegmentStore
 from backupd.policy.binlog_chain import PlacedBackup, is_same_server, order
-from backupd.policy.segment_file import FIRST_OFFSET
-from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment, SegmentOrigin
+from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogPlace, BinlogSegment, SegmentOrigin
 from backupd.vocabulary.errors import ServerError
 
 log = logging.getLogger(__name__)
@@ -43,8 +44,9 @@ class ArchiveTools:
     catalogue: Catalogue
     store: SegmentStore
     source: Callable[[], BinlogSource]  # asks the server now; raises ServerError
-    end_of_log: Callable[[], BinlogPlace]  # the same
+    end_of_log: Callable[[SegmentOrigin], BinlogPlace]  # the same, if it is this server that answers
     sizes_of_log: Callable[[], Sequence[ServerBinlog]]  # the same
+    promoted: Callable[[BinlogSource, str], PromotedServer]  # asks another one, which has executed these GTIDs
     receiving: Callable[[BinlogPlace], AbstractContextManager[Receiver]]
     backups: Callable[[], Sequence[PlacedBackup]]  # good ones of the job, the newest first
     author: Callable[[SegmentOrigin], SegmentAuthor]
@@ -85,18 +87,6 @@ def _settle(job: str, tools: ArchiveTools) -> None:
             reason = "segments that waited for a target were lost with the binlog spool"
             catalogue.archive_gap(job, ArchiveGap(segment.chain, reason, datetime.now(UTC), segment.last_at))
         store.dropped(segment)
-
-
-@dataclass(frozen=True, slots=True)
-class _Beginning:
-    """Where the log is received from, and what of it is archived already."""
-
-    chain: str
-    begin: BinlogPlace  # between two transactions
-    gtids: str  # what had been executed there
-    archived: BinlogPlace  # the end of the last segment; `begin` where there is none
-    before: BinlogSegment | None = None  # the last segment
-    backup: PlacedBackup | None = None  # whose place it is that a new chain begins with
 
 
 class _Archive:
@@ -143,17 +133,17 @@ class _Archive:
             receiving = _Receiving(self, beginning, author, self._config, source)
             log.info("job %s: receiving from %s:%d", self._job, beginning.begin.file, beginning.begin.offset)
             try:
-                return self._received(receiver, receiving)
+                return self._received(receiver, receiving, source.origin)
             except OtherHistory as other:
                 return self._broken(receiving, str(other), beginning)
 
-    def _received(self, receiver: Receiver, receiving: "_Receiving") -> str:
+    def _received(self, receiver: Receiver, receiving: "_Receiving", origin: SegmentOrigin) -> str:
         asked = minute = time.monotonic()
         while True:
             if time.monotonic() - asked > _ASK_SECONDS:
                 asked = time.monotonic()
                 self._record_lag(receiving)
-                receiving.expect(self._tools.end_of_log(), at=datetime.now(UTC))
+                receiving.expect(self._tools.end_of_log(origin), at=datetime.now(UTC))
             end, pieces = receiver.ended, receiver.poll()  # in this order: what it wrote before its end is read
             for piece in pieces:
                 receiving.take(piece.file, piece.data, file_ended=piece.file_ended)
@@ -197,7 +187,7 @@ class _Archive:
         except ServerError as error:
             log.warning("job %s: the canary row of this minute was not written: %s", self._job, error.message)
 
-    def _broken(self, receiving: "_Receiving", reason: str, beginning: _Beginning) -> str:
+    def _broken(self, receiving: "_Receiving", reason: str, beginning: Beginning) -> str:
         """The chain ends; where it never began, the next one begins where the server is."""
         if receiving.before is None:
             self._at_end = beginning.backup is not None
@@ -211,7 +201,7 @@ class _Archive:
         gap = ArchiveGap(last.chain, reason, datetime.now(UTC), last.last_at)
         self._tools.catalogue.archive_gap(self._job, gap)
 
-    def _beginning(self, source: BinlogSource) -> _Beginning:
+    def _beginning(self, source: BinlogSource) -> Beginning:
         """Behind the last segment where the server still has that; else a new chain.
 
         Raises:
@@ -220,37 +210,26 @@ class _Archive:
         if source.end is None:
             raise ServerError("the server's binlog is off", hint="set log_bin on the server, and start it again")
         last = self._tools.catalogue.latest_segment(self._job)
-        ended = {gap.chain for gap in self._tools.catalogue.archive_gaps(self._job)}
+        ended = {gap.chain: gap.reason for gap in self._tools.catalogue.archive_gaps(self._job)}
+        if last is not None and ended.get(last.chain) == CATALOGUE_LOST and self._tools.store.is_last(last):
+            log.info("job %s: no target has more of chain %s: it goes on", self._job, last.chain)
+            self._tools.catalogue.archive_goes_on(self._job, last.chain)
+            del ended[last.chain]
         if last is not None and last.chain not in ended:
             following = following_place(last)
             if not is_same_server(last.origin, source.origin):
-                self.gap(last, f"another server answers: {source.origin.version}, id {source.origin.server_id}")
+                found = taken_over(last, source, self._tools.promoted)
+                if isinstance(found, Beginning):
+                    log.warning("job %s: another server answers: the archive goes on there if GTIDs agree", self._job)
+                    return found
+                self.gap(last, found)
             elif (length := source.length(last.file)) is not None and last.file_ended and length != last.end:
                 self.gap(last, f"{last.file} has {length} bytes and not {last.end} any more: the log was reset")
             elif not source.has(following):
                 self.gap(last, f"the server has no binlog {following.file} with {following.offset} bytes any more")
             else:
-                return self._behind(last, following)
-        return self._new_chain(source, source.end)
-
-    def _behind(self, last: BinlogSegment, following: BinlogPlace) -> _Beginning:
-        """From the last place between two transactions on, so that the one that is open is seen from its beginning."""
-        begin, gtids = following, last.gtid_end
-        if last.within_transaction:
-            found = self._tools.catalogue.segments(self._job, chain=last.chain)
-            first = [segment for segment in found if segment.file == last.file]
-            whole = [segment for segment in first if not segment.within_transaction]
-            begin = BinlogPlace(last.file, whole[-1].end if whole else first[0].start)
-            gtids = whole[-1].gtid_end if whole else first[0].gtid_start
-        return _Beginning(last.chain, begin, gtids, archived=following, before=last)
-
-    def _new_chain(self, source: BinlogSource, end: BinlogPlace) -> _Beginning:
-        """From the newest good backup on, if the server still has what followed it."""
-        chain = new_chain(datetime.now(UTC))
-        backup = next((each for each in self._tools.backups() if source.has(each.place)), None)
-        if backup is not None and not self._at_end:
-            return _Beginning(chain, backup.place, backup.gtid, archived=backup.place, backup=backup)
-        return _Beginning(chain, end, source.gtid, archived=end)
+                return behind(last, following, self._tools.catalogue.segments(self._job, chain=last.chain))
+        return new_beginning(source, source.end, last, () if self._at_end else self._tools.backups())
 
     def keep(self, piece: CutPiece, author: SegmentAuthor, chain: str, before: BinlogSegment | None) -> BinlogSegment:
         """The piece is the chain's next segment, durable in the spool and in the catalogue.
@@ -289,7 +268,7 @@ class _Receiving:
     def __init__(
         self,
         archive: _Archive,
-        beginning: _Beginning,
+        beginning: Beginning,
         author: SegmentAuthor,
         config: BinlogConfig,
         source: BinlogSource,
@@ -297,14 +276,17 @@ class _Receiving:
         self._archive, self._beginning, self._author = archive, beginning, author
         self.before, self._chain = beginning.before, beginning.chain
         self._expected: tuple[BinlogPlace, datetime] | None = None  # how far the server's log reached, and when
-        self._known = False  # the file that arrives first is the one that it should be
+        self._within = False  # a chain ended within a transaction, and the next one has not begun yet
+        self._known = beginning.other is not None  # the file that arrives first is the one that it should be
         self._cutter = SegmentCutter(
             source.origin.flavour,
             size=config.segment_size,
             age_seconds=config.segment_age_seconds,
             begin=beginning.begin,
             gtids=beginning.gtids,
+            state=beginning.state,
             archived=beginning.archived,
+            other=beginning.other,
         )
 
     @property
@@ -366,10 +348,14 @@ class _Receiving:
 
     def _keep(self, piece: CutPiece) -> None:
         self._require_known(piece.format)
+        if self._within:  # no chain begins within a transaction: it is in the gap, whole
+            self._within = piece.within_transaction
+            return
         self.before = self._archive.keep(piece, self._author, self._chain, self.before)
         if self._archive.make_room(self._chain):
             self._archive.gap(self.before, "the binlog spool was full, and a target had been away for too long")
-            self._chain, self.before = new_chain(datetime.now(UTC)), None
+            self._chain, self.before = new_chain(datetime.now(UTC), after=self._chain), None
+            self._within = piece.within_transaction
 
     def _require_known(self, format_event: str) -> None:
         """The file that arrives first may be another one of its name: after RESET, or of another server.
@@ -387,11 +373,3 @@ class _Receiving:
         elif beginning.backup is not None and file_birth(received).created_at > beginning.backup.taken_at.timestamp():
             raise OtherHistory(f"{first} is newer than backup {beginning.backup.run_id}")
         self._known = True
-
-
-def following_place(segment: BinlogSegment) -> BinlogPlace:
-    """Where the log goes on behind a segment."""
-    if not segment.file_ended:
-        return BinlogPlace(segment.file, segment.end)
-    base, _, number = segment.file.rpartition(".")
-    return BinlogPlace(f"{base}.{int(number) + 1:0{len(number)}}", FIRST_OFFSET)

@@ -3,14 +3,15 @@
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from backupd.archive.segment_bytes import seal
 from backupd.operations.binlog.cutting import CutPiece
-from backupd.policy.segment_file import signed, to_line
+from backupd.policy.segment_file import LONGEST_STATE, signed, to_line
 from backupd.policy.signing import Signer
 from backupd.vocabulary.binlogs import BinlogSegment, SegmentOrigin
 
+_BEGUN = "%Y%m%dT%H%M%SZ"
 _LEVEL = 3  # of zstd: a segment is compressed while the server writes the next one
 
 
@@ -55,6 +56,7 @@ class SegmentAuthor:
             format=piece.format,
             gtid_start=piece.gtid_start,
             gtid_end=piece.gtid_end,
+            gtid_state=piece.gtid_state if len(piece.gtid_state) <= LONGEST_STATE else "",
             transactions=piece.transactions,
             within_transaction=piece.within_transaction,
             first_at=piece.first_at,
@@ -72,6 +74,9 @@ class SegmentAuthor:
         return SealedSegment(described, to_line(described), sealed.content)
 
 
-def new_chain(at: datetime) -> str:
-    """The name of a chain that begins then."""
-    return f"{at:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+def new_chain(at: datetime, *, after: str = "") -> str:
+    """The name of a chain that begins then, and that comes after the one before it whatever the clock says."""
+    if after:
+        before = datetime.strptime(after.partition("-")[0], _BEGUN).replace(tzinfo=UTC)
+        at = max(at, before + timedelta(seconds=1))
+    return f"{at:{_BEGUN}}-{secrets.token_hex(4)}"

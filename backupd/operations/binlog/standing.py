@@ -8,11 +8,11 @@ from backupd.config import Configuration, JobConfig
 from backupd.host.claims import Claims
 from backupd.mysql.binlog.source import BinlogSource, binlog_source, bytes_behind
 from backupd.mysql.session import connector
-from backupd.operations.binlog.archive import following_place
+from backupd.operations.binlog.beginnings import following_place
 from backupd.operations.binlog.placed_backups import placed_backups
 from backupd.operations.binlog.tools import binlog_of
 from backupd.operations.configured_servers import login_of
-from backupd.policy.binlog_chain import order
+from backupd.policy.binlog_chain import is_same_server, order
 from backupd.policy.condensed_chain import condensed_rows
 from backupd.policy.roll_forward import reach_by_rows
 from backupd.policy.segment_file import FIRST_OFFSET
@@ -118,7 +118,9 @@ def _server(source: Callable[[], BinlogSource], last: BinlogSegment | None) -> S
         return ServerLogEnd(None, None, error.message)
     if found.end is None:
         return ServerLogEnd(None, None, "the server's binlog is off")
-    return ServerLogEnd(found.end, None if last is None else _behind(following_place(last), found, found.end))
+    if last is None or not is_same_server(last.origin, found.origin):
+        return ServerLogEnd(found.end, None)
+    return ServerLogEnd(found.end, _behind(following_place(last), found, found.end))
 
 
 def _behind(archived: BinlogPlace, source: BinlogSource, end: BinlogPlace) -> int | None:

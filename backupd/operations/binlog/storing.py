@@ -1,6 +1,7 @@
 """From the spool to the targets: each target is given the segments that it lacks, in their order, by its own thread.
 
-Knows: that a target that is away is tried again and keeps no other waiting; that a segment leaves the spool once all
+Knows: that a target that is away is tried again and keeps no other waiting, and so is a catalogue that cannot be asked
+for a moment: whoever receives finds out if that lasts; that a segment leaves the spool once all
 targets have it; what a writer that died between storing a segment and recording that has left.
 """
 
@@ -20,7 +21,7 @@ from backupd.operations.upkeep.ownership import Ownership
 from backupd.targets import Target
 from backupd.targets.names import BINLOG
 from backupd.vocabulary.binlogs import BinlogSegment
-from backupd.vocabulary.errors import AlreadyThere, TargetError, UsageError
+from backupd.vocabulary.errors import AlreadyThere, CatalogueError, TargetError, UsageError
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,15 @@ class SegmentStore:
         self.spool.forget(segment.name)
         return True
 
+    def is_last(self, segment: BinlogSegment) -> bool:
+        """Whether no target has a later one of its chain; one that does not answer may."""
+        try:
+            later = [name for target in self.targets for name in target.segments(self.job, after=segment.name)]
+        except TargetError as error:
+            log.warning("whether chain %s went on is not known: %s", segment.chain, error.message)
+            return False
+        return not any(name.startswith(segment.chain) for name in later)
+
     def dropped(self, segment: BinlogSegment) -> None:
         """It waits no more, whoever lacks it; where no target has it, nothing tells that it can be had."""
         self.catalogue.left_spool([segment.name])
@@ -98,7 +108,7 @@ class _Sender(ScopedThread):
             try:
                 self._send_all()
                 wait = _FIRST_WAIT_SECONDS
-            except TargetError as error:
+            except (TargetError, CatalogueError) as error:
                 if self._stop.is_set():
                     return
                 log.warning("target %s: segments wait in the spool: %s", self._target.name, error.message)

@@ -6,6 +6,7 @@ from functools import partial
 from backupd.catalogue.store import Catalogue
 from backupd.config import BinlogConfig, Configuration, JobConfig
 from backupd.mysql.binlog.client import matching_client, receiver_id
+from backupd.mysql.binlog.promoted import PromotedServer, promoted_server
 from backupd.mysql.binlog.receiver import receiving
 from backupd.mysql.binlog.source import (
     BinlogSource,
@@ -27,7 +28,7 @@ from backupd.operations.configured_servers import login_of
 from backupd.operations.tools import HostTools
 from backupd.operations.upkeep.ownership import ownership_of
 from backupd.targets import Target
-from backupd.vocabulary.binlogs import BinlogPlace
+from backupd.vocabulary.binlogs import BinlogPlace, SegmentOrigin
 from backupd.vocabulary.errors import ConfigurationError, ServerError
 
 _UNREAD_BYTES = 256 << 20  # that a receiver may write ahead of us
@@ -73,6 +74,7 @@ def archive_tools(
         source=partial(_source, connect, server_id),
         end_of_log=partial(_end, connect),
         sizes_of_log=partial(_sizes, connect),
+        promoted=partial(_promoted, connect),
         receiving=lambda start: receiving(
             client, login, start, spool.received, server_id=server_id, limit=_UNREAD_BYTES
         ),
@@ -82,9 +84,14 @@ def archive_tools(
     )
 
 
-def _end(connect: Connect) -> BinlogPlace:
+def _end(connect: Connect, of: SegmentOrigin) -> BinlogPlace:
     with connect() as session:
-        return end_of_log(session)
+        return end_of_log(session, of=of)
+
+
+def _promoted(connect: Connect, source: BinlogSource, archived: str) -> PromotedServer:
+    with connect() as session:
+        return promoted_server(session, source, archived)
 
 
 def _sizes(connect: Connect) -> tuple[ServerBinlog, ...]:

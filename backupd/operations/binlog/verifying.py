@@ -8,6 +8,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import islice
 
 from backupd.archive.parallel import Task, side_by_side
@@ -18,7 +19,7 @@ from backupd.policy.binlog_chain import follows
 from backupd.policy.segment_file import to_line
 from backupd.targets import Target
 from backupd.targets.names import is_segments
-from backupd.vocabulary.binlogs import BinlogSegment
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
 from backupd.vocabulary.errors import BackupdError, TargetError, Unreadable, VerificationError
 from backupd.vocabulary.escaping import some
 
@@ -194,6 +195,15 @@ def _look_again(
             reason = error.message
         others = tuple(sorted(on_targets[segment.name] - {target.name}))
         found.lost.append(LostSegment(segment.name, reason, others))
+    _end_where_the_last_is_lost(catalogue, reader.job, [one.name for one in found.lost if not one.elsewhere])
     lost = [one.name for one in found.lost]
     catalogue.segments_removed(reader.job, target.name, lost, because="found missing or changed")
     catalogue.forget_segments(lost)
+
+
+def _end_where_the_last_is_lost(catalogue: Catalogue, job: str, nowhere: Sequence[str]) -> None:
+    """The chain whose last segment nobody has ends: another one of its name is not stored where a changed one lies."""
+    last = catalogue.latest_segment(job)
+    if last is not None and last.name in nowhere:
+        reason = "its last segment was lost on every target"
+        catalogue.archive_gap(job, ArchiveGap(last.chain, reason, datetime.now(UTC), last.last_at))

@@ -3,22 +3,25 @@
 Knows: that the end lies between two transactions, and is found by reading the segment that has the moment in it; that
 what is applied is cut at exact bytes, so that nothing which the backup holds is in it. A segment that does not have the
 end that was planned is a fault: no restore stops short in silence.
+
+Segments may lead from one server's log to another's: places are compared within one part of them alone.
 """
 
 import base64
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 
 from backupd.mysql.binlog.relay_logs import LogPiece
 from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.operations.binlog.reading import SegmentReader
-from backupd.policy.binlog_chain import order
-from backupd.policy.moments import ToPosition
+from backupd.policy.binlog_chain import order, parts
+from backupd.policy.moments import BeforeGtid, ToGtid, ToPosition
 from backupd.policy.roll_forward import RestorePlan
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, LoggedTransaction
-from backupd.vocabulary.errors import VerificationError
+from backupd.vocabulary.errors import UsageError, VerificationError
+from backupd.vocabulary.servers import Flavour
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +31,14 @@ class LogEnd:
     place: BinlogPlace
     gtids: str  # what has been executed there
     committed_at: datetime | None  # the last transaction that is in it; None where the log has none
+    before_last_log: bool = False  # the place is in the log of the server before the plan's last one
 
 
 def log_end(plan: RestorePlan, reader: SegmentReader) -> LogEnd:
     """The last place between two transactions that the moment allows.
 
     Raises:
+        UsageError: no transaction has the GTID that is asked for.
         VerificationError: no transaction in the last segment ends what is wanted, although its description says so; or
             a segment is not what was recorded.
         TargetError: no target gives a segment.
@@ -48,13 +53,37 @@ def log_end(plan: RestorePlan, reader: SegmentReader) -> LogEnd:
     looking = _Looking(plan, begun)
     for segment in looked_at:
         if looking.found_in(segment, reader):
-            return looking.end
+            return _of_the_log_before(plan, looking.end)
     if plan.end.met_in_last and not looking.at_place:
+        _require_by_number_alone(plan)
         raise VerificationError(
             f"{plan.end.moment} is not in segment {plan.segments[-1].name}, although its description says so",
             hint="this is an error in backupd: please report it; another moment can be restored meanwhile",
         )
-    return looking.end
+    return _of_the_log_before(plan, looking.end)
+
+
+def _require_by_number_alone(plan: RestorePlan) -> None:
+    """Of MariaDB's GTIDs, a description tells the numbers alone.
+
+    Raises:
+        UsageError: the moment is such a GTID: it never was.
+    """
+    moment, last = plan.end.moment, plan.segments[-1]
+    if isinstance(moment, ToGtid | BeforeGtid) and last.origin.flavour is Flavour.MARIADB:
+        raise UsageError(
+            f"{moment} cannot be restored: no transaction in the archive has this GTID, although {last.name} has one of"
+            " its number",
+            hint=f"`backupd binlog search {last.job}` lists the GTIDs that there are",
+        )
+
+
+def _of_the_log_before(plan: RestorePlan, end: LogEnd) -> LogEnd:
+    """Where nothing of another server's log is wanted that goes on there, the end is that of the log before it."""
+    *before, last = parts(plan.segments)
+    if before and end.place == BinlogPlace(last[0].file, last[0].start):
+        return replace(end, place=BinlogPlace(before[-1][-1].file, before[-1][-1].end), before_last_log=True)
+    return end
 
 
 def _from_where_a_transaction_begins(segments: Sequence[BinlogSegment]) -> Sequence[BinlogSegment]:
@@ -72,7 +101,9 @@ class _Looking:
         self._plan = plan
         self._file = ""
         self._reader = TransactionReader(plan.segments[-1].origin.flavour, begun.place.file, gtids=begun.gtids)
-        self.end = LogEnd(plan.start, plan.backup.gtid, None) if order(plan.start) > order(begun.place) else begun
+        *before, _ = parts(plan.segments)
+        self._start = begun.place if before else plan.start  # of this server's log
+        self.end = LogEnd(plan.start, plan.backup.gtid, None) if order(self._start) > order(begun.place) else begun
 
     @property
     def at_place(self) -> bool:
@@ -96,7 +127,7 @@ class _Looking:
 
     def _stops(self, transaction: LoggedTransaction) -> bool:
         moment = self._plan.end.moment
-        if order(transaction.end) <= order(self._plan.start):
+        if order(transaction.end) <= order(self._start):
             return False
         if moment.stops_before(transaction):
             return True
@@ -113,13 +144,23 @@ def log_pieces(plan: RestorePlan, end: LogEnd, reader: SegmentReader) -> Iterato
 
     Raises as `log_end` does, while it is walked through.
     """
-    wanted = [
-        segment for segment in plan.segments if order(BinlogPlace(segment.file, segment.start)) < order(end.place)
-    ]
+    logs = list(parts(plan.segments))
+    logs = logs[:-1] if end.before_last_log else logs
+    for log in logs:
+        begin, stop = plan.start if log is logs[0] else None, end.place if log is logs[-1] else None
+        for number, piece in enumerate(_pieces_of(log, begin, stop, reader)):
+            yield replace(piece, begins_log=number == 0)
+
+
+def _pieces_of(
+    part: Sequence[BinlogSegment], begin: BinlogPlace | None, end: BinlogPlace | None, reader: SegmentReader
+) -> Iterator[LogPiece]:
+    """Of one server's log, from `begin` to `end`, or from where it begins to where it ends."""
+    wanted = [one for one in part if end is None or order(BinlogPlace(one.file, one.start)) < order(end)]
     for file, of_file in groupby(wanted, key=lambda segment: segment.file):
         segments = list(of_file)
-        start = max(segments[0].start, plan.start.offset if plan.start.file == file else 0)
-        stop = end.place.offset if end.place.file == file else segments[-1].end
+        start = max(segments[0].start, begin.offset if begin is not None and begin.file == file else 0)
+        stop = end.offset if end is not None and end.file == file else segments[-1].end
         if start < stop:
             events = _cut(segments, start, stop, reader)
             described = base64.b64decode(segments[0].format)

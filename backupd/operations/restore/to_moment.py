@@ -99,8 +99,9 @@ def _applied(
         start = recovered_position(server, manifest)
         _require_planned(start, plan)
         telling(f"applying the binlog from {_words(plan.start)} to {_words(end.place)}")
+        begun = Position(plan.start.file, plan.start.offset, start.gtid)
         wanted = Position(end.place.file, end.place.offset, end.gtids)
-        applied = apply(server, logs, start=start, end=wanted, telling=_Progress(telling).tell)
+        applied = apply(server, logs, start=begun, end=wanted, telling=_Progress(telling).tell)
         shut_down(server)
     return applied.position
 
@@ -111,10 +112,11 @@ def _require_planned(start: Position, plan: RestorePlan) -> None:
     Raises:
         VerificationError: the copy recovered to another one.
     """
-    if (start.binlog_file, start.binlog_offset) != (plan.start.file, plan.start.offset):
+    place = plan.backup.place
+    if (start.binlog_file, start.binlog_offset) != (place.file, place.offset):
         raise VerificationError(
             f"run {plan.backup.run_id} recovered to {start.binlog_file}:{start.binlog_offset}, not to"
-            f" {_words(plan.start)}, from where its binlog was to be applied",
+            f" {_words(place)}, from where its binlog was to be applied",
             hint="restore from another backup",
         )
 

@@ -1,12 +1,13 @@
 """The segments of binlog archives on a target, into a catalogue that lacks them.
 
 Knows: that a segment enters only by its description, which is signed by a known key, and in the size that it tells;
-that an archive whose record was lost does not go on with the chain that it had. Refuses to read what a segment holds:
-`backupd binlog verify` does.
+that an archive whose record was lost goes on with the chain that it had only where every target says so. Refuses to
+read what a segment holds: `backupd binlog verify` does.
 
-Nobody knows whether the chain went on, on another target or in a spool: another segment of a name that is taken would
-never be stored. So the chain that was found last is told as ended, and the archive begins another one: behind the
-newest good backup, so that nothing is missing where the server still has that binlog.
+Whether the chain went on, on another target, one target does not tell; another segment of a name that is taken would
+never be stored. So the chain that was found last is told as ended until the archive is at work again: it asks all of
+the job's targets, and goes on in that chain where none has more of it. Else it begins another one: behind the newest
+good backup, so that nothing is missing where the server still has that binlog.
 """
 
 import logging
@@ -20,13 +21,12 @@ from backupd.policy.segment_file import LONGEST_LINE, from_line
 from backupd.policy.trust import Trust
 from backupd.targets import Target
 from backupd.targets.names import BINLOG, is_segments
-from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
+from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogSegment
 from backupd.vocabulary.errors import BackupdError, TargetError, Untrusted, VerificationError
 from backupd.vocabulary.escaping import some
 
 log = logging.getLogger(__name__)
 
-ENDED = "the catalogue was lost: it is not known whether this chain went on"
 _PAGE = 500  # segments that are read before they are entered
 _TOLD = 20
 _FIRST_READ = 16 << 10  # bytes: most descriptions are shorter
@@ -87,11 +87,11 @@ def _rebuilt(target: Target, catalogue: Catalogue, trust: Trust, job: str) -> Se
         entered = _entered(catalogue, target, page, found)
         newest = max(
             [segment for segment in (newest, *entered) if segment is not None and segment.chain not in had],
-            key=lambda segment: (segment.received_at, segment.number),
+            key=lambda segment: (segment.chain, segment.number),
             default=None,
         )
     if newest is not None:
-        catalogue.archive_gap(job, ArchiveGap(newest.chain, ENDED, datetime.now(UTC), newest.last_at))
+        catalogue.archive_gap(job, ArchiveGap(newest.chain, CATALOGUE_LOST, datetime.now(UTC), newest.last_at))
     return found
 
 

@@ -64,8 +64,8 @@ def archive_page(
         facts=_facts(archive),
         picture=archive_picture(archive.reach, archive.backups, at=archive.at),
         stretches=[one for one in archive.reach.stretches if one.chain][-GAPS:][::-1],
-        gaps=_newest(archive.gaps),
-        all_gaps=len(archive.gaps),
+        gaps=_newest(archive.record.gaps),
+        all_gaps=len(archive.record.gaps),
         targets=_targets(site, status),
     )
 

@@ -47,6 +47,11 @@ from backupd.vocabulary.servers import Flavour, Position
 NOBODY = "nobody.invalid"  # the source's host: the part of the replica that would connect to it is never started
 
 _POLL_SECONDS = 0.1
+_IN_MEMORY = (  # what a shutdown would lose, and later events may need
+    "SELECT (SELECT COUNT(*) FROM information_schema.tables WHERE engine = 'MEMORY' AND table_schema NOT IN"
+    " ('information_schema', 'performance_schema', 'sys')) + (SELECT variable_value FROM"
+    " {schema}.global_status WHERE variable_name = '{word}_OPEN_TEMP_TABLES')"
+)
 _GTIDS = {Flavour.MARIADB: "SELECT @@global.gtid_slave_pos", Flavour.MYSQL: "SELECT @@global.gtid_executed"}
 _RELAY_LOG = re.compile(r".*\.([0-9]{6,10})")
 _LONGEST_ERROR = 500
@@ -113,6 +118,51 @@ def apply(
         for statement in gtids_kept(words, end.gtid):
             session.execute(statement)
     return Applied(end, logs.size, time.monotonic() - began)
+
+
+def stop(server: RunningServer, start: Position) -> Position | None:
+    """Where the server stands, whose `apply` from `start` was interrupted: between two transactions, following nobody.
+
+    None where it cannot go on from there once it is shut down: MEMORY tables and temporary ones would be empty then,
+    and an error says that a transaction was not done whole.
+
+    Raises:
+        ServerError: it is gone, or refused a statement.
+    """
+    server.renew_session()
+    session = server.session
+    words = words_of(session)
+    word = "REPLICA" if source_word(words) == "SOURCE" else "SLAVE"
+    if session.one(f"SHOW {word} STATUS") is None:
+        return start
+    session.execute(f"STOP {word}")
+    row = session.one(f"SHOW {word} STATUS") or {}
+    reached = _reached(row)
+    if int(row.get("Last_SQL_Errno") or 0) or reached is None or _holds_in_memory(session):
+        return None
+    session.execute(f"RESET {word} ALL")
+    flavour = flavour_of(session)
+    executed = session.value(_GTIDS[flavour]) or ""
+    if flavour is Flavour.MYSQL:
+        executed = gtid.text(_of_others(session, executed))
+        if executed and session.value("SELECT @@global.gtid_mode") != "OFF":
+            for statement in gtids_kept(words, executed):
+                session.execute(statement)
+    return Position(reached.file, reached.offset, executed)
+
+
+def _of_others(session: Session, executed: str | None) -> dict[str, tuple[gtid.Interval, ...]]:
+    """Without what a MySQL server wrote on its own."""
+    known = gtid.members(executed)
+    known.pop((session.value("SELECT @@global.server_uuid") or "").lower(), None)
+    return known
+
+
+def _holds_in_memory(session: Session) -> bool:
+    mariadb = flavour_of(session) is Flavour.MARIADB
+    schema = "information_schema" if mariadb else "performance_schema"
+    word = "REPLICA" if source_word(words_of(session)) == "SOURCE" else "SLAVE"
+    return float(session.value(_IN_MEMORY.format(schema=schema, word=word)) or 1) > 0
 
 
 def _require_fit(session: Session, logs: RelayLogs, start: Position, end: Position) -> None:
@@ -233,9 +283,7 @@ def _require_gtid(session: Session, end: Position) -> None:
     if flavour is Flavour.MYSQL and not end.gtid:
         return
     found = session.value(_GTIDS[flavour])
-    known = gtid.members(found)
-    if flavour is Flavour.MYSQL:
-        known.pop((session.value("SELECT @@global.server_uuid") or "").lower(), None)  # what it wrote on its own
+    known = _of_others(session, found) if flavour is Flavour.MYSQL else gtid.members(found)
     if known != gtid.members(end.gtid):
         raise VerificationError(
             f"the restored server has executed {found or 'nothing'}, not {end.gtid or 'nothing'}",

@@ -108,22 +108,33 @@ class _Looking:
             self.end = LogEnd(place, self._reader.gtids, committed_at or self.end.committed_at)
 
 
-def log_pieces(plan: RestorePlan, end: LogEnd, reader: SegmentReader) -> Iterator[LogPiece]:
-    """The bytes from the backup's place to the end, by files; a segment is read when its turn comes.
+def first_place(plan: RestorePlan, reached: BinlogPlace) -> BinlogPlace:
+    """Where what follows this place begins: behind a file's end, in the next file."""
+    last = max((segment.end for segment in plan.segments if segment.file == reached.file), default=0)
+    behind = (segment for segment in plan.segments if order(BinlogPlace(segment.file, segment.start)) > order(reached))
+    following = next(behind, None) if reached.offset >= last else None
+    return reached if following is None else BinlogPlace(following.file, following.start)
+
+
+def log_pieces(plan: RestorePlan, start: BinlogPlace, end: LogEnd, reader: SegmentReader) -> Iterator[LogPiece]:
+    """The bytes from one place to the end, by files; a segment is read when its turn comes.
 
     Raises as `log_end` does, while it is walked through.
     """
     wanted = [
-        segment for segment in plan.segments if order(BinlogPlace(segment.file, segment.start)) < order(end.place)
+        segment
+        for segment in plan.segments
+        if order(BinlogPlace(segment.file, segment.start)) < order(end.place)
+        and order(BinlogPlace(segment.file, segment.end)) > order(start)
     ]
     for file, of_file in groupby(wanted, key=lambda segment: segment.file):
         segments = list(of_file)
-        start = max(segments[0].start, plan.start.offset if plan.start.file == file else 0)
+        first = max(segments[0].start, start.offset if start.file == file else 0)
         stop = end.place.offset if end.place.file == file else segments[-1].end
-        if start < stop:
-            events = _cut(segments, start, stop, reader)
+        if first < stop:
+            events = _cut(segments, first, stop, reader)
             described = base64.b64decode(segments[0].format)
-            yield LogPiece(file, start, described, events, segments[0].origin.flavour)
+            yield LogPiece(file, first, described, events, segments[0].origin.flavour)
 
 
 def _cut(segments: Sequence[BinlogSegment], start: int, stop: int, reader: SegmentReader) -> Iterator[bytes]:

@@ -71,7 +71,7 @@ def recovering(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> Recoverin
     monkeypatch.setattr("backupd.operations.restore.restored_copy.matching_program", lambda facts: "mariadbd")
     monkeypatch.setattr("backupd.operations.restore.restored_copy.recovered", lambda *asked, facts: server.found)
     monkeypatch.setattr(
-        "backupd.operations.restore.clone.derive",
+        "backupd.operations.restore.restored_copy.derive",
         lambda server, manifest: Derived(manifest.position, recovered_as_recorded(manifest)),
     )
     monkeypatch.setattr("backupd.operations.restore.clone.seed", seed)

@@ -47,10 +47,9 @@ from backupd.vocabulary.servers import Flavour, Position
 NOBODY = "nobody.invalid"  # the source's host: the part of the replica that would connect to it is never started
 
 _POLL_SECONDS = 0.1
-_IN_MEMORY = (  # what a shutdown would lose, and later events may need
-    "SELECT (SELECT COUNT(*) FROM information_schema.tables WHERE engine = 'MEMORY' AND table_schema NOT IN"
-    " ('information_schema', 'performance_schema', 'sys')) + (SELECT variable_value FROM"
-    " {schema}.global_status WHERE variable_name = '{word}_OPEN_TEMP_TABLES')"
+_MEMORY_TABLES = (
+    "SELECT COUNT(*) FROM information_schema.tables WHERE engine = 'MEMORY'"
+    " AND table_schema NOT IN ('information_schema', 'performance_schema', 'sys')"
 )
 _GTIDS = {Flavour.MARIADB: "SELECT @@global.gtid_slave_pos", Flavour.MYSQL: "SELECT @@global.gtid_executed"}
 _RELAY_LOG = re.compile(r".*\.([0-9]{6,10})")
@@ -159,10 +158,9 @@ def _of_others(session: Session, executed: str | None) -> dict[str, tuple[gtid.I
 
 
 def _holds_in_memory(session: Session) -> bool:
-    mariadb = flavour_of(session) is Flavour.MARIADB
-    schema = "information_schema" if mariadb else "performance_schema"
-    word = "REPLICA" if source_word(words_of(session)) == "SOURCE" else "SLAVE"
-    return float(session.value(_IN_MEMORY.format(schema=schema, word=word)) or 1) > 0
+    """Whether a shutdown would lose what later events may need."""
+    temporary = session.query("SHOW GLOBAL STATUS LIKE '%open_temp_tables'")
+    return session.value(_MEMORY_TABLES) != "0" or not temporary or any(row["Value"] != "0" for row in temporary)
 
 
 def _require_fit(session: Session, logs: RelayLogs, start: Position, end: Position) -> None:

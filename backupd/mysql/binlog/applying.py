@@ -113,9 +113,8 @@ def apply(
         for statement in (f"STOP {word}", f"RESET {word} ALL"):
             session.execute(statement)
     _require_gtid(session, end)
-    if logs.sizes and words is not Words.MARIADB and end.gtid and session.value("SELECT @@global.gtid_mode") != "OFF":
-        for statement in gtids_kept(words, end.gtid):
-            session.execute(statement)
+    if logs.sizes:
+        _kept(session, words, end)
     return Applied(end, logs.size, time.monotonic() - began)
 
 
@@ -133,21 +132,25 @@ def stop(server: RunningServer, start: Position) -> Position | None:
     words = words_of(session)
     word = "REPLICA" if source_word(words) == "SOURCE" else "SLAVE"
     if session.one(f"SHOW {word} STATUS") is None:
-        return start
+        return _kept(session, words, start)
     session.execute(f"STOP {word}")
     row = session.one(f"SHOW {word} STATUS") or {}
     reached = _reached(row)
     if int(row.get("Last_SQL_Errno") or 0) or reached is None or _holds_in_memory(session):
         return None
     session.execute(f"RESET {word} ALL")
-    flavour = flavour_of(session)
-    executed = session.value(_GTIDS[flavour]) or ""
-    if flavour is Flavour.MYSQL:
+    executed = session.value(_GTIDS[flavour_of(session)])
+    if words is not Words.MARIADB:
         executed = gtid.text(_of_others(session, executed))
-        if executed and session.value("SELECT @@global.gtid_mode") != "OFF":
-            for statement in gtids_kept(words, executed):
-                session.execute(statement)
-    return Position(reached.file, reached.offset, executed)
+    return _kept(session, words, Position(reached.file, reached.offset, executed))
+
+
+def _kept(session: Session, words: Words, position: Position) -> Position:
+    """A MySQL server still knows what it has executed once it was shut down and its binlogs are gone."""
+    if words is not Words.MARIADB and position.gtid and session.value("SELECT @@global.gtid_mode") != "OFF":
+        for statement in gtids_kept(words, position.gtid):
+            session.execute(statement)
+    return position
 
 
 def _of_others(session: Session, executed: str | None) -> dict[str, tuple[gtid.Interval, ...]]:

@@ -29,7 +29,8 @@ from backupd.operations.restore.into_folder import fill, require_room
 from backupd.operations.restore.log_to_moment import LogEnd, first_place, log_end, log_pieces
 from backupd.operations.restore.parts import parts_of
 from backupd.operations.restore.restored_copy import recovered_position, remove_own_binlogs, shut_down
-from backupd.operations.restore.unfinished import Filling, Unfinished, occupied_bytes, resumable
+from backupd.operations.restore.unfinished import Filling, occupied_bytes, resumable
+from backupd.operations.restore.unfinished_marker import Unfinished
 from backupd.policy.roll_forward import RestorePlan
 from backupd.targets import BackupSource
 from backupd.vocabulary.binlogs import BinlogPlace

@@ -4,19 +4,17 @@ Knows: the marker file, that it is the last thing to go, and what an interrupted
 it can go on.
 """
 
-import base64
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from backupd.archive.members import MARKER
 from backupd.archive.restating import PRIVATE
-from backupd.archive.unpack_progress import Folder, UnpackProgress
+from backupd.archive.unpack_progress import UnpackProgress
 from backupd.host.filesystem import (
     OWN_TO_A_FILE_SYSTEM,
     remove_tree,
@@ -25,39 +23,12 @@ from backupd.host.filesystem import (
     write_among_others,
 )
 from backupd.host.signals import shielded
+from backupd.operations.restore.unfinished_marker import Unfinished, from_text, to_text
 from backupd.vocabulary.errors import Busy, Cancelled, CleanupIncomplete, NotAsRecorded, TargetError, UsageError
 from backupd.vocabulary.servers import Position
 
 INCOMPLETE = MARKER  # in the folder while it is not whole
 _NEXT = f"{INCOMPLETE}.new"  # becomes the marker
-
-
-@dataclass(frozen=True, slots=True)
-class Unfinished:
-    """What a marker tells of a restore: what it is of, and how far it is."""
-
-    job: str
-    run_id: str
-    content: str  # its digest: what is gone on with is what was started
-    tables: tuple[str, ...] = ()  # only these; empty: everything
-    moment: str = ""  # to which the files are rolled forward; empty: they stay at the backup's
-    made: bool = False  # the folder was made for it
-    objects: Mapping[str, UnpackProgress] = field(default_factory=dict)
-    worked_in: bool = False  # by a server: they are not what was unpacked any more
-    reached: Position | None = None  # where that server stood when it was shut down; None: files of no use
-
-    @property
-    def worth_keeping(self) -> bool:
-        """Something of it need not be fetched again."""
-        if self.worked_in:
-            return self.reached is not None
-        return any(progress.done or progress.offset for progress in self.objects.values())
-
-    def is_of(self, other: "Unfinished") -> bool:
-        """Both are the same restore."""
-        return (self.job, self.run_id, self.content, self.tables, self.moment) == (
-            *(other.job, other.run_id, other.content, other.tables, other.moment),
-        )
 
 
 class Filling:
@@ -139,7 +110,7 @@ class Filling:
     def _put_down(self, what: Unfinished) -> None:
         try:
             sync_filesystem(self._to)  # what is written down must be true after a power cut as well
-            _write(self._to, _to_text(what))
+            _write(self._to, to_text(what))
         except OSError as error:
             raise UsageError(f"{self._to} cannot be written: {error.strerror}", hint="check its disk") from error
         self._what = what
@@ -190,7 +161,7 @@ def resumable(to: Path, what: Unfinished, *, keeps: bool = True) -> Iterator[Fil
         folder = Filling(to, begun or replace(what, made=made))
         try:
             if begun is None:
-                _mark(to, _to_text(folder._what))
+                _mark(to, to_text(folder._what))
             yield folder
             _finish(to)
         except BaseException as error:
@@ -258,7 +229,7 @@ def _begun(to: Path, what: Unfinished | None) -> Unfinished | None:
         return None
     except OSError as error:
         raise UsageError(f"{to} cannot be read: {error.strerror}", hint="pass a folder") from error
-    found = _from_text(text)
+    found = from_text(text)
     if found is None:
         raise UsageError(f"{to} has an interrupted restore", hint=f"empty it first: rm -r {to}")
     if what is not None and not found.is_of(what):
@@ -371,7 +342,7 @@ def _forget(to: Path, what: Unfinished) -> None:
         return
     with suppress(OSError):  # what cannot even be shortened is about to be removed all the same
         try:
-            _write(to, _to_text(replace(what, objects={}, reached=None)))
+            _write(to, to_text(replace(what, objects={}, reached=None)))
         except OSError:  # a disk that is full
             os.truncate(to / INCOMPLETE, 0)
 
@@ -396,57 +367,3 @@ def _empty(to: Path, *, remove: bool = False, marked: bool = False) -> None:
             entry.unlink()
     if remove:
         to.rmdir()
-
-
-def _to_text(what: Unfinished) -> str:
-    objects = {name: _progress_document(progress) for name, progress in what.objects.items()}
-    reached = what.reached
-    document = {
-        **{"job": what.job, "run": what.run_id, "content": what.content, "tables": what.tables, "moment": what.moment},
-        **{"made": what.made, "objects": objects, "worked_in": what.worked_in},
-        "reached": None if reached is None else [reached.binlog_file, reached.binlog_offset, reached.gtid],
-    }
-    return json.dumps(document) + "\n"
-
-
-def _progress_document(progress: UnpackProgress) -> dict[str, Any]:
-    folders = [[folder.name, base64.b64encode(folder.headers).decode()] for folder in progress.folders]
-    at = {"offset": progress.offset, "files": progress.files, "done": progress.done}
-    return {**at, "links": progress.links, "folders": folders}
-
-
-def _from_text(text: str) -> Unfinished | None:
-    """None where the marker is not one that a restore can go on from: a clone's, or another backupd's."""
-    try:
-        found = json.loads(text)
-        objects = {name: _progress(document) for name, document in found["objects"].items()}
-        return Unfinished(
-            job=str(found["job"]),
-            run_id=str(found["run"]),
-            content=str(found["content"]),
-            tables=tuple(map(str, found["tables"])),
-            moment=str(found.get("moment", "")),
-            made=bool(found["made"]),
-            objects=objects,
-            worked_in=bool(found.get("worked_in", False)),
-            reached=_position(found.get("reached")),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def _position(told: Sequence[Any] | None) -> Position | None:
-    if told is None:
-        return None
-    file, offset, gtid = told
-    return Position(str(file), int(offset), None if gtid is None else str(gtid))
-
-
-def _progress(document: Mapping[str, Any]) -> UnpackProgress:
-    return UnpackProgress(
-        offset=int(document["offset"]),
-        files=int(document["files"]),
-        links=tuple(map(str, document["links"])),
-        folders=tuple(Folder(str(name), base64.b64decode(headers)) for name, headers in document["folders"]),
-        done=bool(document["done"]),
-    )

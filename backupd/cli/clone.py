@@ -2,14 +2,14 @@
 
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from backupd.cli.chosen import (
-    GoodRunArgument,
+    GOOD_RUN,
     TargetOption,
     copies_of,
     identities_in,
@@ -18,6 +18,17 @@ from backupd.cli.chosen import (
     unpruned,
 )
 from backupd.cli.invocation import IdentityOption, JsonOption
+from backupd.cli.moments import (
+    AskedMoment,
+    BeforeGtidOption,
+    JobOption,
+    LatestOption,
+    ToGtidOption,
+    ToPositionOption,
+    ToTimeOption,
+    found_moment,
+    moment_of,
+)
 from backupd.cli.output import print_document, say, tell
 from backupd.report.words import duration, many
 from backupd.vocabulary.errors import UsageError
@@ -30,6 +41,7 @@ if TYPE_CHECKING:
     from backupd.config import Configuration
     from backupd.mysql.seeding import ReplicationSource
     from backupd.mysql.sql_file import SqlFile
+    from backupd.operations.restore.moment_copy import RollForward
     from backupd.operations.restore.on_record import Done
     from backupd.targets import BackupSource
     from backupd.vocabulary.records import RunDetails
@@ -43,9 +55,11 @@ _REPLICA_ONLY = "--source, --source-user, --source-password-file, --server-id an
 
 def clone(
     ctx: typer.Context,
-    run_id: GoodRunArgument,
+    run_id: Annotated[
+        str | None, typer.Argument(metavar="RUN", help=f"{GOOD_RUN} Not needed with a moment.", show_default=False)
+    ] = None,
     *,
-    to: Annotated[Path, typer.Option(help="An empty folder.")],
+    to: Annotated[Path, typer.Option(help="An empty folder, or one in which this clone to a moment was interrupted.")],
     as_replica: Annotated[bool, typer.Option("--as-replica", help="Make a replica of the server.")] = False,
     source: Annotated[
         str | None,
@@ -78,29 +92,48 @@ def clone(
             metavar="DURATION", help="How long all of that SQL may take, such as 2h; default: 30m.", show_default=False
         ),
     ] = None,
+    to_time: ToTimeOption = None,
+    to_gtid: ToGtidOption = None,
+    before_gtid: BeforeGtidOption = None,
+    to_position: ToPositionOption = None,
+    latest: LatestOption = False,
+    job: JobOption = None,
     target: TargetOption = None,
     identity: IdentityOption = None,
     json: JsonOption = False,
 ) -> None:
     """Make a replica from a backup, or a scrubbed copy for developers: a folder, ready for a new server.
 
+    With a moment (--to-time and others), the job's binlog archive is applied up to exactly there before anything else.
     A replica knows its replication position. A scrubbed copy is handed over only if every statement of FILE ran;
     what ran is told by backupd-scrub.json in the folder, and by the audit trail.
     """
     from backupd import wiring
+    from backupd.cli.progress import log_applied
     from backupd.operations.restore.fallback import agreed
 
+    moment = moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest)
     limit = _scrub_limit(scrub_within)
     of_replicas = (source, source_user, source_password_file, server_id, gtid)
     _require_one_kind(as_replica=as_replica, scrubbed=bool(scrub), limited=scrub_within is not None, told=of_replicas)
     files = _read(scrub or ())
     followed = _source(source, source_user, source_password_file)
+    if moment is None and (run_id is None or job is not None):
+        raise UsageError("name the run to clone", hint="RUN is an id or latest[:JOB]; --job belongs to a moment")
     configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
-    with wiring.catalogue(configuration) as catalogue:
-        run = run_of(catalogue, run_id, target=target)
-        copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
-        manifest, sources = agreed(copies, identities)
-        asked = _Asked(configuration, catalogue, run, manifest, sources, identities, to, json)
+    with wiring.catalogue(configuration) as catalogue, log_applied() as applied:
+        if moment is not None:
+            wanted = AskedMoment(moment, run_id, job)
+            found = found_moment(
+                *(configuration, catalogue, wanted), to=to, target=target, identities=identities, applied=applied
+            )
+            asked = _Asked(configuration, catalogue, found.run, found.manifest, found.sources, identities, to, json)
+            asked = replace(asked, forward=found.forward)
+        else:
+            run = run_of(catalogue, run_id or "", target=target)
+            copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
+            manifest, sources = agreed(copies, identities)
+            asked = _Asked(configuration, catalogue, run, manifest, sources, identities, to, json)
         if files:
             _scrubbed(asked, files, limit)
         else:
@@ -119,6 +152,18 @@ class _Asked:
     identities: "Identities | None"
     to: Path
     json: bool
+    forward: "RollForward | None" = None
+
+    @property
+    def moment(self) -> str | None:
+        """To which it is rolled forward, in words."""
+        return None if self.forward is None else str(self.forward.plan.end.moment)
+
+    @property
+    def origin(self) -> str:
+        """What is cloned, in words."""
+        run = f"run {self.manifest.run_id}"
+        return run if self.moment is None else f"{run} and its binlog up to {self.moment}"
 
     @contextmanager
     def recorded(self, **detail: Any) -> "Iterator[Done]":
@@ -127,6 +172,7 @@ class _Asked:
         from backupd.operations.restore.on_record import Deed, on_record
 
         run_id, to = self.run.run_id, self.to.absolute()
+        detail |= {} if self.moment is None else {"moment": self.moment}
         with (
             cancellable(),
             unpruned(self.configuration, self.run),
@@ -137,6 +183,7 @@ class _Asked:
 
 def _replica(asked: _Asked, followed: "ReplicationSource | None", server_id: int | None, by_gtid: bool | None) -> None:
     from backupd.cli.documents import clone_document
+    from backupd.mysql.replica_files import position_in_words
     from backupd.mysql.seeding import Following, Wanted, following, require_password_fits, require_position
     from backupd.operations.restore.clone import clone as clone_backup
     from backupd.operations.restore.clone import new_server_id, require_another_id
@@ -153,18 +200,24 @@ def _replica(asked: _Asked, followed: "ReplicationSource | None", server_id: int
         following=following(manifest, how),
         source=followed,
     )
-    with asked.recorded(server_id=wanted.server_id):
+    with asked.recorded(server_id=wanted.server_id) as done:
         made = clone_backup(
             *(manifest, asked.sources, wanted),
             to=asked.to.absolute(),
+            forward=asked.forward,
             identities=asked.identities,
             confined=not asked.configuration.restore.unconfined,
             telling=tell,
         )
+        if asked.forward is not None:
+            position = made.seeded.position
+            done.detail["position"] = f"{position.binlog_file}:{position.binlog_offset}"
     if asked.json:
         print_document(clone_document(manifest, wanted, made))
     else:
-        say(f"cloned run {manifest.run_id} to {asked.to} as replica {wanted.server_id}, by {wanted.following}")
+        say(f"cloned {asked.origin} to {asked.to} as replica {wanted.server_id}, by {wanted.following}")
+        if asked.forward is not None:
+            say(f"it stands at {position_in_words(made.seeded.position)}")
         say(f"options: {made.option_file}; add socket and port, and start {manifest.server.flavour} with it")
         say(f"then: {'; '.join(made.seeded.left)}")
 
@@ -178,6 +231,7 @@ def _scrubbed(asked: _Asked, files: "Sequence[SqlFile]", limit: float | None) ->
         made = scrubbed_clone(
             *(manifest, asked.sources, files),
             to=asked.to.absolute(),
+            forward=asked.forward,
             within_seconds=WITHIN_SECONDS if limit is None else limit,
             identities=asked.identities,
             confined=not asked.configuration.restore.unconfined,
@@ -192,7 +246,7 @@ def _scrubbed(asked: _Asked, files: "Sequence[SqlFile]", limit: float | None) ->
             f"ran {file.file}: {many(file.statements, 'statement')}, {many(file.rows_affected, 'row')} affected,"
             f" in {duration(file.seconds)}; sha256 {file.sha256}"
         )
-    say(f"cloned run {manifest.run_id} to {asked.to}, scrubbed; proof: {made.proof}")
+    say(f"cloned {asked.origin} to {asked.to}, scrubbed; proof: {made.proof}")
     say(f"options: {made.option_file}; add socket and port, and start {manifest.server.flavour} with it")
 
 

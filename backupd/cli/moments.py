@@ -1,6 +1,7 @@
 """A moment that a person wants to have back: its options, and a restore to it."""
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,12 +14,18 @@ from backupd.cli.output import print_text, say, tell
 from backupd.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from backupd.archive.encryption import Identities
     from backupd.catalogue.store import Catalogue
     from backupd.config import Configuration
+    from backupd.mysql.binlog.applying import ApplyingProgress
+    from backupd.mysql.tablefiles import Table
+    from backupd.operations.restore.moment_copy import RollForward
     from backupd.operations.restore.to_moment import RestoredMoment
     from backupd.policy.moments import Moment
     from backupd.policy.roll_forward import RestorePlan
+    from backupd.targets import BackupSource
     from backupd.vocabulary.binlogs import BinlogPlace
     from backupd.vocabulary.records import RunDetails
     from backupd.vocabulary.storage import Manifest
@@ -78,73 +85,139 @@ def moment_of(
     return Latest() if to_position is None else ToPosition(_place(to_position))
 
 
-def restore_moment(
+@dataclass(frozen=True, slots=True)
+class AskedMoment:
+    """A moment, and what a person said of how to get there."""
+
+    moment: "Moment"
+    run_id: str | None  # None: the best backup
+    job: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMoment:
+    """The backup that leads to a moment, where its copies are, and what to apply to it."""
+
+    run: "RunDetails"
+    manifest: "Manifest"
+    sources: "Sequence[BackupSource]"  # copies whose manifest it is
+    forward: "RollForward"
+    asked: AskedMoment
+
+    @property
+    def moment(self) -> str:
+        """In words."""
+        return str(self.asked.moment)
+
+
+def found_moment(
     configuration: "Configuration",
-    moment: "Moment",
+    catalogue: "Catalogue",
+    asked: AskedMoment,
     *,
-    run_id: str | None,
-    job: str | None,
     to: Path,
     target: str | None,
     identities: "Identities | None",
-) -> None:
-    """The folder is at the moment; what was done, and what it can be used for, is told.
+    applied: "Callable[[ApplyingProgress], None]" = lambda _progress: None,
+) -> FoundMoment:
+    """How the moment is reached; where `to` has an unfinished restore to it, from the same backup.
 
     Raises:
-        UsageError: the moment cannot be reached; or as the restore says.
+        UsageError: it cannot be reached.
+        TargetError, VerificationError, NoKey: no target has the backup's manifest.
     """
     from backupd import wiring
-    from backupd.host.signals import cancellable
     from backupd.operations.binlog.reading import SegmentReader
     from backupd.operations.restore.fallback import agreed
-    from backupd.operations.restore.on_record import Deed, on_record
-    from backupd.operations.restore.to_moment import restore_to_moment
+    from backupd.operations.restore.moment_copy import RollForward
+    from backupd.operations.restore.unfinished import unfinished_in
     from backupd.policy.roll_forward import statements_in
     from backupd.vocabulary.escaping import on_one_line, some
 
-    with wiring.catalogue(configuration) as catalogue:
-        machine = catalogue.identity().name
-        chosen = _job(configuration, catalogue, run_id, job)
-        plan = _plan(catalogue, chosen, moment, run_id=run_id, target=target)
-        run = catalogue.run(plan.backup.run_id)
-        sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
-        names = [target] if target is not None else list(wiring.job(configuration, chosen).targets)
-        targets = [wiring.target(configuration, name, machine) for name in names]
-        reader = SegmentReader(chosen, targets, catalogue.trust(machine), identities)
-        place = to.absolute()
-        tell(f"from run {run.run_id} and {len(plan.segments)} binlog segments behind it")
-        if tables := statements_in(plan.segments):
-            named = some([on_one_line(table) for table in tables], _TOLD)
-            tell(
-                f"the log changes {named} by statements instead of rows: some, such as with UUID() or LIMIT, have"
-                " another result when they are applied again; binlog_format = ROW avoids that"
-            )
+    machine = catalogue.identity().name
+    begun = unfinished_in(to)
+    run_id = asked.run_id
+    if run_id is None and begun is not None and begun.moment == str(asked.moment):
+        run_id = begun.run_id
+    chosen = _job(configuration, catalogue, run_id, asked.job)
+    plan = _plan(catalogue, chosen, asked.moment, run_id=run_id, target=target)
+    run = catalogue.run(plan.backup.run_id)
+    copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
+    names = [target] if target is not None else list(wiring.job(configuration, chosen).targets)
+    targets = [wiring.target(configuration, name, machine) for name in names]
+    reader = SegmentReader(chosen, targets, catalogue.trust(machine), identities)
+    tell(f"from run {run.run_id} and {len(plan.segments)} binlog segments behind it")
+    if tables := statements_in(plan.segments):
+        named = some([on_one_line(table) for table in tables], _TOLD)
+        tell(
+            f"the log changes {named} by statements instead of rows: some, such as with UUID() or LIMIT, have"
+            " another result when they are applied again; binlog_format = ROW avoids that"
+        )
+    manifest, sources = agreed(copies, identities)
+    return FoundMoment(run, manifest, sources, RollForward(plan, reader, applied), asked)
+
+
+def restore_moment(
+    configuration: "Configuration",
+    asked: AskedMoment,
+    *,
+    to: Path,
+    target: str | None,
+    identities: "Identities | None",
+    tables: "Sequence[Table]" = (),
+) -> "Sequence[str]":
+    """The folder is at the moment, and has these tables for import; what was done, and what can be done now, is told.
+
+    What a person should look at is returned.
+
+    Raises:
+        UsageError: the moment cannot be reached, or no such table was ever there; or as the restore says.
+    """
+    from backupd import wiring
+    from backupd.cli.exported_tables import export_tables
+    from backupd.cli.progress import log_applied
+    from backupd.host.signals import cancellable
+    from backupd.operations.restore.moment_tables import require_tables
+    from backupd.operations.restore.on_record import Deed, on_record
+    from backupd.operations.restore.to_moment import restore_to_moment
+
+    place, confined = to.absolute(), not configuration.restore.unconfined
+    with wiring.catalogue(configuration) as catalogue, log_applied() as applied:
+        found = found_moment(
+            configuration, catalogue, asked, to=place, target=target, identities=identities, applied=applied
+        )
+        run, sources = found.run, found.sources
+        detail = {"moment": found.moment, **({"tables": list(map(str, tables))} if tables else {})}
         with (
             cancellable(),
             unpruned(configuration, run),
-            on_record(catalogue, run.run_id, Deed.RESTORE, place, sources, telling=tell, moment=str(moment)) as done,
+            on_record(catalogue, run.run_id, Deed.RESTORE, place, sources, telling=tell, **detail) as done,
         ):
-            manifest, readable = agreed(sources, identities)
+            require_tables(tables, found.manifest, sources, found.forward.plan, identities)
             restored = restore_to_moment(
-                *(plan, manifest, readable, reader),
+                *(found.forward, found.manifest, sources),
                 to=place,
                 identities=identities,
-                confined=not configuration.restore.unconfined,
+                confined=confined,
                 telling=tell,
             )
             done.detail["position"] = f"{restored.position.binlog_file}:{restored.position.binlog_offset}"
-    _tell(run, moment, manifest, restored)
+            _tell(found, restored, steps=not tables)
+            if tables:
+                done.attentions.extend(export_tables(place, found.manifest, tables, confined=confined, whole=True))
+    return done.attentions
 
 
-def _tell(run: "RunDetails", moment: "Moment", manifest: "Manifest", restored: "RestoredMoment") -> None:
+def _tell(found: FoundMoment, restored: "RestoredMoment", *, steps: bool) -> None:
     from backupd.mysql.next_steps import next_steps
     from backupd.mysql.replica_files import position_in_words
 
     last = restored.committed_at
     committed = "no transaction was applied" if last is None else f"last commit {last:%Y-%m-%d %H:%M:%S} UTC"
-    say(f"restored run {run.run_id} and its binlog up to {moment}: datadir {restored.datadir}")
+    say(f"restored run {found.run.run_id} and its binlog up to {found.moment}: datadir {restored.datadir}")
     say(f"it stands at {position_in_words(restored.position)}, {committed}")
-    print_text(next_steps(manifest, restored.datadir, reached=restored.position).rstrip())
+    if steps:
+        print_text(next_steps(found.manifest, restored.datadir, reached=restored.position).rstrip())
 
 
 def _job(configuration: "Configuration", catalogue: "Catalogue", run_id: str | None, job: str | None) -> str:

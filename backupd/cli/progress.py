@@ -4,13 +4,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from backupd.cli.output import tell
 from backupd.operations.backup.phases import BackupTelling
 from backupd.report.phase_words import doing
-from backupd.report.words import size
+from backupd.report.words import duration, size
 from backupd.vocabulary.escaping import on_one_line
 from backupd.vocabulary.records import Phase
+
+if TYPE_CHECKING:  # it loads the server's driver
+    from backupd.mysql.binlog.applying import ApplyingProgress
 
 
 @contextmanager
@@ -79,3 +83,62 @@ def share_done(what: str) -> Iterator[Callable[[int, int], None]]:
     else:
         lines = _Lines(what)
         yield lines.copied
+
+
+@contextmanager
+def log_applied() -> "Iterator[Callable[[ApplyingProgress], None]]":
+    """Tell how far a log is applied while the block lasts: the share, the log's own time, and the time that is left."""
+    if sys.stderr.isatty():
+        with _applying_bar() as told:
+            yield told
+    else:
+        yield ApplyingLines().tell
+
+
+class ApplyingLines:
+    """A line each time another tenth is applied."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now, self._began, self._from, self._tenths = now, 0.0, -1, 0
+
+    def tell(self, progress: "ApplyingProgress") -> None:
+        """The clock starts when it is first told."""
+        if self._from < 0:
+            self._began, self._from = self._now(), progress.done
+        tenths = 10 * progress.done // progress.of if progress.of else 0
+        if tenths > self._tenths and progress.logged_at is not None:
+            self._tenths = tenths
+            speed = (progress.done - self._from) / max(self._now() - self._began, 0.001)
+            left = (progress.of - progress.done) / speed if speed > 0 else None
+            rest = f", {duration(left)} left" if progress.done < progress.of and left is not None else ""
+            tell(f"applied {10 * tenths} %: {_log_as_of(progress)}{rest}")
+
+
+def _log_as_of(progress: "ApplyingProgress") -> str:
+    at = progress.logged_at
+    return "the log" if at is None else f"the log as of {at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+@contextmanager
+def _applying_bar() -> "Iterator[Callable[[ApplyingProgress], None]]":
+    """It is not seen before something is told."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        refresh_per_second=2,
+        transient=True,
+    ) as bar:
+        task = bar.add_task("applying the log", total=None, visible=False)
+        yield lambda progress: bar.update(
+            task,
+            description=f"applying {_log_as_of(progress)}",
+            completed=progress.done,
+            total=progress.of,
+            visible=True,
+        )

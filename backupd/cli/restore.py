@@ -9,6 +9,7 @@ import typer
 from backupd.cli.chosen import GOOD_RUN, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.cli.invocation import IdentityOption
 from backupd.cli.moments import (
+    AskedMoment,
     BeforeGtidOption,
     JobOption,
     LatestOption,
@@ -19,7 +20,7 @@ from backupd.cli.moments import (
     restore_moment,
 )
 from backupd.cli.output import print_text, say, tell
-from backupd.vocabulary.errors import ExitStatus, ServerError, UsageError
+from backupd.vocabulary.errors import ExitStatus, UsageError
 from backupd.vocabulary.servers import LoadingWay
 
 if TYPE_CHECKING:
@@ -117,12 +118,16 @@ def restore(
 
     moment = moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest)
     if moment is not None:
-        if to is None or [into_volume, into, tables].count(None) != 3 or prepare_replica:
+        if to is None or [into_volume, into, schema, by].count(None) != 4 or prepare_replica or dry_run or json:
             raise UsageError(
-                "a moment is restored into a folder", hint="--to DIR, without the options of other restores"
+                "a moment is restored into a folder",
+                hint="--to DIR, with --tables or without, and none of the options of other restores",
             )
+        chosen = () if tables is None else tables_in(",".join(tables))
         configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
-        restore_moment(*(configuration, moment), run_id=run_id, job=job, to=to, target=target, identities=identities)
+        wanted_moment = AskedMoment(moment, run_id, job)
+        if restore_moment(configuration, wanted_moment, to=to, target=target, identities=identities, tables=chosen):
+            raise typer.Exit(ExitStatus.ATTENTION)
         return
     if run_id is None or job is not None:
         raise UsageError("name the run to restore", hint="RUN is an id or latest[:JOB]; --job belongs to a moment")
@@ -216,6 +221,7 @@ class _Wanted:
 
 def _to_folder(wanted: _Wanted, to: Path, tables: "Sequence[Table]") -> "Sequence[str]":
     """What a person should look at although the files are restored."""
+    from backupd.cli.exported_tables import export_tables
     from backupd.operations.restore.into_folder import restore as restore_backup
 
     manifest = restore_backup(
@@ -227,33 +233,11 @@ def _to_folder(wanted: _Wanted, to: Path, tables: "Sequence[Table]") -> "Sequenc
         confined=wanted.confined,
     )
     if tables:
-        return _export(to.absolute(), manifest, tables, confined=wanted.confined)
+        return export_tables(to.absolute(), manifest, tables, confined=wanted.confined)
     steps = wanted.steps(manifest, to, to.absolute())
     say(f"restored run {wanted.run.run_id} to {to}: datadir {to / manifest.datadir}")
     print_text(steps.rstrip())
     return ()
-
-
-def _export(to: Path, manifest: "Manifest", tables: "Sequence[Table]", *, confined: bool) -> "Sequence[str]":
-    """Say where the tables are, and what is left to do: with a server here, to import them."""
-    from backupd.operations.restore.table_export import by_hand, export
-
-    named = ", ".join(map(str, tables))
-    try:
-        exported = export(to, manifest, tables, confined=confined, telling=tell)
-    except ServerError as error:
-        attention = f"{named} could not be recovered here: {error.message}"
-        tell(f"attention: {attention}")
-        say(f"restored the files of {named} of run {manifest.run_id} to {to}, NOT recovered")
-        print_text(by_hand(to, manifest, tables))
-        return (attention,)
-    say(f"restored {named} of run {manifest.run_id} to {to}, recovered")
-    for each in exported:
-        if each.attention is None:
-            say(f"to import {each.table}: follow {each.statements}")
-        else:
-            tell(f"attention: {each.attention}")
-    return [each.attention for each in exported if each.attention is not None]
 
 
 def _server(

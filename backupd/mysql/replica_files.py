@@ -58,9 +58,14 @@ def _option_file(name: str, manifest: Manifest, relocation: Relocation, own: Seq
     )
 
 
-def statements_file(manifest: Manifest, seeded: Seeded, wanted: Wanted) -> str:
-    """What the clone's server was told and what is left to tell it, in its own words."""
+def statements_file(manifest: Manifest, seeded: Seeded, wanted: Wanted, moment: str | None = None) -> str:
+    """What the clone's server was told and what is left to tell it, in its own words.
+
+    `moment` is that to which the copy was rolled forward, if it was.
+    """
     recorded = "as recorded" if manifest.locked else "as its recovered server said"
+    if moment is not None:
+        recorded = f"rolled forward to {moment}"
     lines = [
         comment(f"Written by `backupd clone {manifest.run_id}`: a replica of {manifest.host}, by {wanted.following}."),
         comment(f"Position, {recorded}: {position_in_words(seeded.position)}"),

@@ -80,6 +80,15 @@ class RunningServer:
         self._places = places
         self.session = session
 
+    def renew_session(self) -> None:
+        """Its session is a new one: in the old one an answer may be missing, which a signal has kept us from reading.
+
+        Raises:
+            ServerError: the server does not answer, or another program does at its socket.
+        """
+        self.session.close()
+        self.session = self.another_session(answer_seconds=CHECK_SECONDS)
+
     @property
     def error_log(self) -> str:
         """What it wrote to its error log so far."""
@@ -132,6 +141,7 @@ class ScratchServer:
         seeding: bool = False,
         applying: bool = False,
         partial: bool = False,
+        without_binlogs: bool = False,
         confined: bool = True,
         servers: Sequence[Path] = (),
     ) -> None:
@@ -140,6 +150,8 @@ class ScratchServer:
         With `applying` it can be told to apply what was `laid_down` in the copy before it started.
         Without `start_seconds` it may take as long as `recovery_seconds` says of the backup's redo.
         Of a `partial` copy most tables are missing on purpose: recovery passes over what the log says of them.
+        Of a copy `without_binlogs` those that were restored are gone, and it begins another: after a clean shutdown
+        none is needed.
         One that is not `confined` has its account's rights, and is for backups that nobody else could have changed.
         `servers` are folders with server programs beside this host's.
 
@@ -158,6 +170,7 @@ class ScratchServer:
         self._seeding = seeding
         self._applying = applying
         self._partial = partial
+        self._without_binlogs = without_binlogs
         self._confined = confined
         self._servers = servers
 
@@ -190,7 +203,8 @@ class ScratchServer:
             keyring = keyring_options(self._facts, places.folder, program, account.prefix)
             view = self._view(account, places)
             if binlog is not None and self._binlog is not None:
-                index = _index(copy.folder, binlog, seen_in=(view.folder / self._binlog).parent)
+                seen_in = (view.folder / self._binlog).parent
+                index = "" if self._without_binlogs else _index(copy.folder, binlog, seen_in=seen_in)
                 places.binlog_index.write_text(index, errors="surrogateescape")
             seen = view.folder / self._binlog if self._binlog else None
             argv = server_argv(program, view, self._facts, places, seen, seeding=self._seeding, applying=self._applying)

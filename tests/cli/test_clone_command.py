@@ -54,9 +54,9 @@ def replica(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Replica:
     def recovered(session: object, recorded: Position, error_log: str, *, facts: ServerFacts) -> Recovered:
         return Recovered(recorded.binlog_offset, recorded.gtid, innodb_binlog=None, lsn=1 << 60, prepared=0)
 
-    monkeypatch.setattr("backupd.operations.restore.clone.ScratchServer.running", running)
-    monkeypatch.setattr("backupd.operations.restore.clone.matching_program", lambda facts: "mariadbd")
-    monkeypatch.setattr("backupd.operations.restore.clone.recovered", recovered)
+    monkeypatch.setattr("backupd.operations.restore.restored_copy.ScratchServer.running", running)
+    monkeypatch.setattr("backupd.operations.restore.restored_copy.matching_program", lambda facts: "mariadbd")
+    monkeypatch.setattr("backupd.operations.restore.restored_copy.recovered", recovered)
     return made
 
 

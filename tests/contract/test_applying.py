@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from backupd.mysql.binlog.applying import Applied, ApplyingProgress, apply
+from backupd.mysql.binlog.applying import Applied, ApplyingProgress, apply, stop
 from backupd.mysql.binlog.relay_logs import LogPiece, RelayLogs, laid_down
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.seeding import Following, Wanted, seed
 from backupd.mysql.session import Session
 from backupd.mysql.startup import RELAY_FOLDER
-from backupd.vocabulary.errors import ServerError, VerificationError
+from backupd.vocabulary.errors import Cancelled, ServerError, VerificationError
 from backupd.vocabulary.servers import Flavour, LockReceipt, Position
 from backupd.vocabulary.storage import Manifest
 from tests.contract.mariadb import MariadbServer, mariadb
@@ -244,6 +244,29 @@ def test_it_stands_exactly_where_the_source_stood(witness: Witness, tmp_path: Pa
 
     applied(witness, tmp_path, end, look)
     assert found == [rows]
+
+
+def test_rows_that_a_shutdown_would_lose_are_not_gone_on_from(witness: Witness, tmp_path: Path) -> None:
+    end, _ = witness.moments["restarted"]
+    copy = witness.restored(tmp_path)
+    scratch = ScratchServer(tmp_path, witness.manifest, start_seconds=50, applying=True)
+
+    def interrupt(_progress: ApplyingProgress) -> None:
+        raise Cancelled("cancelled")
+
+    with laid_down(witness.pieces(end), copy) as logs, scratch.running() as server:
+        server.session.execute("CREATE TABLE t.memory (id INT) ENGINE = MEMORY")
+        with pytest.raises(Cancelled):
+            apply(server, logs, start=witness.start, end=end, telling=interrupt)
+        assert stop(server, witness.start) is None
+        server.session.execute("DROP TABLE t.memory")
+        reached = stop(server, witness.start)
+        assert reached is not None
+        assert (reached.binlog_file or "", reached.binlog_offset or 0) <= (
+            end.binlog_file or "",
+            end.binlog_offset or 0,
+        )
+        assert server.session.query("SHOW ALL SLAVES STATUS") == []
 
 
 def test_how_far_it_is_is_told_in_bytes_and_in_the_logs_own_time(witness: Witness, tmp_path: Path) -> None:

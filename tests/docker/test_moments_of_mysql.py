@@ -3,6 +3,8 @@
 The server is in its container; what receives its binlog and what applies it are the programs of its image, here.
 """
 
+import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from backupd import wiring
+from backupd.cli.moments import AskedMoment, found_moment
+from backupd.host.signals import cancellable
 from backupd.lab.roots import loader_and_libraries
 from backupd.mysql.binlog.source import BinlogSource, binlog_source
+from backupd.operations.restore.to_moment import restore_to_moment
+from backupd.policy.moments import BeforeGtid, Moment
+from backupd.vocabulary.errors import Cancelled
 from tests.archive_site import Rows, Site, rows_of
-from tests.contract.mariadb import MariadbServer, wait_until
+from tests.contract.mariadb import PASSWORD, MariadbServer, wait_until
 from tests.docker.conftest import answering
-from tests.docker.containers import ServerContainer, docker
+from tests.docker.containers import ADDRESS, ServerContainer, docker
 
 KIND = "mysql-9"
 
@@ -27,9 +35,9 @@ class ServerHere(MariadbServer):
 
     _redo = "--innodb-redo-log-capacity=16M"
 
-    def __init__(self, folder: Path, programs: Path) -> None:
+    def __init__(self, folder: Path, programs: Path, *options: str) -> None:
         gtids = ("--gtid-mode=ON", "--enforce-gtid-consistency=ON")
-        super().__init__(folder, "--mysqlx=OFF", "--secure-file-priv=NULL", "--skip-replica-start", *gtids)
+        super().__init__(folder, "--mysqlx=OFF", "--secure-file-priv=NULL", "--skip-replica-start", *gtids, *options)
         self._program = programs / "mysqld"
 
     def argv_of_datadir(self) -> tuple[str, ...]:
@@ -57,10 +65,10 @@ def programs(container: ServerContainer) -> Iterator[Path]:
 
 
 @contextmanager
-def started_on(datadir: Path, programs: Path) -> Iterator[MariadbServer]:
+def started_on(datadir: Path, programs: Path, *options: str) -> Iterator[MariadbServer]:
     """A server on restored files, as a person would start one; its socket has a short path."""
     with tempfile.TemporaryDirectory(prefix="bk-") as folder:
-        server = ServerHere(Path(folder), programs)
+        server = ServerHere(Path(folder), programs, *options)
         server.datadir = datadir
         server.start()
         try:
@@ -86,6 +94,8 @@ def test_a_moment_in_the_binlog_of_the_backup_and_one_behind_its_rotation_are_re
     with container.session() as root:
         root.execute("CREATE DATABASE IF NOT EXISTS t")
         root.execute("CREATE TABLE t.orders (id INT PRIMARY KEY AUTO_INCREMENT, v TEXT)")
+        root.execute(f"CREATE USER IF NOT EXISTS 'replication'@'{ADDRESS}' IDENTIFIED BY '{PASSWORD}'")
+        root.execute(f"GRANT REPLICATION SLAVE ON *.* TO 'replication'@'{ADDRESS}'")
     site = Site(tmp_path, container, programs=programs)
     site.back_up()
     with site.archiving():
@@ -106,9 +116,43 @@ def test_a_moment_in_the_binlog_of_the_backup_and_one_behind_its_rotation_are_re
         dropped, _ = now(container)
         wait_until(lambda: site.stored(dropped.gtid))
     asked = {"--to-gtid": last_of(moments["--to-gtid"][0].gtid), "--before-gtid": last_of(dropped.gtid)}
+    before = ("--before-gtid", asked["--before-gtid"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+        interrupted(site, BeforeGtid(before[1]), tmp_path / "before-gtid")
     for option, (source, rows) in moments.items():
         to = tmp_path / option.strip("-")
         site.run("restore", "--to", str(to), option, asked[option])
         with started_on(to, programs) as server:
             reached, found = now(server)
         assert (found, reached.gtid) == (rows, source.gtid)
+    source, rows = moments["--before-gtid"]
+    clone, password = tmp_path / "clone", tmp_path / "password"
+    password.touch(mode=0o600)
+    password.write_text(PASSWORD)
+    account = ("--source", f"{ADDRESS}:{container.port}", "--source-user", "replication")
+    words = ("--as-replica", *account, "--source-password-file", str(password), "--server-id", "8")
+    site.run("clone", "--to", str(clone), *words, *before)
+    with started_on(clone, programs, "--server-id=8", "--relay-log=replica-relay-bin") as replica:
+        reached, found = now(replica)
+        assert (found, reached.gtid) == (rows, source.gtid)
+        with replica.session() as root:
+            root.execute("START REPLICA")
+            assert root.value("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, 60)", dropped.gtid) == "0"
+        assert now(replica)[1] == {}
+
+
+def interrupted(site: Site, moment: Moment, to: Path) -> None:
+    """A restore that gets a signal once its server has begun to apply the log, and is kept for the next one."""
+    configuration = wiring.configuration(site.configuration)
+    with wiring.catalogue(configuration) as catalogue, cancellable():
+        found = found_moment(
+            *(configuration, catalogue, AskedMoment(moment, run_id=None)),
+            to=to,
+            target=None,
+            identities=None,
+            applied=lambda _progress: os.kill(os.getpid(), signal.SIGTERM),
+        )
+        with pytest.raises(Cancelled) as cancelled:
+            restore_to_moment(found.forward, found.manifest, found.sources, to=to)
+    assert "run the same command to continue" in (cancelled.value.hint or "")

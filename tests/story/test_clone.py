@@ -67,11 +67,11 @@ def recovering(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> Recoverin
     def seed(session: object, position: object, wanted: Wanted) -> Seeded:
         return Seeded(Words.MARIADB, manifest.position, ("CHANGE MASTER TO …",), ("START SLAVE",))
 
-    monkeypatch.setattr("backupd.operations.restore.clone.ScratchServer.running", running)
-    monkeypatch.setattr("backupd.operations.restore.clone.matching_program", lambda facts: "mariadbd")
-    monkeypatch.setattr("backupd.operations.restore.clone.recovered", lambda *asked, facts: server.found)
+    monkeypatch.setattr("backupd.operations.restore.restored_copy.ScratchServer.running", running)
+    monkeypatch.setattr("backupd.operations.restore.restored_copy.matching_program", lambda facts: "mariadbd")
+    monkeypatch.setattr("backupd.operations.restore.restored_copy.recovered", lambda *asked, facts: server.found)
     monkeypatch.setattr(
-        "backupd.operations.restore.clone.derive",
+        "backupd.operations.restore.restored_copy.derive",
         lambda server, manifest: Derived(manifest.position, recovered_as_recorded(manifest)),
     )
     monkeypatch.setattr("backupd.operations.restore.clone.seed", seed)

@@ -10,7 +10,8 @@ import pytest
 
 from backupd.archive.unpack_progress import UnpackProgress
 from backupd.operations.restore.into_folder import restore
-from backupd.operations.restore.unfinished import INCOMPLETE, Unfinished, filling, resumable
+from backupd.operations.restore.unfinished import INCOMPLETE, filling, resumable
+from backupd.operations.restore.unfinished_marker import Unfinished
 from backupd.targets import BackupSource
 from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import BackupdError, Cancelled, UsageError

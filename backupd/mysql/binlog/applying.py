@@ -47,6 +47,10 @@ from backupd.vocabulary.servers import Flavour, Position
 NOBODY = "nobody.invalid"  # the source's host: the part of the replica that would connect to it is never started
 
 _POLL_SECONDS = 0.1
+_MEMORY_TABLES = (
+    "SELECT COUNT(*) FROM information_schema.tables WHERE engine = 'MEMORY'"
+    " AND table_schema NOT IN ('information_schema', 'performance_schema', 'sys')"
+)
 _GTIDS = {Flavour.MARIADB: "SELECT @@global.gtid_slave_pos", Flavour.MYSQL: "SELECT @@global.gtid_executed"}
 _RELAY_LOG = re.compile(r".*\.([0-9]{6,10})")
 _LONGEST_ERROR = 500
@@ -109,10 +113,57 @@ def apply(
         for statement in (f"STOP {word}", f"RESET {word} ALL"):
             session.execute(statement)
     _require_gtid(session, end)
-    if logs.sizes and words is not Words.MARIADB and end.gtid and session.value("SELECT @@global.gtid_mode") != "OFF":
-        for statement in gtids_kept(words, end.gtid):
-            session.execute(statement)
+    if logs.sizes:
+        _kept(session, words, end)
     return Applied(end, logs.size, time.monotonic() - began)
+
+
+def stop(server: RunningServer, start: Position) -> Position | None:
+    """Where the server stands, whose `apply` from `start` was interrupted: between two transactions, following nobody.
+
+    None where it cannot go on from there once it is shut down: MEMORY tables and temporary ones would be empty then,
+    and an error says that a transaction was not done whole.
+
+    Raises:
+        ServerError: it is gone, or refused a statement.
+    """
+    server.renew_session()
+    session = server.session
+    words = words_of(session)
+    word = "REPLICA" if source_word(words) == "SOURCE" else "SLAVE"
+    if session.one(f"SHOW {word} STATUS") is None:
+        return _kept(session, words, start)
+    session.execute(f"STOP {word}")
+    row = session.one(f"SHOW {word} STATUS") or {}
+    reached = _reached(row)
+    if int(row.get("Last_SQL_Errno") or 0) or reached is None or _holds_in_memory(session):
+        return None
+    session.execute(f"RESET {word} ALL")
+    executed = session.value(_GTIDS[flavour_of(session)])
+    if words is not Words.MARIADB:
+        executed = gtid.text(_of_others(session, executed))
+    return _kept(session, words, Position(reached.file, reached.offset, executed))
+
+
+def _kept(session: Session, words: Words, position: Position) -> Position:
+    """A MySQL server still knows what it has executed once it was shut down and its binlogs are gone."""
+    if words is not Words.MARIADB and position.gtid and session.value("SELECT @@global.gtid_mode") != "OFF":
+        for statement in gtids_kept(words, position.gtid):
+            session.execute(statement)
+    return position
+
+
+def _of_others(session: Session, executed: str | None) -> dict[str, tuple[gtid.Interval, ...]]:
+    """Without what a MySQL server wrote on its own."""
+    known = gtid.members(executed)
+    known.pop((session.value("SELECT @@global.server_uuid") or "").lower(), None)
+    return known
+
+
+def _holds_in_memory(session: Session) -> bool:
+    """Whether a shutdown would lose what later events may need."""
+    temporary = session.query("SHOW GLOBAL STATUS LIKE '%open_temp_tables'")
+    return session.value(_MEMORY_TABLES) != "0" or not temporary or any(row["Value"] != "0" for row in temporary)
 
 
 def _require_fit(session: Session, logs: RelayLogs, start: Position, end: Position) -> None:
@@ -240,9 +291,7 @@ def _require_gtid(session: Session, end: Position) -> None:
     if flavour is Flavour.MYSQL and not end.gtid:
         return
     found = session.value(_GTIDS[flavour])
-    known = gtid.members(found)
-    if flavour is Flavour.MYSQL:
-        known.pop((session.value("SELECT @@global.server_uuid") or "").lower(), None)  # what it wrote on its own
+    known = _of_others(session, found) if flavour is Flavour.MYSQL else gtid.members(found)
     if known != gtid.members(end.gtid):
         raise VerificationError(
             f"the restored server has executed {found or 'nothing'}, not {end.gtid or 'nothing'}",

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 from pathlib import Path
 
-from backupd.archive.index import Index, Member, MemberKind
+from backupd.archive.index import Index, Member, MemberKind, Recorded
 from backupd.archive.ondisk import differences, opened
 from backupd.archive.restating import is_root
 from backupd.mysql.tablefiles import Table
@@ -52,6 +52,25 @@ def require_as_recorded(to: Path, copies: AgreedCopies, tables: Collection[Table
         told = "; ".join((*map(str, first), *((f"and {len(rest)} more",) if rest else ())))
         kind = NotHeld if all((*(difference.only_beside for difference in first), *rest)) else NotAsRecorded
         raise kind(f"the files restored to {to} differ from the manifest: {told}", hint=_OTHERWISE)
+    _open(to, itself)
+
+
+def opened_as_recorded(to: Path, copies: AgreedCopies) -> None:
+    """The folder itself is opened to whom the index says; what is in it is not looked at.
+
+    Raises:
+        NotAsRecorded: there is no index that could be read, or the folder cannot be so.
+        TargetError: the index cannot be read now.
+    """
+    try:
+        members = index_of(copies).members()
+        itself = next((member.recorded for _, member in members if is_root(member.name)), None)
+    except (VerificationError, UsageError) as error:
+        raise NotAsRecorded(f"the files restored to {to} cannot be compared: {error.message}") from error
+    _open(to, itself)
+
+
+def _open(to: Path, itself: Recorded | None) -> None:
     try:
         if itself is not None:
             opened(to, itself)

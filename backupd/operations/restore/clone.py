@@ -1,27 +1,26 @@
 """A replica's beginning: restore a backup, recover it once, tell it where to go on, leave it ready to be started."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backupd.host.filesystem import MORE_ROOM, write_beside
-from backupd.mysql.derivation import derive
-from backupd.mysql.proof import position_checks, recovered
 from backupd.mysql.recorded import judged
-from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.replica_files import OPTION_FILE, STATEMENTS_FILE, option_file, statements_file
-from backupd.mysql.scratch import RunningServer, ScratchServer
-from backupd.mysql.seeding import Seeded, Wanted, forget_the_old_server, remove_binlogs, seed
-from backupd.mysql.server_programs import matching_program
-from backupd.operations.restore.into_folder import require_room, unpack_objects
-from backupd.operations.restore.opening import key_of
-from backupd.operations.restore.unfinished import filling
+from backupd.mysql.seeding import Seeded, Wanted, seed
+from backupd.operations.restore.clonable_copy import clonable_copy
+from backupd.operations.restore.moment_copy import RollForward
+from backupd.operations.restore.restored_copy import (
+    RestoredCopy,
+    hand_over,
+    recovered_position,
+    remove_own_binlogs,
+    shut_down,
+)
 from backupd.targets import BackupSource
-from backupd.vocabulary.errors import ServerError, UsageError, VerificationError
-from backupd.vocabulary.servers import Position
+from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.storage import Manifest
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ def clone(
     wanted: Wanted,
     *,
     to: Path,
+    forward: RollForward | None = None,
     identities: "Identities | None" = None,
     confined: bool = True,
     telling: Callable[[str], None] = lambda _step: None,
@@ -51,8 +51,9 @@ def clone(
     """The folder holds a recovered copy with an identity of its own that knows its position, and its source if named.
 
     `sources` are copies of the run, the first of them preferred, whose manifest it is.
-    Nothing replicates yet. When it raises, the folder is as empty as before. A password that `wanted` has goes to the
-    copy's server alone, which keeps it where it always does.
+    With `forward` it stands at that moment, and an interruption before it is seeded leaves what the same call goes on
+    with. Nothing replicates yet. When it raises otherwise, the folder is as empty as before. A password that `wanted`
+    has goes to the copy's server alone, which keeps it where it always does.
 
     Raises:
         UsageError: the folder is not empty, has no room, or cannot be written; the backup is encrypted, and no
@@ -61,68 +62,27 @@ def clone(
         VerificationError: what is stored is not what was written, or recovered to another position than was recorded,
             or its manifest names what no server has.
         ServerError: no matching server is here, or it did not start, or refused what it was told.
+        As `copy_at_moment`.
     """
     manifest = judged(manifest)
-    with restored_copy(
-        manifest, sources, to=to, seeding=True, identities=identities, confined=confined, telling=telling
+    with clonable_copy(
+        *(forward, manifest, sources),
+        to=to,
+        seeding=True,
+        identities=identities,
+        confined=confined,
+        telling=telling,
     ) as copy:
         relocation = copy.relocation
         telling("recovering it and setting its replication source")
-        seeded = _seeded(copy.server, manifest, wanted)
-        if manifest.binlog is not None:
-            require_self_contained(relocation, (to / manifest.binlog).parent)  # a server has worked in it since
-            remove_binlogs(to / manifest.binlog)
+        seeded = _seeded(copy, manifest, wanted)
+        remove_own_binlogs(relocation, manifest)
+        moment = None if forward is None else str(forward.plan.end.moment)
         written = Clone(relocation.datadir, to / OPTION_FILE, to / STATEMENTS_FILE, seeded)
         write_beside(written.option_file, option_file(manifest, relocation, wanted), hint=MORE_ROOM)
-        write_beside(written.statements_file, statements_file(manifest, seeded, wanted), hint=MORE_ROOM)
+        write_beside(written.statements_file, statements_file(manifest, seeded, wanted, moment), hint=MORE_ROOM)
         hand_over(to, like=relocation.datadir, itself=copy.made)
     return written
-
-
-@dataclass(frozen=True, slots=True)
-class RestoredCopy:
-    """Restored files for another server than the one that was backed up."""
-
-    server: ScratchServer  # which recovers them
-    relocation: Relocation
-    made: bool  # the folder was made for them
-
-
-@contextmanager
-def restored_copy(
-    manifest: Manifest,
-    sources: Sequence[BackupSource],
-    *,
-    to: Path,
-    seeding: bool = False,
-    applying: bool = False,
-    identities: "Identities | None",
-    confined: bool,
-    telling: Callable[[str], None],
-) -> Iterator[RestoredCopy]:
-    """Within the block the folder has the files, without what the old server knew of itself, marked as incomplete.
-
-    When it raises, the folder is as empty as before. `manifest` is one that was `judged`, `seeding` and `applying` are
-    the server's.
-
-    Raises:
-        UsageError: the folder is not empty, has no room, or cannot be written; the backup is encrypted, and no
-            identity opens it.
-        TargetError: no target can be read.
-        VerificationError: what is stored is not what was written, or its manifest names what no server has.
-        ServerError: no matching server is here.
-    """
-    matching_program(manifest.server)
-    server = ScratchServer(to, manifest, seeding=seeding, applying=applying, confined=confined)
-    key_of(manifest, identities)
-    require_room(to, manifest)
-    with filling(to, {"run": manifest.run_id, "job": manifest.job}) as made:
-        telling("restoring")
-        unpack_objects(sources, manifest, to=to, identities=identities, confined=confined)
-        relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
-        require_self_contained(relocation)  # before a file is removed in it
-        forget_the_old_server(relocation.datadir)
-        yield RestoredCopy(server, relocation, made)
 
 
 def require_another_id(manifest: Manifest, server_id: int) -> None:
@@ -146,65 +106,8 @@ def new_server_id(manifest: Manifest) -> int:
             return chosen
 
 
-def _seeded(scratch: ScratchServer, manifest: Manifest, wanted: Wanted) -> Seeded:
-    with scratch.running() as server:
-        seeded = seed(server.session, recovered_position(server, manifest), wanted)
+def _seeded(copy: RestoredCopy, manifest: Manifest, wanted: Wanted) -> Seeded:
+    with copy.server.running() as server:
+        seeded = seed(server.session, copy.position or recovered_position(server, manifest), wanted)
         shut_down(server)
     return seeded
-
-
-def shut_down(server: RunningServer) -> None:
-    """It has ended cleanly: its files are whole.
-
-    Raises:
-        ServerError: it has not.
-    """
-    ended = server.shut_down()
-    if not ended.ok:
-        raise ServerError(
-            f"the server on the restored files did not shut down cleanly: {ended.found}",
-            hint="`backupd drill` checks whether the backup is sound",
-        )
-
-
-def recovered_position(server: RunningServer, manifest: Manifest) -> Position:
-    """What was recorded, once recovery has led there; where nothing was recorded under a lock, what recovery led to.
-
-    Raises:
-        VerificationError: recovery led elsewhere, or nothing tells where.
-        ServerError: the server failed.
-    """
-    if not manifest.locked:
-        position = derive(server, manifest).position
-        if position.binlog_file is None:
-            raise VerificationError(
-                f"run {manifest.run_id} was taken without a lock, and its copy has no binlog to take a position from",
-                hint="take a backup with lock.strategy set to anything but none",
-            )
-        return position
-    found = recovered(server.session, manifest.position, server.error_log, facts=manifest.server)
-    wrong = [check for check in position_checks(manifest.position, found, lsn=manifest.lsn) if not check.ok]
-    if wrong:
-        said = "; ".join(f"{check.name}: expected {check.expected}, found {check.found}" for check in wrong)
-        raise VerificationError(
-            f"run {manifest.run_id} did not recover to its recorded position: {said}",
-            hint="a replica of it would diverge from its source: clone another backup",
-        )
-    return manifest.position
-
-
-def hand_over(to: Path, *, like: Path, itself: bool) -> None:
-    """What root wrote into the copy belongs to the copy's owner, as whom the new server will run."""
-    owner = like.stat()
-    if os.geteuid() != 0 or owner.st_uid == 0:
-        return
-    for path in _all_in(to, itself=itself):
-        if path.lstat().st_uid == 0:
-            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
-
-
-def _all_in(to: Path, *, itself: bool) -> Iterator[Path]:
-    if itself:
-        yield to
-    for folder, folders, files in os.walk(to):
-        yield from (Path(folder) / name for name in folders + files)

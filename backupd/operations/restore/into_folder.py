@@ -19,7 +19,8 @@ from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.as_recorded import require_as_recorded
 from backupd.operations.restore.fallback import AgreedCopies, ObjectCopy, agreed, content_of
 from backupd.operations.restore.parts import WantedPart, index_of, parts_of, parts_with
-from backupd.operations.restore.unfinished import Unfinished, occupied_bytes, resumable
+from backupd.operations.restore.unfinished import Filling, occupied_bytes, resumable
+from backupd.operations.restore.unfinished_marker import Unfinished
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import BackupdError, Cancelled, TargetError, UsageError
 from backupd.vocabulary.storage import Manifest
@@ -73,11 +74,29 @@ def restore(
     with resumable(to, what, keeps=keeps) as folder:
         if not there:
             _require_free(to, needed)
-        work = _Work(copies, to, parts, copied=copied, confined=confined, begun=folder.begun, save=folder.save)
-        work.do()
-        folder.unpacked(work.progress)
-        require_as_recorded(to, copies, tables)
+        fill(folder, copies, parts, to=to, tables=tables, copied=copied, confined=confined)
     return manifest
+
+
+def fill(
+    folder: Filling,
+    copies: AgreedCopies,
+    parts: Sequence[WantedPart],
+    *,
+    to: Path,
+    tables: Collection[Table] = (),
+    copied: _TellCopied = lambda _done, _total: None,
+    confined: bool = True,
+) -> None:
+    """The parts are unpacked, from where an earlier restore has come to, and stand in the folder as recorded.
+
+    Raises:
+        UsageError, TargetError, VerificationError, NotAsRecorded: as `restore`.
+    """
+    work = _Work(copies, to, parts, copied=copied, confined=confined, begun=folder.begun, save=folder.save)
+    work.do()
+    folder.unpacked(work.progress)
+    require_as_recorded(to, copies, tables)
 
 
 def unpack_objects(
@@ -104,13 +123,13 @@ def unpack_objects(
     require_as_recorded(to, copies)
 
 
-def require_room(to: Path, manifest: Manifest) -> None:
-    """Raise when the restored files cannot fit.
+def require_room(to: Path, manifest: Manifest, *, there: int = 0) -> None:
+    """Raise when the restored files cannot fit; bytes of them are `there` already.
 
     Raises:
         UsageError: naming what is needed and what is free.
     """
-    _require_free(to, unpacked_bytes(manifest))
+    _require_free(to, unpacked_bytes(manifest) - there)
 
 
 def unpacked_bytes(manifest: Manifest) -> int:

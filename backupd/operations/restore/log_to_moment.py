@@ -139,15 +139,24 @@ class _Looking:
             self.end = LogEnd(place, self._reader.gtids, committed_at or self.end.committed_at)
 
 
-def log_pieces(plan: RestorePlan, end: LogEnd, reader: SegmentReader) -> Iterator[LogPiece]:
-    """The bytes from the backup's place to the end, by files; a segment is read when its turn comes.
+def first_place(plan: RestorePlan, reached: BinlogPlace) -> BinlogPlace:
+    """Where what follows this place in the first server's log begins: behind a file's end, in the next file."""
+    segments = next(parts(plan.segments), ())
+    last = max((segment.end for segment in segments if segment.file == reached.file), default=0)
+    behind = (segment for segment in segments if order(BinlogPlace(segment.file, segment.start)) > order(reached))
+    following = next(behind, None) if reached.offset >= last else None
+    return reached if following is None else BinlogPlace(following.file, following.start)
+
+
+def log_pieces(plan: RestorePlan, start: BinlogPlace, end: LogEnd, reader: SegmentReader) -> Iterator[LogPiece]:
+    """The bytes from one place to the end, by files; a segment is read when its turn comes.
 
     Raises as `log_end` does, while it is walked through.
     """
     logs = list(parts(plan.segments))
     logs = logs[:-1] if end.before_last_log else logs
     for log in logs:
-        begin, stop = plan.start if log is logs[0] else None, end.place if log is logs[-1] else None
+        begin, stop = start if log is logs[0] else None, end.place if log is logs[-1] else None
         for number, piece in enumerate(_pieces_of(log, begin, stop, reader)):
             yield replace(piece, begins_log=number == 0)
 
@@ -156,15 +165,20 @@ def _pieces_of(
     part: Sequence[BinlogSegment], begin: BinlogPlace | None, end: BinlogPlace | None, reader: SegmentReader
 ) -> Iterator[LogPiece]:
     """Of one server's log, from `begin` to `end`, or from where it begins to where it ends."""
-    wanted = [one for one in part if end is None or order(BinlogPlace(one.file, one.start)) < order(end)]
+    wanted = [
+        one
+        for one in part
+        if (end is None or order(BinlogPlace(one.file, one.start)) < order(end))
+        and (begin is None or order(BinlogPlace(one.file, one.end)) > order(begin))
+    ]
     for file, of_file in groupby(wanted, key=lambda segment: segment.file):
         segments = list(of_file)
-        start = max(segments[0].start, begin.offset if begin is not None and begin.file == file else 0)
+        first = max(segments[0].start, begin.offset if begin is not None and begin.file == file else 0)
         stop = end.offset if end is not None and end.file == file else segments[-1].end
-        if start < stop:
-            events = _cut(segments, start, stop, reader)
+        if first < stop:
+            events = _cut(segments, first, stop, reader)
             described = base64.b64decode(segments[0].format)
-            yield LogPiece(file, start, described, events, segments[0].origin.flavour)
+            yield LogPiece(file, first, described, events, segments[0].origin.flavour)
 
 
 def _cut(segments: Sequence[BinlogSegment], start: int, stop: int, reader: SegmentReader) -> Iterator[bytes]:

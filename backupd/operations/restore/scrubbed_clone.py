@@ -26,9 +26,10 @@ from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.replica_files import SCRUBBED_OPTION_FILE, scrubbed_option_file
 from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.scrubbing import Scrub, scrub
-from backupd.mysql.seeding import remove_binlogs
 from backupd.mysql.sql_file import SqlFile
-from backupd.operations.restore.clone import hand_over, restored_copy
+from backupd.operations.restore.clonable_copy import clonable_copy
+from backupd.operations.restore.moment_copy import RollForward
+from backupd.operations.restore.restored_copy import hand_over, remove_own_binlogs
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import ServerError, UsageError
 from backupd.vocabulary.storage import Manifest
@@ -63,6 +64,7 @@ def scrubbed_clone(
     files: Sequence[SqlFile],
     *,
     to: Path,
+    forward: RollForward | None = None,
     within_seconds: float = WITHIN_SECONDS,
     identities: "Identities | None" = None,
     confined: bool = True,
@@ -71,7 +73,8 @@ def scrubbed_clone(
     """The folder holds a recovered copy on which every statement of these files ran, and a proof of that.
 
     `sources` are copies of the run, the first of them preferred, whose manifest it is. Until it is whole, the folder is
-    marked as incomplete and has no proof. When this raises, the folder is as empty as before.
+    marked as incomplete and has no proof. With `forward` it is one of that moment. When this raises, the folder is as
+    empty as before.
 
     Raises:
         ScrubFailed: a statement failed, or did not end in time.
@@ -80,10 +83,16 @@ def scrubbed_clone(
         TargetError: no target can be read.
         VerificationError: what is stored is not what was written, or its manifest names what no server has.
         ServerError: no matching server is here, or it did not start.
+        As `copy_at_moment`.
     """
     manifest = judged(manifest)
-    with restored_copy(
-        manifest, sources, to=to, seeding=False, identities=identities, confined=confined, telling=telling
+    with clonable_copy(
+        *(forward, manifest, sources),
+        to=to,
+        keeps=False,
+        identities=identities,
+        confined=confined,
+        telling=telling,
     ) as copy:
         relocation = copy.relocation
         with suppress(OSError):  # there is none, or no file is called so
@@ -98,18 +107,19 @@ def scrubbed_clone(
         _write_redo_anew(manifest, to, confined=confined)
         written = ScrubbedClone(relocation.datadir, to / SCRUBBED_OPTION_FILE, to / PROOF_FILE, done)
         write_beside(written.option_file, scrubbed_option_file(manifest, relocation), hint=MORE_ROOM)
-        write_beside(written.proof, proof_text(manifest, done), hint=MORE_ROOM)
+        write_beside(written.proof, proof_text(manifest, done, forward), hint=MORE_ROOM)
         hand_over(to, like=relocation.datadir, itself=copy.made)
     return written
 
 
-def proof_text(manifest: Manifest, done: Scrub) -> str:
+def proof_text(manifest: Manifest, done: Scrub, forward: RollForward | None = None) -> str:
     """What the file beside the copy says: of what it is a copy, and what was run on it. None of its rows."""
     document = {
         "run_id": manifest.run_id,
         "job": manifest.job,
         "machine": manifest.machine,
         "backup_created_at": manifest.created_at.isoformat(),
+        **({} if forward is None else {"rolled_forward_to": str(forward.plan.end.moment)}),
         "scrubbed_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "backupd": backupd.__version__,
         **done.document,
@@ -126,8 +136,7 @@ def _remove_logs(manifest: Manifest, relocation: Relocation) -> None:
     aria = relocation.moved(manifest.server.settings.get("aria_log_dir_path", ""))
     binlogs = [] if manifest.binlog is None else [(to / manifest.binlog).parent]
     require_self_contained(relocation, aria, *binlogs)  # a server has worked in it since
-    if manifest.binlog is not None:
-        remove_binlogs(to / manifest.binlog)
+    remove_own_binlogs(relocation, manifest)
     for path in list(_logs(relocation, aria)):
         try:
             path.unlink()

@@ -11,7 +11,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -60,18 +60,21 @@ def export(
     tables: Sequence[Table],
     *,
     confined: bool = True,
+    whole: bool = False,
     telling: Callable[[str], None] = lambda _step: None,
 ) -> tuple[Exported, ...]:
     """Each of these tables is in `tables/SCHEMA/` of the folder with its definition and the statements to import it.
 
-    What was restored stays where it is, recovered. When it raises, the folder has no `tables`.
+    What was restored stays where it is, recovered. A `whole` copy has all tables, was shut down, and has no binlog.
+    When it raises, the folder has no `tables`.
 
     Raises:
         ServerError: no matching server is here, or it did not start on the files, or refused to export a table.
         Unreadable: the manifest names what no server has.
         UsageError: a table could not be copied; nothing here can keep a server within its bounds.
     """
-    scratch = ScratchServer(folder, manifest, partial=True, confined=confined)
+    seen = replace(manifest, binlog=None) if whole else manifest
+    scratch = ScratchServer(folder, seen, partial=not whole, confined=confined)
     with _new_folder(folder / FOLDER) as home, scratch.running() as server:
         to = _Place(folder, home, f"backupd_{secrets.token_hex(4)}")
         found = tuple(_exported(server, to, manifest, table, telling) for table in tables)

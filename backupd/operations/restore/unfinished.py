@@ -4,19 +4,17 @@ Knows: the marker file, that it is the last thing to go, and what an interrupted
 it can go on.
 """
 
-import base64
 import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from backupd.archive.members import MARKER
 from backupd.archive.restating import PRIVATE
-from backupd.archive.unpack_progress import Folder, UnpackProgress
+from backupd.archive.unpack_progress import UnpackProgress
 from backupd.host.filesystem import (
     OWN_TO_A_FILE_SYSTEM,
     remove_tree,
@@ -25,33 +23,12 @@ from backupd.host.filesystem import (
     write_among_others,
 )
 from backupd.host.signals import shielded
+from backupd.operations.restore.unfinished_marker import Unfinished, from_text, to_text
 from backupd.vocabulary.errors import Busy, Cancelled, CleanupIncomplete, NotAsRecorded, TargetError, UsageError
+from backupd.vocabulary.servers import Position
 
 INCOMPLETE = MARKER  # in the folder while it is not whole
 _NEXT = f"{INCOMPLETE}.new"  # becomes the marker
-
-
-@dataclass(frozen=True, slots=True)
-class Unfinished:
-    """What a marker tells of a restore: what it is of, and how far it is."""
-
-    job: str
-    run_id: str
-    content: str  # its digest: what is gone on with is what was started
-    tables: tuple[str, ...] = ()  # only these; empty: everything
-    made: bool = False  # the folder was made for it
-    objects: Mapping[str, UnpackProgress] = field(default_factory=dict)
-
-    @property
-    def worth_keeping(self) -> bool:
-        """Something of it need not be fetched again."""
-        return any(progress.done or progress.offset for progress in self.objects.values())
-
-    def is_of(self, other: "Unfinished") -> bool:
-        """Both are the same restore."""
-        return (self.job, self.run_id, self.content, self.tables) == (
-            *(other.job, other.run_id, other.content, other.tables),
-        )
 
 
 class Filling:
@@ -62,6 +39,50 @@ class Filling:
         self._what = what
         self.begun = what.objects
         self.stays = what.worth_keeping  # whatever error comes: an earlier restore has left it, or it is whole
+
+    @property
+    def made(self) -> bool:
+        """The folder was made for it."""
+        return self._what.made
+
+    @property
+    def reached(self) -> Position | None:
+        """Where a server that has worked in it was shut down."""
+        return self._what.reached
+
+    @property
+    def is_spoilt(self) -> bool:
+        """A server has worked in it that was not shut down: nothing tells which of its files are whole."""
+        return self._what.worked_in and self._what.reached is None
+
+    def emptied(self) -> None:
+        """Nothing but the marker is in it, and it is filled anew.
+
+        Raises:
+            UsageError: something resists.
+        """
+        try:
+            _empty(self._to, marked=True)
+        except (OSError, CleanupIncomplete) as error:
+            raise UsageError(f"{self._to} cannot be emptied: {error}", hint=f"empty it: rm -r {self._to}") from error
+        self._put_down(replace(self._what, objects={}, worked_in=False, reached=None))
+
+    def worked_in(self) -> None:
+        """From now on a server changes the files: unless it is shut down, they are of no use.
+
+        Raises:
+            UsageError: the folder's disk failed, or is full.
+        """
+        self._put_down(replace(self._what, objects={}, worked_in=True, reached=None))
+        self.stays = False
+
+    def stands(self, at: Position) -> None:
+        """The server has been shut down there, and its files are whole and durable.
+
+        Raises:
+            UsageError: the folder's disk failed, or is full.
+        """
+        self._put_down(replace(self._what, reached=at))
 
     @property
     def kept(self) -> bool:
@@ -84,12 +105,12 @@ class Filling:
         Raises:
             UsageError: the folder's disk failed, or is full.
         """
-        what = Unfinished(
-            self._what.job, self._what.run_id, self._what.content, self._what.tables, self._what.made, objects
-        )
+        self._put_down(replace(self._what, objects=objects))
+
+    def _put_down(self, what: Unfinished) -> None:
         try:
             sync_filesystem(self._to)  # what is written down must be true after a power cut as well
-            _write(self._to, _to_text(what))
+            _write(self._to, to_text(what))
         except OSError as error:
             raise UsageError(f"{self._to} cannot be written: {error.strerror}", hint="check its disk") from error
         self._what = what
@@ -137,15 +158,15 @@ def resumable(to: Path, what: Unfinished, *, keeps: bool = True) -> Iterator[Fil
             _require_empty_and_ours(to)
         else:
             _close_to_others(to)
-        folder = Filling(to, begun or Unfinished(what.job, what.run_id, what.content, what.tables, made))
+        folder = Filling(to, begun or replace(what, made=made))
         try:
             if begun is None:
-                _mark(to, _to_text(folder._what))
+                _mark(to, to_text(folder._what))
             yield folder
             _finish(to)
         except BaseException as error:
             with shielded():
-                if keeps and isinstance(error, NotAsRecorded):
+                if keeps and isinstance(error, NotAsRecorded) and not what.moment:
                     _say_what_to_do(error, to)
                 elif keeps and (folder.stays or (folder.kept and isinstance(error, Cancelled | TargetError))):
                     _say_how_to_go_on(error, to)
@@ -153,6 +174,14 @@ def resumable(to: Path, what: Unfinished, *, keeps: bool = True) -> Iterator[Fil
                     _forget(to, folder._what)
                     _empty_after(error, to, remove=folder._what.made)
             raise
+
+
+def unfinished_in(to: Path) -> Unfinished | None:
+    """What an interrupted restore has left there; None where none can be gone on with."""
+    try:
+        return _begun(to, None)
+    except UsageError:
+        return None
 
 
 def occupied_bytes(to: Path) -> int:
@@ -183,8 +212,8 @@ def _say_how_to_go_on(interrupted: BaseException, to: Path) -> None:
         interrupted.add_note(how)
 
 
-def _begun(to: Path, what: Unfinished) -> Unfinished | None:
-    """How far the same restore has come; None where the folder is not marked.
+def _begun(to: Path, what: Unfinished | None) -> Unfinished | None:
+    """How far the same restore has come, or any where None is told; None where the folder is not marked.
 
     Raises:
         UsageError: it is marked for something else.
@@ -200,13 +229,14 @@ def _begun(to: Path, what: Unfinished) -> Unfinished | None:
         return None
     except OSError as error:
         raise UsageError(f"{to} cannot be read: {error.strerror}", hint="pass a folder") from error
-    found = _from_text(text)
+    found = from_text(text)
     if found is None:
         raise UsageError(f"{to} has an interrupted restore", hint=f"empty it first: rm -r {to}")
-    if not found.is_of(what):
+    if what is not None and not found.is_of(what):
         only = f", only {','.join(found.tables)}" if found.tables else ""
+        moment = f" to {found.moment}" if found.moment else ""
         raise UsageError(
-            f"{to} has an unfinished restore of something else: run {found.run_id} of job {found.job}{only}",
+            f"{to} has an unfinished restore of something else: run {found.run_id} of job {found.job}{moment}{only}",
             hint=f"restore into another folder, or discard that one: rm -r {to}",
         )
     return found
@@ -312,7 +342,7 @@ def _forget(to: Path, what: Unfinished) -> None:
         return
     with suppress(OSError):  # what cannot even be shortened is about to be removed all the same
         try:
-            _write(to, _to_text(replace(what, objects={})))
+            _write(to, to_text(replace(what, objects={}, reached=None)))
         except OSError:  # a disk that is full
             os.truncate(to / INCOMPLETE, 0)
 
@@ -325,9 +355,11 @@ def _empty_after(error: BaseException, to: Path, *, remove: bool) -> None:
         error.add_note(f"{to} could not be emptied: {second}")
 
 
-def _empty(to: Path, *, remove: bool) -> None:
-    """As it was; the marker goes last."""
+def _empty(to: Path, *, remove: bool = False, marked: bool = False) -> None:
+    """As it was; the marker goes last, unless the folder stays `marked`."""
     for entry in sorted(to.iterdir(), key=lambda entry: entry.name == INCOMPLETE):
+        if marked and entry.name == INCOMPLETE:
+            continue
         if entry.is_dir() and not entry.is_symlink():
             if entry.name not in OWN_TO_A_FILE_SYSTEM:
                 remove_tree(entry)
@@ -335,42 +367,3 @@ def _empty(to: Path, *, remove: bool) -> None:
             entry.unlink()
     if remove:
         to.rmdir()
-
-
-def _to_text(what: Unfinished) -> str:
-    objects = {name: _progress_document(progress) for name, progress in what.objects.items()}
-    document = {"job": what.job, "run": what.run_id, "content": what.content, "tables": what.tables}
-    return json.dumps({**document, "made": what.made, "objects": objects}) + "\n"
-
-
-def _progress_document(progress: UnpackProgress) -> dict[str, Any]:
-    folders = [[folder.name, base64.b64encode(folder.headers).decode()] for folder in progress.folders]
-    at = {"offset": progress.offset, "files": progress.files, "done": progress.done}
-    return {**at, "links": progress.links, "folders": folders}
-
-
-def _from_text(text: str) -> Unfinished | None:
-    """None where the marker is not one that a restore can go on from: a clone's, or another backupd's."""
-    try:
-        found = json.loads(text)
-        objects = {name: _progress(document) for name, document in found["objects"].items()}
-        return Unfinished(
-            job=str(found["job"]),
-            run_id=str(found["run"]),
-            content=str(found["content"]),
-            tables=tuple(map(str, found["tables"])),
-            made=bool(found["made"]),
-            objects=objects,
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def _progress(document: Mapping[str, Any]) -> UnpackProgress:
-    return UnpackProgress(
-        offset=int(document["offset"]),
-        files=int(document["files"]),
-        links=tuple(map(str, document["links"])),
-        folders=tuple(Folder(str(name), base64.b64decode(headers)) for name, headers in document["folders"]),
-        done=bool(document["done"]),
-    )

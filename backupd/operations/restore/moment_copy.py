@@ -1,0 +1,228 @@
+"""A copy at a moment: restored, rolled forward by what its server logged after the backup, and shut down there.
+
+Restores, clones and tables to a moment are made of it. Knows: what of it can be gone on with once it is interrupted. As
+long as the files are as they were unpacked, they stay. Once a server works on them, only its clean shutdown tells that
+they are whole, MyISAM's and Aria's files too; so a signal has it stop between two transactions and shut down, and what
+was killed is restored anew.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from backupd.host.filesystem import remove_tree
+from backupd.host.signals import shielded
+from backupd.mysql.binlog.applying import ApplyingProgress, apply, stop
+from backupd.mysql.binlog.relay_logs import RelayLogs, laid_down
+from backupd.mysql.relocation import Relocation, require_self_contained
+from backupd.mysql.scratch import RunningServer, ScratchServer
+from backupd.mysql.seeding import forget_the_old_server
+from backupd.mysql.server_programs import matching_program
+from backupd.mysql.startup import RELAY_FOLDER
+from backupd.operations.binlog.reading import SegmentReader
+from backupd.operations.restore.as_recorded import opened_as_recorded
+from backupd.operations.restore.fallback import AgreedCopies, content_of
+from backupd.operations.restore.into_folder import fill, require_room
+from backupd.operations.restore.log_to_moment import LogEnd, first_place, log_end, log_pieces
+from backupd.operations.restore.parts import parts_of
+from backupd.operations.restore.restored_copy import recovered_position, remove_own_binlogs, shut_down
+from backupd.operations.restore.unfinished import Filling, occupied_bytes, resumable
+from backupd.operations.restore.unfinished_marker import Unfinished
+from backupd.policy.binlog_chain import parts
+from backupd.policy.roll_forward import RestorePlan
+from backupd.targets import BackupSource
+from backupd.vocabulary.binlogs import BinlogPlace
+from backupd.vocabulary.errors import BackupdError, Cancelled, VerificationError
+from backupd.vocabulary.servers import Position
+from backupd.vocabulary.storage import Manifest
+from backupd.vocabulary.units import format_size
+
+if TYPE_CHECKING:
+    from backupd.archive.encryption import Identities
+
+
+@dataclass(frozen=True, slots=True)
+class RollForward:
+    """The moment, and how a copy gets there."""
+
+    plan: RestorePlan
+    reader: SegmentReader
+    applied: Callable[[ApplyingProgress], None] = lambda _progress: None  # told while the log is applied
+
+
+@dataclass(frozen=True, slots=True)
+class MomentCopy:
+    """Files that are at exactly a moment, cleanly shut down, without a binlog."""
+
+    relocation: Relocation
+    position: Position  # where the source stood then: a replica goes on from there
+    committed_at: datetime | None  # the last transaction of the log that is in it; None where none was applied
+    folder: Filling
+
+    @property
+    def made(self) -> bool:
+        """The folder was made for them."""
+        return self.folder.made
+
+
+@contextmanager
+def copy_at_moment(
+    forward: RollForward,
+    manifest: Manifest,
+    sources: Sequence[BackupSource],
+    *,
+    to: Path,
+    keeps: bool = True,
+    identities: "Identities | None" = None,
+    confined: bool = True,
+    telling: Callable[[str], None] = lambda _step: None,
+) -> Iterator[MomentCopy]:
+    """Within the block the folder has the files, marked as incomplete.
+
+    `sources` are copies of the plan's backup, whose manifest it is, one that was `judged`. What an interruption leaves
+    is gone on with by the same call if that `keeps` it; after any other error the folder is as empty as before.
+
+    Raises:
+        UsageError: the folder is not empty, has no room, cannot be written, or has an unfinished restore of something
+            else; something is encrypted, and no identity opens it.
+        TargetError: no target gives the backup, or a segment.
+        VerificationError: what is stored is not what was written, recovered to another position than was recorded, or
+            does not lead to the moment.
+        Undecided: the server ran out of memory or room.
+        ServerError: no matching server is here, or it did not start, or failed.
+    """
+    plan = forward.plan
+    matching_program(manifest.server)
+    copies = AgreedCopies(sources, manifest, identities)
+    forward.reader.require_key(plan.segments)
+    telling(f"looking for {plan.end.moment} in the binlog archive")
+    end = log_end(plan, forward.reader)
+    what = Unfinished(manifest.job, manifest.run_id, content_of(manifest), moment=str(plan.end.moment))
+    there = occupied_bytes(to)
+    if there == 0:
+        require_room(to, manifest)
+    with resumable(to, what, keeps=keeps) as folder:
+        relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
+        _restored(folder, copies, relocation, confined=confined, telling=telling)
+        rolling = _Rolling(forward, manifest, relocation, folder, end, telling, confined=confined)
+        yield MomentCopy(relocation, rolling.done(), end.committed_at, folder)
+
+
+def _restored(
+    folder: Filling,
+    copies: AgreedCopies,
+    relocation: Relocation,
+    *,
+    confined: bool,
+    telling: Callable[[str], None],
+) -> None:
+    """The files are as they were unpacked, or as a server has left them that was shut down."""
+    manifest, to = copies.manifest, relocation.folder
+    if folder.is_spoilt:
+        telling("an earlier restore was killed while a server worked on these files: restoring them anew")
+        folder.emptied()
+    parts = parts_of(manifest)
+    if folder.reached is not None or all(
+        part.stored.plain_name in folder.begun and folder.begun[part.stored.plain_name].done for part in parts
+    ):
+        remove_tree(to / RELAY_FOLDER)  # ours: nothing else has made one since all was unpacked
+    if folder.reached is None:
+        telling("restoring")
+        require_room(to, manifest, there=occupied_bytes(to))
+        fill(folder, copies, parts, to=to, confined=confined)
+    else:
+        opened_as_recorded(to, copies)
+    require_self_contained(relocation)  # before a file is removed in it
+
+
+@dataclass(frozen=True)
+class _Rolling:
+    """Files on their way to the moment, by a server of their own."""
+
+    forward: RollForward
+    manifest: Manifest
+    relocation: Relocation
+    folder: Filling
+    end: LogEnd
+    telling: Callable[[str], None]
+    confined: bool
+
+    def done(self) -> Position:
+        """They are there, and the server has ended cleanly."""
+        plan, reached = self.forward.plan, self.folder.reached
+        at = plan.start if reached is None else BinlogPlace(reached.binlog_file or "", reached.binlog_offset or 0)
+        first = first_place(plan, at)
+        size = sum(segment.plain_bytes for segment in plan.segments)
+        self.telling(f"fetching {format_size(size, separator=' ')} of binlog in {len(plan.segments)} segments")
+        with laid_down(log_pieces(plan, first, self.end, self.forward.reader), self.relocation) as logs:
+            server = ScratchServer(
+                *(self.relocation.folder, self.manifest),
+                applying=True,
+                without_binlogs=reached is not None,
+                confined=self.confined,
+            )
+            self.folder.worked_in()
+            if reached is None:
+                forget_the_old_server(self.relocation.datadir)
+            with server.running() as running:
+                position = self._applied(running, reached, first, logs)
+                self._shut_down(running, position)
+        return position
+
+    def _applied(
+        self, server: RunningServer, reached: Position | None, first: BinlogPlace, logs: RelayLogs
+    ) -> Position:
+        if reached is None:
+            self.telling("recovering the backup")
+            reached = recovered_position(server, self.manifest)
+            _require_planned(reached, self.forward.plan)
+        else:
+            self.telling(f"continuing the interrupted restore at {reached.binlog_file}:{reached.binlog_offset}")
+        start = Position(first.file, first.offset, reached.gtid) if logs.sizes else reached
+        wanted = Position(self.end.place.file, self.end.place.offset, self.end.gtids)
+        self.telling(f"applying the binlog from {_words(first)} to {_words(self.end.place)}")
+        try:
+            return apply(server, logs, start=start, end=wanted, telling=self.forward.applied).position
+        except Cancelled as interrupted:
+            with shielded():
+                self._keep(server, reached, interrupted)
+            raise
+
+    def _keep(self, server: RunningServer, start: Position, interrupted: Cancelled) -> None:
+        """What is applied so far is not lost, if the server can be stopped there."""
+        if len(list(parts(self.forward.plan.segments))) > 1:
+            return  # a place is one of some server's log, and nothing will tell of which
+        self.telling("stopping between two transactions")
+        try:
+            position = stop(server, start)
+            if position is not None:
+                self._shut_down(server, position)
+        except BackupdError as error:
+            interrupted.add_note(f"what was applied so far is lost: {error.message}")
+
+    def _shut_down(self, server: RunningServer, position: Position) -> None:
+        shut_down(server)
+        remove_own_binlogs(self.relocation, self.manifest)
+        self.folder.stands(position)
+
+
+def _require_planned(start: Position, plan: RestorePlan) -> None:
+    """A position that was found by a drill is found again.
+
+    Raises:
+        VerificationError: the copy recovered to another one.
+    """
+    place = plan.backup.place
+    if (start.binlog_file, start.binlog_offset) != (place.file, place.offset):
+        raise VerificationError(
+            f"run {plan.backup.run_id} recovered to {start.binlog_file}:{start.binlog_offset}, not to"
+            f" {_words(place)}, from where its binlog was to be applied",
+            hint="restore from another backup",
+        )
+
+
+def _words(place: BinlogPlace) -> str:
+    return f"{place.file}:{place.offset}"

@@ -1,0 +1,96 @@
+"""What the marker of a folder that is being filled tells: what is restored there, and how far that is.
+
+Knows: its text. Whoever reads it has made sure that backupd has written it.
+"""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from backupd.archive.unpack_progress import Folder, UnpackProgress
+from backupd.vocabulary.servers import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """What a marker tells of a restore: what it is of, and how far it is."""
+
+    job: str
+    run_id: str
+    content: str  # its digest: what is gone on with is what was started
+    tables: tuple[str, ...] = ()  # only these; empty: everything
+    moment: str = ""  # to which the files are rolled forward; empty: they stay at the backup's
+    made: bool = False  # the folder was made for it
+    objects: Mapping[str, UnpackProgress] = field(default_factory=dict)
+    worked_in: bool = False  # by a server: they are not what was unpacked any more
+    reached: Position | None = None  # where that server stood when it was shut down; None: files of no use
+
+    @property
+    def worth_keeping(self) -> bool:
+        """Something of it need not be fetched again."""
+        if self.worked_in:
+            return self.reached is not None
+        return any(progress.done or progress.offset for progress in self.objects.values())
+
+    def is_of(self, other: "Unfinished") -> bool:
+        """Both are the same restore."""
+        return (self.job, self.run_id, self.content, self.tables, self.moment) == (
+            *(other.job, other.run_id, other.content, other.tables, other.moment),
+        )
+
+
+def to_text(what: Unfinished) -> str:
+    """As `from_text` reads it."""
+    objects = {name: _progress_document(progress) for name, progress in what.objects.items()}
+    reached = what.reached
+    document = {
+        **{"job": what.job, "run": what.run_id, "content": what.content, "tables": what.tables, "moment": what.moment},
+        **{"made": what.made, "objects": objects, "worked_in": what.worked_in},
+        "reached": None if reached is None else [reached.binlog_file, reached.binlog_offset, reached.gtid],
+    }
+    return json.dumps(document) + "\n"
+
+
+def _progress_document(progress: UnpackProgress) -> dict[str, Any]:
+    folders = [[folder.name, base64.b64encode(folder.headers).decode()] for folder in progress.folders]
+    at = {"offset": progress.offset, "files": progress.files, "done": progress.done}
+    return {**at, "links": progress.links, "folders": folders}
+
+
+def from_text(text: str) -> Unfinished | None:
+    """None where the marker is not one that a restore can go on from: a clone's, or another backupd's."""
+    try:
+        found = json.loads(text)
+        objects = {name: _progress(document) for name, document in found["objects"].items()}
+        return Unfinished(
+            job=str(found["job"]),
+            run_id=str(found["run"]),
+            content=str(found["content"]),
+            tables=tuple(map(str, found["tables"])),
+            moment=str(found.get("moment", "")),
+            made=bool(found["made"]),
+            objects=objects,
+            worked_in=bool(found.get("worked_in", False)),
+            reached=_position(found.get("reached")),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _position(told: Sequence[Any] | None) -> Position | None:
+    if told is None:
+        return None
+    file, offset, gtid = told
+    return Position(str(file), int(offset), None if gtid is None else str(gtid))
+
+
+def _progress(document: Mapping[str, Any]) -> UnpackProgress:
+    return UnpackProgress(
+        offset=int(document["offset"]),
+        files=int(document["files"]),
+        links=tuple(map(str, document["links"])),
+        folders=tuple(Folder(str(name), base64.b64decode(headers)) for name, headers in document["folders"]),
+        done=bool(document["done"]),
+    )

@@ -168,7 +168,7 @@ def _show_run(run: "RunDetails", *, log: Path, json: bool) -> None:
     if drawn:
         print_text(f"\n{drawn}")
     for drill in run.drills:
-        print_text("\ndrill")
+        print_text(f"\ndrill {drill.to_moment}".rstrip())
         print_text(drill_table(drill.checks))
     if log.is_file():
         print_text(f"\nlog: {log}")

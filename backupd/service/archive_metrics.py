@@ -4,8 +4,10 @@ Knows: names, units, and where each has its value from, as `job_metrics` does of
 """
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 
 from backupd.catalogue.archive_records import ArchiveRecord
+from backupd.catalogue.moment_proofs import LastMomentDrill
 from backupd.service.archive_alarms import open_gap, waiting_seconds
 from backupd.service.job_metrics import Family, Told
 from backupd.service.job_status import JobStatus
@@ -24,6 +26,12 @@ def _of_archive(
 def _gap_at(status: JobStatus, archive: ArchiveRecord) -> float | None:
     gap = open_gap(archive, status.last_good)
     return None if gap is None else gap.noticed_at.timestamp()
+
+
+def _of_moment(status: JobStatus, at: Callable[[LastMomentDrill], datetime | None]) -> float | None:
+    """An instant of the newest drill of a moment; not told where there is none."""
+    told = None if status.last_moment is None else at(status.last_moment)
+    return None if told is None else told.timestamp()
 
 
 ARCHIVE_FAMILIES = (
@@ -51,5 +59,20 @@ ARCHIVE_FAMILIES = (
         "backupd_binlog_gap_timestamp_seconds",
         "When the newest gap of the binlog archive was noticed; absent once a good backup has been started after it.",
         _of_archive(_gap_at),
+    ),
+    Family(
+        "backupd_moment_proof_timestamp_seconds",
+        "When a drill last proved a moment of the binlog archive; absent where none has.",
+        _of_archive(lambda status, _: _of_moment(status, lambda last: last.proven_at)),
+    ),
+    Family(
+        "backupd_last_moment_drill_good",
+        "Whether the newest drill of a moment of the binlog archive that was not undecided proved it.",
+        _of_archive(lambda status, _: None if status.last_moment is None else float(status.last_moment.ok)),
+    ),
+    Family(
+        "backupd_last_proven_moment_timestamp_seconds",
+        "The moment that the newest drill of one proved, by the server's clock; absent where that drill failed.",
+        _of_archive(lambda status, _: _of_moment(status, lambda last: last.moment.at if last.ok else None)),
     ),
 )

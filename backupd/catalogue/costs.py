@@ -6,14 +6,15 @@ Knows: which columns tell it, two queries however many runs.
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, case, func, select
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, case, func, select
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import from_row
 from backupd.catalogue.details import Filter
 from backupd.vocabulary.penalty import Reason, Sample
-from backupd.vocabulary.records import Phase, RunKind, RunStatus
+from backupd.vocabulary.records import DrilledMoment, Phase, RunKind, RunStatus
 from backupd.vocabulary.schedule import SlotState
 
 _STAGES = ("baseline", "settle")  # of a sample: what was measured during the copy is no part of a penalty

@@ -35,6 +35,4 @@ def last_moment_drills(connection: Connection, *, at: datetime) -> Mapping[str, 
         newest.setdefault(job, LastMomentDrill(when, moment, ok))
         if ok:
             proven.setdefault(job, when)
-    return {
-        job: LastMomentDrill(last.at, last.moment, last.ok, proven.get(job)) for job, last in newest.items()
-    }
+    return {job: LastMomentDrill(last.at, last.moment, last.ok, proven.get(job)) for job, last in newest.items()}

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from backupd.catalogue.job_status import StoredOnTarget
+from backupd.catalogue.moment_proofs import LastMomentDrill
 from backupd.report.json_document import iso
 from backupd.report.words import age, columns, instant, many
 from backupd.service.alarm_report import alarm_document, alarm_lines

@@ -61,7 +61,6 @@ class MomentToProve:
     reader: SegmentReader
     identities: "Identities | None" = None
     confined: bool = True
-    checks: Sequence[DrillCheckConfig] = ()  # the job's own
 
     @property
     def told(self) -> DrilledMoment:
@@ -70,9 +69,16 @@ class MomentToProve:
         return DrilledMoment(str(moment), moment.at if isinstance(moment, ToTime) else None)
 
 
-def drill_to_moment(wanted: MomentToProve, tools: HostTools, *, telling: Callable[[str], None]) -> Drill:
+def drill_to_moment(
+    wanted: MomentToProve,
+    tools: HostTools,
+    *,
+    checks: Sequence[DrillCheckConfig] = (),
+    telling: Callable[[str], None] = lambda _step: None,
+) -> Drill:
     """Restore the moment into the staging folder, start the matching server there, check, shut down, remove.
 
+    `checks` are the job's own, beside those of every drill.
     Returns the drill's result whether or not its checks agree; nothing is left in the staging folder either way.
 
     Raises:
@@ -85,7 +91,7 @@ def drill_to_moment(wanted: MomentToProve, tools: HostTools, *, telling: Callabl
     folder = tools.places.drill_folder(run_id)
     with tools.claims.run(folder.name):
         remove_tree(folder)
-        proving = _Proving(wanted, folder, telling)
+        proving = _Proving(wanted, folder, checks, telling)
         try:
             found, undecided = proving.answer()
         finally:
@@ -105,8 +111,14 @@ def drill_to_moment(wanted: MomentToProve, tools: HostTools, *, telling: Callabl
 class _Proving:
     """One drill."""
 
-    def __init__(self, wanted: MomentToProve, folder: Path, telling: Callable[[str], None]) -> None:
-        self._wanted, self._folder, self._telling = wanted, folder, telling
+    def __init__(
+        self,
+        wanted: MomentToProve,
+        folder: Path,
+        checks: Sequence[DrillCheckConfig],
+        telling: Callable[[str], None],
+    ) -> None:
+        self._wanted, self._folder, self._checks, self._telling = wanted, folder, checks, telling
         self.moment = wanted.told
 
     def answer(self) -> _Answer:
@@ -146,7 +158,9 @@ class _Proving:
         log.warning("drill: %s", error.message)
         if isinstance(error, VerificationError) and not done:
             return (Check("restore", ok=False, expected=_AS_LOGGED, found=error.message),), ""
-        name, expected = ("log", "can be read") if isinstance(error, VerificationError) else ("server", "starts, answers")
+        name, expected = (
+            ("log", "can be read") if isinstance(error, VerificationError) else ("server", "starts, answers")
+        )
         return (*done, Check(name, ok=False, expected=expected, found=error.message)), ""
 
     def _compared(self, manifest: Manifest, restored: RestoredMoment) -> tuple[Check, ...]:
@@ -168,11 +182,11 @@ class _Proving:
             )
 
     def _own(self, server: RunningServer, manifest: Manifest) -> tuple[Check, ...]:
-        if not self._wanted.checks:
+        if not self._checks:
             return ()
         self._telling("running the job's own checks")
         at = self.moment.at or self._wanted.plan.backup.taken_at
-        return own_checks(server, self._wanted.checks, flavour=manifest.server.flavour, taken_at=at)
+        return own_checks(server, self._checks, flavour=manifest.server.flavour, taken_at=at)
 
 
 def _gtid_check(restored: RestoredMoment, server: RunningServer, logged: str) -> Check:

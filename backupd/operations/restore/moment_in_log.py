@@ -93,7 +93,10 @@ class _Course:
         """The transactions that end in it."""
         if self._reader is None or segment.file != self._file:
             gtids = segment.gtid_start if self._reader is None else self._reader.gtids
-            self._file, self._reader = segment.file, TransactionReader(segment.origin.flavour, segment.file, gtids=gtids)
+            self._file, self._reader = (
+                segment.file,
+                TransactionReader(segment.origin.flavour, segment.file, gtids=gtids),
+            )
         for event in reader.events(segment):
             transaction = self._reader.feed(event)
             if transaction is not None and order(transaction.end) > order(self._plan.start):

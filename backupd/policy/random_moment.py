@@ -41,7 +41,7 @@ def drawn(reach: Reach, seed: int) -> ToTime:
 
 
 def _spans(reach: Reach) -> Iterator[_Span]:
-    """Without what two stretches have in common. A backup's own moment is no time that a restore can be asked for."""
+    """Without what two stretches have in common. A restore is asked for a time after its backup's own."""
     reached: datetime | None = None
     for stretch in reach.stretches:
         since = stretch.since if reached is None else max(stretch.since, reached)

@@ -114,7 +114,7 @@ class _Course:
         self._over = self._over or moment.stops_after(transaction)
 
     def _note(self, change: TableChange, at: int) -> None:
-        """A transaction of the receiver's is one statement, which was begun when its last event says."""
+        """A transaction of the receiver's is one statement: its last event has the time of its beginning."""
         of_minutes = (change.schema.casefold(), change.table.casefold()) == (CANARY_SCHEMA, MINUTES)
         of_schema = (change.schema.casefold(), change.table) == (CANARY_SCHEMA, "")
         if not of_minutes and not (of_schema and change.kind is ChangeKind.DROP):

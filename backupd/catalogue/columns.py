@@ -132,4 +132,6 @@ class JsonColumn(TypeDecorator[Any]):
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return InstantColumn.text(value)
     return dict(value) if isinstance(value, Mapping) else asdict(value)

@@ -6,14 +6,15 @@ Knows: which columns tell it, two queries however many runs.
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, case, func, select
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, case, func, select
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import from_row
 from backupd.catalogue.details import Filter
 from backupd.vocabulary.penalty import Reason, Sample
-from backupd.vocabulary.records import Phase, RunKind, RunStatus
+from backupd.vocabulary.records import DrilledMoment, Phase, RunKind, RunStatus
 from backupd.vocabulary.schedule import SlotState
 
 _STAGES = ("baseline", "settle")  # of a sample: what was measured during the copy is no part of a penalty
@@ -46,6 +47,7 @@ class RunCost:
     verified_at: datetime | None = None  # when the copy that was read back last was
     drills: int = 0
     drill_ok: bool | None = None  # what the last drill with an answer found
+    drill_moment: DrilledMoment | None = None  # of which moment; None: of the backup's own
     pinned: str | None = None  # a person's note; "" where there is none
     cow_size: int | None = None
     cow_used_peak: int | None = None
@@ -109,8 +111,11 @@ def _figures(chosen: Select[str]) -> Select[tuple[object, ...]]:
     ours = backups.c.run_id == runs.c.run_id
     there, broken = (backups.c.removed_at.is_(None), backups.c.broken == ""), backups.c.broken != ""
     drilled = drills.c.run_id == runs.c.run_id
-    answered = select(drills.c.ok).where(drilled, drills.c.undecided == "")
-    answered = answered.order_by(drills.c.at.desc(), drills.c.id.desc()).limit(1)
+
+    def answered(column: ColumnElement[Any]) -> ScalarSelect[Any]:
+        query = select(column).where(drilled, drills.c.undecided == "")
+        return query.order_by(drills.c.at.desc(), drills.c.id.desc()).limit(1).scalar_subquery()
+
     joined = (
         runs.outerjoin(errors, errors.c.run_id == runs.c.run_id)
         .outerjoin(locks, locks.c.run_id == runs.c.run_id)
@@ -139,7 +144,8 @@ def _figures(chosen: Select[str]) -> Select[tuple[object, ...]]:
         select(func.count()).where(ours, there[0], broken).scalar_subquery().label("copies_broken"),
         select(func.max(backups.c.verified_at)).where(ours, *there).scalar_subquery().label("verified_at"),
         select(func.count()).where(drilled).scalar_subquery().label("drills"),
-        answered.scalar_subquery().label("drill_ok"),
+        answered(drills.c.ok).label("drill_ok"),
+        answered(drills.c.moment).label("drill_moment"),
         pins.c.note.label("pinned"),
         snapshots.c.cow_size,
         snapshots.c.cow_used_peak,

@@ -21,6 +21,7 @@ from backupd.catalogue import tables
 from backupd.catalogue.archive_records import ArchiveRecord, archive_records
 from backupd.catalogue.columns import from_row
 from backupd.catalogue.details import details
+from backupd.catalogue.moment_proofs import LastMomentDrill, last_moment_drills
 from backupd.vocabulary.records import GOOD, RunDetails, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, Pause, Slot, SlotState
 from backupd.vocabulary.storage import Backup
@@ -70,6 +71,7 @@ class JobRecord:
     broken: tuple[BrokenBackup, ...] = ()
     pause: Pause | None = None
     archive: ArchiveRecord = field(default_factory=ArchiveRecord)  # of its binlog
+    last_moment: LastMomentDrill | None = None  # the newest drill of a moment of that
 
 
 def records(connection: Connection, jobs: Sequence[str], *, at: datetime, samples: bool) -> dict[str, JobRecord]:
@@ -93,6 +95,7 @@ def records(connection: Connection, jobs: Sequence[str], *, at: datetime, sample
         _last_slots(connection, jobs, at),
         _missed(connection),
     )
+    moments = last_moment_drills(connection, at=at)
     archives = archive_records(connection, _listed(jobs), at=at)
     pauses = {row["job"]: from_row(Pause, row) for row in connection.execute(select(tables.pauses)).mappings()}
     return {
@@ -112,6 +115,7 @@ def records(connection: Connection, jobs: Sequence[str], *, at: datetime, sample
             broken=tuple(broken[job]),
             pause=pauses.get(job),
             archive=archives[job],
+            last_moment=moments.get(job),
         )
         for job in jobs
     }

@@ -356,9 +356,10 @@ class Catalogue(
 
 
 def _drilled(drill: Drill, told: Mapping[str, str | list[str]]) -> Sequence[Step]:
+    moment = {} if drill.moment is None else {"moment": drill.moment.name}
     steps: list[Step] = [
         insert(tables.drills).values(to_row(drill)),
-        audit_step(Event.DRILLED, drill.run_id, ok=drill.ok, undecided=drill.undecided, **told),
+        audit_step(Event.DRILLED, drill.run_id, ok=drill.ok, undecided=drill.undecided, **moment, **told),
     ]
     if drill.ok and drill.position is not None:
         row = {**to_row(drill.position), "run_id": drill.run_id, "derived": True}

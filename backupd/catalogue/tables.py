@@ -28,12 +28,12 @@ from backupd.catalogue.metadata import metadata as metadata
 from backupd.catalogue.metadata import of_run
 from backupd.policy.trust import Known
 from backupd.vocabulary.penalty import Counted, GateOutcome, Reason
-from backupd.vocabulary.records import Check, HoldingKind, Phase, RunKind, RunStatus
+from backupd.vocabulary.records import Check, DrilledMoment, HoldingKind, Phase, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, SlotState
 from backupd.vocabulary.servers import Position, PreflushEnd, ReplicaPosition
 from backupd.vocabulary.volumes import Layout
 
-HEAD = "0012"  # the newest revision in `migrations/`
+HEAD = "0013"  # the newest revision in `migrations/`
 
 identities = Table(  # an `Identity`; the newest row counts, and those before it are names that were given up
     "identities",
@@ -344,7 +344,9 @@ drills = Table(
     Column("at", InstantColumn, nullable=False),
     Column("position", JsonColumn(Position)),
     Column("undecided", ProseColumn, nullable=False, server_default=text("''")),
+    Column("moment", JsonColumn(DrilledMoment)),
     Index(None, "at"),  # walked from the newest back
+    Index("ix_drills_of_moments", "run_id", "at", sqlite_where=text("moment IS NOT NULL")),
 )
 
 # --- what is done by schedule ----------------------------------------------------------------------------------------

@@ -108,6 +108,7 @@ def drill_document(drill: Drill) -> Document:
         "seconds": drill.seconds,
         "at": iso(drill.at),
         "position": None if drill.position is None else asdict(drill.position),
+        "moment": None if drill.moment is None else {"name": drill.moment.name, "at": iso(drill.moment.at)},
     }
 
 

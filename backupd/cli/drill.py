@@ -1,5 +1,6 @@
 """`backupd drill`: the proof of a backup, of the one that needs it most where none is named."""
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,13 +9,21 @@ import typer
 from backupd.cli.chosen import GOOD_RUN, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.cli.invocation import IdentityOption, JsonOption
 from backupd.cli.metrics import left_for_node_exporter
+from backupd.cli.moment_drill import Drawn, DrillTimeOption, SeedOption, drilled_moment_of, moment_to_prove
+from backupd.cli.moments import BeforeGtidOption, LatestOption, ToGtidOption, ToPositionOption
 from backupd.cli.output import print_document, print_text, say, tell
 from backupd.vocabulary.errors import BackupdError, Undecided, UsageError, VerificationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from backupd.archive.encryption import Identities
     from backupd.catalogue.store import Catalogue
     from backupd.config import Configuration, DrillCheckConfig
-    from backupd.vocabulary.records import Drill, RunDetails
+    from backupd.operations.tools import HostTools
+    from backupd.policy.moments import Moment
+    from backupd.targets import BackupSource
+    from backupd.vocabulary.records import Drill, DrilledMoment, RunDetails
 
 
 def drill(
@@ -30,28 +39,41 @@ def drill(
     *,
     job: Annotated[str | None, typer.Option(help="Choose among this job's backups only.", show_default=False)] = None,
     target: TargetOption = None,
+    to_time: DrillTimeOption = None,
+    seed: SeedOption = None,
+    to_gtid: ToGtidOption = None,
+    before_gtid: BeforeGtidOption = None,
+    to_position: ToPositionOption = None,
+    latest: LatestOption = False,
     identity: IdentityOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Prove a backup: restore it, start a server on it, and compare. The result is recorded in the catalogue."""
+    """Prove a backup: restore it, start a server on it, and compare. The result is recorded in the catalogue.
+
+    With a moment (--to-time and others), the job's binlog archive is applied up to exactly there, and that is proven;
+    also with --job alone, where `drill.moment` says so.
+    """
     from backupd import wiring
     from backupd.cli.documents import drill_document
     from backupd.cli.failure_answers import failure_answers
     from backupd.cli.tables import drill_table
     from backupd.host.signals import cancellable
-    from backupd.operations.restore.drill import drill as drill_backup
     from backupd.operations.restore.on_record import drilled_on_record
     from backupd.operations.restore.proofs import leave_proof
     from backupd.operations.upkeep import notices
     from backupd.operations.upkeep.ownership import ownership_of
     from backupd.report.words import duration, too_long
 
+    moment = drilled_moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest, seed=seed)
     configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
-    if job is not None:
-        wiring.job(configuration, job)
+    if run_id is not None and job is not None:
+        raise UsageError("both a run and a job were given", hint="give one of them: a run belongs to one job anyway")
+    if job is not None and wiring.job(configuration, job).drill.moment is not None and moment is None:
+        moment = Drawn.anew()
     with wiring.own_catalogue(configuration) as catalogue, left_for_node_exporter(configuration, catalogue):
-        run = _chosen(catalogue, run_id, job, target)
-        sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
+        wanted = _Wanted(configuration, catalogue, run_id, job, target, identities)
+        drilling = wanted.backup() if moment is None else wanted.moment(moment)
+        run, sources = drilling.run, drilling.sources
         answers = partial(failure_answers(configuration).of_drill, run.job, run.run_id, catalogue=catalogue)
         told = partial(
             notices.failure_told, wiring.notifier(configuration), run.job, run.run_id, answers=answers, what="drill"
@@ -59,17 +81,10 @@ def drill(
         with told(), cancellable(), unpruned(configuration, run):
             machine = catalogue.identity().name
             tools = wiring.host_tools(configuration, machine)
-            drilling = partial(
-                drill_backup,
-                sources,
-                tools,
-                identities=identities,
-                confined=not configuration.restore.unconfined,
-                checks=_own_checks(configuration, run, machine),
-                telling=tell,
-            )
             # within `unpruned`: what is proven is on record before anybody may prune it
-            result = drilled_on_record(catalogue, run.run_id, sources, drilling, telling=tell)
+            result = drilled_on_record(
+                *(catalogue, run.run_id, sources), partial(drilling.act, tools), moment=drilling.moment, telling=tell
+            )
             for failure in leave_proof(sources, result, ownership_of(catalogue, tools), host=run.host):
                 tell(f"warning: {failure}")
                 catalogue.attention(run.run_id, failure)
@@ -81,10 +96,66 @@ def drill(
         else:
             print_text(drill_table(result.checks))
             outcome = f"undecided: {result.undecided};" if result.undecided else "proven" if result.ok else "NOT proven"
-            say(f"{outcome} in {duration(result.seconds)}")
+            say(f"{result.to_moment} {outcome} in {duration(result.seconds)}".strip())
         if (error := _error_of(result, run.job)) is not None:
             with told():
                 raise error
+
+
+@dataclass(frozen=True, slots=True)
+class _Drilling:
+    """A drill that is about to be done."""
+
+    run: "RunDetails"
+    sources: "Sequence[BackupSource]"
+    act: "Callable[[HostTools], Drill]"
+    moment: "DrilledMoment | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What the command line says of a drill."""
+
+    configuration: "Configuration"
+    catalogue: "Catalogue"
+    run_id: str | None
+    job: str | None
+    target: str | None
+    identities: "Identities | None"
+
+    def backup(self) -> _Drilling:
+        """Of the backup that is meant, alone."""
+        from backupd.operations.restore.drill import drill as drill_backup
+
+        configuration, catalogue = self.configuration, self.catalogue
+        run = _chosen(catalogue, self.run_id, self.job, self.target)
+        sources = sources_of(configuration, catalogue, run, copies_of(run, target=self.target))
+        act = partial(
+            drill_backup,
+            sources,
+            identities=self.identities,
+            confined=not configuration.restore.unconfined,
+            checks=_own_checks(configuration, run, catalogue.identity().name),
+            telling=tell,
+        )
+        return _Drilling(run, sources, act)
+
+    def moment(self, wanted: "Moment | Drawn") -> _Drilling:
+        """Of a moment that is named, or drawn."""
+        from backupd.operations.restore.moment_drill import drill_to_moment
+
+        run, moment = moment_to_prove(
+            self.configuration,
+            self.catalogue,
+            wanted,
+            run_id=self.run_id,
+            job=self.job,
+            target=self.target,
+            identities=self.identities,
+        )
+        checks = _own_checks(self.configuration, run, self.catalogue.identity().name)
+        act = partial(drill_to_moment, moment, checks=checks, telling=tell)
+        return _Drilling(run, moment.sources, act, moment.told)
 
 
 def _error_of(result: "Drill", job: str) -> BackupdError | None:
@@ -98,13 +169,19 @@ def _error_of(result: "Drill", job: str) -> BackupdError | None:
         return None
     failed = [check for check in result.checks if not check.ok]
     hint = "do not rely on this backup; take a new one"
+    if result.moment is not None:
+        hint = (
+            f"`backupd drill {result.run_id}` tells whether the backup alone is sound, `backupd binlog verify {job}`"
+            " whether the archive is; take a new backup"
+        )
     if result.only_own_checks_failed:
         hint = (
             "the backup restores, but its data is not what the job's own checks expect: look at the data,"
             f" and at [jobs.{job}.drill.checks]"
         )
     names = ", ".join(check.name for check in failed)
-    return VerificationError(f"the drill of run {result.run_id} failed: {names}", hint=hint)
+    drilled = " ".join(filter(None, ("the drill of run", result.run_id, result.to_moment)))
+    return VerificationError(f"{drilled} failed: {names}", hint=hint)
 
 
 def _own_checks(configuration: "Configuration", run: "RunDetails", machine: str) -> "tuple[DrillCheckConfig, ...]":
@@ -126,10 +203,6 @@ def _restore_within(configuration: "Configuration", run: "RunDetails", machine: 
 def _chosen(catalogue: "Catalogue", run_id: str | None, job: str | None, target: str | None) -> "RunDetails":
     """The run that is named, or the one that needs a proof most; then it is told which, and why."""
     if run_id is not None:
-        if job is not None:
-            raise UsageError(
-                "both a run and a job were given", hint=("give one of them: a run belongs to one job anyway")
-            )
         return run_of(catalogue, run_id, target=target)
     for run in catalogue.newest_unproven(job):
         if any(backup.is_there and target in (None, backup.target) for backup in run.backups):

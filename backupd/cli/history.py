@@ -198,7 +198,7 @@ def _show_run(run: "RunDetails", rolled: "RolledForward | None", *, log: Path, j
     if rolled is not None:
         print_text(f"\nbinlog archive\n{rolled_table(rolled)}")
     for drill in run.drills:
-        print_text("\ndrill")
+        print_text(f"\ndrill {drill.to_moment}".rstrip())
         print_text(drill_table(drill.checks))
     if log.is_file():
         print_text(f"\nlog: {log}")

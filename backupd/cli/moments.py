@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from backupd.config import Configuration
     from backupd.mysql.binlog.applying import ApplyingProgress
     from backupd.mysql.tablefiles import Table
+    from backupd.operations.binlog.reading import SegmentReader
     from backupd.operations.restore.moment_copy import RollForward
     from backupd.operations.restore.to_moment import RestoredMoment
+    from backupd.policy.binlog_chain import PlacedBackup
     from backupd.policy.moments import Moment
-    from backupd.policy.roll_forward import RestorePlan
     from backupd.targets import BackupSource
-    from backupd.vocabulary.binlogs import BinlogPlace
+    from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
     from backupd.vocabulary.records import RunDetails
     from backupd.vocabulary.storage import Manifest
 
@@ -58,7 +59,7 @@ JobOption = Annotated[
 
 _PLACE = re.compile(r"[^:]{1,200}\.[0-9]{6,10}:[0-9]{1,18}", re.ASCII)
 _TOLD = 5  # names of tables
-_ONE_MOMENT = "give one of --to-time, --to-gtid, --before-gtid, --to-position and --latest"
+ONE_MOMENT = "give one of --to-time, --to-gtid, --before-gtid, --to-position and --latest"
 
 
 def moment_of(
@@ -71,7 +72,7 @@ def moment_of(
     """
     given = [text for text in (to_time, to_gtid, before_gtid, to_position) if text is not None]
     if len(given) + latest > 1:
-        raise UsageError("two moments cannot be restored at once", hint=_ONE_MOMENT)
+        raise UsageError("two moments cannot be restored at once", hint=ONE_MOMENT)
     if not given and not latest:
         return None
     from backupd.policy.moments import BeforeGtid, Latest, ToGtid, ToPosition, ToTime
@@ -126,26 +127,22 @@ def found_moment(
         UsageError: it cannot be reached.
         TargetError, VerificationError, NoKey: no target has the backup's manifest.
     """
-    from backupd import wiring
-    from backupd.operations.binlog.reading import SegmentReader
     from backupd.operations.restore.fallback import agreed
     from backupd.operations.restore.moment_copy import RollForward
     from backupd.operations.restore.unfinished import unfinished_in
+    from backupd.policy.roll_forward import plan as planned
     from backupd.policy.roll_forward import statements_in
     from backupd.vocabulary.escaping import on_one_line, some
 
-    machine = catalogue.identity().name
-    begun = unfinished_in(to)
-    run_id = asked.run_id
+    begun, run_id = unfinished_in(to), asked.run_id
     if run_id is None and begun is not None and begun.moment == str(asked.moment):
         run_id = begun.run_id
-    chosen = _job(configuration, catalogue, run_id, asked.job)
-    plan = _plan(catalogue, chosen, asked.moment, run_id=run_id, target=target)
+    chosen = archived_job(configuration, catalogue, run_id, asked.job)
+    backups, segments = usable_archive(catalogue, chosen, run_id=run_id, target=target)
+    plan = planned(backups, segments, asked.moment, now=datetime.now(UTC))
     run = catalogue.run(plan.backup.run_id)
     copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
-    names = [target] if target is not None else list(wiring.job(configuration, chosen).targets)
-    targets = [wiring.target(configuration, name, machine) for name in names]
-    reader = SegmentReader(chosen, targets, catalogue.trust(machine), identities)
+    reader = segments_read(configuration, catalogue, chosen, target=target, identities=identities)
     tell(f"from run {run.run_id} and {len(plan.segments)} binlog segments behind it")
     if tables := statements_in(plan.segments):
         named = some([on_one_line(table) for table in tables], _TOLD)
@@ -220,7 +217,7 @@ def _tell(found: FoundMoment, restored: "RestoredMoment", *, steps: bool) -> Non
         print_text(next_steps(found.manifest, restored.datadir, reached=restored.position).rstrip())
 
 
-def _job(configuration: "Configuration", catalogue: "Catalogue", run_id: str | None, job: str | None) -> str:
+def archived_job(configuration: "Configuration", catalogue: "Catalogue", run_id: str | None, job: str | None) -> str:
     """Whose archive is meant.
 
     Raises:
@@ -241,16 +238,37 @@ def _job(configuration: "Configuration", catalogue: "Catalogue", run_id: str | N
     return archived[0]
 
 
-def _plan(
-    catalogue: "Catalogue", job: str, moment: "Moment", *, run_id: str | None, target: str | None
-) -> "RestorePlan":
+def usable_archive(
+    catalogue: "Catalogue", job: str, *, run_id: str | None, target: str | None
+) -> "tuple[list[PlacedBackup], list[BinlogSegment]]":
+    """By which backups a moment of the job can be restored, or by this one alone, and its segments; on that target."""
     from backupd.operations.binlog.placed_backups import placed_backups
-    from backupd.policy.roll_forward import plan
 
     runs = catalogue.runs(job=job, ours=True, limit=None) if run_id is None else [run_of(catalogue, run_id)]
     usable = [run for run in runs if target is None or run.backup_on(target) is not None]
-    segments = list(catalogue.segments(job, target=target))
-    return plan(placed_backups(usable), segments, moment, now=datetime.now(UTC))
+    return placed_backups(usable), list(catalogue.segments(job, target=target))
+
+
+def segments_read(
+    configuration: "Configuration",
+    catalogue: "Catalogue",
+    job: str,
+    *,
+    target: str | None,
+    identities: "Identities | None",
+) -> "SegmentReader":
+    """Where the job's segments are read: from this target alone, or from all of the job's.
+
+    Raises:
+        UsageError, ConfigurationError: there is no such job, or target.
+    """
+    from backupd import wiring
+    from backupd.operations.binlog.reading import SegmentReader
+
+    machine = catalogue.identity().name
+    names = [target] if target is not None else list(wiring.job(configuration, job).targets)
+    targets = [wiring.target(configuration, name, machine) for name in names]
+    return SegmentReader(job, targets, catalogue.trust(machine), identities)
 
 
 def _place(text: str) -> "BinlogPlace":

@@ -5,6 +5,7 @@ Knows: their keys, which are the same, and which copies a proof host asks them o
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field, Strict
@@ -12,6 +13,12 @@ from pydantic.dataclasses import dataclass
 
 from backupd.config.fields import Bound, Name, PositiveDuration, Sql, Text
 from backupd.config.table import FROZEN, NAMED, TABLE, THAWED, OwnName, key
+
+
+class DrillMoment(StrEnum):
+    """Which moment of the job's binlog archive is proven where no other is named."""
+
+    RANDOM = "random"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
@@ -45,6 +52,7 @@ ProofChecks = Annotated[Mapping[Name, ProofCheckConfig], NAMED, FROZEN, THAWED]
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
 class DrillConfig:
-    """`[jobs.NAME.drill]`: what is asked of the job's backups beside what every drill asks."""
+    """`[jobs.NAME.drill]`: what a drill of the job proves, and what it asks beside what every drill asks."""
 
+    moment: DrillMoment | None = None  # None: the backup alone
     checks: DrillChecks = Field(default_factory=dict)

@@ -124,6 +124,7 @@ def _job(document: Tables, name: str, job: Tables) -> Iterator[Fault]:
         if isinstance(table, dict):
             yield from _known(document, "targets", f"{path}.retention.{target}", name=target)
     yield from _drill_checks(name, job)
+    yield from _drilled_moment(path, job)
     yield from _encrypted(document, path, job)
     yield from _as_often(path, job)
     yield from _retried(path, job)
@@ -163,6 +164,16 @@ def _drill_checks(job_name: str, job: Tables) -> Iterator[Fault]:
     checks = list(_named(_at(job, "drill"), "checks"))
     yield from _too_many(where, len(checks))
     yield from _checks(where, checks)
+
+
+def _drilled_moment(path: str, job: Tables) -> Iterator[Fault]:
+    """A moment is one of the job's binlog archive."""
+    if _at(job, "drill", "moment") is not None and "binlog" not in job:
+        yield Fault(
+            f"{path}.drill.moment",
+            "there is no binlog archive whose moments a drill could prove",
+            f"add a table [{path}.binlog], or remove moment: a drill then proves a backup",
+        )
 
 
 def _too_many(where: tuple[str, ...], number: int, whose: str = "") -> Iterator[Fault]:

@@ -4,14 +4,16 @@ Knows: two rows around the lock, one a minute while the binlog is archived, in o
 any other, and is not used on replicas or read-only servers, whose data is not ours to add to.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from backupd.mysql.grants import CANARY_SCHEMA
 from backupd.mysql.session import Connect, Session, StatementError
+from backupd.policy.canary_minutes import KEPT_SECONDS
 from backupd.vocabulary.records import Check
 
 _TABLE = f"{CANARY_SCHEMA}.canary"
-_KEPT_DAYS = 30
+_KEPT_DAYS = KEPT_SECONDS // 86400
 _PATIENCE = "SET SESSION lock_wait_timeout = 10, innodb_lock_wait_timeout = 10"  # seconds; the run waits for it
 _NO_SUCH = (1049, 1146)  # ER_BAD_DB_ERROR, ER_NO_SUCH_TABLE
 
@@ -25,13 +27,15 @@ _CREATE = f"""
 """
 _INSERT = f"INSERT INTO {_TABLE} (run_id, moment) VALUES (%s, %s)"  # noqa: S608  the table's name is a constant
 _PURGE = f"DELETE FROM {_TABLE} WHERE at < NOW() - INTERVAL {_KEPT_DAYS} DAY"  # noqa: S608
-_MINUTES = f"{CANARY_SCHEMA}.minutes"
+MINUTES = "minutes"  # the table's name in that schema
+_MINUTES = f"{CANARY_SCHEMA}.{MINUTES}"
 _CREATE_MINUTES = f"""
     CREATE TABLE IF NOT EXISTS {_MINUTES} (at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6), PRIMARY KEY (at))
     ENGINE = InnoDB
 """
 _INSERT_MINUTE = f"INSERT INTO {_MINUTES} VALUES ()"  # noqa: S608
 _PURGE_MINUTES = f"DELETE FROM {_MINUTES} WHERE at < NOW() - INTERVAL {_KEPT_DAYS} DAY"  # noqa: S608
+_WRITTEN = f"SELECT FLOOR(UNIX_TIMESTAMP(at)) AS second FROM {_MINUTES}"  # noqa: S608
 _MOMENTS = f"SELECT moment FROM {_TABLE} WHERE run_id = %s ORDER BY moment"  # noqa: S608
 
 
@@ -103,6 +107,21 @@ def moments(session: Session, run_id: str) -> tuple[str, ...]:
         if error.number in _NO_SUCH:
             return ()
         raise
+
+
+def minutes_there(session: Session) -> Mapping[int, int]:
+    """How many of a minute's rows a server has, by the second, since 1970, in which each was written.
+
+    Raises:
+        ServerError: the session is over.
+    """
+    try:
+        told = [row["second"] or "" for row in session.query(_WRITTEN)]
+    except StatementError as error:
+        if error.number in _NO_SUCH:
+            return {}
+        raise
+    return Counter(int(second) for second in told if second.isdecimal())
 
 
 def canary_check(found: Sequence[str]) -> Check:

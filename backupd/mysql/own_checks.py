@@ -31,7 +31,7 @@ PREFIX = "checks."  # of their names: a job can call one as it likes, and none i
 _LONGEST_SQL = 1000  # characters that are kept with the proof
 _LONGEST_VALUE = 200
 _GRACE_SECONDS = 5.0  # that the server has to end the statement itself, and then to answer a KILL
-_AHEAD = timedelta(days=1)  # how far a time may be after the snapshot: it may be of any zone's clock
+_AHEAD = timedelta(days=1)  # how far a time may be after that moment: it may be of any zone's clock
 _LONGEST_NUMBER = 400  # characters: a double has at most 309 digits before its point
 
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?\s*", re.ASCII)
@@ -85,7 +85,7 @@ def expectation(check: DrillCheckConfig, *, taken_at: datetime) -> str:
         return _shown(check.equals)
     if check.newer_than_seconds is not None:
         age = format_duration(check.newer_than_seconds)
-        return f"{_instant(_oldest(taken_at, check.newer_than_seconds))} or later: {age} before the snapshot"
+        return f"{_instant(_oldest(taken_at, check.newer_than_seconds))} or later: {age} before the moment of the copy"
     if check.at_least is not None and check.at_most is not None:
         return f"{check.at_least} to {check.at_most}"
     return f"at least {check.at_least}" if check.at_least is not None else f"at most {check.at_most}"
@@ -131,7 +131,7 @@ def _fresh(check: DrillCheckConfig, value: str, age: timedelta, taken_at: dateti
     if at is None:
         return _result(check, taken_at, ok=False, found=f"{_shown(value)}, which is not a time")
     if at > taken_at + _AHEAD:
-        return _result(check, taken_at, ok=False, found=f"{_instant(at)}, more than a day after the snapshot")
+        return _result(check, taken_at, ok=False, found=f"{_instant(at)}, more than a day after the moment of the copy")
     return _result(check, taken_at, ok=at >= _oldest(taken_at, age.total_seconds()), found=_instant(at))
 
 

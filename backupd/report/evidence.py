@@ -206,6 +206,7 @@ def _drills(
         row = _judged(blank, ok=drill.ok, undecided=drill.undecided)
         row = replace(row, at=drill.at, seconds=drill.seconds, checks=drill.checks)
         row = replace(row, within_seconds=within) if drill.ok else row
+        row = replace(row, remarks=(drill.to_moment, *row.remarks)) if drill.moment is not None else row
         if (entry := _entry_of(drill, left)) is not None:
             left.remove(entry)
             row = _as_chained(row, entry)
@@ -214,7 +215,8 @@ def _drills(
         yield row
     for entry in left:
         row = _judged(blank, ok=entry.detail.get("ok") is True, undecided=_word(entry, "undecided"))
-        row = _as_chained(replace(row, at=_at(entry)), entry)
+        said = (f"to {moment}",) if (moment := _word(entry, "moment")) else ()
+        row = _as_chained(replace(row, at=_at(entry), remarks=(*said, *row.remarks)), entry)
         yield replace(row, remarks=(*row.remarks, "the catalogue has no such result any more"))
 
 

@@ -49,7 +49,8 @@ def _proven(cost: RunCost) -> str:
     """The last word counts: what could be restored once may have been damaged since."""
     if not cost.drills:
         return "not yet" if cost.copies else "-"
-    return "undecided" if cost.drill_ok is None else "yes" if cost.drill_ok else "FAILED"
+    said = "undecided" if cost.drill_ok is None else "yes" if cost.drill_ok else "FAILED"
+    return said if cost.drill_moment is None else f"{said}, to {cost.drill_moment.name}"
 
 
 HISTORY = (

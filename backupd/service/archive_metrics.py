@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from backupd.catalogue.archive_records import ArchiveRecord
+from backupd.catalogue.moment_proofs import LastMomentDrill
 from backupd.service.archive_alarms import open_gaps, waiting_seconds
 from backupd.service.archive_status import ArchiveFigures
 from backupd.service.job_metrics import Family, Told
@@ -34,6 +35,12 @@ def _seconds(at: datetime | None) -> float | None:
 def _gap_at(status: JobStatus, archive: ArchiveRecord) -> float | None:
     gaps = open_gaps(archive, status.last_good)
     return gaps[-1].noticed_at.timestamp() if gaps else None
+
+
+def _of_moment(status: JobStatus, at: Callable[[LastMomentDrill], datetime | None]) -> float | None:
+    """An instant of the newest drill of a moment; not told where there is none."""
+    told = None if status.last_moment is None else at(status.last_moment)
+    return None if told is None else told.timestamp()
 
 
 ARCHIVE_FAMILIES = (
@@ -96,5 +103,20 @@ ARCHIVE_FAMILIES = (
         "backupd_binlog_spool_limit_bytes",
         "How much may wait in the spool; beyond it the oldest segments are dropped: a gap.",
         _figure(lambda figures: figures.spool_limit),
+    ),
+    Family(
+        "backupd_moment_proof_timestamp_seconds",
+        "When a drill last proved a moment of the binlog archive; absent where none has.",
+        _of_archive(lambda status, _: _of_moment(status, lambda last: last.proven_at)),
+    ),
+    Family(
+        "backupd_last_moment_drill_good",
+        "Whether the newest drill of a moment of the binlog archive that was not undecided proved it.",
+        _of_archive(lambda status, _: None if status.last_moment is None else float(status.last_moment.ok)),
+    ),
+    Family(
+        "backupd_last_proven_moment_timestamp_seconds",
+        "The moment that the newest drill of one proved, by the server's clock; absent where that drill failed.",
+        _of_archive(lambda status, _: _of_moment(status, lambda last: last.moment.at if last.ok else None)),
     ),
 )

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from backupd.catalogue.job_status import StoredOnTarget
+from backupd.catalogue.moment_proofs import LastMomentDrill
 from backupd.report.json_document import iso
 from backupd.report.words import age, columns, instant, many
 from backupd.service.alarm_report import alarm_document, alarm_lines
@@ -83,6 +84,8 @@ def _lines(report: JobReport) -> Iterator[tuple[str, str]]:
     yield "last failure", _last_failure(report)
     yield "proof", _proof(status)
     yield from _archive(report)
+    if status.last_moment is not None:
+        yield "moment", _moment(status.last_moment, status)
     yield "next", _next(status)
 
 
@@ -134,6 +137,10 @@ def _proof(status: JobStatus) -> str:
     return f"{'never' if status.proven_at is None else _ago(status.proven_at, status)}, {allowed}"
 
 
+def _moment(last: LastMomentDrill, status: JobStatus) -> str:
+    return f"{'proven' if last.ok else 'NOT proven'} to {last.moment.name}, {_ago(last.at, status)}"
+
+
 def _next(status: JobStatus) -> str:
     if status.pause is not None:
         return "paused" + (f": {status.pause.note}" if status.pause.note else "")
@@ -180,6 +187,7 @@ def job_report_document(report: JobReport) -> dict[str, Any]:
         "proven_at": iso(status.proven_at),
         "drill_within_seconds": status.config.drill_within_seconds,
         "archive": None if report.archive is None else archive_document(report.archive.figures),
+        "last_moment": _moment_document(status.last_moment),
         "retry_at": _retry_at(status),
         "next_due": {activity.value: at.isoformat() for activity, at in status.next_due.items()},
         "paused": None if pause is None else {"note": pause.note, "at": pause.at.isoformat()},
@@ -189,6 +197,13 @@ def job_report_document(report: JobReport) -> dict[str, Any]:
 def _retry_at(status: JobStatus) -> str | None:
     slot = status.last_slots.get(Activity.BACKUP)
     return None if slot is None else iso(slot.retry_at)
+
+
+def _moment_document(last: LastMomentDrill | None) -> dict[str, Any] | None:
+    if last is None:
+        return None
+    told = {"moment": last.moment.name, "moment_at": iso(last.moment.at), "ok": last.ok, "at": iso(last.at)}
+    return {**told, "proven_at": iso(last.proven_at)}
 
 
 def _stored_document(target: StoredOnTarget, status: JobStatus) -> dict[str, Any]:

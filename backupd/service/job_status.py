@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from backupd.catalogue.archive_records import ArchiveRecord
 from backupd.catalogue.job_status import JobRecord, LastDrill, UnfinishedRun
+from backupd.catalogue.moment_proofs import LastMomentDrill
 from backupd.config import JobConfig
 from backupd.host.live_progress import Progress
 from backupd.host.process import is_alive
@@ -56,6 +57,7 @@ class JobStatus:
     last_drill: LastDrill | None = None  # the newest that found out anything
     pause: Pause | None = None
     archive: ArchiveRecord | None = None  # None: its binlog is not archived
+    last_moment: LastMomentDrill | None = None  # the newest drill of a moment of that
     alarms: tuple[Alarm, ...] = ()  # the gravest first
 
     @property
@@ -118,6 +120,7 @@ def _job_status(
         last_drill=record.last_drill,
         pause=record.pause,
         archive=None if config.binlog is None else record.archive,
+        last_moment=record.last_moment,
         alarms=alarms(config, record, running, overdue_at=overdue, now=now),
     )
 
@@ -275,15 +278,27 @@ def _missed(record: JobRecord) -> list[Alarm]:
     return found
 
 
-def _drill_overdue(config: JobConfig, record: JobRecord, now: datetime) -> list[Alarm]:
-    """Counted from the job's first backup where nothing was ever proven."""
-    within, since = config.drill_within_seconds, record.proven_at or record.first_at
+def _drill_overdue(config: JobConfig, record: JobRecord, now: datetime) -> Iterator[Alarm]:
+    """Counted from the job's first backup where nothing was ever proven. Where drills are of moments, these count too:
+    a restore to one proves its backup, and a plain drill proves no moment.
+    """
+    yield from _overdue_proof(config, record, "a backup", record.proven_at, now)
+    last = record.last_moment
+    if config.drill.moment is not None:
+        proven_at = None if last is None else last.proven_at
+        yield from _overdue_proof(config, record, "a moment", proven_at, now, about="moment")
+
+
+def _overdue_proof(
+    config: JobConfig, record: JobRecord, what: str, proven_at: datetime | None, now: datetime, *, about: str = ""
+) -> Iterator[Alarm]:
+    within, since = config.drill_within_seconds, proven_at or record.first_at
     if within is None or since is None or (now - since).total_seconds() <= within:
-        return []
-    if record.proven_at is None:
-        return [Alarm(AlarmKind.DRILL_OVERDUE, "no drill has ever proven a backup")]
+        return
     days = (now - since).total_seconds() / 86400
-    return [Alarm(AlarmKind.DRILL_OVERDUE, f"the last drill that proved a backup is {days:.0f} days old")]
+    never = f"no drill has ever proven {what}"
+    text = never if proven_at is None else f"the last drill that proved {what} is {days:.0f} days old"
+    yield Alarm(AlarmKind.DRILL_OVERDUE, text, about=about)
 
 
 def _of_archive(config: JobConfig, record: JobRecord, now: datetime) -> Iterator[Alarm]:

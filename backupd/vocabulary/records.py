@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from backupd.vocabulary.escaping import Prose
 from backupd.vocabulary.penalty import Bill, Losses, PaceChange, Sample, Throughput, Verdict
 from backupd.vocabulary.servers import LockReceipt, Position, Preflush
 from backupd.vocabulary.storage import Backup
@@ -159,6 +160,14 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class DrilledMoment:
+    """To which moment of the binlog archive a drill rolled its backup forward."""
+
+    name: Prose  # a time, a GTID or a place, as sentences have it
+    at: datetime | None = None  # what is told of when that was, by the server's clock; None: nothing
+
+
+@dataclass(frozen=True, slots=True)
 class Drill:
     """A proof, or its failure: the backup was restored and a server was started on it."""
 
@@ -169,6 +178,12 @@ class Drill:
     at: datetime
     position: Position | None = None  # where the recovered server stood, of a backup that was taken without a lock
     undecided: str = ""  # the limit of its own that it ran into; then nothing was found out. Empty: it has an answer
+    moment: DrilledMoment | None = None  # that was proven, or not; None: that of the backup itself
+
+    @property
+    def to_moment(self) -> str:
+        """`to` that moment, as sentences have it; empty where it is the backup's own."""
+        return "" if self.moment is None else f"to {self.moment.name}"
 
     @property
     def failed(self) -> bool:
@@ -246,5 +261,6 @@ class RunDetails:
 
     @property
     def doubted(self) -> bool:
-        """The last drill that had an answer failed."""
-        return next((drill.failed for drill in reversed(self.drills) if not drill.undecided), False)
+        """The last drill of the backup itself that had an answer failed. What a moment lacks may be the log's."""
+        own = (drill for drill in reversed(self.drills) if not drill.undecided and drill.moment is None)
+        return next((drill.failed for drill in own), False)

@@ -1,19 +1,23 @@
 """`backupd drill` without a run: which backup it proves, and what it says of that."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from backupd.catalogue.database import direct
+from backupd.catalogue.store import Catalogue
 from backupd.config import DrillCheckConfig
 from backupd.host.operator_name import operator
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import Busy, Cancelled, UsageError
-from backupd.vocabulary.records import Check, Drill
+from backupd.vocabulary.records import Check, Drill, DrilledMoment
 from backupd.vocabulary.storage import Backup
 from tests.cli.terminal import Terminal
+from tests.fakes.target import BELIEVED
 from tests.story.world import World
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -221,3 +225,73 @@ def test_a_drill_that_takes_longer_than_restore_within_is_told_and_its_run_needs
         with world.catalogue() as catalogue:
             said = catalogue.run("r2").attention
         assert tuple(text for text in said if "took" in text) == found
+
+
+# --- moments ---------------------------------------------------------------------------------------------------------
+
+MOMENT = DrilledMoment("2026-11-20 03:12:44 UTC", datetime(2026, 11, 20, 3, 12, 44, tzinfo=UTC))
+
+
+@pytest.fixture
+def of_moment(world: World, drills: Drills, backed_up: None, monkeypatch: pytest.MonkeyPatch) -> Drills:
+    """The moment that is asked for can be reached from `r2`."""
+
+    def prove(_configuration: object, catalogue: Catalogue, *_: object, **how: object) -> object:
+        source = BackupSource(world.target, "nightly", "r2", BELIEVED)
+        return catalogue.run("r2"), SimpleNamespace(sources=[source], told=MOMENT)
+
+    def drill(wanted: SimpleNamespace, tools: object, checks: Sequence[DrillCheckConfig] = (), **how: object) -> Drill:
+        return replace(drills(wanted.sources, tools, checks), moment=MOMENT)
+
+    monkeypatch.setattr("backupd.cli.drill.moment_to_prove", prove)
+    monkeypatch.setattr("backupd.operations.restore.moment_drill.drill_to_moment", drill)
+    return drills
+
+
+def test_a_moment_that_is_not_proven_casts_no_doubt_on_the_backup(
+    terminal: Terminal, world: World, of_moment: Drills
+) -> None:
+    of_moment.ok = False
+    ended = terminal.run("drill", "--to-time", "random")
+    assert ended.status == 9
+    assert "the drill of run r2 to 2026-11-20 03:12:44 UTC failed: tables" in ended.stderr
+    assert "hint: `backupd drill r2` tells whether the backup alone is sound" in ended.stderr
+    assert "to 2026-11-20 03:12:44 UTC NOT proven in 1.0 s" in ended.stdout
+    assert not world.row("r2").doubted
+    assert "to 2026-11-20 03:12:44 UTC FAILED" in terminal.run("show", "r2").stdout
+    assert "FAILED, to 2026-11-20 03:12:44 UTC" in terminal.run("history").stdout
+
+
+def test_a_drill_of_a_moment_that_ends_without_a_result_is_on_record_with_its_moment(
+    terminal: Terminal, world: World, of_moment: Drills
+) -> None:
+    of_moment.error = UsageError("/srv has 10 bytes free, and the backup needs 99", hint="make room")
+    assert terminal.run("drill", "--latest").status == 2
+    (drill,) = world.row("r2").drills
+    assert (drill.moment, drill.ok) == (MOMENT, False)
+    assert drill.undecided.startswith("it ended without a result: /srv has 10 bytes free")
+    with world.catalogue() as catalogue:
+        assert catalogue.audit_entries(limit=1)[0].detail["moment"] == MOMENT.name
+    evidence = terminal.run("report", "--evidence", "--since", "36500d", "--json")
+    (row,) = [row for row in evidence.document["rows"] if row["kind"] == "drill"]
+    assert row["remarks"] == [f"to {MOMENT.name}", drill.undecided]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--to-time", "random", "--to-gtid", "0-1-7"), "a moment is either drawn or named"),
+        (("--seed", "7", "--latest"), "--seed belongs to --to-time random"),
+        (("--to-time", "random", "r1", "--job", "nightly"), "both a run and a job were given"),
+        (("--to-time", "random"), "no job archives its binlog"),
+        (("--latest", "--job", "nightly"), "job nightly archives no binlog"),
+        (("--to-time", "random", "r1"), "there is no moment that a drill could restore"),
+    ],
+)
+def test_a_moment_that_cannot_be_drilled_is_refused(
+    terminal: Terminal, backed_up: None, words: tuple[str, ...], sentence: str
+) -> None:
+    refused = terminal.run("drill", *words)
+    assert refused.status == 2
+    assert sentence in refused.stderr
+    assert "hint: " in refused.stderr

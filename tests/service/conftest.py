@@ -19,7 +19,7 @@ from backupd.host.live_progress import LiveRuns, Progress
 from backupd.vocabulary.binlogs import ArchiveGap
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.penalty import Counted, Losses
-from backupd.vocabulary.records import Phase
+from backupd.vocabulary.records import Drill, DrilledMoment, Phase
 from backupd.vocabulary.storage import Backup
 from tests.binlog_segments import CHAIN, FIRST
 from tests.many_runs import make_catalogue
@@ -78,6 +78,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for ago in range(16, 0, -1):
             catalogue.remember_rooms({"vault": free + (ago << 30)}, at=now - timedelta(days=ago))
         gap = ArchiveGap(CHAIN, "the log was reset", now, None)
+        (newest,) = catalogue.runs(job="shop", limit=1)
+        catalogue.record_drill(Drill(newest.run_id, True, (), 60.0, now, moment=DrilledMoment("GTID 0-1-7", now)))
         catalogue.archive_contact("shop", at=now, behind_bytes=1)
         catalogue.archive_gap("shop", gap)
         catalogue.add_segment(replace(FIRST, machine=catalogue.identity().name, job="shop", received_at=now))

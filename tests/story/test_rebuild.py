@@ -21,7 +21,7 @@ from backupd.targets import BackupSource
 from backupd.vocabulary.errors import TargetError, VerificationError
 from backupd.vocabulary.identity import Machine
 from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Sample, Throughput, Verdict
-from backupd.vocabulary.records import Check, Drill, Phase, RunDetails, RunStatus, SnapshotFacts
+from backupd.vocabulary.records import Check, Drill, DrilledMoment, Phase, RunDetails, RunStatus, SnapshotFacts
 from backupd.vocabulary.run_section import SnapshotSection, VerdictSection
 from backupd.vocabulary.servers import LockReceipt, Position, ReplicaPosition
 from backupd.vocabulary.volumes import Layout
@@ -97,6 +97,10 @@ def test_what_drills_proved_comes_back_with_the_backup(catalogue: Catalogue, emp
     for hours, ok in ((1, True), (2, False)):
         own = Check("checks.orders", ok, "at least 1", "0\n\x1b", asked="SELECT 'é'\n  -- why")
         drill = Drill("r1", ok, (Check("tables", ok, "3", "3"), own), 7.5, NOW + timedelta(hours=hours))
+        catalogue.record_drill(drill)
+        assert leave_proof([BackupSource(here, "nightly", "r1", BELIEVED)], drill, ownership, host="db1") == ()
+    for hours, moment in ((3, DrilledMoment("GTID 0-1-7", NOW)), (4, DrilledMoment("the latest moment"))):
+        drill = Drill("r1", True, (), 7.5, NOW + timedelta(hours=hours), moment=moment)
         catalogue.record_drill(drill)
         assert leave_proof([BackupSource(here, "nightly", "r1", BELIEVED)], drill, ownership, host="db1") == ()
     here.stored["nightly", "r1", "proof-20200101T000000Z.json"] = b'{"run_id": "r1", "ok": true}'

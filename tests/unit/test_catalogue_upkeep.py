@@ -101,6 +101,7 @@ def test_the_history_has_in_figures_what_the_whole_record_says_of_a_run(catalogu
     catalogue.record_drill(Drill("r1", False, (), 2.0, NOW, undecided="it took too long"))
     newest, told = catalogue.costs()
     assert (told.copies, told.copies_broken, told.bytes_stored, told.verified_at) == (1, 1, 400, NOW)
+    assert told.drill_moment is None
     assert (told.drills, told.drill_ok, told.pinned) == (3, False, "before the upgrade")
     assert (newest.copies, newest.copies_broken, newest.drills, newest.drill_ok, newest.pinned) == (1, 0, 0, None, None)
     assert catalogue.run("r1").doubted

@@ -131,3 +131,11 @@ def test_what_is_shown_of_checks_is_read_back_as_the_same(tmp_path: Path, expect
         "db1-0a1b2c3d",
     )
     assert as_values(given, path)["jobs"]["nightly"]["drill"]["checks"]["orders"]["sql"] == check.sql
+
+
+def test_moments_are_drilled_of_a_binlog_archive_only(tmp_path: Path) -> None:
+    moment = '[jobs.nightly.drill]\nmoment = "random"\n'
+    assert load(written(tmp_path, f"{moment}[jobs.nightly.binlog]\n", MINIMAL)).jobs["nightly"].drill.moment == "random"
+    error = refusal(tmp_path, moment, MINIMAL)
+    assert "jobs.nightly.drill.moment: there is no binlog archive whose moments a drill could prove" in error.message
+    assert "[jobs.nightly.binlog]" in (error.hint or "")

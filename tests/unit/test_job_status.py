@@ -14,6 +14,7 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
+from backupd.catalogue.moment_proofs import LastMomentDrill
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
 from backupd.host.live_progress import Progress
@@ -28,7 +29,7 @@ from backupd.service.outlook import LiveHere
 from backupd.service.site import Site
 from backupd.vocabulary.alarms import Alarm, AlarmKind, Severity
 from backupd.vocabulary.errors import Cancelled, Refused, TargetError
-from backupd.vocabulary.records import Check, Drill, Phase, RunDetails, RunStatus
+from backupd.vocabulary.records import Check, Drill, DrilledMoment, Phase, RunDetails, RunStatus
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
 from backupd.vocabulary.storage import Backup
 from tests.docs.places import ROOT
@@ -216,6 +217,26 @@ def test_a_proof_grows_old_and_counts_from_the_first_backup(catalogue: Catalogue
     found = status(catalogue, live, within, 9 * DAY)
     assert (found.proven_at, kinds(found)) == (proof, [])
     assert kinds(status(catalogue, live, within, 11 * DAY)) == [AlarmKind.DRILL_OVERDUE]
+
+
+def test_where_drills_are_of_moments_a_plain_one_is_no_proof_of_any(catalogue: Catalogue, live: LiveHere) -> None:
+    within = configured(drill_within=f"{7 * 86400}s", every="100d", drill={"moment": "random"}, binlog={})
+    good(catalogue, "r1")
+    proof = datetime.now(UTC)
+    catalogue.record_drill(Drill("r1", True, (), 60.0, proof + 8 * DAY))
+    found = status(catalogue, live, within, 9 * DAY)
+    assert [(alarm.text, alarm.about) for alarm in found.alarms] == [("no drill has ever proven a moment", "moment")]
+
+    moment = DrilledMoment("2026-11-20 03:12:44 UTC", proof)
+    for ok, at in ((True, proof + 9 * DAY), (False, proof + 10 * DAY)):
+        catalogue.record_drill(Drill("r1", ok, (), 60.0, at, moment=moment))
+    catalogue.record_drill(Drill("r1", False, (), 60.0, proof + 11 * DAY, moment=moment, undecided="stopped"))
+    found = status(catalogue, live, within, 12 * DAY)
+    assert kinds(found) == []
+    assert found.last_moment == LastMomentDrill(proof + 10 * DAY, moment, ok=False, proven_at=proof + 9 * DAY)
+    assert not catalogue.run("r1").doubted  # what a moment lacks may be the log's
+    late = [alarm.text for alarm in status(catalogue, live, within, 17 * DAY).alarms]
+    assert late == [f"the last drill that proved a {what} is 8 days old" for what in ("backup", "moment")]
 
 
 def test_a_failure_that_is_tried_again_is_an_alarm_after_the_last_try(catalogue: Catalogue, live: LiveHere) -> None:

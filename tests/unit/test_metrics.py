@@ -28,7 +28,7 @@ from backupd.service.target_rooms import LookTimes, SeenTarget, TargetRooms
 from backupd.service.textfile import write_textfile
 from backupd.vocabulary.errors import Cancelled, TargetError, UsageError
 from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Sample, Verdict
-from backupd.vocabulary.records import Check, Drill, Phase, RunKind, SnapshotFacts
+from backupd.vocabulary.records import Check, Drill, DrilledMoment, Phase, RunKind, SnapshotFacts
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
 from backupd.vocabulary.servers import LockReceipt
 from backupd.vocabulary.storage import Backup
@@ -226,6 +226,22 @@ def test_the_newest_proof_is_told(catalogue: Catalogue, tmp_path: Path) -> None:
     answer = exposition(catalogue, tmp_path)
     assert value(answer, "last_proof_timestamp_seconds", **NIGHTLY) == pytest.approx(at.timestamp())
     assert [value(answer, f"last_drill_{what}", **NIGHTLY) for what in ("good", "seconds")] == [1, 9]
+
+
+def test_the_newest_proof_of_a_moment_is_told_where_the_binlog_is_archived(
+    catalogue: Catalogue, tmp_path: Path
+) -> None:
+    good(catalogue)
+    at = datetime.now(UTC)
+    moment = DrilledMoment("2026-11-20 03:12:44 UTC", at - timedelta(hours=3))
+    catalogue.record_drill(Drill("r1", True, (), 9.0, at, moment=moment))
+    job = {"host": "db1", "targets": ("vault",)}
+    answer = exposition(catalogue, tmp_path, jobs={"nightly": {**job, "binlog": {}}})
+    proof, proven = at.timestamp(), (at - timedelta(hours=3)).timestamp()
+    assert value(answer, "moment_proof_timestamp_seconds", **NIGHTLY) == pytest.approx(proof)
+    assert value(answer, "last_proven_moment_timestamp_seconds", **NIGHTLY) == pytest.approx(proven)
+    assert value(answer, "last_moment_drill_good", **NIGHTLY) == 1
+    assert value(exposition(catalogue, tmp_path), "last_moment_drill_good", **NIGHTLY) is None
 
 
 def test_no_label_tells_one_run_from_another(catalogue: Catalogue, tmp_path: Path) -> None:

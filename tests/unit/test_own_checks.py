@@ -87,7 +87,7 @@ def test_what_is_no_time_is_not_fresh(value: str) -> None:
 def test_a_time_long_after_the_snapshot_proves_nothing_fresh() -> None:
     assert outcome("2099-01-01", newer_than_seconds=3600.0) == (
         False,
-        "2099-01-01 00:00:00 UTC, more than a day after the snapshot",
+        "2099-01-01 00:00:00 UTC, more than a day after the moment of the copy",
     )
 
 
@@ -114,7 +114,7 @@ def test_anything_but_one_value_is_a_failed_check(rows: list[tuple[str | None, .
         ({"at_least": 1000}, "at least 1000"),
         ({"at_most": 0.5}, "at most 0.5"),
         ({"at_least": 1, "at_most": 3}, "1 to 3"),
-        ({"newer_than_seconds": 93600.0}, "2026-11-19 01:00:00 UTC or later: 26h before the snapshot"),
+        ({"newer_than_seconds": 93600.0}, "2026-11-19 01:00:00 UTC or later: 26h before the moment of the copy"),
     ],
 )
 def test_the_result_says_what_was_asked_and_what_was_expected(expected: dict[str, object], words: str) -> None:

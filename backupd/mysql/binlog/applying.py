@@ -139,10 +139,7 @@ def stop(server: RunningServer, start: Position) -> Position | None:
     if int(row.get("Last_SQL_Errno") or 0) or reached is None or _holds_in_memory(session):
         return None
     session.execute(f"RESET {word} ALL")
-    executed = session.value(_GTIDS[flavour_of(session)])
-    if words is not Words.MARIADB:
-        executed = gtid.text(_of_others(session, executed))
-    return _kept(session, words, Position(reached.file, reached.offset, executed))
+    return _kept(session, words, Position(reached.file, reached.offset, executed_gtids(session)))
 
 
 def _kept(session: Session, words: Words, position: Position) -> Position:
@@ -151,13 +148,6 @@ def _kept(session: Session, words: Words, position: Position) -> Position:
         for statement in gtids_kept(words, position.gtid):
             session.execute(statement)
     return position
-
-
-def _of_others(session: Session, executed: str | None) -> dict[str, tuple[gtid.Interval, ...]]:
-    """Without what a MySQL server wrote on its own."""
-    known = gtid.members(executed)
-    known.pop((session.value("SELECT @@global.server_uuid") or "").lower(), None)
-    return known
 
 
 def _holds_in_memory(session: Session) -> bool:
@@ -290,13 +280,27 @@ def _require_gtid(session: Session, end: Position) -> None:
     flavour = flavour_of(session)
     if flavour is Flavour.MYSQL and not end.gtid:
         return
-    found = session.value(_GTIDS[flavour])
-    known = _of_others(session, found) if flavour is Flavour.MYSQL else gtid.members(found)
-    if known != gtid.members(end.gtid):
+    found = executed_gtids(session)
+    if not gtid.same(found, end.gtid):
         raise VerificationError(
             f"the restored server has executed {found or 'nothing'}, not {end.gtid or 'nothing'}",
             hint="the archive lacks transactions or has others than were recorded",
         )
+
+
+def executed_gtids(session: Session) -> str:
+    """What a server on restored files has executed of its source's log, but for what it wrote on its own.
+
+    Raises:
+        ServerError: the session is over.
+    """
+    flavour = flavour_of(session)
+    found = session.value(_GTIDS[flavour]) or ""
+    if flavour is Flavour.MARIADB:
+        return found
+    known = gtid.members(found)
+    known.pop((session.value("SELECT @@global.server_uuid") or "").lower(), None)
+    return gtid.text(known)
 
 
 def _either(row: Row, *names: str) -> str | None:

@@ -21,7 +21,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.host.signals import shielded
 from backupd.targets import BackupSource, targets_read
 from backupd.vocabulary.errors import Busy, CatalogueError
-from backupd.vocabulary.records import Drill, RunStatus
+from backupd.vocabulary.records import Drill, DrilledMoment, RunStatus
 
 
 class Deed(Enum):
@@ -85,10 +85,12 @@ def drilled_on_record(
     sources: Sequence[BackupSource],
     drill: Callable[[], Drill],
     *,
+    moment: DrilledMoment | None = None,
     telling: Callable[[str], None],
 ) -> Drill:
     """What the drill found is in the catalogue. Where it ended without a result, that is there: undecided, and why.
 
+    `moment` is what it was to prove; None: the backup alone.
     A drill that another process kept from beginning is none.
 
     Raises:
@@ -105,7 +107,7 @@ def drilled_on_record(
             why = as_told(error).message.partition("\n")[0]  # what failed while cleaning up is in its notes
             undecided = f"it ended without a result: {why}"
             seconds = time.monotonic() - began
-            none = Drill(run_id, ok=False, checks=(), seconds=seconds, at=datetime.now(UTC), undecided=undecided)
+            none = Drill(run_id, False, (), seconds, datetime.now(UTC), undecided=undecided, moment=moment)
             with _told_if_unwritten(Event.DRILLED, telling):
                 catalogue.record_drill(none, targets=targets_read(sources))
             raise  # within the shield: a stop signal that comes now must not take the error's place

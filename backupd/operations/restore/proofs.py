@@ -24,7 +24,7 @@ from backupd.targets import BackupSource, Target
 from backupd.targets.names import is_proof, proof_name
 from backupd.vocabulary.errors import TargetAway, TargetError
 from backupd.vocabulary.escaping import is_one_line, some
-from backupd.vocabulary.records import Check, Drill, RunDetails
+from backupd.vocabulary.records import Check, Drill, DrilledMoment, RunDetails
 from backupd.vocabulary.servers import Position
 from backupd.vocabulary.storage import Signature
 
@@ -209,7 +209,8 @@ def to_text(drill: Drill, source: BackupSource, *, signer: Signer, **about: str)
     """The document, ending with a line feed."""
     position = None if drill.position is None else _plain(drill.position)
     whose = {"machine": source.target.machine, "job": source.job, **about}
-    body = {"schema": 1, **asdict(drill), "at": drill.at.isoformat(), "position": position, **whose}
+    told = {"at": drill.at.isoformat(), "position": position, "moment": _told_moment(drill.moment)}
+    body = {"schema": 1, **asdict(drill), **told, **whose}
     return json.dumps({**body, "signature": asdict(signer.sign(_meaning(body)))}, indent=2) + "\n"
 
 
@@ -277,6 +278,7 @@ def _drill(body: Mapping[str, Any], source: BackupSource) -> Drill:
         at=datetime.fromisoformat(body["at"]),
         position=_position(body.get("position")),
         undecided=str(body.get("undecided", "")),
+        moment=_moment(body.get("moment")),
     )
     if drill.at.tzinfo is None or (drill.ok and (drill.undecided or not all(check.ok for check in drill.checks))):
         raise _Ignored("it contradicts itself")
@@ -311,6 +313,27 @@ def _position(told: Any) -> Position | None:
     if file is None or not isinstance(offset, int) or not 0 <= offset < _LARGEST:
         return None
     return Position(file, offset, gtid)
+
+
+def _told_moment(moment: DrilledMoment | None) -> dict[str, Any] | None:
+    return None if moment is None else {"name": moment.name, "at": None if moment.at is None else moment.at.isoformat()}
+
+
+def _moment(told: Any) -> DrilledMoment | None:
+    """What a drill of a moment says; a backup's own is proven by no such drill, however little is understood of it.
+
+    Raises:
+        ValueError, KeyError, TypeError: it makes no sense.
+    """
+    if told is None:
+        return None
+    name, at = _name(told["name"]), told.get("at")
+    if name is None:
+        raise ValueError(f"{told['name']!r:.80} is not the name of a moment")
+    when = None if at is None else datetime.fromisoformat(at)
+    if when is not None and when.tzinfo is None:
+        raise ValueError(f"{at!r:.80} has no zone")
+    return DrilledMoment(name, when)
 
 
 def _name(told: Any) -> str | None:

@@ -19,7 +19,7 @@ from typing import Any
 from backupd.mysql.binlog.source import BinlogSource, binlog_source
 from backupd.mysql.session import Session
 from tests.contract.mariadb import MariadbServer, wait_until
-from tests.hostile.backups import RUN
+from tests.hostile.backups import RUN, Backup
 from tests.hostile.sound import backup_of
 from tests.hostile.trusting import signer_in
 
@@ -79,14 +79,15 @@ class Site:
         assert done.returncode == expect, done.stdout + done.stderr
         return done
 
-    def back_up(self) -> None:
+    def back_up(self, run: str = RUN) -> Backup:
         """As a run would have: under the lock, signed by this machine, known to its catalogue."""
         machine = self.run("identity", "show").stdout.split()[1]
-        backup = backup_of(self.server, machine=machine)
+        backup = backup_of(self.server, machine=machine, run=run)
         backup.sign(signer_in(self.base / "state"))
-        backup.lay(self.vault / machine / "nightly" / RUN)
+        backup.lay(self.vault / machine / "nightly" / run)
         self.run("catalogue", "rebuild", "--target", "vault", "--trust", backup.body["signature"]["key"])
         self.run("identity", "adopt", "--yes")
+        return backup
 
     @contextmanager
     def archiving(self) -> Iterator["subprocess.Popen[bytes]"]:

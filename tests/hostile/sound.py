@@ -30,20 +30,22 @@ def server() -> Backup:
         return backup_of(running, machine=MACHINE, created_at=datetime(2026, 1, 2, tzinfo=UTC))
 
 
-def backup_of(running: MariadbServer, *, machine: str, created_at: datetime | None = None) -> Backup:
+def backup_of(
+    running: MariadbServer, *, machine: str, created_at: datetime | None = None, run: str = RUN
+) -> Backup:
     """Of a server as it is now, under the lock; of this machine's job `nightly`."""
     canary = MysqlCanary(running.connect())
-    canary.before(RUN)
-    copy = running.folder / "copy"
+    canary.before(run)
+    copy = running.folder / f"copy-{run}"
     limits = LockConfig(wait_timeout_seconds=20, hold_budget_seconds=20, tries=1)
     with ServerLock(running.connect(), limits).held() as held, running.frozen():
         shutil.copytree(running.datadir, copy)
     at = created_at or datetime.now(UTC)
-    canary.after(RUN)
+    canary.after(run)
     position = held.position
     facts = dataclasses.replace(MysqlServer(running.connect()).facts(), socket=None)
     manifest = Manifest(
-        run_id=RUN,
+        run_id=run,
         job="nightly",
         host="db1",
         machine=machine,

@@ -39,8 +39,12 @@ class Moment:
 class Site:
     """A host with a server, an archive and a target."""
 
-    def __init__(self, base: Path, server: MariadbServer, *, programs: Path | None = None) -> None:
-        """`programs` is a folder with the server's programs, where they are not this machine's own."""
+    def __init__(
+        self, base: Path, server: MariadbServer, *, programs: Path | None = None, keys: str = 'segment_age = "1s"'
+    ) -> None:
+        """`programs` is a folder with the server's programs, where they are not this machine's own; `keys` are further
+        ones of the archive.
+        """
         self.base, self.server, self.vault = base, server, base / "vault"
         self._environment = dict(os.environ)
         if programs is not None:
@@ -66,7 +70,7 @@ class Site:
             targets = ["vault"]
             [jobs.nightly.binlog]
             spool = "{base}/spool"
-            segment_age = "1s"
+            {keys}
             """
         )
 
@@ -107,18 +111,6 @@ class Site:
         """Whether the newest segment on the target reaches so far."""
         return (self._newest() or {}).get("gtid_end") == gtid
 
-    def stored_to_the_end(self, root: Session) -> str:
-        """Where the newest segment on the target ends, FILE:OFFSET, once that is the end of the server's log.
-
-        Asked again each time: the server writes a checkpoint of its own accord a while after a new binlog begins.
-        """
-        wait_until(lambda: self._newest_end() == _end_of_log(root))
-        return self._newest_end()
-
-    def _newest_end(self) -> str:
-        newest = self._newest() or {}
-        return f"{newest.get('file')}:{newest.get('end')}"
-
     def _newest(self) -> dict[str, Any] | None:
         """What the newest segment on the target says of itself."""
         newest = max(self.vault.glob("*/nightly/binlog/*.binlog"), default=None)
@@ -141,10 +133,6 @@ class Site:
             rows = rows_of(root)
             time.sleep(1.1)
         return Moment(now, _place(source), source.gtid, rows)
-
-
-def _end_of_log(session: Session) -> str:
-    return _place(binlog_source(session))
 
 
 def _place(source: BinlogSource) -> str:

@@ -54,8 +54,16 @@ def require_as_the_server_has_it(site: Site) -> ChainRow:
         whole[IN_USE_AT] &= ~1
         if begin == 4:
             text[IN_USE_AT - 4] &= ~1
-        assert whole[begin : begin + len(text)] == text
+        assert not _first_difference(whole[begin : begin + len(text)], text), file
     return row
+
+
+def _first_difference(one: bytes | bytearray, other: bytes | bytearray) -> str:
+    """Where; empty: nowhere. pytest would take minutes to compare megabytes for its report."""
+    if one == other:
+        return ""
+    at = next((n for n, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), len(one))
+    return f"{len(one)} bytes and {len(other)}, of which those at {at} are {one[at : at + 40]!r}, {other[at : at + 40]!r}"
 
 
 def first_start(found: list[tuple[BinlogSegment, bytes]], file: str) -> int:

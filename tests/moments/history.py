@@ -52,9 +52,7 @@ class History:
 
 def lived(base: Path, server: MariadbServer, ground: Ground, *, seed: int) -> History:
     """Some seconds of a server's life, the first of them with 20 transactions a second, then 200, then 20."""
-    site = Site(base, server, programs=ground.programs)
-    text = site.configuration.read_text()
-    site.configuration.write_text(f'{text}\nsegment_size = "256KiB"\n')
+    site = Site(base, server, programs=ground.programs, keys='segment_age = "1s"\nsegment_size = "256KiB"')
     load = Load(server, ground.flavour, seed)
     history = History(site, ground, Record([], []))
     with server.session() as root:

@@ -7,8 +7,8 @@ A real MariaDB, its archive by `backupd binlog receive` with the default segment
 - **Cost**: four writers, each a process that commits one row after another as fast as the server lets it. In each round
   without an archive, with one, and without one again; what the second and the third lost beside the first.
 
-Started as `python -m tests.bench.bench_archive [--seconds N] [--rounds N] [--round-seconds N]`. The exit status is 1 where
-a limit is missed: median 3 s, 99 % within 10 s, 1 % of the transactions lost.
+Started as `python -m tests.bench.bench_archive [--seconds N] [--rounds N] [--round-seconds N]`. The exit status is 1
+where a limit is missed: median 3 s, 99 % within 10 s, 1 % of the transactions lost.
 """
 
 import argparse
@@ -176,7 +176,9 @@ def _writes(socket: str, seconds: float) -> int:
 
 def _cost(rounds: Sequence[tuple[int, int, int]], seconds: float) -> bool:
     _say(f"{WRITERS} writers in a closed loop, {len(rounds)} rounds, transactions a second: median (from - to)")
-    for name, column in zip(("without an archive", "with one", "without one again"), zip(*rounds, strict=True), strict=True):
+    for name, column in zip(
+        ("without an archive", "with one", "without one again"), zip(*rounds, strict=True), strict=True
+    ):
         rates = [count / seconds for count in column]
         _say(f"    {name:20} {_spread(rates, '7.0f')}")
     lost = [100 * (1 - 2 * archived / (before + after)) for before, archived, after in rounds]

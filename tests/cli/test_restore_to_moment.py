@@ -14,9 +14,8 @@ import pytest
 
 from backupd.vocabulary.servers import Flavour
 from tests.contract.mariadb import MariadbServer, mariadb
-from tests.hostile.backups import RUN
 from tests.moments.drawn import drawn
-from tests.moments.history import Ground, History, lived
+from tests.moments.history import BACKUPS, Ground, History, lived
 from tests.moments.restoring import differences
 from tests.share import seeded
 
@@ -54,7 +53,7 @@ def test_what_was_restored_and_where_it_stands_is_told(history: History, tmp_pat
     gtid = history.changes["drop"]
     before = history.record.log[history.number(gtid) - 1]
     said = history.site.run("restore", "--to", str(tmp_path / "to"), "--before-gtid", gtid).stdout
-    assert f"restored run r2 and its binlog up to the moment before GTID {gtid}: " in said
+    assert f"restored run {BACKUPS[1]} and its binlog up to the moment before GTID {gtid}: " in said
     assert f"it stands at {before.place}, GTID {before.gtid}, last commit {before.at:%Y-%m-%d %H:%M:%S} UTC" in said
 
 
@@ -83,7 +82,7 @@ def test_a_job_that_left_the_configuration_is_named_with_a_hint(history: History
     without = tmp_path / "backupd.toml"
     text = site.configuration.read_text()
     without.write_text(text.replace("[jobs.nightly", "[jobs.daily"))
-    words = ["--config", str(without), "restore", RUN, "--to", str(tmp_path / "to"), "--latest"]
+    words = ["--config", str(without), "restore", BACKUPS[0], "--to", str(tmp_path / "to"), "--latest"]
     refused = subprocess.run([*site.command()[:4], *words], capture_output=True, text=True, check=False)
     assert refused.returncode == 2, refused.stderr
     assert "no job 'nightly'" in refused.stderr

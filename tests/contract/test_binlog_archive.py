@@ -63,7 +63,9 @@ def _first_difference(one: bytes | bytearray, other: bytes | bytearray) -> str:
     if one == other:
         return ""
     at = next((n for n, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), len(one))
-    return f"{len(one)} bytes and {len(other)}, of which those at {at} are {one[at : at + 40]!r}, {other[at : at + 40]!r}"
+    return (
+        f"{len(one)} bytes and {len(other)}, of which those at {at} are {one[at : at + 40]!r}, {other[at : at + 40]!r}"
+    )
 
 
 def first_start(found: list[tuple[BinlogSegment, bytes]], file: str) -> int:

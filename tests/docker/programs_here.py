@@ -1,4 +1,4 @@
-"""A server's programs out of its image, at work on this machine: each keeps its process id, and every user can start it."""
+"""A server's programs out of its image, at work on this machine: each keeps its process id, every user can start it."""
 
 import tempfile
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def copied(container: ServerContainer) -> Iterator[Path]:
 
 
 def make_startable(base: Path, flavour: Flavour) -> None:
-    """Server and binlog program of `base/usr`, by their names in `base`: with the loader and libraries that lie there."""
+    """Server and binlog program of `base/usr` are in `base` by their names: with the loader and libraries there."""
     loader, libraries = loader_and_libraries(base / "usr")
     for name, place, own in ((SERVER[flavour], "sbin", f"--basedir={base}/usr"), (BINLOG[flavour], "bin", "")):
         start = f"exec {loader} --library-path {libraries} {base}/usr/{place}/{name}"

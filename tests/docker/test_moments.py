@@ -1,7 +1,7 @@
-"""Moments drawn by a seed from a loaded server's history are restored exactly, on servers that are not this machine's.
+"""Moments drawn by a seed from a loaded server's history are restored exactly, on other servers than this machine's.
 
-The server is in its container; what receives its binlog, applies it, and starts on what was restored are the programs of
-its image, here.
+The server is in its container; what receives its binlog, applies it, and starts on what was restored are the programs
+of its image, here.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.docker.conftest import answering
 from tests.docker.containers import ServerContainer
 from tests.docker.programs_here import BINLOG, copied, started_on
 from tests.moments.drawn import drawn

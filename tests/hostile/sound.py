@@ -30,9 +30,7 @@ def server() -> Backup:
         return backup_of(running, machine=MACHINE, created_at=datetime(2026, 1, 2, tzinfo=UTC))
 
 
-def backup_of(
-    running: MariadbServer, *, machine: str, created_at: datetime | None = None, run: str = RUN
-) -> Backup:
+def backup_of(running: MariadbServer, *, machine: str, created_at: datetime | None = None, run: str = RUN) -> Backup:
     """Of a server as it is now, under the lock; of this machine's job `nightly`."""
     canary = MysqlCanary(running.connect())
     canary.before(run)
@@ -64,6 +62,7 @@ def backup_of(
     made = Backup(document_of(manifest))
     made.put(FIRST_OBJECT, [folder(".", mode=0o750), *_members(copy)])
     made.put(BINLOG, _binlogs(copy, str(position.binlog_file), position.binlog_offset or 0))
+    shutil.rmtree(copy)
     return made
 
 

@@ -19,7 +19,7 @@ from tests.moments.server_log import Logged, logged
 from tests.moments.tables import AddColumn, Change, Create, Drop, Insert, Swap, Truncate, sums_on
 from tests.moments.witness import Record, recorded
 
-BACKUPS = ("r1", "r2")
+BACKUPS = ("m1", "m2")
 _LARGE_ROWS, _LARGE_TEXT = 1500, "large" * 400
 
 

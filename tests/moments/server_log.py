@@ -1,7 +1,7 @@
-"""A server's own binlogs, as the server's own program prints them: which transactions, where, when, and in which order.
+"""A server's own binlogs, as the server's own program prints them: which transactions, where, when, in which order.
 
-Knows: the text of `mariadb-binlog` and of `mysqlbinlog`. A witness has times and places from it: nothing of it comes from
-backupd's own reader, nor from the archive.
+Knows: the text of `mariadb-binlog` and of `mysqlbinlog`. A witness has times and places from it: nothing of it comes
+from backupd's own reader, nor from the archive.
 """
 
 import os
@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from tests.moments.tables import DATABASE
+
 _AT = re.compile(r"# at (\d+)$")
 _EVENT = re.compile(r"#(\d{6} [ \d]\d:\d\d:\d\d) server id \d+ +end_log_pos (\d+)\b[^\t]*\t(\w+)")
 _GTID = re.compile(r"\tGTID (\d+-\d+-\d+)|^SET @@SESSION\.GTID_NEXT= *'([^']+:\d+)'")
 _COMMITTED = re.compile(r"immediate_commit_timestamp=(\d+)")
 _TOKEN = re.compile(r"###   @1=(\d+)")
+_INSERTED = f"### INSERT INTO `{DATABASE}`."
 _ENDS = ("Xid", "Query")
 _WITHIN = ("Annotate_rows", "Table_map", "Write_rows", "Update_rows", "Delete_rows", *_ENDS)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,7 +35,8 @@ class Logged:
     end: int = 0  # nothing, as long as what ends it has not come
     at: datetime = _EPOCH  # of its commit, as the log has it: MySQL to the microsecond, MariaDB to the second
     exact: bool = False
-    token: int | None = None  # the id of the first row that it changes
+    token: int | None = None  # the id of the first row that it inserts into the clients' database
+    inserts: bool = False
     statements: list[str] = field(default_factory=list, repr=False)  # their beginnings, without rows
 
     @property
@@ -85,7 +89,8 @@ def _told(one: Logged, line: str) -> None:
     if gtid := _GTID.search(line):
         one.gtid = gtid[1] or gtid[2]
     if line.startswith("###"):
-        if one.token is None and (token := _TOKEN.match(line)):
+        one.inserts |= line.startswith(_INSERTED)
+        if one.inserts and one.token is None and (token := _TOKEN.match(line)):
             one.token = int(token[1])
     elif line.strip() == "BEGIN":
         one.end = 0  # a statement, and no end

@@ -76,7 +76,7 @@ class _Looking:
 
     @property
     def at_place(self) -> bool:
-        """The moment is a place at which no transaction ends, and we have come to it: where a binlog begins, or ends; or
+        """The moment is a place that no transaction ends at, and we have come to it: where a binlog begins or ends, or
         in a transaction that goes on behind the last segment.
         """
         moment = self._plan.end.moment

@@ -46,23 +46,12 @@ def copied(container: ServerContainer) -> Iterator[Path]:
 
 
 def make_startable(base: Path, flavour: Flavour) -> None:
-    """Server and binlog program of `base/usr` are in `base` by their names: with the loader and libraries there.
-
-    Debian's mariadb-client-core lacks the latter: then this machine's is used, as by whoever archives another's binlog.
-    """
+    """Server and binlog program of `base/usr` are in `base` by their names: with the loader and libraries there."""
     loader, libraries = loader_and_libraries(base / "usr")
     for name, place, own in ((SERVER[flavour], "sbin", f"--basedir={base}/usr"), (BINLOG[flavour], "bin", "")):
-        if not (base / "usr" / place / name).exists():
-            continue
         start = f"exec {loader} --library-path {libraries} {base}/usr/{place}/{name}"
         (base / name).write_text(f'#!/bin/sh\nfirst=$1; shift\n{start} "$first" {own} "$@"\n')
         (base / name).chmod(0o755)
-
-
-def binlog_program(programs: Path, flavour: Flavour) -> Path | str:
-    """Theirs, else this machine's."""
-    theirs = programs / BINLOG[flavour]
-    return theirs if theirs.exists() else BINLOG[flavour]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.docker.containers import ServerContainer
-from tests.docker.programs_here import binlog_program, copied, started_on
+from tests.docker.programs_here import BINLOG, copied, started_on
 from tests.moments.drawn import drawn
 from tests.moments.history import Ground, lived
 from tests.moments.restoring import differences
@@ -32,7 +32,7 @@ def test_moments_drawn_by_a_seed_are_as_a_witness_has_them(
 ) -> None:
     ground = Ground(
         server.flavour,
-        binlog_program(programs, server.flavour),
+        programs / BINLOG[server.flavour],
         lambda datadir: started_on(datadir, programs, server.flavour),
         programs,
     )

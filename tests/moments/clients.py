@@ -109,8 +109,7 @@ class Witnessed:
             client_flag=_SESSION_TRACK if self._mysql else 0,
             ssl_disabled=True,
         )
-        if self._mysql:
-            self._ask("SET SESSION session_track_gtids = OWN_GTID")
+        self._ask(f"SET SESSION {'session_track_gtids = OWN_GTID' if self._mysql else 'binlog_format = ROW'}")
 
     def __enter__(self) -> "Witnessed":
         return self

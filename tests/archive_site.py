@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -85,13 +86,18 @@ class Site:
 
     def back_up(self, run: str = RUN) -> Backup:
         """As a run would have: under the lock, signed by this machine, known to its catalogue."""
-        machine = self.run("identity", "show").stdout.split()[1]
+        machine, adopted = self.machine, any(self.vault.glob("*/nightly/*/manifest.json"))
         backup = backup_of(self.server, machine=machine, run=run)
         backup.sign(signer_in(self.base / "state"))
         backup.lay(self.vault / machine / "nightly" / run)
         self.run("catalogue", "rebuild", "--target", "vault", "--trust", backup.body["signature"]["key"])
-        self.run("identity", "adopt", "--yes")
+        if not adopted:
+            self.run("identity", "adopt", "--yes")
         return backup
+
+    @cached_property
+    def machine(self) -> str:
+        return self.run("identity", "show").stdout.split()[1]
 
     @contextmanager
     def archiving(self) -> Iterator["subprocess.Popen[bytes]"]:

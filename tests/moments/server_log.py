@@ -21,7 +21,7 @@ _COMMITTED = re.compile(r"immediate_commit_timestamp=(\d+)")
 _TOKEN = re.compile(r"###   @1=(\d+)")
 _INSERTED = f"### INSERT INTO `{DATABASE}`."
 _ENDS = ("Xid", "Query")
-_WITHIN = ("Annotate_rows", "Table_map", "Write_rows", "Update_rows", "Delete_rows", *_ENDS)
+_BETWEEN = ("Rotate", "Stop", "Start", "Binlog", "Gtid", "Previous")  # a file's beginning and end, checkpoints
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -67,11 +67,11 @@ def _transactions(file: str, lines: Iterable[str]) -> Iterator[Logged]:
             if found[3] == "GTID":
                 yield one
                 one = Logged(file, at)
-            elif found[3] in _WITHIN:
-                one.end = int(found[2]) if found[3] in _ENDS else 0
-            else:  # a file's beginning or end, or a checkpoint
+            elif found[3] in _BETWEEN:
                 yield one
                 one = Logged("", 0)
+            else:
+                one.end = int(found[2]) if found[3] in _ENDS else 0
             _timed(one, line, found[1])
         _told(one, line)
     yield one

@@ -21,7 +21,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	service-tests packaging-tests docker-tests cloud-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
 	lab-matrix test-matrix campaign hostile bench-lock bench-settle bench-peers \
 	bench-copy bench-copies bench-disks bench-size bench-tables bench-load-table bench-start bench-age bench-apply \
-	bench-binlog-search \
+	bench-archive bench-binlog-search \
 	setup-python setup-check setup-s3 setup-clouds setup-service setup-docker setup-ansible setup-lab setup-peers \
 	requirements wheel packages clean
 

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from backupd.mysql.binlog.source import BinlogSource, binlog_source
 from backupd.mysql.session import Session
 from tests.contract.mariadb import MariadbServer, wait_until
-from tests.hostile.backups import RUN
+from tests.hostile.backups import RUN, Backup
 from tests.hostile.sound import backup_of
 from tests.hostile.trusting import signer_in
 
@@ -39,8 +40,12 @@ class Moment:
 class Site:
     """A host with a server, an archive and a target."""
 
-    def __init__(self, base: Path, server: MariadbServer, *, programs: Path | None = None) -> None:
-        """`programs` is a folder with the server's programs, where they are not this machine's own."""
+    def __init__(
+        self, base: Path, server: MariadbServer, *, programs: Path | None = None, keys: str = 'segment_age = "1s"'
+    ) -> None:
+        """`programs` is a folder with the server's programs, where they are not this machine's own; `keys` are further
+        ones of the archive.
+        """
         self.base, self.server, self.vault = base, server, base / "vault"
         self._environment = dict(os.environ)
         if programs is not None:
@@ -66,7 +71,7 @@ class Site:
             targets = ["vault"]
             [jobs.nightly.binlog]
             spool = "{base}/spool"
-            segment_age = "1s"
+            {keys}
             """
         )
 
@@ -79,14 +84,20 @@ class Site:
         assert done.returncode == expect, done.stdout + done.stderr
         return done
 
-    def back_up(self) -> None:
+    def back_up(self, run: str = RUN) -> Backup:
         """As a run would have: under the lock, signed by this machine, known to its catalogue."""
-        machine = self.run("identity", "show").stdout.split()[1]
-        backup = backup_of(self.server, machine=machine)
+        machine, adopted = self.machine, any(self.vault.glob("*/nightly/*/manifest.json"))
+        backup = backup_of(self.server, machine=machine, run=run)
         backup.sign(signer_in(self.base / "state"))
-        backup.lay(self.vault / machine / "nightly" / RUN)
+        backup.lay(self.vault / machine / "nightly" / run)
         self.run("catalogue", "rebuild", "--target", "vault", "--trust", backup.body["signature"]["key"])
-        self.run("identity", "adopt", "--yes")
+        if not adopted:
+            self.run("identity", "adopt", "--yes")
+        return backup
+
+    @cached_property
+    def machine(self) -> str:
+        return self.run("identity", "show").stdout.split()[1]
 
     @contextmanager
     def archiving(self) -> Iterator["subprocess.Popen[bytes]"]:
@@ -105,18 +116,6 @@ class Site:
     def stored(self, gtid: str) -> bool:
         """Whether the newest segment on the target reaches so far."""
         return (self._newest() or {}).get("gtid_end") == gtid
-
-    def stored_to_the_end(self, root: Session) -> str:
-        """Where the newest segment on the target ends, FILE:OFFSET, once that is the end of the server's log.
-
-        Asked again each time: the server writes a checkpoint of its own accord a while after a new binlog begins.
-        """
-        wait_until(lambda: self._newest_end() == _end_of_log(root))
-        return self._newest_end()
-
-    def _newest_end(self) -> str:
-        newest = self._newest() or {}
-        return f"{newest.get('file')}:{newest.get('end')}"
 
     def _newest(self) -> dict[str, Any] | None:
         """What the newest segment on the target says of itself."""
@@ -140,10 +139,6 @@ class Site:
             rows = rows_of(root)
             time.sleep(1.1)
         return Moment(now, _place(source), source.gtid, rows)
-
-
-def _end_of_log(session: Session) -> str:
-    return _place(binlog_source(session))
 
 
 def _place(source: BinlogSource) -> str:

@@ -108,9 +108,9 @@ def test_a_sender_outlives_a_catalogue_that_does_not_answer_once(
         spool.keep(one.segment.name, b"", one.content)
         catalogue.add_segment(one.segment)
         vault = DirectoryTarget("vault", terminal.world.vault, machine=MACHINE)
-        with SegmentStore("nightly", [vault], catalogue, spool, ownership).storing() as ring:
+        with SegmentStore("nightly", [vault], catalogue, spool, ownership).storing() as senders:
             wait_until(lambda: one.segment.name in vault.segments("nightly"))
-            ring()
+            senders.require_working()
 
 
 def test_a_stranger_s_entry_is_told_escaped_and_let_be(terminal: Terminal) -> None:

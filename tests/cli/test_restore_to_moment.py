@@ -3,43 +3,32 @@
 All of it is real: the server, its client program that receives, the commands as a person types them.
 """
 
-import json
-import multiprocessing
 import os
-import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from backupd import wiring
-from backupd.cli.moments import AskedMoment, found_moment
-from backupd.host.signals import cancellable
-from backupd.mysql.session import Session
-from backupd.mysql.startup import RELAY_FOLDER
-from backupd.operations.restore.to_moment import restore_to_moment
-from backupd.operations.restore.unfinished import INCOMPLETE
-from backupd.policy.moments import BeforeGtid
-from backupd.vocabulary.errors import Cancelled
-from tests.archive_site import Moment, Rows, Site, rows_of
-from tests.contract.mariadb import MariadbServer, mariadb, wait_until
-from tests.contract.test_exporting import source
-from tests.hostile.backups import RUN
-from tests.servers.s3server import free_port
+from backupd.vocabulary.servers import Flavour
+from tests.contract.mariadb import MariadbServer, mariadb
+from tests.moments.drawn import drawn
+from tests.moments.history import BACKUPS, Ground, History, lived
+from tests.moments.restoring import differences
+from tests.share import seeded
+
+SEED = 17
 
 pytestmark = pytest.mark.thorough
 
 
 @contextmanager
-def started_on(datadir: Path, *options: str) -> Iterator[MariadbServer]:
+def started_on(datadir: Path) -> Iterator[MariadbServer]:
     """A server on restored files, as a person would start one."""
-    with tempfile.TemporaryDirectory(prefix="bk-") as folder:  # a socket's path is short
-        server = MariadbServer(Path(folder), "--skip-slave-start", *options)
+    with tempfile.TemporaryDirectory(prefix="bk-") as folder:  # a socket's path has to be short
+        server = MariadbServer(Path(folder), "--skip-slave-start")
         server.datadir = datadir
         server.start()
         try:
@@ -49,176 +38,23 @@ def started_on(datadir: Path, *options: str) -> Iterator[MariadbServer]:
 
 
 @pytest.fixture(scope="module")
-def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, dict[str, Moment], str]]:
-    """A backup, work over a rotation and a crash of the server, and a table that somebody drops; the drop's GTID."""
-    base = tmp_path_factory.mktemp("site")
-    listening = ("--skip-networking=0", "--bind-address=127.0.0.1", f"--port={free_port()}")
-    with mariadb("--gtid-strict-mode=1", "--binlog-format=ROW", *listening) as server:
-        site = Site(base, server)
-        site.back_up()
-        moments: dict[str, Moment] = {}
-        with site.archiving():
-            with server.session() as root:
-                for number in range(30):
-                    root.execute(f"INSERT INTO t.innodb (v) VALUES ('after the backup {number}')")
-                    root.execute("UPDATE t.myisam SET v = CONCAT(v, 'x') LIMIT 1")
-            moments["busy"] = site.moment()
-            with server.session() as root:
-                root.execute("FLUSH BINARY LOGS")
-                place = site.stored_to_the_end(root)  # a segment ends there, without a transaction
-                moments["a new binlog"] = replace(moments["busy"], place=place)
-                root.execute("CREATE TABLE t.more (id INT PRIMARY KEY, v TEXT)")
-                root.execute("INSERT INTO t.more VALUES (1, 'one')")
-            server.stop(signal.SIGKILL)
-            server.start()
-            with server.session() as root:
-                root.execute("INSERT INTO t.more VALUES (2, 'after the crash')")
-            moments["before the accident"] = site.moment()
-            with server.session() as root:
-                root.execute("DROP TABLE t.innodb")
-                drop = root.value("SELECT @@global.gtid_binlog_pos") or ""
-                root.execute("INSERT INTO t.more VALUES (3, 'after the accident')")
-            moments["at the end"] = site.moment()
-            wait_until(lambda: site.stored(moments["at the end"].gtid))
-        yield site, moments, drop
+def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    with mariadb("--gtid-strict-mode=1", "--binlog-format=ROW") as server:
+        ground = Ground(Flavour.MARIADB, "mariadb-binlog", started_on)
+        yield lived(tmp_path_factory.mktemp("site"), server, ground, seed=SEED)
 
 
-History = tuple[Site, dict[str, Moment], str]
+@pytest.mark.timeout(1500)  # a hundred of them
+def test_moments_drawn_by_a_seed_are_as_a_witness_has_them(history: History, tmp_path: Path) -> None:
+    assert differences(history, drawn(history, seeded(100, usual=10), seed=SEED), tmp_path) == []
 
 
-def restored(history: History, tmp_path: Path, *moment: str) -> tuple[Rows, str, str]:
-    """The rows of a server on what was restored, its GTID, and what was said."""
-    site, _, _ = history
-    done = site.run("restore", "--to", str(tmp_path / "to"), *moment)
-    with started_on(tmp_path / "to") as server, server.session() as root:
-        return rows_of(root), root.value("SELECT @@global.gtid_slave_pos") or "", done.stdout
-
-
-def interrupted(history: History, to: Path, by: signal.Signals, told: list[str]) -> None:
-    """A restore to the second before the accident, which gets a signal once its server has begun to apply the log."""
-    site, _, drop = history
-    configuration = wiring.configuration(site.configuration)
-    with wiring.catalogue(configuration) as catalogue, cancellable():
-        asked = AskedMoment(BeforeGtid(drop), run_id=None)
-        found = found_moment(
-            *(configuration, catalogue, asked),
-            to=to,
-            target=None,
-            identities=None,
-            applied=lambda _progress: os.kill(os.getpid(), by),
-        )
-        restore_to_moment(found.forward, found.manifest, found.sources, to=to, telling=told.append)
-
-
-def test_the_second_before_the_accident_is_reached_over_a_kill_and_an_interruption(
-    history: History, tmp_path: Path
-) -> None:
-    site, moments, drop = history
-    to, asked = tmp_path / "to", ("--before-gtid", drop)
-    killed = multiprocessing.get_context("fork").Process(target=interrupted, args=(history, to, signal.SIGKILL, []))
-    killed.start()
-    killed.join()
-    assert killed.exitcode == -signal.SIGKILL
-    assert (to / INCOMPLETE).exists()
-    refused = site.run("restore", "--to", str(to), "--latest", expect=2)
-    assert f"unfinished restore of something else: run {RUN} of job nightly to the moment before" in refused.stderr
-    (to / "of the killed server").touch()
-    told: list[str] = []
-    with pytest.raises(Cancelled) as cancelled:
-        interrupted(history, to, signal.SIGTERM, told)
-    assert "an earlier restore was killed while a server worked on these files: restoring them anew" in told
-    assert not (to / "of the killed server").exists()
-    assert "run the same command to continue" in (cancelled.value.hint or "")
-    assert not (to / RELAY_FOLDER).exists()
-    site.run("restore", "--to", str(to), "--latest", expect=2)
-    done = site.run("restore", "--to", str(to), *asked)
-    assert "continuing the interrupted restore at" in done.stderr
-    assert "restoring\n" not in done.stderr
-    expected = moments["before the accident"]
-    with started_on(to) as server, server.session() as root:
-        assert (rows_of(root), root.value("SELECT @@global.gtid_slave_pos")) == (expected.rows, expected.gtid)
-    assert f"restored run {RUN} and its binlog up to the moment before GTID {drop}" in done.stdout
-    assert f"it stands at {expected.place}" in done.stdout
-
-
-def test_a_clone_at_a_moment_goes_on_as_a_replica_from_exactly_there(history: History, tmp_path: Path) -> None:
-    site, moments, _ = history
-    busy, clone = moments["busy"], tmp_path / "clone"
-    with site.server.session() as root:
-        source = f"127.0.0.1:{root.value('SELECT @@port')}"
-        written = root.value("SELECT @@global.gtid_binlog_pos")
-    words = ("--as-replica", "--source", source, "--source-user", "root", "--server-id", "8")
-    done = site.run("clone", "--to", str(clone), *words, "--to-gtid", busy.gtid)
-    assert f"cloned run {RUN} and its binlog up to GTID {busy.gtid}" in done.stdout
-    assert busy.gtid in (clone / "replica.sql").read_text()
-    audited = json.loads(site.run("audit", "list", "--json").stdout)
-    assert busy.place in json.dumps(audited)
-    options = ("--server-id=8", "--gtid-strict-mode=1", "--relay-log=replica-relay-bin")
-    with started_on(clone, *options) as replica, replica.session() as root:
-        assert (rows_of(root), root.value("SELECT @@global.gtid_slave_pos")) == (busy.rows, busy.gtid)
-        root.execute("START SLAVE")
-        wait_until(lambda: root.value("SELECT @@global.gtid_slave_pos") == written or _error(root) != "")
-        assert _error(root) == ""
-        assert rows_of(root) == moments["at the end"].rows
-
-
-def _error(root: Session) -> str:
-    status = root.one("SHOW SLAVE STATUS") or {}
-    return f"{status.get('Last_IO_Error')}{status.get('Last_SQL_Error')}"
-
-
-def test_a_scrubbed_clone_can_be_one_of_a_moment(history: History, tmp_path: Path) -> None:
-    site, moments, drop = history
-    sql, clone = tmp_path / "scrub.sql", tmp_path / "clone"
-    sql.write_text("UPDATE t.innodb SET v = 'nobody';\n")
-    site.run("clone", "--to", str(clone), "--scrub", str(sql), "--before-gtid", drop)
-    assert f"the moment before GTID {drop}" in (clone / "backupd-scrub.json").read_text()
-    with started_on(clone) as server, server.session() as root:
-        assert root.value("SELECT MIN(v) = MAX(v) AND COUNT(*) = 32 FROM t.innodb") == "1"
-        assert rows_of(root)["more"] == moments["before the accident"].rows["more"]
-
-
-def test_single_tables_come_as_of_a_moment(history: History, tmp_path: Path) -> None:
-    site, moments, _ = history
-    expected, to = moments["before the accident"], tmp_path / "to"
-    tables = ("--tables", "t.innodb,t.more")  # one was dropped later, one was made after the backup
-    done = site.run("restore", "--to", str(to), *tables, "--to-time", expected.at.isoformat())
-    assert "to import t.innodb: follow" in done.stdout
-    with started_on(to) as server, server.session() as root:
-        assert rows_of(root) == expected.rows
-        for table in ("innodb", "more"):
-            statements = to / "tables" / "t" / f"{table}.sql"
-            before, told, after = statements.read_text().partition("-- now copy ")
-            fresh = told + after.split("into the folder ")[1].split()[0]
-            schema = fresh.removeprefix(told)
-            source(server, before)
-            for ending in ("ibd", "cfg"):
-                shutil.copy(statements.with_suffix(f".{ending}"), to / schema)
-            source(server, after.partition("\n")[2])
-            assert (root.one(f"CHECKSUM TABLE {schema}.{table}") or {})["Checksum"] == expected.rows[table]
-
-
-def test_a_table_that_never_was_is_refused_before_anything_is_restored(history: History, tmp_path: Path) -> None:
-    site, _, _ = history
-    to = tmp_path / "to"
-    refused = site.run("restore", "--to", str(to), "--tables", "t.inodb", "--latest", expect=2)
-    assert "t.inodb" in refused.stderr
-    assert not to.exists()
-
-
-def test_everything_that_was_archived_is_restored(history: History, tmp_path: Path) -> None:
-    _, moments, _ = history
-    expected = moments["at the end"]
-    rows, gtid, _ = restored(history, tmp_path, "--latest")
-    assert (rows, gtid) == (expected.rows, expected.gtid)
-
-
-# A place that no transaction ends at: where a new binlog begins, as SHOW MASTER STATUS tells it after a FLUSH.
-@pytest.mark.parametrize("name", ["busy", "a new binlog"])
-def test_a_place_in_the_log_is_reached_exactly(history: History, tmp_path: Path, name: str) -> None:
-    _, moments, _ = history
-    rows, gtid, _ = restored(history, tmp_path, "--to-position", moments[name].place)
-    assert (rows, gtid) == (moments[name].rows, moments[name].gtid)
+def test_what_was_restored_and_where_it_stands_is_told(history: History, tmp_path: Path) -> None:
+    gtid = history.changes["drop"]
+    before = history.record.log[history.number(gtid) - 1]
+    said = history.site.run("restore", "--to", str(tmp_path / "to"), "--before-gtid", gtid).stdout
+    assert f"restored run {BACKUPS[1]} and its binlog up to the moment before GTID {gtid}: " in said
+    assert f"it stands at {before.place}, GTID {before.gtid}, last commit {before.at:%Y-%m-%d %H:%M:%S} UTC" in said
 
 
 @pytest.mark.parametrize(
@@ -228,7 +64,6 @@ def test_a_place_in_the_log_is_reached_exactly(history: History, tmp_path: Path,
         (("--to-time", "2100-01-01"), "it is in the future"),
         (("--to-gtid", "0-7-999999"), "it is in no segment of the archive"),
         (("--before-gtid", "nonsense"), "'nonsense' is not the GTID of a transaction"),
-        (("--before-gtid", "0-9-25"), "no transaction in the archive has this GTID"),  # 0-7-25 is there
         (("--to-time", "2026-10-25 02:30 Europe/Berlin"), "was shown twice, as the clocks were put back"),
         (("--to-position", "bin.000001"), "is not a place in a binlog"),
         (("--latest", "--to-time", "2026-01-01"), "two moments cannot be restored at once"),
@@ -237,20 +72,27 @@ def test_a_place_in_the_log_is_reached_exactly(history: History, tmp_path: Path,
 def test_a_moment_that_cannot_be_reached_is_refused_and_nothing_is_made(
     history: History, tmp_path: Path, moment: tuple[str, ...], sentence: str
 ) -> None:
-    site, _, _ = history
-    refused = site.run("restore", "--to", str(tmp_path / "to"), *moment, expect=2)
+    refused = history.site.run("restore", "--to", str(tmp_path / "to"), *moment, expect=2)
     assert sentence in refused.stderr
     assert "hint: " in refused.stderr
     assert not os.path.lexists(tmp_path / "to")
 
 
 def test_a_job_that_left_the_configuration_is_named_with_a_hint(history: History, tmp_path: Path) -> None:
-    site, _, _ = history
+    site = history.site
     without = tmp_path / "backupd.toml"
     text = site.configuration.read_text()
     without.write_text(text.replace("[jobs.nightly", "[jobs.daily"))
-    words = ["--config", str(without), "restore", RUN, "--to", str(tmp_path / "to"), "--latest"]
+    words = ["--config", str(without), "restore", BACKUPS[0], "--to", str(tmp_path / "to"), "--latest"]
     refused = subprocess.run([*site.command()[:4], *words], capture_output=True, text=True, check=False)
     assert refused.returncode == 2, refused.stderr
     assert "no job 'nightly'" in refused.stderr
     assert "hint: " in refused.stderr
+
+
+def test_of_mariadbs_gtids_the_whole_counts_and_not_the_number_alone(history: History, tmp_path: Path) -> None:
+    domain, server_id, number = history.changes["drop"].split("-")
+    other = f"{domain}-{int(server_id) + 2}-{number}"
+    refused = history.site.run("restore", "--to", str(tmp_path / "to"), "--before-gtid", other, expect=2)
+    assert "no transaction in the archive has this GTID" in refused.stderr
+    assert not os.path.lexists(tmp_path / "to")

@@ -1,13 +1,11 @@
-"""MySQL's binlog is archived by MySQL's own program, and a restore leads to moments of it.
+"""MySQL's binlog is archived by MySQL's own program, and a restore and a clone lead to moments of it.
 
 The server is in its container; what receives its binlog and what applies it are the programs of its image, here.
 """
 
 import os
 import signal
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,33 +13,20 @@ import pytest
 from backupd import wiring
 from backupd.cli.moments import AskedMoment, found_moment
 from backupd.host.signals import cancellable
-from backupd.lab.roots import loader_and_libraries
 from backupd.mysql.binlog.source import BinlogSource, binlog_source
 from backupd.operations.restore.to_moment import restore_to_moment
 from backupd.policy.moments import BeforeGtid, Moment
 from backupd.vocabulary.errors import Cancelled
+from backupd.vocabulary.servers import Flavour
 from tests.archive_site import Rows, Site, rows_of
 from tests.contract.mariadb import PASSWORD, MariadbServer, wait_until
 from tests.docker.conftest import answering
-from tests.docker.containers import ADDRESS, ServerContainer, docker
+from tests.docker.containers import ADDRESS, ServerContainer
+from tests.docker.programs_here import copied, started_on
 
 KIND = "mysql-9"
 
 pytestmark = pytest.mark.kinds(KIND)
-
-
-class ServerHere(MariadbServer):
-    """One of MySQL's, by its program in a folder."""
-
-    _redo = "--innodb-redo-log-capacity=16M"
-
-    def __init__(self, folder: Path, programs: Path, *options: str) -> None:
-        gtids = ("--gtid-mode=ON", "--enforce-gtid-consistency=ON")
-        super().__init__(folder, "--mysqlx=OFF", "--secure-file-priv=NULL", "--skip-replica-start", *gtids, *options)
-        self._program = programs / "mysqld"
-
-    def argv_of_datadir(self) -> tuple[str, ...]:
-        return (str(self._program), "--no-defaults", f"--datadir={self.datadir}", *self._user())
 
 
 @pytest.fixture(scope="module")
@@ -51,30 +36,8 @@ def container(docker_services: object, docker_compose_project_name: str, servers
 
 @pytest.fixture(scope="module")
 def programs(container: ServerContainer) -> Iterator[Path]:
-    """A folder with the image's programs, where every user can start them: each keeps its process id."""
-    with tempfile.TemporaryDirectory(prefix="bk-programs-") as folder:
-        base = Path(folder)
-        base.chmod(0o755)
-        docker("cp", f"{container.container}:/usr", str(base / "usr"))
-        loader, libraries = loader_and_libraries(base / "usr")
-        for name, place, own in (("mysqld", "sbin", f"--basedir={base}/usr"), ("mysqlbinlog", "bin", "")):
-            start = f"exec {loader} --library-path {libraries} {base}/usr/{place}/{name}"
-            (base / name).write_text(f'#!/bin/sh\nfirst=$1; shift\n{start} "$first" {own} "$@"\n')
-            (base / name).chmod(0o755)
-        yield base
-
-
-@contextmanager
-def started_on(datadir: Path, programs: Path, *options: str) -> Iterator[MariadbServer]:
-    """A server on restored files, as a person would start one; its socket has a short path."""
-    with tempfile.TemporaryDirectory(prefix="bk-") as folder:
-        server = ServerHere(Path(folder), programs, *options)
-        server.datadir = datadir
-        server.start()
-        try:
-            yield server
-        finally:
-            server.stop()
+    with copied(container) as folder:
+        yield folder
 
 
 def now(server: MariadbServer) -> tuple[BinlogSource, Rows]:
@@ -123,7 +86,7 @@ def test_a_moment_in_the_binlog_of_the_backup_and_one_behind_its_rotation_are_re
     for option, (source, rows) in moments.items():
         to = tmp_path / option.strip("-")
         site.run("restore", "--to", str(to), option, asked[option])
-        with started_on(to, programs) as server:
+        with started_on(to, programs, Flavour.MYSQL) as server:
             reached, found = now(server)
         assert (found, reached.gtid) == (rows, source.gtid)
     source, rows = moments["--before-gtid"]
@@ -133,7 +96,7 @@ def test_a_moment_in_the_binlog_of_the_backup_and_one_behind_its_rotation_are_re
     account = ("--source", f"{ADDRESS}:{container.port}", "--source-user", "replication")
     words = ("--as-replica", *account, "--source-password-file", str(password), "--server-id", "8")
     site.run("clone", "--to", str(clone), *words, *before)
-    with started_on(clone, programs, "--server-id=8", "--relay-log=replica-relay-bin") as replica:
+    with started_on(clone, programs, Flavour.MYSQL, "--server-id=8", "--relay-log=replica-relay-bin") as replica:
         reached, found = now(replica)
         assert (found, reached.gtid) == (rows, source.gtid)
         with replica.session() as root:

@@ -30,20 +30,20 @@ def server() -> Backup:
         return backup_of(running, machine=MACHINE, created_at=datetime(2026, 1, 2, tzinfo=UTC))
 
 
-def backup_of(running: MariadbServer, *, machine: str, created_at: datetime | None = None) -> Backup:
+def backup_of(running: MariadbServer, *, machine: str, created_at: datetime | None = None, run: str = RUN) -> Backup:
     """Of a server as it is now, under the lock; of this machine's job `nightly`."""
     canary = MysqlCanary(running.connect())
-    canary.before(RUN)
-    copy = running.folder / "copy"
+    canary.before(run)
+    copy = running.folder / f"copy-{run}"
     limits = LockConfig(wait_timeout_seconds=20, hold_budget_seconds=20, tries=1)
     with ServerLock(running.connect(), limits).held() as held, running.frozen():
         shutil.copytree(running.datadir, copy)
     at = created_at or datetime.now(UTC)
-    canary.after(RUN)
+    canary.after(run)
     position = held.position
     facts = dataclasses.replace(MysqlServer(running.connect()).facts(), socket=None)
     manifest = Manifest(
-        run_id=RUN,
+        run_id=run,
         job="nightly",
         host="db1",
         machine=machine,
@@ -62,6 +62,7 @@ def backup_of(running: MariadbServer, *, machine: str, created_at: datetime | No
     made = Backup(document_of(manifest))
     made.put(FIRST_OBJECT, [folder(".", mode=0o750), *_members(copy)])
     made.put(BINLOG, _binlogs(copy, str(position.binlog_file), position.binlog_offset or 0))
+    shutil.rmtree(copy)
     return made
 
 

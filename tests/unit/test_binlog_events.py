@@ -104,6 +104,17 @@ def test_a_client_that_begins_beyond_four_gib_says_so() -> None:
     assert events(received, stream=EventStream("f", start=begun))[1].start == begun
 
 
+def test_what_tells_no_place_within_a_transaction_is_where_it_follows() -> None:
+    begun, within, ended = event(162, bytes(19), end=142), event(QUERY, bytes(40), end=0), event(16, bytes(8), end=236)
+    stream = EventStream("bin.000001", start=100)
+    _, *found = events(MAGIC + description(), begun + within + ended, stream=stream)
+    assert [(one.start, one.end, one.artificial) for one in found] == [
+        (100, 142, False),
+        (142, 205, False),
+        (205, 236, False),
+    ]
+
+
 def test_a_heartbeat_is_in_no_file() -> None:
     received = MAGIC + description() + event(HEARTBEAT, b"bin.000001", end=1000) + event(QUERY, b"one", end=1026)
     assert [one.artificial for one in events(received)] == [True, True, False]

@@ -164,7 +164,7 @@ class _Walk:
     def _begun(self, header: bytes) -> int:
         time, _, _, length, end, _ = HEADER.unpack(header)
         start = self._piece.start + self.passed
-        if length < HEADER.size or (start + length) % (1 << 32) != end:
+        if length < HEADER.size or end not in (0, (start + length) % (1 << 32)):  # 0: see `EventStream`
             raise VerificationError(f"no event of the binlog begins at {self._piece.file}:{start}", hint=_CHANGED)
         self._ahead = length - HEADER.size
         self.passed += length

@@ -23,7 +23,7 @@ from backupd.mysql.binlog.source import BinlogSource, ServerBinlog, bytes_behind
 from backupd.operations.binlog.beginnings import Beginning, behind, following_place, new_beginning, taken_over
 from backupd.operations.binlog.cutting import CutPiece, OtherHistory, SegmentCutter
 from backupd.operations.binlog.describing import SegmentAuthor, new_chain
-from backupd.operations.binlog.storing import SegmentStore
+from backupd.operations.binlog.storing import SegmentStore, Senders
 from backupd.policy.binlog_chain import PlacedBackup, is_same_server, order
 from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogPlace, BinlogSegment, SegmentOrigin
 from backupd.vocabulary.errors import ServerError
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 60.0
 _LOOK_SECONDS = 1.0
+_LITTLE_BYTES, _PAUSE_SECONDS = 1 << 20, 0.1  # a busy server sends without end: what comes meanwhile is taken at once
 _MINUTE_SECONDS = 60.0
 _ASK_SECONDS = 10.0  # a server whose log is reset tells a receiver nothing until the new one is longer than the old one
 
@@ -65,8 +66,8 @@ def archive(job: str, config: BinlogConfig, tools: ArchiveTools) -> None:
     with tools.claims.archiving(job):
         tools.store.spool.open()
         _settle(job, tools)
-        with tools.store.storing() as ring:
-            _Archive(job, config, tools, ring).go_on()
+        with tools.store.storing() as senders:
+            _Archive(job, config, tools, senders).go_on()
 
 
 def _settle(job: str, tools: ArchiveTools) -> None:
@@ -92,8 +93,8 @@ def _settle(job: str, tools: ArchiveTools) -> None:
 class _Archive:
     """One job's. Only the main thread calls it."""
 
-    def __init__(self, job: str, config: BinlogConfig, tools: ArchiveTools, ring: Callable[[], None]) -> None:
-        self._job, self._config, self._tools, self._ring = job, config, tools, ring
+    def __init__(self, job: str, config: BinlogConfig, tools: ArchiveTools, senders: Senders) -> None:
+        self._job, self._config, self._tools, self._senders = job, config, tools, senders
         self._met: datetime | None = None  # when the server had been asked of which was recorded how far the archive is
         self._at_end = False  # a new chain begins where the server is now, whatever backup there is
 
@@ -117,7 +118,7 @@ class _Archive:
         """What waits in the spool is stored meanwhile."""
         over = time.monotonic() + seconds
         while (left := over - time.monotonic()) > 0:
-            self._ring()
+            self._senders.require_working()
             time.sleep(min(left, _LOOK_SECONDS))
 
     def _receive(self) -> str:
@@ -148,13 +149,15 @@ class _Archive:
             for piece in pieces:
                 receiving.take(piece.file, piece.data, file_ended=piece.file_ended)
             receiving.take_due()
-            self._ring()
+            self._senders.require_working()
             self._record_contact(receiving)
             if time.monotonic() - minute > _MINUTE_SECONDS:
                 minute = time.monotonic()
                 self._write_minute()
             if end is None and not pieces:
                 receiver.wait(min(receiving.until_due, _LOOK_SECONDS))
+            elif end is None and sum(len(piece.data) for piece in pieces) < _LITTLE_BYTES:
+                time.sleep(_PAUSE_SECONDS)
             elif end is not None and not pieces:
                 if end.ends_chain:
                     raise OtherHistory(end.said)
@@ -242,7 +245,7 @@ class _Archive:
         self._tools.store.spool.keep(sealed.segment.name, sealed.line, sealed.content)
         self._tools.catalogue.add_segment(sealed.segment)
         self._at_end = False
-        self._ring()
+        self._senders.ring()
         return sealed.segment
 
     def make_room(self, chain: str) -> bool:

@@ -8,7 +8,7 @@ targets have it; what a writer that died between storing a segment and recording
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -41,24 +41,18 @@ class SegmentStore:
     ownership: Ownership
 
     @contextmanager
-    def storing(self) -> Iterator[Callable[[], None]]:
-        """For the length of the block, what is kept in the spool is stored on every target; call what is yielded
-        whenever there is something new. At the end what is being written is given up, and nothing of it is left.
+    def storing(self) -> Iterator["Senders"]:
+        """For the length of the block, what is kept in the spool is stored on every target. At the end what is being
+        written is given up, and nothing of it is left.
         """
         stop = threading.Event()
-        senders = [_Sender(self, target, stop) for target in self.targets]
+        senders = Senders([_Sender(self, target, stop) for target in self.targets])
         with ExitStack() as working:
             with shielded():
-                for sender in senders:
+                for sender in senders.each:
                     working.enter_context(sender)
-
-            def ring() -> None:
-                for sender in senders:
-                    sender.require_working()
-                    sender.ring()
-
-            ring()
-            yield ring
+            senders.ring()
+            yield senders
 
     def released(self, segment: BinlogSegment) -> bool:
         """It leaves the spool where every target has it; whether that is so."""
@@ -82,6 +76,24 @@ class SegmentStore:
         self.catalogue.left_spool([segment.name])
         self.spool.forget(segment.name)
         self.catalogue.forget_segments([segment.name])
+
+
+@dataclass(frozen=True, slots=True)
+class Senders:
+    """Those of all targets. Each ring makes each of them ask the catalogue what its target lacks."""
+
+    each: Sequence["_Sender"]
+
+    def ring(self) -> None:
+        """There is something new. Raises what has ended one of them."""
+        self.require_working()
+        for sender in self.each:
+            sender.ring()
+
+    def require_working(self) -> None:
+        """Raises what has ended one of them."""
+        for sender in self.each:
+            sender.require_working()
 
 
 class _Sender(ScopedThread):

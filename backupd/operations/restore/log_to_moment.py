@@ -107,9 +107,13 @@ class _Looking:
 
     @property
     def at_place(self) -> bool:
-        """The moment is a place that is behind us, and no transaction ended there: where a binlog begins, or ends."""
+        """The moment is a place that no transaction ends at, and we have come to it: where a binlog begins or ends, or
+        in a transaction that goes on behind the last segment.
+        """
         moment = self._plan.end.moment
-        return isinstance(moment, ToPosition) and order(self.end.place) >= order(moment.place)
+        if not isinstance(moment, ToPosition):
+            return False
+        return self._reader.within or order(self.end.place) >= order(moment.place)
 
     def found_in(self, segment: BinlogSegment, reader: SegmentReader) -> bool:
         """Whether the end is in this segment; it goes on from the one before."""

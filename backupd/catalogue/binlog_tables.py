@@ -38,10 +38,10 @@ segments = Table(  # a `BinlogSegment` each
     Column("recipients", JsonColumn(tuple[str, ...]), nullable=False),
     Column("signature", JsonColumn(Signature)),
     Column("digest", Text, nullable=False),
-    Column("gtid_state", Text, nullable=False, server_default=""),
+    Column("gtid_state", Text, nullable=False),
     Column("spooled", Boolean, nullable=False),  # its file is in the spool, for targets that lack it
     # It continues the segment of its chain that has the number before its own, and is there.
-    Column("follows", Boolean, nullable=False, server_default="0"),
+    Column("follows", Boolean, nullable=False),
     Index(None, "chain", "number", unique=True),
     Index(None, "machine", "job", "received_at"),
     Index(None, "machine", "job", "file", "end", "start"),  # what has a backup's place

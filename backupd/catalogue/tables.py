@@ -33,7 +33,7 @@ from backupd.vocabulary.schedule import Activity, SlotState
 from backupd.vocabulary.servers import Position, PreflushEnd, ReplicaPosition
 from backupd.vocabulary.volumes import Layout
 
-HEAD = "0013"  # the newest revision in `migrations/`
+HEAD = "0011"  # the newest revision in `migrations/`
 
 identities = Table(  # an `Identity`; the newest row counts, and those before it are names that were given up
     "identities",
@@ -346,7 +346,7 @@ drills = Table(
     Column("undecided", ProseColumn, nullable=False, server_default=text("''")),
     Column("moment", JsonColumn(DrilledMoment)),
     Index(None, "at"),  # walked from the newest back
-    Index("ix_drills_of_moments", "run_id", "at", sqlite_where=text("moment IS NOT NULL")),
+    Index("ix_drills_of_moments", "at", "id", sqlite_where=text("moment IS NOT NULL")),
 )
 
 # --- what is done by schedule ----------------------------------------------------------------------------------------

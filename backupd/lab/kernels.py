@@ -1,5 +1,8 @@
 """Which user-mode kernel a machine runs: the newest that Debian has, fetched once, or the one that is installed here.
 
+Debian 12's and 13's (6.1, 6.12) have room for 2.7 KB of a processor's registers and die in their first process where
+those take more (`put_fp_registers`), as with AMX, 11 KB. There the newest serves, with ptrace as older ones have it.
+
 Knows: where its program and its modules lie, and how a program of a newer distribution is made to start here.
 
 From Linux 6.16 on a user-mode kernel can do without ptrace (`seccomp=`). Measured on one machine, 6.1 of Debian 12
@@ -24,6 +27,8 @@ _FORMAT = 1
 _QUICK_SECONDS = 60.0
 _PROGRAM = "linux.uml"
 _INSTALLED = Path("/usr")
+_PROCESSOR = Path("/proc/cpuinfo")
+_MANY_REGISTERS = {"amx_tile", "apx"}  # flags of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +46,21 @@ def ready(
 ) -> Iterator[UserModeKernel]:
     """That kernel can be started; nobody removes it in the block.
 
-    Where the newest cannot be fetched, the installed one serves, and `say` is told: it is slower, nothing else.
+    Where the newest cannot be fetched, the installed one serves; where that cannot run on this processor, the newest
+    does, as slowly. `say` is told of either.
 
     Raises:
         LabError: there is no kernel at all, or no room for one.
     """
     with ExitStack() as owed:
-        if kind is Kernel.UML_INSTALLED:
+        if kind is Kernel.UML_INSTALLED and not _runs_here():
+            say("the installed user-mode kernel cannot save this processor's registers; the newest serves, with ptrace")
+            kernel = _of(owed.enter_context(_fetched(cache, archive)), "seccomp=off")
+        elif kind is Kernel.UML_INSTALLED:
             kernel = installed()
         else:
             try:
-                kernel = _of(owed.enter_context(_fetched(cache, archive)))
+                kernel = _of(owed.enter_context(_fetched(cache, archive)), "seccomp=auto")
             except roots.DistributionUnreachable as error:
                 kernel = _instead(error)
                 say(f"{error.message}; this machine's own user-mode kernel serves instead, which is slower")
@@ -88,12 +97,19 @@ def patch_argv(program: Path, *, loader: str, libraries: str) -> list[str]:
     return ["patchelf", "--set-interpreter", loader, "--set-rpath", libraries, os.fspath(program)]
 
 
-def _of(root: Path) -> UserModeKernel:
+def _runs_here() -> bool:
+    """Whether the installed one has room for the registers of this processor."""
+    return not _MANY_REGISTERS & set(_PROCESSOR.read_text(encoding="ascii", errors="replace").split())
+
+
+def _of(root: Path, *options: str) -> UserModeKernel:
     usr = root / "usr"
-    return UserModeKernel(os.fspath(usr / "bin" / _PROGRAM), modules_of(usr), ("seccomp=auto",))
+    return UserModeKernel(os.fspath(usr / "bin" / _PROGRAM), modules_of(usr), options)
 
 
 def _instead(unreachable: roots.DistributionUnreachable) -> UserModeKernel:
+    if not _runs_here():
+        raise unreachable
     try:
         return installed()
     except LabError:

@@ -85,7 +85,7 @@ def _lines(report: JobReport) -> Iterator[tuple[str, str]]:
     yield "proof", _proof(status)
     yield from _archive(report)
     if status.last_moment is not None:
-        yield "moment", _moment(status.last_moment, status)
+        yield "moment", last_moment_words(status)
     yield "next", _next(status)
 
 
@@ -137,7 +137,11 @@ def _proof(status: JobStatus) -> str:
     return f"{'never' if status.proven_at is None else _ago(status.proven_at, status)}, {allowed}"
 
 
-def _moment(last: LastMomentDrill, status: JobStatus) -> str:
+def last_moment_words(status: JobStatus) -> str:
+    """What the newest drill of a moment of the job's archive found."""
+    last = status.last_moment
+    if last is None:
+        return "none yet"
     return f"{'proven' if last.ok else 'NOT proven'} to {last.moment.name}, {_ago(last.at, status)}"
 
 

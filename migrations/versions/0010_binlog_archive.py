@@ -41,13 +41,17 @@ def upgrade() -> None:
         sa.Column("recipients", sa.Text(), nullable=False),
         sa.Column("signature", sa.Text(), nullable=True),
         sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("gtid_state", sa.Text(), nullable=False),
         sa.Column("spooled", sa.Boolean(), nullable=False),
+        sa.Column("follows", sa.Boolean(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_binlog_segments")),
     )
     table = "binlog_segments"
     op.create_index("ix_binlog_segments_chain_number", table, ["chain", "number"], unique=True)
     op.create_index("ix_binlog_segments_machine_job_received_at", table, ["machine", "job", "received_at"])
     op.create_index("ix_binlog_segments_machine_job_file_end_start", table, ["machine", "job", "file", "end", "start"])
+    beginning = ["machine", "job", "chain", "number"]
+    op.create_index("ix_binlog_segments_beginning", table, beginning, sqlite_where=sa.text("follows = 0"))
     op.create_index("ix_binlog_segments_spooled", table, ["machine", "job", "id"], sqlite_where=sa.text("spooled = 1"))
     op.create_table(
         "stored_segments",
@@ -74,5 +78,7 @@ def upgrade() -> None:
         sa.Column("job", sa.Text(), nullable=False),
         sa.Column("at", sa.Text(), nullable=False),
         sa.Column("refused", sa.Text(), nullable=False),
+        sa.Column("asked_at", sa.Text(), nullable=True),
+        sa.Column("behind_bytes", sa.Integer(), nullable=True),
         sa.PrimaryKeyConstraint("machine", "job", name=op.f("pk_archive_contacts")),
     )

@@ -8,20 +8,22 @@ import json
 import os
 import pty
 import select
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from backupd.lab import kernels
 from backupd.lab.load import longest_stall, parse_heartbeats, parse_load, rate_between
-from backupd.lab.options import DiskModel, Kernel, LabOptions, Load, ServerKind
+from backupd.lab.options import DiskModel, LabOptions, Load, ServerKind
 from backupd.lab.roots import server_usr
 from backupd.lab.run import run_lab
 from backupd.vocabulary.errors import LabError
@@ -408,18 +410,23 @@ def test_a_machine_that_hangs_before_the_command_is_replaced_once(
 ) -> None:
     """One boot in about 25 was seen to hang; here the first one of a run is made to."""
     assert lab(*QUICK, "--load", "none", "--", "true", out=tmp_path / "warm").status == 0
-    kernel, hung = tmp_path / "bin" / "linux.uml", tmp_path / "hung"
-    kernel.parent.mkdir()
-    kernel.write_text(
-        f'#!/bin/sh\n[ -e {hung} ] && exec {shutil.which("linux.uml")} "$@"\ntouch {hung}\nexec sleep 1000\n'
-    )
-    kernel.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{kernel.parent}:{os.environ['PATH']}")
+    program, hung = tmp_path / "linux.uml", tmp_path / "hung"
+
+    @contextmanager
+    def ready(*asked: Any, **more: Any) -> Iterator[kernels.UserModeKernel]:
+        with newest(*asked, **more) as kernel:
+            program.write_text(
+                f'#!/bin/sh\n[ -e {hung} ] && exec {kernel.program} "$@"\ntouch {hung}\nexec sleep 1000\n'
+            )
+            program.chmod(0o755)
+            yield replace(kernel, program=str(program))
+
+    newest = kernels.ready
+    monkeypatch.setattr(kernels, "ready", ready)
     monkeypatch.setattr("backupd.lab.run._HUNG_SECONDS", 20.0)
     monkeypatch.setattr("tempfile.tempdir", str(own_places / "tmp"))
     said: list[str] = []
-    installed = Kernel.UML_INSTALLED  # its program is looked for on PATH
-    options = LabOptions(DiskModel.SSD, rows=int(ROWS), load=Load.parse("none"), kernel=installed, out=tmp_path / "out")
+    options = LabOptions(DiskModel.SSD, rows=int(ROWS), load=Load.parse("none"), out=tmp_path / "out")
     command = ("sh", "-c", "echo ran >> /backups/runs; exit 3")
     assert run_lab(options, command, say=said.append) == 3
     assert sum(sentence.endswith("trying a new one") for sentence in said) == 1

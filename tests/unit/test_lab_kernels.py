@@ -32,6 +32,15 @@ def does(program: Path, script: str) -> None:
     program.chmod(0o755)
 
 
+@pytest.fixture(autouse=True)
+def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """One whose registers every kernel can save."""
+    told = tmp_path / "cpuinfo"
+    told.write_text("flags\t\t: fpu avx2 avx512f\n")
+    monkeypatch.setattr(kernels, "_PROCESSOR", told)
+    return told
+
+
 def unexpected(said: str) -> None:
     pytest.fail(said)
 
@@ -79,3 +88,19 @@ def test_the_installed_one_is_taken_where_it_is_asked_for(tmp_path: Path, monkey
     (tmp_path / "lib/uml/modules/6.1.176/kernel").mkdir(parents=True)
     with kernels.ready(Kernel.UML_INSTALLED, tmp_path / "cache", say=unexpected) as kernel:
         assert kernel.program == "linux.uml"
+
+
+def test_where_the_installed_one_would_die_the_newest_serves_with_ptrace(
+    tmp_path: Path, programs: Path, processor: Path
+) -> None:
+    does(programs / "mmdebstrap", FETCHED)
+    processor.write_text("flags\t\t: fpu avx512f amx_tile\n")
+    said: list[str] = []
+    with kernels.ready(Kernel.UML_INSTALLED, tmp_path / "cache", say=said.append, archive=ARCHIVE) as kernel:
+        assert (kernel.modules.name, kernel.options) == ("7.2.7", ("seccomp=off",))
+    (told,) = said
+    assert "cannot save this processor's registers; the newest serves, with ptrace" in told
+    does(programs / "mmdebstrap", "exit 25")
+    gone = kernels.ready(Kernel.UML, tmp_path / "empty", say=unexpected, archive=ARCHIVE)
+    with pytest.raises(roots.DistributionUnreachable), gone:
+        pytest.fail("the installed one does not run here")

@@ -54,7 +54,7 @@ def _executed_before(session: Session, file: str) -> str | None:
         if row.get("Event_type") in _TELLING:
             told = "".join((row.get("Info") or "").split()).strip("[]")
             if not gtid.is_set(told):
-                raise ServerError(f"the server tells of {file} what is no set of GTIDs: {on_one_line(told)!r:.200}")
+                raise ServerError(f"the server names no valid set of GTIDs for {file}: {on_one_line(told)!r:.200}")
             return told
     return None
 

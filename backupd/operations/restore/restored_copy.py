@@ -89,7 +89,7 @@ def shut_down(server: RunningServer) -> None:
 
 
 def remove_own_binlogs(relocation: Relocation, manifest: Manifest) -> None:
-    """None of the old server's binlogs is left, nor of those that ours has begun beside them.
+    """None of the old server's binlogs is left, nor of those that ours wrote beside them.
 
     Raises:
         ServerError: the copy leads out of itself.

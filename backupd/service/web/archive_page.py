@@ -20,6 +20,7 @@ from backupd.service.archive_status import (
     receiver_words,
     spool_words,
 )
+from backupd.service.job_report import last_moment_words
 from backupd.service.job_status import JobStatus, job_statuses
 from backupd.service.site import Site
 from backupd.service.web.api import NAME
@@ -61,7 +62,7 @@ def archive_page(
         now=status.now,
         job=job,
         alarms=[alarm for alarm in status.alarms if alarm.kind in _KINDS],
-        facts=_facts(archive),
+        facts=_facts(archive, status),
         picture=archive_picture(archive.reach, archive.backups, at=archive.at),
         stretches=[one for one in archive.reach.stretches if one.chain][-GAPS:][::-1],
         gaps=_newest(archive.record.gaps),
@@ -70,13 +71,14 @@ def archive_page(
     )
 
 
-def _facts(archive: ArchiveStatus) -> list[tuple[str, str]]:
+def _facts(archive: ArchiveStatus, status: JobStatus) -> list[tuple[str, str]]:
     figures = archive.figures
     return [
         ("Receiver", receiver_words(archive)),
         ("Behind the server", behind_words(figures)),
         ("Can be restored", reach_words(figures)),
         ("Spool", spool_words(figures)),
+        ("Last drill of a moment", last_moment_words(status)),
     ]
 
 

@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0013"
-down_revision = "0012"
+revision = "0011"
+down_revision = "0010"
 branch_labels = None
 depends_on = None
 
@@ -12,4 +12,4 @@ depends_on = None
 def upgrade() -> None:
     """A column more; every drill of before was of a backup alone."""
     op.add_column("drills", sa.Column("moment", sa.Text(), nullable=True))
-    op.create_index("ix_drills_of_moments", "drills", ["run_id", "at"], sqlite_where=sa.text("moment IS NOT NULL"))
+    op.create_index("ix_drills_of_moments", "drills", ["at", "id"], sqlite_where=sa.text("moment IS NOT NULL"))

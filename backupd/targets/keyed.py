@@ -167,7 +167,7 @@ class KeyedTarget(OwnedFolder, ABC):
         jobs = filter(is_jobs, self._folders(ours)) if job is None else [job_part(job)]
         beginnings = [begin for each in jobs for begin in self._beginnings(f"{ours}{each}/")]
         found: dict[tuple[str, str], dict[str, datetime]] = {}
-        unfinished = self._uploads_below(ours if job is None else f"{ours}{job}/", beginnings)
+        unfinished = self._uploads_below(ours if job is None else f"{ours}{job_part(job)}/", beginnings)
         for stored in (*unfinished, *(each for begin in beginnings for each in self._listed(begin, patiently=False))):
             match stored.key.removeprefix(ours).split("/"):
                 case [of_job, backup_id, name] if is_jobs(of_job) and is_backups(backup_id) and name:

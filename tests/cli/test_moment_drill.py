@@ -5,7 +5,7 @@ All of it is real: the server, its client program that receives, the commands as
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -16,9 +16,10 @@ from backupd.cli.moment_drill import moment_to_prove
 from backupd.config import Configuration, DrillCheckConfig
 from backupd.mysql.canary import MysqlCanary
 from backupd.operations.restore import moment_drill
+from backupd.operations.restore.moment_copy import RollForward
 from backupd.operations.restore.to_moment import RestoredMoment, restore_to_moment
 from backupd.policy.moments import ToGtid
-from backupd.policy.roll_forward import RestorePlan, plan
+from backupd.policy.roll_forward import plan
 from backupd.vocabulary.records import Drill
 from tests.archive_site import Site
 from tests.contract.mariadb import mariadb, wait_until
@@ -83,8 +84,8 @@ def drilled(
         if restored is not None:
             other = plan([wanted.plan.backup], list(catalogue.segments("nightly")), ToGtid(restored), now=history.until)
 
-            def spoilt(_: RestorePlan, *given: object, **how: object) -> RestoredMoment:
-                return restore_to_moment(other, *given, **how)  # type: ignore[arg-type]
+            def spoilt(forward: RollForward, *given: object, **how: object) -> RestoredMoment:
+                return restore_to_moment(replace(forward, plan=other), *given, **how)  # type: ignore[arg-type]
 
             monkeypatch.setattr(moment_drill, "restore_to_moment", spoilt)
         tools = wiring.host_tools(configuration, catalogue.identity().name)

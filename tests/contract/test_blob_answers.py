@@ -166,7 +166,7 @@ def item(**said: object) -> dict[str, object]:
 def test_a_listing_of_google_s_that_is_none(storage: Storage, googles: BlobTarget, said: object) -> None:
     storage.say = partial(answer, body=json.dumps(said).encode(), headers={"Content-Type": "application/json"})
     with pytest.raises(TargetError, match="its answer could not be parsed"):
-        googles.machines() if isinstance(said, dict) and "prefixes" in said else googles.backups()
+        googles.machines() if isinstance(said, dict) and "prefixes" in said else googles.segments(JOB)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_refusal_of_google_s_that_is_none(storage: Storage, googles: BlobTarge
 def test_a_listing_of_azure_s_that_is_none(storage: Storage, azures: BlobTarget, said: str) -> None:
     storage.say = partial(answer, body=said.encode(), headers={"Content-Type": "application/xml"})
     with pytest.raises(TargetError, match="its answer could not be parsed"):
-        azures.backups()
+        azures.segments(JOB)
 
 
 BLOB = {"Last-Modified": "Mon, 27 Jan 2025 00:00:00 GMT", "ETag": '"e"', "x-ms-blob-type": "BlockBlob"}

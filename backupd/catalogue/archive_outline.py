@@ -128,8 +128,10 @@ def _backups(connection: Connection, jobs: Sequence[str]) -> Mapping[str, list[P
     runs, positions, backups, drills = tables.runs, tables.positions.c, tables.backups.c, tables.drills.c
     listed, phases = _listed("jobs", jobs), tables.phases.c
     there = exists().where(backups.run_id == runs.c.run_id, tables.THERE, backups.broken == "")
-    answered = select(drills.ok).where(drills.run_id == runs.c.run_id, drills.undecided == "")
-    answer = answered.order_by(drills.id.desc()).limit(1).scalar_subquery()
+    # As `RunDetails.doubted`: what a drill of a moment found missing may be the log's.
+    of_backup = (drills.run_id == runs.c.run_id, drills.undecided == "", drills.moment.is_(None))
+    answered = select(drills.ok).where(*of_backup).order_by(drills.at.desc(), drills.id.desc())
+    answer = answered.limit(1).scalar_subquery()
     query = select(
         runs.c.run_id, runs.c.job, runs.c.ended_at, positions.binlog_file, positions.binlog_offset, positions.gtid
     )

@@ -238,9 +238,17 @@ class BinlogSegments(CatalogueFile):
             whose = {"machine": identities.current(connection).name, "job": job}
             ours = and_(table.c.machine == whose["machine"], table.c.job == job)
             known = connection.execute(select(table.c.at).where(ours)).scalar()
-            since = known if (refused or not complete) and known is not None else at
+            stays = (refused or not complete) and known is not None
+            since = min(known, at) if stays and known is not None else at  # a clock may have been ahead
             row = {**whose, "at": since, "refused": refused, "asked_at": at, "behind_bytes": behind_bytes}
             connection.execute(insert(table).prefix_with("OR REPLACE").values(row))
+
+    def archive_awaited(self, job: str, *, at: datetime) -> None:
+        """From now on somebody waits for the job's archive, if none of it has told anything yet."""
+        with self._writing() as connection:
+            whose = {"machine": identities.current(connection).name, "job": job}
+            row = {**whose, "at": at, "refused": "no receiver has told anything yet"}
+            connection.execute(insert(binlog_tables.contacts).prefix_with("OR IGNORE").values(row))
 
     def archive_gap(self, job: str, gap: ArchiveGap) -> None:
         """The job's chain ended so; what was said of its end before is replaced."""

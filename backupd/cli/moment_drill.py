@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli.chosen import copies_of, sources_of
-from backupd.cli.moments import ONE_MOMENT, archived_job, moment_of, segments_read, usable_archive
+from backupd.cli.moments import ONE_MOMENT, archived_job, moment_of, segments_read, tell_statements, usable_archive
 from backupd.cli.output import tell
 from backupd.vocabulary.errors import UsageError
 
@@ -106,6 +106,7 @@ def moment_to_prove(
     way = plan(backups, segments, moment, now=datetime.now(UTC))
     run = catalogue.run(way.backup.run_id)
     tell(f"run {run.run_id} of job {run.job} and {len(way.segments)} binlog segments behind it, to {moment}")
+    tell_statements(way)
     sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
     reader = segments_read(configuration, catalogue, chosen, target=target, identities=identities)
     return run, MomentToProve(way, sources, reader, identities, confined=not configuration.restore.unconfined)

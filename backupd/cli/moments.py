@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from backupd.operations.restore.to_moment import RestoredMoment
     from backupd.policy.binlog_chain import PlacedBackup
     from backupd.policy.moments import Moment
+    from backupd.policy.roll_forward import RestorePlan
     from backupd.targets import BackupSource
     from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
     from backupd.vocabulary.records import RunDetails
@@ -131,8 +132,6 @@ def found_moment(
     from backupd.operations.restore.moment_copy import RollForward
     from backupd.operations.restore.unfinished import unfinished_in
     from backupd.policy.roll_forward import plan as planned
-    from backupd.policy.roll_forward import statements_in
-    from backupd.vocabulary.escaping import on_one_line, some
 
     begun, run_id = unfinished_in(to), asked.run_id
     if run_id is None and begun is not None and begun.moment == str(asked.moment):
@@ -144,14 +143,22 @@ def found_moment(
     copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
     reader = segments_read(configuration, catalogue, chosen, target=target, identities=identities)
     tell(f"from run {run.run_id} and {len(plan.segments)} binlog segments behind it")
+    tell_statements(plan)
+    manifest, sources = agreed(copies, identities)
+    return FoundMoment(run, manifest, sources, RollForward(plan, reader, applied), asked)
+
+
+def tell_statements(plan: "RestorePlan") -> None:
+    """That what the log has as statements may have another result, where it has any."""
+    from backupd.policy.roll_forward import statements_in
+    from backupd.vocabulary.escaping import on_one_line, some
+
     if tables := statements_in(plan.segments):
         named = some([on_one_line(table) for table in tables], _TOLD)
         tell(
             f"the log changes {named} by statements instead of rows: some, such as with UUID() or LIMIT, have"
             " another result when they are applied again; binlog_format = ROW avoids that"
         )
-    manifest, sources = agreed(copies, identities)
-    return FoundMoment(run, manifest, sources, RollForward(plan, reader, applied), asked)
 
 
 def restore_moment(

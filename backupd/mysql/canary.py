@@ -13,7 +13,7 @@ from backupd.policy.canary_minutes import KEPT_SECONDS
 from backupd.vocabulary.records import Check
 
 _TABLE = f"{CANARY_SCHEMA}.canary"
-_KEPT_DAYS = KEPT_SECONDS // 86400
+_OLD = f"at < FROM_UNIXTIME(UNIX_TIMESTAMP() - {KEPT_SECONDS})"  # a zone's days have 23 and 25 hours, too
 _PATIENCE = "SET SESSION lock_wait_timeout = 10, innodb_lock_wait_timeout = 10"  # seconds; the run waits for it
 _NO_SUCH = (1049, 1146)  # ER_BAD_DB_ERROR, ER_NO_SUCH_TABLE
 
@@ -26,7 +26,7 @@ _CREATE = f"""
     ) ENGINE = InnoDB
 """
 _INSERT = f"INSERT INTO {_TABLE} (run_id, moment) VALUES (%s, %s)"  # noqa: S608  the table's name is a constant
-_PURGE = f"DELETE FROM {_TABLE} WHERE at < NOW() - INTERVAL {_KEPT_DAYS} DAY"  # noqa: S608
+_PURGE = f"DELETE FROM {_TABLE} WHERE {_OLD}"  # noqa: S608
 MINUTES = "minutes"  # the table's name in that schema
 _MINUTES = f"{CANARY_SCHEMA}.{MINUTES}"
 _CREATE_MINUTES = f"""
@@ -34,7 +34,7 @@ _CREATE_MINUTES = f"""
     ENGINE = InnoDB
 """
 _INSERT_MINUTE = f"INSERT INTO {_MINUTES} VALUES ()"  # noqa: S608
-_PURGE_MINUTES = f"DELETE FROM {_MINUTES} WHERE at < NOW() - INTERVAL {_KEPT_DAYS} DAY"  # noqa: S608
+_PURGE_MINUTES = f"DELETE FROM {_MINUTES} WHERE {_OLD}"  # noqa: S608
 _WRITTEN = f"SELECT FLOOR(UNIX_TIMESTAMP(at)) AS second FROM {_MINUTES}"  # noqa: S608
 _MOMENTS = f"SELECT moment FROM {_TABLE} WHERE run_id = %s ORDER BY moment"  # noqa: S608
 

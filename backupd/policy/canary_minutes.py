@@ -64,7 +64,7 @@ def minutes_check(logged: LoggedMinutes, found: Mapping[int, int]) -> Check:
 def _surplus(logged: LoggedMinutes, compared: Mapping[int, int], found: Mapping[int, int]) -> Iterator[int]:
     """Seconds with more rows than the log has up to the moment, which cannot be the backup's."""
     for at, rows in found.items():
-        after_the_backup = at > logged.since or at in logged.later or at in compared
+        after_the_backup = at > logged.since or at in logged.later
         if at >= logged.compared_from and after_the_backup and rows > compared.get(at, 0):
             yield at
 

@@ -29,8 +29,11 @@ def waiting_seconds(archive: ArchiveRecord, *, now: datetime) -> float:
 
 
 def silent_seconds(archive: ArchiveRecord, *, now: datetime) -> float:
-    """For how long nobody has found that all of the server's log is archived; 0 where it never began."""
-    return 0.0 if archive.reached_at is None else max(0.0, (now - archive.reached_at).total_seconds())
+    """For how long nobody has found that all of the server's log is archived; 0 where it never began.
+
+    By a clock that was set back since, it is as long as that is ahead: no receiver at work would leave it so.
+    """
+    return 0.0 if archive.reached_at is None else abs((now - archive.reached_at).total_seconds())
 
 
 def archive_alarms(

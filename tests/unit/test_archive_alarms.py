@@ -193,3 +193,27 @@ def test_a_server_whose_log_nobody_receives_is_an_alarm_with_the_reason_until_it
     assert reached == pytest.approx(now.timestamp(), abs=1)
     catalogue.archive_contact("nightly", at=now + 20 * MINUTE)
     assert alarms(silent) == []
+
+
+def test_an_archive_that_somebody_waits_for_and_that_never_begins_is_an_alarm(
+    catalogue: Catalogue, tmp_path: Path, now: datetime
+) -> None:
+    good(catalogue, "before")
+    catalogue.archive_awaited("nightly", at=now)
+    assert alarms(site(catalogue, tmp_path, now + 14 * MINUTE)) == []
+    (alarm,) = alarms(site(catalogue, tmp_path, now + 16 * MINUTE))
+    assert "has not been received for 16 min: no receiver has told anything yet" in alarm.text
+    catalogue.archive_contact("nightly", at=now + 16 * MINUTE)
+    catalogue.archive_awaited("nightly", at=now + 17 * MINUTE)
+    assert alarms(site(catalogue, tmp_path, now + 17 * MINUTE)) == []
+
+
+def test_a_clock_that_was_ahead_silences_nothing(catalogue: Catalogue, tmp_path: Path, now: datetime) -> None:
+    good(catalogue, "before")
+    catalogue.archive_contact("nightly", at=now + timedelta(days=30))
+    assert len(alarms(site(catalogue, tmp_path, now))) == 1
+    catalogue.archive_contact("nightly", at=now, refused="the server does not answer")
+    assert alarms(site(catalogue, tmp_path, now)) == []
+    catalogue.archive_contact("nightly", at=now + 15 * MINUTE, refused="the server does not answer")
+    (alarm,) = alarms(site(catalogue, tmp_path, now + 16 * MINUTE))
+    assert "the server does not answer" in alarm.text

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from sqlalchemy import delete
 
@@ -15,7 +16,7 @@ from backupd.operations.binlog.rolling import leads_to, rolled_forward
 from backupd.policy.binlog_chain import ChainRow, PlacedBackup, rows
 from backupd.policy.roll_forward import reach, reach_by_rows
 from backupd.vocabulary.binlogs import BinlogSegment
-from backupd.vocabulary.records import Drill, RunDetails
+from backupd.vocabulary.records import Drill, DrilledMoment, RunDetails
 from tests.binlog_segments import BEGAN, chain_of
 from tests.share import examples
 from tests.unit.catalogues import catalogue, path
@@ -23,6 +24,9 @@ from tests.unit.test_condensed_chain import archives
 from tests.web.sample import GOOD, NOW, sample_site
 
 __all__ = ["catalogue", "path"]
+
+
+MOMENT = DrilledMoment("2026-11-20 03:12:44 UTC", None)
 
 
 def kept(catalogue: Catalogue, segments: Sequence[BinlogSegment]) -> list[BinlogSegment]:
@@ -96,3 +100,24 @@ def test_backups_are_those_that_the_runs_tell_and_each_leads_to_what_follows_it(
     expected = [backup for backup in reversed(placed_backups(runs)) if backup.good]
     assert list(found["sample-shop"].backups) == expected
     assert doubted not in {backup.run_id for backup in expected}
+
+
+@pytest.mark.parametrize(
+    "drills",
+    [
+        [(False, 1, MOMENT)],
+        [(False, 1, None), (True, 2, MOMENT)],
+        [(True, 2, None), (False, 1, None)],  # that of a proof host, which is taken in later
+    ],
+)
+def test_a_drill_casts_doubt_on_a_backup_here_as_there(
+    tmp_path: Path, drills: Sequence[tuple[bool, int, DrilledMoment | None]]
+) -> None:
+    with sample_site(tmp_path, nights=12) as site:
+        run_id = site.catalogue.runs(job="sample-shop")[2].run_id
+        for ok, hours, moment in drills:
+            at = site.now() + timedelta(days=1, hours=hours)
+            site.catalogue.record_drill(Drill(run_id, ok, (), 1.0, at, moment=moment))
+        of_runs = placed_backups(site.catalogue.runs(job="sample-shop", limit=None))
+        found = site.catalogue.archive_outlines(["sample-shop"])["sample-shop"].backups
+        assert {one.run_id for one in found} == {one.run_id for one in of_runs if one.good}

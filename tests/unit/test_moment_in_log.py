@@ -5,9 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.operations.restore.moment_in_log import _rows_to_read
-from backupd.vocabulary.binlogs import BinlogSegment, ChangeKind, TableChange
+from backupd.operations.restore.log_to_moment import log_end
+from backupd.operations.restore.moment_in_log import _rows_to_read, moment_in_log
+from backupd.policy import gtid
+from backupd.policy.binlog_chain import PlacedBackup
+from backupd.policy.moments import Latest, Moment, ToPosition
+from backupd.policy.roll_forward import EndCondition, RestorePlan
+from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, ChangeKind, TableChange
 from tests.binlog_segments import chain_of
+from tests.unit.test_log_to_moment import AT, ORIGIN, archived_in
 
 MINUTE = (TableChange("backupd_canary", "minutes", ChangeKind.INSERT, 1),)
 
@@ -44,3 +50,25 @@ def test_only_what_may_have_a_minutes_row_is_read_from_where_a_transaction_begin
 
 def test_without_a_segment_there_is_nothing_to_read() -> None:
     assert _rows_to_read([]) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("a.000100", "b.000001"), ("a.000001", "b.000100"), ("a.000001", "a.000001")]
+)
+@pytest.mark.parametrize("to_place", [False, True])
+def test_another_server_s_places_are_not_compared_with_the_backup_s(before: str, after: str, to_place: bool) -> None:
+    archive = archived_in(200)
+    segments = archive.segments
+    whole = (at for at in range(len(segments) // 2, len(segments)) if not segments[at - 1].within_transaction)
+    cut = next(at for at in whole if segments[at - 1].gtid_end)
+    other = replace(ORIGIN, server_id=2, uuid="x" * 36)
+    logs = (
+        *(replace(one, file=before) for one in segments[:cut]),
+        *(replace(one, file=after, origin=other) for one in segments[cut:]),
+    )
+    start = BinlogPlace(before, logs[0].start)
+    backup = PlacedBackup("r1", start, logs[0].gtid_start, AT)
+    moment: Moment = ToPosition(BinlogPlace(after, logs[-1].end)) if to_place else Latest()
+    logs = (*logs[:1], replace(logs[1], changes=MINUTE, all_changes=True), *logs[2:])
+    way = RestorePlan(backup, logs, start, EndCondition(moment, met_in_last=False))
+    assert gtid.same(moment_in_log(way, archive).gtids, log_end(way, archive).gtids)

@@ -6,6 +6,7 @@ Knows: in which order these begin and end.
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,8 @@ def run_job(job: JobConfig, around: Surroundings, *, run_id: str) -> RunDetails:
         except BackupdError:
             around.failed(catalogue)
             raise
+        if job.binlog is not None:
+            catalogue.archive_awaited(job.name, at=datetime.now(UTC))
         read_proofs(job.name, tools.targets, catalogue, around.proof_keys, around.notifier, answers=around.answers)
         after_run(job, run_id, tools.targets, catalogue, ownership=ownership_of(catalogue, tools))
         return catalogue.run(run_id)

@@ -176,7 +176,7 @@ class _Archive:
             self._record(receiving, at, complete=False)
 
     def _is_due(self, at: datetime) -> bool:
-        return self._met is None or (at - self._met).total_seconds() > _MINUTE_SECONDS
+        return self._met is None or abs((at - self._met).total_seconds()) > _MINUTE_SECONDS
 
     def _record(self, receiving: "_Receiving", at: datetime, *, complete: bool) -> None:
         behind = receiving.behind_bytes(self._tools.sizes_of_log)

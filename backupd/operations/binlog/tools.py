@@ -1,6 +1,7 @@
 """What the archive of one job works with, from the configuration: made once, for the length of a process."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import partial
 
 from backupd.catalogue.store import Catalogue
@@ -59,6 +60,21 @@ def archive_tools(
         Refused: the catalogue is another machine's, or the signing key cannot be used.
     """
     config = binlog_of(job)
+    try:
+        return _tools(config, configuration, job, host, targets, catalogue)
+    except (ConfigurationError, ServerError) as error:  # whoever is told of the archive is told of this
+        catalogue.archive_contact(job.name, at=datetime.now(UTC), refused=error.message)
+        raise
+
+
+def _tools(
+    config: BinlogConfig,
+    configuration: Configuration,
+    job: JobConfig,
+    host: HostTools,
+    targets: Sequence[Target],
+    catalogue: Catalogue,
+) -> ArchiveTools:
     login = login_of(configuration.hosts[job.host])
     connect = connector(login)
     client = matching_client(MysqlServer(connect).facts(), config.client)

@@ -11,9 +11,10 @@ from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.mysql.canary import MINUTES
 from backupd.mysql.grants import CANARY_SCHEMA
 from backupd.operations.binlog.reading import SegmentReader
-from backupd.policy.binlog_chain import order
+from backupd.policy.binlog_chain import order, parts
 from backupd.policy.canary_minutes import LoggedMinutes
 from backupd.policy.log_search import LogSearch
+from backupd.policy.moments import ToPosition
 from backupd.policy.roll_forward import RestorePlan
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, ChangeKind, LoggedTransaction, TableChange
 
@@ -40,10 +41,11 @@ def moment_in_log(plan: RestorePlan, reader: SegmentReader) -> MomentInLog:
         NoKey: a segment is encrypted, and no identity opens it.
     """
     course = _Course(plan)
+    logs = {segment.name: number for number, log in enumerate(parts(plan.segments)) for segment in log}
     for segments in _rows_to_read(plan.segments):
-        course.begin(segments[0])
+        course.begin(segments[0], logs[segments[0].name])
         for segment in segments:
-            course.read(segment, reader)
+            course.read(segment, reader, logs[segment.name])
     return MomentInLog(course.gtids, course.minutes, course.has_minutes)
 
 
@@ -77,19 +79,24 @@ class _Course:
         self._plan = plan
         self._reader: TransactionReader | None = None
         self._file = ""
+        self._last_log = len(list(parts(plan.segments))) - 1
         self._over = False  # the moment is behind us
         self.gtids = plan.backup.gtid
         self.minutes = LoggedMinutes(since=int(plan.backup.taken_at.timestamp()))
         self.has_minutes = False
 
-    def begin(self, first: BinlogSegment) -> None:
-        """What is read next does not follow what was read before."""
-        if not self._over and order(BinlogPlace(first.file, first.start)) > order(self._plan.start):
+    def begin(self, first: BinlogSegment, log: int) -> None:
+        """What is read next, of the so-manieth server's log, does not follow what was read before."""
+        if not self._over and self._is_behind_start(BinlogPlace(first.file, first.start), log):
             self.gtids = first.gtid_start
         self._file = first.file
         self._reader = TransactionReader(first.origin.flavour, first.file, gtids=first.gtid_start)
 
-    def read(self, segment: BinlogSegment, reader: SegmentReader) -> None:
+    def _is_behind_start(self, place: BinlogPlace, log: int) -> bool:
+        """The backup's place is one of the first server's log: others' are not compared with it."""
+        return log > 0 or order(place) > order(self._plan.start)
+
+    def read(self, segment: BinlogSegment, reader: SegmentReader, log: int) -> None:
         """The transactions that end in it."""
         if self._reader is None or segment.file != self._file:
             gtids = segment.gtid_start if self._reader is None else self._reader.gtids
@@ -99,19 +106,20 @@ class _Course:
             )
         for event in reader.events(segment):
             transaction = self._reader.feed(event)
-            if transaction is not None and order(transaction.end) > order(self._plan.start):
-                self._pass(transaction, event.at_seconds, self._reader.gtids)
+            if transaction is not None and self._is_behind_start(transaction.end, log):
+                self._pass(transaction, event.at_seconds, self._reader.gtids, log)
 
-    def _pass(self, transaction: LoggedTransaction, at: int, gtids: str) -> None:
+    def _pass(self, transaction: LoggedTransaction, at: int, gtids: str, log: int) -> None:
         moment = self._plan.end.moment
-        self._over = self._over or moment.stops_before(transaction)
+        may_end = log == self._last_log or not isinstance(moment, ToPosition)  # a place is one of the last server's log
+        self._over = self._over or (may_end and moment.stops_before(transaction))
         if not self._over:
             self.gtids = gtids
         if _CANARY.matches(transaction):
             self.has_minutes = True
             for change in transaction.changes:
                 self._note(change, at)
-        self._over = self._over or moment.stops_after(transaction)
+        self._over = self._over or (may_end and moment.stops_after(transaction))
 
     def _note(self, change: TableChange, at: int) -> None:
         """A transaction of the receiver's is one statement: its last event has the time of its beginning."""

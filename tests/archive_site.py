@@ -19,6 +19,7 @@ from typing import Any
 
 from backupd.mysql.binlog.source import BinlogSource, binlog_source
 from backupd.mysql.session import Session
+from backupd.policy import gtid
 from tests.contract.mariadb import MariadbServer, wait_until
 from tests.hostile.backups import RUN, Backup
 from tests.hostile.sound import backup_of
@@ -113,9 +114,10 @@ class Site:
                 process.send_signal(signal.SIGTERM)
                 process.wait(60)
 
-    def stored(self, gtid: str) -> bool:
+    def stored(self, executed: str) -> bool:
         """Whether the newest segment on the target reaches so far."""
-        return (self._newest() or {}).get("gtid_end") == gtid
+        newest = self._newest()
+        return newest is not None and gtid.same(newest["gtid_end"], executed)
 
     def _newest(self) -> dict[str, Any] | None:
         """What the newest segment on the target says of itself."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import pairwise
 
 from backupd.policy import gtid
 from backupd.policy.segment_file import FIRST_OFFSET
@@ -180,7 +181,20 @@ def continuations(backup: PlacedBackup, found: Sequence[ChainRow]) -> list[tuple
     newest = max((made_at(row.segments[at]) for row, at in fitting), default=0)  # the one that was there when it was
     fitting = [(row, at) for row, at in fitting if made_at(row.segments[at]) == newest]
     fitting.sort(key=lambda one: (one[0].segments[one[1]].received_at, one[0].chain))
-    return [row.segments[at + (row.segments[at].end == backup.place.offset) :] for row, at in fitting]
+    return [
+        row.segments[_switched_at(backup, row) or at + (row.segments[at].end == backup.place.offset) :]
+        for row, at in fitting
+    ]
+
+
+def _switched_at(backup: PlacedBackup, row: ChainRow) -> int:
+    """Where another server's log goes on with exactly what the backup has, whosever place it was taken at; else 0."""
+    first = 0
+    for before, part in pairwise(row.parts):
+        first += len(before)
+        if backup.gtid and gtid.same(part[0].gtid_start, backup.gtid):
+            return first
+    return 0
 
 
 def _index_of(backup: PlacedBackup, row: ChainRow) -> int | None:

@@ -28,8 +28,8 @@ def is_set(text: str) -> bool:
 
 
 def is_one(text: str) -> bool:
-    """Whether it names a single transaction."""
-    return _ONE.fullmatch(text) is not None
+    """Whether it names a single transaction, as servers write it: without zeros before its number."""
+    return _ONE.fullmatch(text) is not None and not text.rpartition(":")[2].rpartition("-")[2].startswith("0")
 
 
 def same(one: str | None, other: str | None) -> bool:

@@ -80,8 +80,7 @@ def plan(
         UsageError: it cannot be; or it is no moment.
     """
     _require_moment(moment)
-    if len(backups) > 1:
-        _require_one_history(moment, segments)
+    _require_one_history(moment, segments, named=len(backups) == 1)
     found = rows(segments)
     for backup in _newest_first(backups):
         if _is_after(backup, moment):
@@ -99,17 +98,11 @@ def _start(backup: PlacedBackup, chosen: tuple[BinlogSegment, ...], segments: Se
     if not chosen:
         return backup.place
     first = chosen[0]
-    ends_before = any(
-        (one.chain, one.number, one.file, one.end) == (first.chain, first.number - 1, *_pair(backup.place))
-        and not is_same_server(one.origin, first.origin)
-        and gtid.same(one.gtid_end, backup.gtid)
+    begins_log = gtid.same(first.gtid_start, backup.gtid) and any(
+        (one.chain, one.number) == (first.chain, first.number - 1) and not is_same_server(one.origin, first.origin)
         for one in segments
     )
-    return backup.place if _has_in_it(first, backup.place) and not ends_before else BinlogPlace(first.file, first.start)
-
-
-def _pair(place: BinlogPlace) -> tuple[str, int]:
-    return place.file, place.offset
+    return backup.place if _has_in_it(first, backup.place) and not begins_log else BinlogPlace(first.file, first.start)
 
 
 def _has_in_it(segment: BinlogSegment, place: BinlogPlace) -> bool:
@@ -136,21 +129,30 @@ def _require_moment(moment: Moment) -> None:
         )
 
 
-def _require_one_history(moment: Moment, segments: Sequence[BinlogSegment]) -> None:
+def _require_one_history(moment: Moment, segments: Sequence[BinlogSegment], *, named: bool) -> None:
     """What is named is named once. After a RESET, or on a server that was restored, names and numbers begin anew.
 
     Raises:
-        UsageError: it is in two logs; who names the backup says which one is meant.
+        UsageError: it is in two logs; who names the backup says which one is meant, but for places of two servers.
     """
-    if isinstance(moment, ToTime | Latest):
+    if isinstance(moment, ToTime | Latest) or (named and not isinstance(moment, ToPosition)):
         return
-    found = {(made_at(segment), segment.file) for segment in segments if _is_in(moment, segment)}
-    if len(found) > 1:
-        (first, one), (second, other), *_ = sorted(found)
-        begun = (shown(datetime.fromtimestamp(at, UTC)) for at in (first, second))
+    found = {
+        (segment.origin.server_id, segment.origin.uuid, made_at(segment), segment.file)
+        for segment in segments
+        if _is_in(moment, segment)
+    }
+    servers = {(server_id, uuid) for server_id, uuid, *_ in found}
+    if len(servers if named else found) > 1:
+        told = [
+            f"in {file} of server {server_id}, begun {shown(datetime.fromtimestamp(at, UTC))}"
+            for server_id, _, at, file in sorted(found, key=lambda one: (one[2], one))[:2]
+        ]
         raise UsageError(
-            f"{moment} is twice in the archive: in {one}, begun {next(begun)}, and in {other}, begun {next(begun)}",
-            hint="name the backup to begin with, `backupd restore RUN …`; `backupd binlog list` tells them",
+            f"{moment} is twice in the archive: {', and '.join(told)}",
+            hint="name the moment by its GTID or time"
+            if len(servers) > 1
+            else "name the backup to begin with, `backupd restore RUN …`; `backupd binlog list` tells them",
         )
 
 

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from backupd.mysql.binlog.promoted import promoted_server
 from backupd.mysql.binlog.source import binlog_source
+from backupd.operations.binlog.checking import of_log
 from backupd.policy import gtid
+from backupd.vocabulary.records import Level
 from tests.archive_site import Moment, Site, rows_of
 from tests.cli.test_restore_to_moment import started_on
 from tests.contract.mariadb import MariadbServer, mariadb, wait_until
@@ -209,3 +212,17 @@ def test_a_replica_that_leaves_out_tables_is_no_continuation(servers: Pair) -> N
         servers.fail_over()
         wait_until(lambda: bool(gaps(servers.site)))
     assert "replicate_ignore_table is set there" in gaps(servers.site)[0]
+
+
+def test_a_log_that_lacks_changes_is_told_and_not_archived() -> None:
+    with mariadb("--log-slave-updates=0") as server, server.session() as root:
+        assert binlog_source(root).left_out == ""
+        root.execute("CHANGE MASTER 'c1' TO MASTER_HOST = 'nobody.invalid', MASTER_USER = 'x'")
+        root.execute("SET GLOBAL c1.replicate_ignore_table = 't.x'")
+        source = binlog_source(root)
+        assert "log_slave_updates is off" in source.left_out
+        (told, *_) = of_log(source)
+        assert (told.level, told.name) == (Level.WARNING, "binlog archive")
+        assert promoted_server(root, source, source.gtid).filter == "Replicate_Ignore_Table"
+    with mariadb("--binlog-ignore-db=t") as server, server.session() as root:
+        assert "Binlog_Ignore_DB is set" in binlog_source(root).left_out

@@ -15,6 +15,7 @@ from backupd.cli.moments import AskedMoment, found_moment
 from backupd.host.signals import cancellable
 from backupd.mysql.binlog.source import BinlogSource, binlog_source
 from backupd.operations.restore.to_moment import restore_to_moment
+from backupd.policy import gtid
 from backupd.policy.moments import BeforeGtid, Moment
 from backupd.vocabulary.errors import Cancelled
 from backupd.vocabulary.servers import Flavour
@@ -45,10 +46,10 @@ def now(server: MariadbServer) -> tuple[BinlogSource, Rows]:
         return binlog_source(root), rows_of(root)
 
 
-def last_of(gtids: str) -> str:
-    """The last transaction of a set with one source: `uuid:1-5` as `uuid:5`."""
-    uuid, _, intervals = gtids.partition(":")
-    return f"{uuid}:{intervals.rpartition('-')[2]}"
+def last_of(source: BinlogSource) -> str:
+    """Of the server's own transactions the last: of `uuid:1-5` it is `uuid:5`."""
+    _, last = gtid.members(source.gtid)[source.origin.uuid][-1]
+    return f"{source.origin.uuid}:{last}"
 
 
 def test_a_moment_in_the_binlog_of_the_backup_and_one_behind_its_rotation_are_reached_exactly(
@@ -78,7 +79,7 @@ def test_a_moment_in_the_binlog_of_the_backup_and_one_behind_its_rotation_are_re
             root.execute("DROP TABLE t.orders")
         dropped, _ = now(container)
         wait_until(lambda: site.stored(dropped.gtid))
-    asked = {"--to-gtid": last_of(moments["--to-gtid"][0].gtid), "--before-gtid": last_of(dropped.gtid)}
+    asked = {"--to-gtid": last_of(moments["--to-gtid"][0]), "--before-gtid": last_of(dropped)}
     before = ("--before-gtid", asked["--before-gtid"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{programs}:{os.environ['PATH']}")

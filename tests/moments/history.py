@@ -44,6 +44,7 @@ class History:
     large: str = ""
     places: dict[str, tuple[str, int]] = field(default_factory=dict)  # of the backups
     taken: dict[str, datetime] = field(default_factory=dict)
+    before: str = ""  # what the server had executed, as others may have on a server that is shared
 
     def number(self, gtid: str) -> int:
         """Of a transaction in the log, from nought."""
@@ -56,6 +57,7 @@ def lived(base: Path, server: MariadbServer, ground: Ground, *, seed: int) -> Hi
     load = Load(server, ground.flavour, seed)
     history = History(site, ground, Record([], []))
     with server.session() as root:
+        history.before = binlog_source(root).gtid
         root.execute("CREATE DATABASE w")
     for number in range(CLIENTS):
         load.run(Create(f"own{number}"))

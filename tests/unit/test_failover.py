@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from backupd.operations.restore.log_to_moment import tells_places
 from backupd.policy.binlog_chain import PlacedBackup, continuations, rows
 from backupd.policy.condensed_chain import condensed_rows
 from backupd.policy.failover import Agreement, ArchivedEnd, History, agreement
@@ -12,6 +13,7 @@ from backupd.policy.moments import Latest, ToGtid, ToPosition
 from backupd.policy.roll_forward import plan
 from backupd.policy.segment_file import from_line, signed, to_line
 from backupd.vocabulary.binlogs import BinlogPlace
+from backupd.vocabulary.errors import UsageError
 from tests.binlog_segments import BEGAN, FIRST, UUID, chain_of, following
 from tests.signers import signer
 
@@ -100,6 +102,40 @@ def test_a_backup_at_the_end_of_one_log_is_followed_by_the_whole_of_the_other() 
     at_the_end = PlacedBackup("r1", BinlogPlace("binlog.000007", 3004), "0-1-30", BEGAN + timedelta(seconds=30))
     chosen = plan([at_the_end], [*BEFORE, *joined], Latest(), now=BEGAN + timedelta(days=1))
     assert (chosen.start, chosen.segments) == (BinlogPlace("binlog.000007", 2500), tuple(joined))
+
+
+@pytest.mark.parametrize("others", [[], [replace(TAKEN, run_id="r0")]])
+@pytest.mark.parametrize("backup", [TAKEN, replace(TAKEN, place=BinlogPlace("binlog.000007", 2500), gtid="0-1-25")])
+def test_a_place_that_both_logs_have_is_refused_whatever_backup_is_named(
+    backup: PlacedBackup, others: list[PlacedBackup]
+) -> None:
+    with pytest.raises(
+        UsageError, match=r"twice in the archive: in binlog.000007 of server 1.* of server 2"
+    ) as refused:
+        plan([backup, *others], WHOLE, ToPosition(BinlogPlace("binlog.000007", 2500)), now=BEGAN + timedelta(days=1))
+    assert refused.value.hint == "name the moment by its GTID or time"
+
+
+def test_a_backup_with_exactly_what_a_log_begins_with_is_followed_by_that_log_whosever_its_place_is() -> None:
+    first = replace(AFTER[0], start=2500, end=3500)
+    second = replace(AFTER[1], start=3500, end=4500)
+    taken = replace(TAKEN, place=BinlogPlace("binlog.000007", 2504), gtid=BEFORE[-1].gtid_end)
+    taken = replace(taken, taken_at=BEFORE[-1].received_at + timedelta(seconds=20))
+    whole = [*BEFORE, first, second]
+    assert continuations(taken, rows(whole)) == [(first, second)]
+    way = plan([taken], whole, Latest(), now=BEGAN + timedelta(days=1))
+    assert (way.start, way.segments) == (BinlogPlace(first.file, first.start), (first, second))
+
+
+def test_a_copy_s_place_is_gone_on_from_only_where_all_of_the_log_is_of_the_backup_s_server() -> None:
+    def way(backup: PlacedBackup, moment: Latest | ToGtid) -> bool:
+        return tells_places(plan([backup], WHOLE, moment, now=BEGAN + timedelta(days=1)))
+
+    at_the_end = replace(TAKEN, place=BinlogPlace(BEFORE[-1].file, BEFORE[-1].end), gtid=BEFORE[-1].gtid_end)
+    at_the_end = replace(at_the_end, taken_at=BEFORE[-1].received_at)
+    assert way(TAKEN, ToGtid("0-1-25"))
+    assert not way(TAKEN, Latest())
+    assert not way(at_the_end, Latest())
 
 
 def test_without_gtids_nobody_knows_whose_place_a_backup_has() -> None:

@@ -54,6 +54,7 @@ _MEMORY_TABLES = (
 _GTIDS = {Flavour.MARIADB: "SELECT @@global.gtid_slave_pos", Flavour.MYSQL: "SELECT @@global.gtid_executed"}
 _RELAY_LOG = re.compile(r".*\.([0-9]{6,10})")
 _LONGEST_ERROR = 500
+_FIRST_EVENT = 4  # where it begins in a relay log
 _READ_ALL = "has read all relay log"  # said by the one that reads, which without others also applies
 _UNREADABLE = {1594, 1610, 13121, 13117}  # ER_SLAVE_RELAY_LOG_READ_FAILURE, …_CORRUPT_EVENT; as MySQL 8 numbers them
 _NO_ROOM = {3, 28, 1021, 1026, 1037, 1041, 1114, 1135}  # of disks, memory, threads; also as the system's own errors
@@ -211,7 +212,8 @@ def _wait(
         reached = _reached(row)
         done = _done(row, logs)
         telling(ApplyingProgress(done, logs.size, logs.time_at(done)))
-        in_last = (_relay_log(row) or (0, 0))[0] >= logs.of_last_log  # places are compared in one server's log
+        # Places are compared in one server's log, which begins once the first event of its relay log is done.
+        in_last = (_relay_log(row) or (0, 0)) > (logs.of_last_log, _FIRST_EVENT)
         if logs.end is not None and reached is not None and in_last and _is_at(reached, logs.end):
             return
         if _either(row, "Replica_SQL_Running", "Slave_SQL_Running") != "Yes":

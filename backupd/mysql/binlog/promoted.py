@@ -7,9 +7,8 @@ Refuses to judge whether its log continues another's: `failover` does, and whoev
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from backupd.mysql.binlog.source import BinlogSource, ServerBinlog
-from backupd.mysql.positions import binlog_statement
-from backupd.mysql.seeding import source_word, words_of
+from backupd.mysql.binlog.source import BinlogSource, ServerBinlog, log_filter
+from backupd.mysql.positions import replica_statement
 from backupd.mysql.session import Row, Session
 from backupd.mysql.sqltext import literal
 from backupd.policy import gtid
@@ -17,7 +16,6 @@ from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.escaping import on_one_line
 
 _FILTERS = "replicate_"  # as names of variables, of MariaDB's, and of a replica's status begin
-_LOG_FILTERS = ("Binlog_Do_DB", "Binlog_Ignore_DB")
 _NO_FILTERS = frozenset(("replicate_annotate_row_events", "replicate_events_marked_for_skip"))
 _HEAD = 5  # events of a binlog, among which it tells what was executed before it
 _TELLING = ("Gtid_list", "Previous_gtids")
@@ -60,10 +58,8 @@ def _executed_before(session: Session, file: str) -> str | None:
 
 
 def _filter(session: Session) -> str:
-    log = session.one(binlog_statement(session)) or {}
-    word = "REPLICA" if source_word(words_of(session)) == "SOURCE" else "SLAVE"
-    found = [name for name in _LOG_FILTERS if log.get(name)]
-    for told in (session.variables(), *session.query(f"SHOW {word} STATUS")):
+    found = [name for name in (log_filter(session),) if name]
+    for told in (session.variables(), *session.query(replica_statement(session))):
         found += _set_filters(told)
     return found[0] if found else ""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from backupd.mysql.facts import expire_seconds, flavour_of
-from backupd.mysql.positions import binlog_statement
+from backupd.mysql.positions import binlog_statement, replica_statement
 from backupd.mysql.recorded import is_binlog
 from backupd.mysql.session import Row, Session, StatementError
 from backupd.policy.binlog_chain import file_number
@@ -20,6 +20,7 @@ from backupd.vocabulary.servers import Flavour
 
 RECEIVING = "REPLICATION SLAVE"  # the privilege, by the name that both flavours take
 _STATEMENT = "STATEMENT"
+_LOG_FILTERS = ("Binlog_Do_DB", "Binlog_Ignore_DB")  # as the statement that tells the log's end names them
 _ENCRYPTED = ("encrypt_binlog", "binlog_encryption")  # MariaDB's, MySQL's
 _GRANTED = re.compile(rf"\b(?:ALL PRIVILEGES|{RECEIVING}(?! ADMIN))\b.* ON \*\.\* TO ")
 
@@ -45,6 +46,7 @@ class BinlogSource:
     expire_seconds: int | None  # None: for ever
     encrypted: bool  # on the server's disk; it sends them decrypted
     own_writes: bool  # a replica's: what it applies is in its binlog too
+    left_out: str = ""  # why it lacks a part of what changes the data, and how that is set; empty: it has all
 
     @property
     def may_replay_otherwise(self) -> bool:
@@ -70,6 +72,7 @@ def binlog_source(session: Session) -> BinlogSource:
     flavour = flavour_of(session)
     on = variables.get("log_bin") == "ON"
     end, gtid = _end_and_gtid(session, flavour) if on else (None, "")
+    own_writes = "ON" in (variables.get("log_slave_updates"), variables.get("log_replica_updates"))
     return BinlogSource(
         origin=SegmentOrigin(
             flavour=flavour,
@@ -84,8 +87,23 @@ def binlog_source(session: Session) -> BinlogSource:
         files=sizes_of_log(session) if on else (),
         expire_seconds=expire_seconds(variables),
         encrypted=any(variables.get(name) == "ON" for name in _ENCRYPTED),
-        own_writes="ON" in (variables.get("log_slave_updates"), variables.get("log_replica_updates")),
+        own_writes=own_writes,
+        left_out=_left_out(session, own_writes=own_writes) if on else "",
     )
+
+
+def _left_out(session: Session, *, own_writes: bool) -> str:
+    if (name := log_filter(session)) != "":
+        return f"{name} is set: the server's log lacks the changes of some schemas"
+    if not own_writes and session.query(replica_statement(session)):
+        return "the server is a replica and log_slave_updates is off: its log lacks what it gets from its source"
+    return ""
+
+
+def log_filter(session: Session) -> str:
+    """The setting by which some schemas are not logged; empty where there is none."""
+    log = session.one(binlog_statement(session)) or {}
+    return next((name for name in _LOG_FILTERS if log.get(name)), "")
 
 
 def lacks_receiving(session: Session) -> bool:

@@ -212,6 +212,8 @@ class _Archive:
         """
         if source.end is None:
             raise ServerError("the server's binlog is off", hint="set log_bin on the server, and start it again")
+        if source.left_out:
+            raise ServerError(source.left_out, hint="what lacks changes leads to no moment: change that on the server")
         last = self._tools.catalogue.latest_segment(self._job)
         ended = {gap.chain: gap.reason for gap in self._tools.catalogue.archive_gaps(self._job)}
         if last is not None and ended.get(last.chain) == CATALOGUE_LOST and self._tools.store.is_last(last):
@@ -330,7 +332,8 @@ class _Receiving:
         if self._expected is None:
             return None
         end = self._expected[0]
-        archived = self._beginning.archived if self.before is None else following_place(self.before)
+        begun = self.before is None or (self._beginning.other is not None and self.before is self._beginning.before)
+        archived = self._beginning.archived if begun or self.before is None else following_place(self.before)
         if order(archived) >= order(end):
             return 0
         return bytes_behind(() if archived.file == end.file else sizes(), archived, end)

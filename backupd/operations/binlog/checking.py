@@ -71,7 +71,11 @@ def of_log(source: BinlogSource) -> Iterator[Finding]:
     if source.end is None:
         yield _warning("binlog archive", "the server's binlog is off", "set log_bin, and restart the server")
         return
-    yield ok("binlog archive", f"the log ends at {source.end.file}:{source.end.offset}")
+    if source.left_out:
+        told = f"{source.left_out}; it is not archived"
+        yield _warning("binlog archive", told, "change that on the server, or archive its source instead")
+    else:
+        yield ok("binlog archive", f"the log ends at {source.end.file}:{source.end.offset}")
     if source.may_replay_otherwise:
         told = "binlog_format is STATEMENT: some statements have another result when they are applied again"
         yield _warning("binlog format", told, "set binlog_format = ROW")

@@ -16,7 +16,7 @@ from backupd.mysql.binlog.layout import BEGINNINGS
 from backupd.mysql.binlog.sifting import BinlogBytes, Sieve
 from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.operations.binlog.reading import SegmentReader
-from backupd.policy.binlog_chain import follows
+from backupd.policy.binlog_chain import follows, is_same_server
 from backupd.policy.log_search import LogSearch
 from backupd.policy.segment_file import FIRST_OFFSET
 from backupd.vocabulary.binlogs import BinlogSegment, ChangeKind, LoggedTransaction
@@ -103,6 +103,8 @@ class _Course:
         self._behind = None
         if segment.start == FIRST_OFFSET or before is None or follows(before, segment):
             return _Follower(segment, between=segment.start == FIRST_OFFSET)
+        if not is_same_server(before.origin, segment.origin):
+            return _Follower(segment, between=True)  # another's log goes on only between two transactions
         if behind is not None and behind[0] is before:
             return behind[1]
         follower = _Follower(segment, between=not before.within_transaction)

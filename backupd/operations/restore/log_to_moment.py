@@ -143,6 +143,11 @@ class _Looking:
             self.end = LogEnd(place, self._reader.gtids, committed_at or self.end.committed_at)
 
 
+def tells_places(plan: RestorePlan) -> bool:
+    """Whether a place tells by itself where a copy stands: only where all of the log is of the backup's own server."""
+    return not plan.segments or (len(list(parts(plan.segments))) == 1 and plan.start == plan.backup.place)
+
+
 def first_place(plan: RestorePlan, reached: BinlogPlace) -> BinlogPlace:
     """Where what follows this place in the first server's log begins: behind a file's end, in the next file."""
     segments = next(parts(plan.segments), ())

@@ -26,12 +26,11 @@ from backupd.operations.binlog.reading import SegmentReader
 from backupd.operations.restore.as_recorded import opened_as_recorded
 from backupd.operations.restore.fallback import AgreedCopies, content_of
 from backupd.operations.restore.into_folder import fill, require_room
-from backupd.operations.restore.log_to_moment import LogEnd, first_place, log_end, log_pieces
+from backupd.operations.restore.log_to_moment import LogEnd, first_place, log_end, log_pieces, tells_places
 from backupd.operations.restore.parts import parts_of
 from backupd.operations.restore.restored_copy import recovered_position, remove_own_binlogs, shut_down
 from backupd.operations.restore.unfinished import Filling, occupied_bytes, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
-from backupd.policy.binlog_chain import parts
 from backupd.policy.roll_forward import RestorePlan
 from backupd.targets import BackupSource
 from backupd.vocabulary.binlogs import BinlogPlace
@@ -106,7 +105,7 @@ def copy_at_moment(
         require_room(to, manifest)
     with resumable(to, what, keeps=keeps) as folder:
         relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
-        _restored(folder, copies, relocation, confined=confined, telling=telling)
+        _restored(folder, copies, relocation, plan, confined=confined, telling=telling)
         rolling = _Rolling(forward, manifest, relocation, folder, end, telling, confined=confined)
         yield MomentCopy(relocation, rolling.done(), end.committed_at, folder)
 
@@ -115,12 +114,16 @@ def _restored(
     folder: Filling,
     copies: AgreedCopies,
     relocation: Relocation,
+    plan: RestorePlan,
     *,
     confined: bool,
     telling: Callable[[str], None],
 ) -> None:
     """The files are as they were unpacked, or as a server has left them that was shut down."""
     manifest, to = copies.manifest, relocation.folder
+    if folder.reached is not None and not tells_places(plan):  # even a copy that had arrived: handing it over failed
+        telling("an earlier restore stood in another server's log: restoring the files anew")
+        folder.emptied()
     if folder.is_spoilt:
         telling("an earlier restore was killed while a server worked on these files: restoring them anew")
         folder.emptied()
@@ -193,8 +196,8 @@ class _Rolling:
 
     def _keep(self, server: RunningServer, start: Position, interrupted: Cancelled) -> None:
         """What is applied so far is not lost, if the server can be stopped there."""
-        if len(list(parts(self.forward.plan.segments))) > 1:
-            return  # a place is one of some server's log, and nothing will tell of which
+        if not tells_places(self.forward.plan):
+            return
         self.telling("stopping between two transactions")
         try:
             position = stop(server, start)

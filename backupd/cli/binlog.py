@@ -256,7 +256,8 @@ def _print_found(found: "LogFindings", job: str, *, json: bool) -> None:
     print_text(transactions_table(found.transactions, ascii_only=not draws_dots_here()))
     if found.more:
         say(f"there are more: these are the oldest {len(found.transactions)}; ask for more with --limit")
-    tell(f"hint: to have back what was committed before the first of these: {next_command(found.transactions[0])}")
+    chosen = "it" if len(found.transactions) == 1 else "the one of these that did the damage"
+    tell(f"hint: to restore what was committed before {chosen}: {next_command(job, found.transactions)}")
 
 
 app.command()(verify)

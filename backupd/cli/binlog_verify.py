@@ -77,12 +77,16 @@ def _tell(found: "SegmentsVerified", *, quiet: bool) -> None:
             f" {found.read} read back ({size(found.bytes_read)})"
         )
     for names, what in (
-        (found.breaks, "not without a gap there"),
-        (found.unrecorded, "segments that the catalogue does not have there (`backupd catalogue rebuild` adds them)"),
-        (found.strangers, "not backupd's, and let be"),
+        (found.breaks, "gaps between segments there"),
+        (found.unrecorded, f"segments that the catalogue does not know there (`{_rebuild(found.target)}` adds them)"),
+        (found.strangers, "not backupd's, left alone"),
     ):
         if names:
             tell(f"target {found.target}: {what}: {some(names, _NAMED, '; ')}")
+
+
+def _rebuild(target: str) -> str:
+    return f"backupd catalogue rebuild --target {target}"
 
 
 def _document(found: "SegmentsVerified") -> dict[str, Any]:

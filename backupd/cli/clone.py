@@ -119,7 +119,9 @@ def clone(
     files = _read(scrub or ())
     followed = _source(source, source_user, source_password_file)
     if moment is None and (run_id is None or job is not None):
-        raise UsageError("name the run to clone", hint="RUN is an id or latest[:JOB]; --job belongs to a moment")
+        raise UsageError(
+            "name the run to clone", hint="RUN is an id or latest[:JOB]; --job takes a moment, such as --latest"
+        )
     configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
     with wiring.catalogue(configuration) as catalogue, log_applied() as applied:
         if moment is not None:

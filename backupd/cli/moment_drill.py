@@ -95,6 +95,7 @@ def moment_to_prove(
     from backupd.operations.restore.moment_drill import MomentToProve
     from backupd.policy.random_moment import drawn
     from backupd.policy.roll_forward import plan, reach
+    from backupd.report.words import many
 
     chosen = archived_job(configuration, catalogue, run_id, job)
     backups, segments = usable_archive(catalogue, chosen, run_id=run_id, target=target)
@@ -105,7 +106,7 @@ def moment_to_prove(
         moment = wanted
     way = plan(backups, segments, moment, now=datetime.now(UTC))
     run = catalogue.run(way.backup.run_id)
-    tell(f"run {run.run_id} of job {run.job} and {len(way.segments)} binlog segments behind it, to {moment}")
+    tell(f"run {run.run_id} of job {run.job} and {many(len(way.segments), 'binlog segment')} after it, to {moment}")
     tell_statements(way)
     sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
     reader = segments_read(configuration, catalogue, chosen, target=target, identities=identities)

@@ -132,6 +132,7 @@ def found_moment(
     from backupd.operations.restore.moment_copy import RollForward
     from backupd.operations.restore.unfinished import unfinished_in
     from backupd.policy.roll_forward import plan as planned
+    from backupd.report.words import many
 
     begun, run_id = unfinished_in(to), asked.run_id
     if run_id is None and begun is not None and begun.moment == str(asked.moment):
@@ -142,7 +143,7 @@ def found_moment(
     run = catalogue.run(plan.backup.run_id)
     copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
     reader = segments_read(configuration, catalogue, chosen, target=target, identities=identities)
-    tell(f"from run {run.run_id} and {len(plan.segments)} binlog segments behind it")
+    tell(f"from run {run.run_id} and {many(len(plan.segments), 'binlog segment')} after it")
     tell_statements(plan)
     manifest, sources = agreed(copies, identities)
     return FoundMoment(run, manifest, sources, RollForward(plan, reader, applied), asked)
@@ -231,7 +232,14 @@ def archived_job(configuration: "Configuration", catalogue: "Catalogue", run_id:
         UsageError: nobody can tell, or that job has none.
     """
     if run_id is not None:
-        return run_of(catalogue, run_id).job
+        run = run_of(catalogue, run_id)
+        if run.machine != catalogue.identity().name:
+            raise UsageError(
+                f"run {run.run_id} is of machine {run.machine}: this catalogue has no binlog archive of that machine",
+                hint="without a moment the backup alone is restored; the archive belongs to that machine, or to whoever"
+                " adopts its identity: `backupd identity adopt`",
+            )
+        return run.job
     archived = [name for name, each in configuration.jobs.items() if each.binlog is not None]
     if job is not None:
         if job not in archived:

@@ -110,13 +110,16 @@ class ApplyingLines:
             self._tenths = tenths
             speed = (progress.done - self._from) / max(self._now() - self._began, 0.001)
             left = (progress.of - progress.done) / speed if speed > 0 else None
-            rest = f", {duration(left)} left" if progress.done < progress.of and left is not None else ""
+            if progress.done >= progress.of:
+                tell("applied 100 %")
+                return
+            rest = "" if left is None else f", {duration(left)} left"
             tell(f"applied {10 * tenths} %: {_log_as_of(progress)}{rest}")
 
 
 def _log_as_of(progress: "ApplyingProgress") -> str:
     at = progress.logged_at
-    return "the log" if at is None else f"the log as of {at:%Y-%m-%d %H:%M:%S} UTC"
+    return "the log" if at is None else f"the log as of about {at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 @contextmanager

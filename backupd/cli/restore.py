@@ -120,8 +120,8 @@ def restore(
     if moment is not None:
         if to is None or [into_volume, into, schema, by].count(None) != 4 or prepare_replica or dry_run or json:
             raise UsageError(
-                "a moment is restored into a folder",
-                hint="--to DIR, with --tables or without, and none of the options of other restores",
+                "a moment is restored into a folder, and without the options of other restores",
+                hint="give --to DIR, and --tables if you like; what a replica needs is printed anyway",
             )
         chosen = () if tables is None else tables_in(",".join(tables))
         configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
@@ -129,8 +129,12 @@ def restore(
         if restore_moment(configuration, wanted_moment, to=to, target=target, identities=identities, tables=chosen):
             raise typer.Exit(ExitStatus.ATTENTION)
         return
-    if run_id is None or job is not None:
-        raise UsageError("name the run to restore", hint="RUN is an id or latest[:JOB]; --job belongs to a moment")
+    if run_id is None:
+        raise UsageError("name the run to restore", hint="RUN is an id or latest[:JOB]")
+    if job is not None:
+        raise UsageError(
+            "--job belongs to a moment, and none was given", hint="omit --job, or add --latest or --to-time"
+        )
     if [to, into_volume, into].count(None) != 2:
         raise UsageError(
             "give one place to restore to",

@@ -29,7 +29,7 @@ def drawn(reach: Reach, seed: int) -> ToTime:
     if not spans:
         raise UsageError(
             "there is no moment that a drill could restore: no transaction is archived that follows a good backup",
-            hint="`backupd binlog list` tells what can be restored; `backupd drill RUN` proves a backup alone",
+            hint="`backupd binlog list JOB` shows what can be restored; `backupd drill RUN` proves a backup alone",
         )
     number = int.from_bytes(hashlib.sha256(b"%d" % seed).digest()) % sum(counts)
     for (since, until), count in zip(spans, counts, strict=True):

@@ -80,6 +80,11 @@ def plan(
         UsageError: it cannot be; or it is no moment.
     """
     _require_moment(moment)
+    if isinstance(moment, Latest) and not segments:
+        raise UsageError(
+            "the latest moment cannot be restored: no segment of the binlog is archived there",
+            hint="without a moment the backup alone is restored; `backupd binlog list JOB` shows what is archived",
+        )
     _require_one_history(moment, segments, named=len(backups) == 1)
     found = rows(segments)
     for backup in _newest_first(backups):
@@ -152,7 +157,7 @@ def _require_one_history(moment: Moment, segments: Sequence[BinlogSegment], *, n
             f"{moment} is twice in the archive: {', and '.join(told)}",
             hint="name the moment by its GTID or time"
             if len(servers) > 1
-            else "name the backup to begin with, `backupd restore RUN …`; `backupd binlog list` tells them",
+            else "name the backup to begin with: `backupd restore RUN --to DIR …`; see `backupd binlog list JOB`",
         )
 
 
@@ -269,7 +274,11 @@ def _unreachable(
 ) -> UsageError:
     within = reach(backups, segments)
     if not within.stretches:
-        return UsageError(f"{moment} cannot be restored: there is no good backup", hint="take one: `backupd run JOB`")
+        return UsageError(
+            f"{moment} cannot be restored: there is no good backup that knows its place in the binlog",
+            hint="see `backupd history`; a backup that was taken without a lock gets its place by `backupd drill RUN`,"
+            " one that is taken now helps for later moments only: `backupd run JOB`",
+        )
     if isinstance(moment, ToTime):
         return UsageError(_time_refused(moment.at, within, now), hint=_nearest(moment.at, within))
     return UsageError(_refused(moment, within, segments), hint=_ranges(within))
@@ -308,10 +317,22 @@ def _refused(moment: Moment, within: Reach, segments: Sequence[BinlogSegment]) -
 def _nearest(at: datetime, within: Reach) -> str:
     before = max((one for one in within.stretches if one.until < at), key=lambda one: one.until, default=None)
     after = next((one for one in within.stretches if one.since >= at), None)
-    told = [] if before is None else [f"before it: {shown(before.until)}{_alone(before)}"]
+    if before is not None and after is None and before.chain:
+        return (
+            f"--latest restores everything that is archived, with the transaction of {shown(before.until)};"
+            " --to-time with that time would leave it out"
+        )
+    told = [] if before is None else [f"before it: {_end_of(before)}"]
     if after is not None:
-        told.append(f"after it: what is later than {shown(after.since)}{_alone(after)}")
+        told.append(f"after it: any time later than {shown(after.since)}{_alone(after)}")
     return f"the nearest moment that can be restored {'; '.join(told)}"
+
+
+def _end_of(stretch: RestorableStretch) -> str:
+    """A time is without what was committed at it."""
+    if not stretch.chain:
+        return f"{shown(stretch.until)}{_alone(stretch)}"
+    return f"the transaction of {shown(stretch.until)}, by --to-gtid: `backupd binlog search` lists GTIDs"
 
 
 def _alone(stretch: RestorableStretch) -> str:

@@ -66,11 +66,13 @@ def transactions_table(transactions: Sequence[LoggedTransaction], *, ascii_only:
     return in_ascii(table) if ascii_only else table
 
 
-def next_command(transaction: LoggedTransaction) -> str:
-    """What is typed to have everything back that was committed before this one."""
-    if transaction.gtid:
-        return f"backupd restore --to DIR --before-gtid {transaction.gtid}"
-    return f"backupd restore --to DIR --to-position {_place(transaction.start)}"
+def next_command(job: str, transactions: Sequence[LoggedTransaction]) -> str:
+    """What is typed to have everything back that was committed before one of these; which one, a person decides."""
+    first = transactions[0]
+    moment = f"--before-gtid {first.gtid}" if first.gtid else f"--to-position {_place(first.start)}"
+    if len(transactions) > 1:
+        moment = "--before-gtid GTID" if first.gtid else "--to-position FILE:OFFSET, where its POSITION begins"
+    return f"backupd restore --to DIR --job {job} {moment}"
 
 
 def _nothing(listing: ArchiveListing) -> str:

@@ -117,14 +117,14 @@ def receiver_words(status: ArchiveStatus) -> str:
     told = "" if status.record.asked_at is None else age((status.at - status.record.asked_at).total_seconds())
     match status.receiver:
         case ReceiverState.NEVER:
-            return "it has told nothing yet"
+            return "it has not reported yet"
         case ReceiverState.WORKING:
             return f"at work, asked the server {told} ago"
         case ReceiverState.REFUSED:
             return f"the server's log is not received: {status.record.refused}"
         case ReceiverState.SILENT:
             why = f"; then: {status.record.refused}" if status.record.refused else ""
-            return f"none has told anything for {told}{why}"
+            return f"no report for {told}{why}"
 
 
 def behind_words(figures: ArchiveFigures) -> str:

@@ -130,8 +130,8 @@ def test_a_spool_that_is_three_quarters_full_is_an_alarm(catalogue: Catalogue, t
     [
         ("", "working", "at work, asked the server 60 s ago"),
         ("access denied", "refused", "the server's log is not received: access denied"),
-        ("no\nroute", "silent", "none has told anything for 10 min; then: no\nroute"),
-        (None, "never", "it has told nothing yet"),
+        ("no\nroute", "silent", "no report for 10 min; then: no\nroute"),
+        (None, "never", "it has not reported yet"),
     ],
 )
 def test_what_a_receiver_does_is_told_by_what_it_told_last(

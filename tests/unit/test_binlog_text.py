@@ -191,8 +191,9 @@ def test_a_transaction_is_a_line() -> None:
 def test_without_gtids_the_position_is_what_a_restore_takes() -> None:
     plain = found(None, TableChange("shop", "a", ChangeKind.DELETE, 3))
     assert "GTID" not in transactions_table([plain])
-    assert next_command(plain) == "backupd restore --to DIR --to-position binlog.000007:4711"
-    assert next_command(found("0-1-7")) == "backupd restore --to DIR --before-gtid 0-1-7"
+    assert next_command("shop", [plain]) == "backupd restore --to DIR --job shop --to-position binlog.000007:4711"
+    assert next_command("shop", [found("0-1-7")]) == "backupd restore --to DIR --job shop --before-gtid 0-1-7"
+    assert next_command("shop", [found("0-1-7")] * 2).endswith("--before-gtid GTID")
 
 
 def test_what_strangers_say_is_one_line_each() -> None:

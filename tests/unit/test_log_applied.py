@@ -25,9 +25,9 @@ def test_a_line_has_the_share_the_log_s_own_time_and_the_time_that_is_left(capsy
     for done in (0, 500, 510, 750, 1000):
         lines.tell(ApplyingProgress(done, 1000, AT))
     assert capsys.readouterr().err.splitlines() == [
-        "applied 50 %: the log as of 2026-11-26 01:13:18 UTC, 4.0 s left",
-        "applied 70 %: the log as of 2026-11-26 01:13:18 UTC, 2.0 s left",
-        "applied 100 %: the log as of 2026-11-26 01:13:18 UTC",
+        "applied 50 %: the log as of about 2026-11-26 01:13:18 UTC, 4.0 s left",
+        "applied 70 %: the log as of about 2026-11-26 01:13:18 UTC, 2.0 s left",
+        "applied 100 %",
     ]
 
 
@@ -45,7 +45,7 @@ def test_a_terminal_has_a_bar_once_something_is_applied(monkeypatch: pytest.Monk
     with log_applied() as told:
         assert "applying" not in screen.getvalue()
         told(ApplyingProgress(300, 1000, AT))
-    assert "applying the log as of 2026-11-26 01:13:18 UTC" in screen.getvalue()
+    assert "applying the log as of about 2026-11-26 01:13:18 UTC" in screen.getvalue()
     assert "30%" in screen.getvalue()
 
 

@@ -54,6 +54,10 @@ _MEMORY_TABLES = (
 _GTIDS = {Flavour.MARIADB: "SELECT @@global.gtid_slave_pos", Flavour.MYSQL: "SELECT @@global.gtid_executed"}
 _RELAY_LOG = re.compile(r".*\.([0-9]{6,10})")
 _LONGEST_ERROR = 500
+_OTHERWISE = (
+    "restore from another backup (name RUN) or target (--target), or a moment before it; `backupd binlog verify JOB`"
+    " tells whether the archive is damaged"
+)
 _FIRST_EVENT = 4  # where it begins in a relay log
 _READ_ALL = "has read all relay log"  # said by the one that reads, which without others also applies
 _UNREADABLE = {1594, 1610, 13121, 13117}  # ER_SLAVE_RELAY_LOG_READ_FAILURE, …_CORRUPT_EVENT; as MySQL 8 numbers them
@@ -272,8 +276,8 @@ def _require_well(row: Row) -> None:
             hint="the archive is damaged there, or a server of another series wrote it",
         )
     raise VerificationError(
-        f"the log does not fit the restored data: behind {where} error {number}: {said}",
-        hint="the backup's recorded position and its data differ, or the source logged what only it could do",
+        f"the log does not fit the restored data: after {where} error {number}: {said}",
+        hint=_OTHERWISE,
     )
 
 
@@ -286,7 +290,7 @@ def _require_gtid(session: Session, end: Position) -> None:
     if not gtid.same(found, end.gtid):
         raise VerificationError(
             f"the restored server has executed {found or 'nothing'}, not {end.gtid or 'nothing'}",
-            hint="the archive lacks transactions or has others than were recorded",
+            hint=_OTHERWISE,
         )
 
 

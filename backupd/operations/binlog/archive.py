@@ -200,7 +200,7 @@ class _Archive:
 
     def gap(self, last: BinlogSegment, reason: str) -> None:
         """This segment is the last of its chain, for this reason."""
-        log.error("job %s: the binlog archive has a gap behind %s: %s", self._job, last.name, reason)
+        log.error("job %s: the binlog archive has a gap after %s: %s", self._job, last.name, reason)
         gap = ArchiveGap(last.chain, reason, datetime.now(UTC), last.last_at)
         self._tools.catalogue.archive_gap(self._job, gap)
 
@@ -213,7 +213,9 @@ class _Archive:
         if source.end is None:
             raise ServerError("the server's binlog is off", hint="set log_bin on the server, and start it again")
         if source.left_out:
-            raise ServerError(source.left_out, hint="what lacks changes leads to no moment: change that on the server")
+            raise ServerError(
+                source.left_out, hint="a log that lacks changes cannot be rolled forward by: change that on the server"
+            )
         last = self._tools.catalogue.latest_segment(self._job)
         ended = {gap.chain: gap.reason for gap in self._tools.catalogue.archive_gaps(self._job)}
         if last is not None and ended.get(last.chain) == CATALOGUE_LOST and self._tools.store.is_last(last):

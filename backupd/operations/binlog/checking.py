@@ -54,7 +54,7 @@ def of_client(config: BinlogConfig, facts: ServerFacts) -> Finding:
 def of_account(host: str, *, lacks: bool) -> Finding:
     """The one privilege that an archive needs and a backup does not."""
     if lacks:
-        hint = f"GRANT {RECEIVING} ON *.* TO the user of host {host}"
+        hint = f"GRANT {RECEIVING} ON *.* TO the account of host {host}, as SELECT CURRENT_USER() shows it"
         return _warning("binlog account", f"the account may not receive the binlog: it lacks {RECEIVING}", hint)
     return ok("binlog account", "may receive the binlog")
 

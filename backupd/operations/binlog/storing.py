@@ -27,7 +27,9 @@ log = logging.getLogger(__name__)
 
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 60.0
 _BLOCK = 1 << 20
-_HINT = "who removes files there? the next start of the archive tells what is lost, and goes on"
+_HINT = (
+    "check who removes files from binlog.spool; the archive starts again by itself, and reports as a gap what is lost"
+)
 
 
 @dataclass(frozen=True, slots=True)

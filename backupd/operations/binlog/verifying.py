@@ -73,7 +73,7 @@ def _hint(nowhere: int, lost: int) -> str:
     if nowhere == 0:
         return "another target has each of them, and restores read them there; check the target's storage"
     return (
-        f"{nowhere} of {lost} are on no other target: moments behind them can be restored only from a backup taken"
+        f"{nowhere} of {lost} are on no other target: moments after them can be restored only from a backup taken"
         " after them; take one now: `backupd run JOB`, and check the target's storage"
     )
 

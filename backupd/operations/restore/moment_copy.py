@@ -159,7 +159,9 @@ class _Rolling:
         at = plan.start if reached is None else BinlogPlace(reached.binlog_file or "", reached.binlog_offset or 0)
         first = first_place(plan, at)
         size = sum(segment.plain_bytes for segment in plan.segments)
-        self.telling(f"fetching {format_size(size, separator=' ')} of binlog in {len(plan.segments)} segments")
+        unit = 1 << 20 if size >= 10 << 20 else 1 << 10
+        rounded = format_size(-(-size // unit) * unit, separator=" ")
+        self.telling(f"fetching {rounded} of binlog in {len(plan.segments)} segment{'s'[len(plan.segments) == 1 :]}")
         with laid_down(log_pieces(plan, first, self.end, self.forward.reader), self.relocation) as logs:
             server = ScratchServer(
                 *(self.relocation.folder, self.manifest),

@@ -169,7 +169,7 @@ def resumable(to: Path, what: Unfinished, *, keeps: bool = True) -> Iterator[Fil
                 if keeps and isinstance(error, NotAsRecorded) and not what.moment:
                     _say_what_to_do(error, to)
                 elif keeps and (folder.stays or (folder.kept and isinstance(error, Cancelled | TargetError))):
-                    _say_how_to_go_on(error, to)
+                    _say_how_to_go_on(error, to, what.moment)
                 else:
                     _forget(to, folder._what)
                     _empty_after(error, to, remove=folder._what.made)
@@ -204,8 +204,9 @@ def _say_what_to_do(different: NotAsRecorded, to: Path) -> None:
     )
 
 
-def _say_how_to_go_on(interrupted: BaseException, to: Path) -> None:
-    how = f"{to} keeps what was restored so far: run the same command to continue, or discard it: rm -r {to}"
+def _say_how_to_go_on(interrupted: BaseException, to: Path, moment: str) -> None:
+    same = f" (its moment is {moment}: a time such as 2h would be another one by now)" if moment else ""
+    how = f"{to} keeps what was restored so far: run the same command to continue{same}, or discard it: rm -r {to}"
     if isinstance(interrupted, Cancelled):
         interrupted.hint = how
     else:
@@ -237,7 +238,7 @@ def _begun(to: Path, what: Unfinished | None) -> Unfinished | None:
         moment = f" to {found.moment}" if found.moment else ""
         raise UsageError(
             f"{to} has an unfinished restore of something else: run {found.run_id} of job {found.job}{moment}{only}",
-            hint=f"restore into another folder, or discard that one: rm -r {to}",
+            hint=f"to continue it, restore the same; else restore into another folder, or discard it: rm -r {to}",
         )
     return found
 

@@ -1,0 +1,36 @@
+"""Which moments a person may ask of which backups, before anything is fetched."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from backupd.catalogue.audit import Event
+from backupd.catalogue.store import Catalogue
+from backupd.cli.moments import archived_job
+from backupd.policy.moments import Latest
+from backupd.policy.roll_forward import plan
+from backupd.vocabulary.errors import UsageError
+from tests.binlog_segments import BEGAN
+from tests.unit.catalogues import catalogue, path
+from tests.unit.test_failover import TAKEN
+from tests.unit.test_metrics import configured, good
+
+__all__ = ["catalogue", "path"]
+
+
+def test_another_machine_s_backup_is_not_rolled_forward_by_this_one_s_archive(
+    catalogue: Catalogue, tmp_path: Path
+) -> None:
+    good(catalogue, "r1")
+    configuration = configured(tmp_path)
+    assert archived_job(configuration, catalogue, "r1", None) == "nightly"
+    catalogue.take_identity(replace(catalogue.identity(), name="db2-77c01e9a"), Event.IDENTITY_ADOPTED)
+    with pytest.raises(UsageError, match=r"run r1 is of machine .*: this catalogue has no binlog archive of that"):
+        archived_job(configuration, catalogue, "r1", None)
+
+
+def test_where_nothing_is_archived_a_backup_alone_is_not_the_latest_moment() -> None:
+    with pytest.raises(UsageError, match="no segment of the binlog is archived there"):
+        plan([TAKEN], [], Latest(), now=BEGAN + timedelta(days=1))

@@ -130,14 +130,15 @@ def test_a_failover_under_load_leaves_no_gap_and_moments_of_both_servers_are_res
         ("--to-gtid", of_source.gtid, of_source),
         ("--before-gtid", f"0-8-{int(last.rpartition('-')[2]) + 1}", None),  # the switch itself
         ("--to-position", first.place, first),
-        ("--latest", "", of_replica),
+        ("--to-gtid", of_replica.gtid, of_replica),
     ]
     for number, (option, asked, expected) in enumerate(asked_for):
         to = tmp_path / f"to-{number}"
-        site.run("restore", "--to", str(to), option, *filter(None, [asked]))
+        site.run("restore", "--to", str(to), option, asked)
         with started_on(to) as server, server.session() as root:
             assert root.value("SELECT @@GLOBAL.gtid_slave_pos") == (expected.gtid if expected else last)
             assert expected is None or rows_of(root) == expected.rows
+    assert "to the latest moment proven" in site.run("drill", "--job", "nightly", "--latest").stdout
 
 
 def test_what_the_replica_wrote_on_its_own_before_is_a_gap_that_is_told(servers: Pair) -> None:

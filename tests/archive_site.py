@@ -8,8 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -146,6 +147,26 @@ class Site:
 def _place(source: BinlogSource) -> str:
     assert source.end is not None
     return f"{source.end.file}:{source.end.offset}"
+
+
+@contextmanager
+def started_on(datadir: Path, *options: str) -> Iterator[MariadbServer]:
+    """A server of this machine's on restored files, as a person would start one."""
+    with serving(datadir, lambda folder: MariadbServer(folder, "--skip-slave-start", *options)) as server:
+        yield server
+
+
+@contextmanager
+def serving(datadir: Path, made: Callable[[Path], MariadbServer]) -> Iterator[MariadbServer]:
+    """The server is at work on these files; its socket has a short path, as it has to."""
+    with tempfile.TemporaryDirectory(prefix="bk-") as folder:
+        server = made(Path(folder))
+        server.datadir = datadir
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
 
 
 def rows_of(session: Session) -> Rows:

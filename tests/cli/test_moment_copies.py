@@ -8,9 +8,7 @@ import multiprocessing
 import os
 import shutil
 import signal
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,26 +22,13 @@ from backupd.operations.restore.to_moment import restore_to_moment
 from backupd.operations.restore.unfinished import INCOMPLETE
 from backupd.policy.moments import BeforeGtid
 from backupd.vocabulary.errors import Cancelled
-from tests.archive_site import Moment, Site, rows_of
-from tests.contract.mariadb import MariadbServer, mariadb, wait_until
+from tests.archive_site import Moment, Site, rows_of, started_on
+from tests.contract.mariadb import mariadb, wait_until
 from tests.contract.test_exporting import source
 from tests.hostile.backups import RUN
 from tests.servers.s3server import free_port
 
 pytestmark = pytest.mark.thorough
-
-
-@contextmanager
-def started_on(datadir: Path, *options: str) -> Iterator[MariadbServer]:
-    """A server on restored files, as a person would start one."""
-    with tempfile.TemporaryDirectory(prefix="bk-") as folder:  # a socket's path is short
-        server = MariadbServer(Path(folder), "--skip-slave-start", *options)
-        server.datadir = datadir
-        server.start()
-        try:
-            yield server
-        finally:
-            server.stop()
 
 
 @pytest.fixture(scope="module")

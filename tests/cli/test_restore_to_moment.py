@@ -5,15 +5,14 @@ All of it is real: the server, its client program that receives, the commands as
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from backupd.vocabulary.servers import Flavour
-from tests.contract.mariadb import MariadbServer, mariadb
+from tests.archive_site import started_on
+from tests.contract.mariadb import mariadb
 from tests.moments.drawn import drawn
 from tests.moments.history import BACKUPS, Ground, History, lived
 from tests.moments.restoring import differences
@@ -22,19 +21,6 @@ from tests.share import seeded
 SEED = 17
 
 pytestmark = pytest.mark.thorough
-
-
-@contextmanager
-def started_on(datadir: Path) -> Iterator[MariadbServer]:
-    """A server on restored files, as a person would start one."""
-    with tempfile.TemporaryDirectory(prefix="bk-") as folder:  # a socket's path has to be short
-        server = MariadbServer(Path(folder), "--skip-slave-start")
-        server.datadir = datadir
-        server.start()
-        try:
-            yield server
-        finally:
-            server.stop()
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ from backupd.mysql.binlog.source import binlog_source
 from backupd.operations.binlog.checking import of_log
 from backupd.policy import gtid
 from backupd.vocabulary.records import Level
-from tests.archive_site import Moment, Site, rows_of
-from tests.cli.test_restore_to_moment import started_on
+from tests.archive_site import Moment, Site, rows_of, started_on
 from tests.contract.mariadb import MariadbServer, mariadb, wait_until
 from tests.contract.test_binlog_archive import gaps, stored, write
 from tests.servers.s3server import free_port

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from backupd.lab.roots import loader_and_libraries
 from backupd.vocabulary.servers import Flavour
+from tests.archive_site import serving
 from tests.contract.mariadb import MariadbServer
 from tests.docker.containers import ServerContainer, docker
 
@@ -57,11 +58,5 @@ def make_startable(base: Path, flavour: Flavour) -> None:
 @contextmanager
 def started_on(datadir: Path, programs: Path, flavour: Flavour, *options: str) -> Iterator[MariadbServer]:
     """A server on restored files, as a person would start one; its socket has a short path."""
-    with tempfile.TemporaryDirectory(prefix="bk-") as folder:
-        server = ServerHere(Path(folder), programs, flavour, *options)
-        server.datadir = datadir
-        server.start()
-        try:
-            yield server
-        finally:
-            server.stop()
+    with serving(datadir, lambda folder: ServerHere(folder, programs, flavour, *options)) as server:
+        yield server

@@ -82,7 +82,7 @@ def test_an_accident_is_found_and_what_to_type_next(terminal: Terminal, archived
     (gtid,) = re.findall(r"0-7-\d+", line)
     assert "drop t.aria; drop t.myisam" in line
     assert "DROP TABLE " in line
-    assert f"backupd restore --to DIR --before-gtid {gtid}" in ended.stderr
+    assert f"backupd restore --to DIR --job nightly --before-gtid {gtid}" in ended.stderr
     spread = sum(segment.within_transaction for segment in archived)  # what began there ends beside the accident
     assert f"read {spread + 1} of {len(archived)} segments" in ended.stderr
 

@@ -67,7 +67,7 @@ def test_a_changed_segment_is_named_with_status_9_and_found_again_where_it_was_r
     again = terminal.run("binlog", "verify", "nightly")
     assert (again.status, "3 segments recorded" in again.stdout) == (ExitStatus.OK, True)
     assert "comes number 3" in again.stderr
-    assert f"`backupd catalogue rebuild` adds them): {victim.name}" in again.stderr
+    assert f"`backupd catalogue rebuild --target vault` adds them): {victim.name}" in again.stderr
     victim.write_bytes(content)
     rebuilt = terminal.run("catalogue", "rebuild", "--target", "vault")
     assert "binlog of job nightly: 1 segment new, 3 already known" in rebuilt.stdout

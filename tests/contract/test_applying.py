@@ -301,7 +301,7 @@ def test_a_replica_is_seeded_from_there(witness: Witness, tmp_path: Path) -> Non
 def test_what_the_files_already_have_does_not_fit(witness: Witness, tmp_path: Path) -> None:
     """From before the backup's position: a row that is there would be written again."""
     end, _ = witness.moments["writers"]
-    with pytest.raises(VerificationError, match=r"does not fit the restored data: behind bin\.00000\d:\d+ error 1062"):
+    with pytest.raises(VerificationError, match=r"does not fit the restored data: after bin\.00000\d:\d+ error 1062"):
         applied(witness, tmp_path, end, start=replace(witness.start, binlog_offset=4))
     assert not (tmp_path / RELAY_FOLDER).exists()
 

@@ -143,6 +143,9 @@ bench-load-table: setup-python setup-check ## how soon a table of 1 GiB is back 
 bench-apply: setup-python setup-check ## how fast a binlog is applied, in a session and as relay logs: ARGS="--rounds 5" (2 minutes)
 	$(BIN)/python -m tests.bench.bench_apply $(ARGS)
 
+bench-archive: setup-python setup-check ## how far a binlog archive is behind its server, and what it costs that: ARGS="--rounds 5" (5 minutes)
+	$(BIN)/python -m tests.bench.bench_archive $(ARGS)
+
 bench-binlog-search: setup-python setup-check ## how fast a binlog archive is searched: ARGS="--gib 1" (two minutes)
 	$(BIN)/python -m tests.bench.bench_binlog_search $(ARGS)
 

@@ -68,6 +68,16 @@ def test_every_promise_names_tests_that_there_are_and_a_target_that_runs_them() 
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
+def test_every_phony_target_has_a_rule() -> None:
+    """Else make says that there is nothing to be done, and ends with 0."""
+    makefile = (ROOT / "Makefile").read_text()
+    phony = re.search(r"^\.PHONY:((?:.*\\\n)*.*)$", makefile, re.MULTILINE)
+    assert phony is not None
+    targets = phony[1].replace("\\", " ").split()
+    assert len(targets) > 30
+    assert [one for one in targets if not re.search(rf"^{one}:", makefile, re.MULTILINE)] == []
+
+
 EXAMPLES = [(path.name, one) for path, one in examples.wanted()]
 
 

@@ -11,6 +11,7 @@ from backupd.cli.binlog_verify import verify
 from backupd.cli.chosen import TargetOption, identities_in
 from backupd.cli.instants import span
 from backupd.cli.invocation import IdentityOption, JsonOption
+from backupd.cli.moments import segments_read
 from backupd.cli.output import draws_dots_here, print_document, print_text, say, tell
 from backupd.vocabulary.binlogs import ChangeKind
 from backupd.vocabulary.errors import Cancelled, UsageError
@@ -18,10 +19,7 @@ from backupd.vocabulary.errors import Cancelled, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from backupd.archive.encryption import Identities
-    from backupd.catalogue.store import Catalogue
     from backupd.config import Configuration, JobConfig
-    from backupd.operations.binlog.reading import SegmentReader
     from backupd.operations.binlog.searching import LogFindings
     from backupd.policy.log_search import LogSearch
 
@@ -166,7 +164,7 @@ def search(
     chosen = _archived_job(configuration, job, target)
     wanted = _wanted(table or (), kind or (), since, until, gtid)
     with wiring.catalogue(configuration) as catalogue, cancellable():
-        reader = _reader(configuration, catalogue, chosen, target, identities_in(identity))
+        reader = segments_read(configuration, catalogue, chosen.name, target=target, identities=identities_in(identity))
         found = searched(wanted, catalogue, reader, at_most=limit)
     _print_found(found, job, json=json)
     if found.unread:
@@ -223,22 +221,6 @@ def _kind(word: str) -> ChangeKind:
         return ChangeKind(word.lower())
     except ValueError:
         raise UsageError(f"--kind: {word!r} is not a kind of change", hint=f"use {', '.join(ChangeKind)}") from None
-
-
-def _reader(
-    configuration: "Configuration",
-    catalogue: "Catalogue",
-    job: "JobConfig",
-    target: str | None,
-    identities: "Identities | None",
-) -> "SegmentReader":
-    from backupd import wiring
-    from backupd.operations.binlog.reading import SegmentReader
-
-    machine = catalogue.identity().name
-    names = job.targets if target is None else (target,)
-    targets = [wiring.target(configuration, name, machine) for name in names]
-    return SegmentReader(job.name, targets, catalogue.trust(machine), identities)
 
 
 def _print_found(found: "LogFindings", job: str, *, json: bool) -> None:

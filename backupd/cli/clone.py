@@ -2,7 +2,7 @@
 
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -129,8 +129,8 @@ def clone(
             found = found_moment(
                 *(configuration, catalogue, wanted), to=to, target=target, identities=identities, applied=applied
             )
-            asked = _Asked(configuration, catalogue, found.run, found.manifest, found.sources, identities, to, json)
-            asked = replace(asked, forward=found.forward)
+            of_backup = (found.run, found.manifest, found.sources)
+            asked = _Asked(configuration, catalogue, *of_backup, identities, to, json, found.forward)
         else:
             run = run_of(catalogue, run_id or "", target=target)
             copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))

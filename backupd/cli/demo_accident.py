@@ -39,7 +39,7 @@ def accident(job: str, typed: Callable[..., None]) -> None:
     log = site.runtime / "receiver.log"
     with _archiving(job, log):
         with Orders(site.socket) as orders:
-            time.sleep(_ORDERS_SECONDS)
+            time.sleep(_ORDERS_SECONDS)  # so that there is something to lose
             _say("mariadb", f"-e 'DROP TABLE {TABLE}'")
             server.execute(site, f"DROP TABLE {TABLE}")
         gtid = _archived_drop(job, log)
@@ -74,7 +74,7 @@ def _archived_drop(job: str, log: Path) -> str:
         found = json.loads(subprocess.run(search, check=True, capture_output=True).stdout)["transactions"]
         if found:
             return str(found[0]["gtid"])
-        time.sleep(1)
+        time.sleep(1)  # between two looks: the archive tells nobody that it has stored a segment
     raise LabError(
         f"the drop of {TABLE} was not archived within {_ARCHIVED_SECONDS:g} s",
         hint=f"the receiver's log:\n{log.read_text(errors='replace')}",

@@ -33,9 +33,7 @@ class RestorePlan:
 
     backup: PlacedBackup
     segments: tuple[BinlogSegment, ...]  # in their order, without a gap; none where the backup is at the moment itself
-    start: (
-        BinlogPlace  # where reading begins in the first of them, in its server's log: the backup has what lies before
-    )
+    start: BinlogPlace  # in the first of them, in its server's log: the backup has what lies before
     end: EndCondition
 
 

@@ -39,8 +39,7 @@ def _gap_at(status: JobStatus, archive: ArchiveRecord) -> float | None:
 
 def _of_moment(status: JobStatus, at: Callable[[LastMomentDrill], datetime | None]) -> float | None:
     """An instant of the newest drill of a moment; not told where there is none."""
-    told = None if status.last_moment is None else at(status.last_moment)
-    return None if told is None else told.timestamp()
+    return None if status.last_moment is None else _seconds(at(status.last_moment))
 
 
 ARCHIVE_FAMILIES = (

@@ -113,7 +113,7 @@ def apply(
         session.execute("FLUSH LOCAL PRIVILEGES")
         for statement in _statements(words, start, appliers):
             session.execute(statement)
-        word = "REPLICA" if source_word(words) == "SOURCE" else "SLAVE"
+        word = _replica_word(words)
         _wait(session, f"SHOW {word} STATUS", logs, appliers, telling)
         for statement in (f"STOP {word}", f"RESET {word} ALL"):
             session.execute(statement)
@@ -135,7 +135,7 @@ def stop(server: RunningServer, start: Position) -> Position | None:
     server.renew_session()
     session = server.session
     words = words_of(session)
-    word = "REPLICA" if source_word(words) == "SOURCE" else "SLAVE"
+    word = _replica_word(words)
     if session.one(f"SHOW {word} STATUS") is None:
         return _kept(session, words, start)
     session.execute(f"STOP {word}")
@@ -145,6 +145,10 @@ def stop(server: RunningServer, start: Position) -> Position | None:
         return None
     session.execute(f"RESET {word} ALL")
     return _kept(session, words, Position(reached.file, reached.offset, executed_gtids(session)))
+
+
+def _replica_word(words: Words) -> str:
+    return "REPLICA" if source_word(words) == "SOURCE" else "SLAVE"
 
 
 def _kept(session: Session, words: Words, position: Position) -> Position:

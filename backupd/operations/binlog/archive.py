@@ -334,8 +334,8 @@ class _Receiving:
         if self._expected is None:
             return None
         end = self._expected[0]
-        begun = self.before is None or (self._beginning.other is not None and self.before is self._beginning.before)
-        archived = self._beginning.archived if begun or self.before is None else following_place(self.before)
+        nothing_kept = self.before is None or self.before is self._beginning.before
+        archived = self._beginning.archived if nothing_kept or self.before is None else following_place(self.before)
         if order(archived) >= order(end):
             return 0
         return bytes_behind(() if archived.file == end.file else sizes(), archived, end)

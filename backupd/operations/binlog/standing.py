@@ -36,8 +36,8 @@ def archive_listing(job: JobConfig, catalogue: Catalogue, *, target: str | None,
         CatalogueError: the catalogue cannot be read.
     """
     gaps = catalogue.archive_gaps(job.name)
-    outline = catalogue.archive_outlines([job.name]).get(job.name)
-    if target is None and outline is not None:
+    outline = catalogue.archive_outlines([job.name]).get(job.name) if target is None else None
+    if outline is not None:
         backups, rows = list(outline.backups), outline.rows
     else:
         runs = [run for run in catalogue.runs(job=job.name, ours=True, limit=None) if _is_on(run, target)]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.fallback import AgreedCopies
-from backupd.operations.restore.parts import index_of, selected_members
+from backupd.operations.restore.parts import index_of, table_files
 from backupd.policy.roll_forward import RestorePlan
 from backupd.targets import BackupSource
 from backupd.vocabulary.binlogs import ChangeKind
@@ -31,10 +31,10 @@ def require_tables(
     """
     if not tables:
         return
-    listed = index_of(AgreedCopies(sources, manifest, identities))
+    files = table_files(index_of(AgreedCopies(sources, manifest, identities)), manifest)
     for table in tables:
         try:
-            selected_members(listed, manifest, [table])
+            files.require([table])
         except UsageError:
             if not _may_be_made(table, plan):
                 raise

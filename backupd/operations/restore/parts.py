@@ -84,6 +84,15 @@ def index_of(copies: AgreedCopies) -> Index:
     )
 
 
+def table_files(listed: Index, manifest: Manifest) -> TableFiles:
+    """Which of the backup's members are files of which table; all members are read for it."""
+    return TableFiles(
+        (member.name for _, member in listed.members()),
+        datadir=manifest.datadir,
+        lower_case=manifest.server.settings.get("lower_case_table_names", "0") != "0",
+    )
+
+
 def selected_members(
     listed: Index, manifest: Manifest, tables: Collection[Table]
 ) -> Iterator[tuple[str, Member, bool]]:
@@ -92,11 +101,7 @@ def selected_members(
     Raises:
         UsageError: there is no such table.
     """
-    files = TableFiles(
-        (member.name for _, member in listed.members()),
-        datadir=manifest.datadir,
-        lower_case=manifest.server.settings.get("lower_case_table_names", "0") != "0",
-    )
+    files = table_files(listed, manifest)
     files.require(tables)
     members, named = tee(listed.members())
     chosen = files.selected((member.name for _, member in named), tables)

@@ -132,10 +132,8 @@ def _remove_logs(manifest: Manifest, relocation: Relocation) -> None:
 
     A binlog or relay log is known by how it begins, whatever it is called.
     """
-    to = relocation.folder
     aria = relocation.moved(manifest.server.settings.get("aria_log_dir_path", ""))
-    binlogs = [] if manifest.binlog is None else [(to / manifest.binlog).parent]
-    require_self_contained(relocation, aria, *binlogs)  # a server has worked in it since
+    require_self_contained(relocation, aria)  # a server has worked in it since
     remove_own_binlogs(relocation, manifest)
     for path in list(_logs(relocation, aria)):
         try:

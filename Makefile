@@ -18,11 +18,11 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
 .PHONY: help demo demo-targets test check lint types imports tests thorough-tests exhaustive-tests \
-	service-tests packaging-tests docker-tests cloud-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
-	lab-matrix test-matrix campaign hostile bench-lock bench-settle bench-peers \
+	service-tests long-life fleet-tests fleet-night packaging-tests docker-tests cloud-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
+	lab-matrix test-matrix campaign campaign-of-histories campaign-of-faults campaign-of-power-cuts hostile mutants coverage bench-lock bench-settle bench-peers bench-readers \
 	bench-copy bench-copies bench-disks bench-size bench-tables bench-load-table bench-start bench-age bench-apply \
 	bench-archive bench-binlog-search \
-	setup-python setup-check setup-s3 setup-clouds setup-service setup-docker setup-ansible setup-lab setup-peers \
+	setup-python setup-check setup-s3 setup-clouds setup-service setup-fleet setup-docker setup-ansible setup-lab setup-peers \
 	requirements wheel packages clean
 
 help: ## this list
@@ -35,7 +35,7 @@ demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP an
 	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m tests.bench.three_targets
 
 # The one that takes longest goes last, so that what is wrong is seen early.
-test: check thorough-tests exhaustive-tests service-tests docker-tests lab-tests ## every promise (45 minutes on two processors)
+test: check thorough-tests exhaustive-tests service-tests fleet-tests docker-tests lab-tests ## every promise (45 minutes on two processors)
 
 check: lint types imports tests ## after every change: what takes no whole run, server or lab (about a minute)
 
@@ -43,31 +43,43 @@ lint: setup-python
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# mypy gives its workers 3 s to start, and ends with 2 where a busy machine does not manage that: then it goes without.
 types: setup-python
-	$(BIN)/mypy
+	$(BIN)/mypy || { (($$? == 2)) && $(BIN)/mypy --num-workers=0; }
 
 imports: setup-python
 	$(BIN)/lint-imports --no-logo
 
-tests: setup-python setup-check setup-s3
+tests: setup-python setup-check setup-fleet setup-s3
 	BACKUPD_TESTS_SHARE=quick $(SIDE_BY_SIDE) $(QUICK) -m "not thorough and not exhaustive"
 
 # What `check` leaves out for its time, and its properties with all their examples.
-thorough-tests: setup-python setup-check setup-s3 ## whole runs, real servers and stores, this machine's kernel (7 minutes)
+thorough-tests: setup-python setup-check setup-fleet setup-s3 ## whole runs, real servers and stores, this machine's kernel (7 minutes)
 	$(SIDE_BY_SIDE) $(QUICK) -m "(thorough or hypothesis) and not exhaustive"
 
 # Failures at every call, every zone's clock, a hundred thousand runs; of what comes from a seed a share, as
 # tests/share.py says: mutations, histories, hostile backups.
-exhaustive-tests: setup-python setup-check setup-s3 ## what walks through every case, and histories of several machines (5 minutes)
+exhaustive-tests: setup-python setup-check setup-fleet setup-s3 ## what walks through every case, and histories of several machines (5 minutes)
 	$(SIDE_BY_SIDE) $(QUICK) tests/web -m exhaustive
 
-service-tests: setup-python setup-service ## the pages in a real browser, the metrics under a real Prometheus (3 minutes)
+service-tests: setup-python setup-service setup-fleet ## the pages in a real browser, the metrics under a real Prometheus (3 minutes)
 	$(SIDE_BY_SIDE) tests/web -m "not exhaustive"
-	$(BIN)/pytest tests/service -n 2 --dist worksteal --durations=5 -m "not exhaustive"
+	$(BIN)/pytest tests/service -n 2 --dist worksteal --durations=5 -m "not exhaustive and not figures"
+
+# Nothing beside it: how long pages take is one of its figures.
+long-life: setup-python setup-service ## 300 runs, drills, prunings and page loads in one daemon; prints what has grown (half an hour)
+	$(BIN)/pytest tests/service -m figures -s
+
+# A night of 60 clusters whose control hosts are killed ten times, beside what hosts must see to it; prints its figures.
+fleet-tests: setup-python setup-check setup-fleet ## a fleet served by SSH, stories, and a short simulated night on a real PostgreSQL (4 minutes)
+	$(BIN)/pytest tests/fleet -n 3 --dist worksteal --durations=5 -rA -m "not figures"
+
+fleet-night: setup-python setup-fleet ## a simulated night of 500 hosts, control hosts killed 50 times: SEED=18 (12 minutes)
+	$(BIN)/python -m tests.fleet.night --full --seed $(or $(SEED),18)
 
 # On the Docker engine that answers, else on one that is started for them.
-docker-tests: setup-python setup-check setup-docker ## backupd on real servers in containers (5 minutes)
-	.ci/with-docker $(BIN)/pytest tests/docker -n 2 --timeout=900 --durations=10
+docker-tests: setup-python setup-check setup-docker ## backupd on real servers in containers (10 minutes)
+	.ci/with-docker $(BIN)/pytest tests/docker -n 3 --timeout=900 --durations=10
 
 # Apart from `make test`, because what it needs of npm and Go takes five minutes to get, the first time.
 cloud-tests: setup-python setup-check setup-clouds ## targets on Azurite and fake-gcs-server: the contract's suite, and faults (2 minutes)
@@ -77,7 +89,7 @@ packaging-tests: setup-python setup-docker setup-ansible ## the wheel, the packa
 	.ci/with-docker $(BIN)/pytest tests/packaging --timeout=900 --durations=5
 
 # No test here may be skipped because the lab does not start, and no test at all (pytest's exit 5) is a failure.
-lab-tests: setup-python setup-lab setup-s3 setup-service
+lab-tests: setup-python setup-lab setup-s3 setup-service setup-fleet
 	$(BIN)/pytest tests/lab -n 2 --dist loadfile --timeout=900 --durations=10 -m "not figures and not matrix"
 
 docs: setup-python ## the documentation as pages to read, in site/; a broken link is a failure
@@ -91,7 +103,7 @@ docs-examples: setup-python setup-lab setup-s3 ## type the documentation's examp
 
 # When what measures has changed, and before a release. Of what comes from a seed it tries all.
 test-all: export BACKUPD_TESTS_SHARE := full
-test-all: test cloud-tests packaging-tests figure-tests lab-matrix test-matrix ## every test, the packages, the figures and the matrix (two hours)
+test-all: test long-life fleet-night cloud-tests packaging-tests figure-tests lab-matrix test-matrix ## every test, the packages, the figures and the matrix (two hours)
 
 figure-tests: setup-python setup-lab
 	$(BIN)/pytest tests/lab --timeout=900 --durations=10 -m figures
@@ -103,12 +115,32 @@ lab-matrix: setup-python setup-lab setup-s3 setup-service ## the lab's tests on 
 test-matrix: setup-python setup-lab ## every server on every kind of volume: each two values together, FULL=1 all 24
 	$(BIN)/python -m tests.bench.matrix $(if $(FULL),--full) $(if $(AGAIN),--again)
 
-campaign: setup-python ## histories of many machines on shared targets: SEED=0 COUNT=20000 (two hours)
+# One machine after the other until COUNT faults from SEED on have their results, in .cache/campaigns; goes on where it
+# was ended. With FAULT only that one: a campaign prints the line that has one happen again.
+campaign: setup-python ## promises with a seed, for as long as one likes: OF=histories SEED=0 COUNT=20000 (two hours); OF=faults COUNT=100 and OF=power-cuts COUNT=100 in the lab: KERNEL=uml
+	$(MAKE) campaign-of-$(or $(OF),histories)
+
+campaign-of-histories: setup-python
 	$(BIN)/python -m tests.story.machines_campaign $(or $(SEED),0) $(or $(COUNT),20000)
+
+campaign-of-faults: setup-python setup-lab setup-s3
+	$(BIN)/python -m tests.fire.campaign --seed $(or $(SEED),0) --count $(or $(COUNT),100) --kernel $(or $(KERNEL),uml) \
+		$(if $(PLANT),--plant $(PLANT)) $(if $(FAULT),--command $(or $(COMMAND),run) --fault '$(FAULT)') \
+		$(if $(DEATH),--death '$(DEATH)' --died $(or $(DIED),run)) $(ARGS)
+
+campaign-of-power-cuts: setup-python setup-lab
+	$(BIN)/python -m tests.power.campaign $(or $(SEED),0) $(or $(COUNT),100) --kernel $(or $(KERNEL),uml) \
+		--out .cache/campaigns/power-cuts-$(or $(KERNEL),uml) $(if $(PLANT),--plant $(PLANT)) $(ARGS)
 
 hostile: setup-python setup-check ## every attack of the corpus by everybody with every command: SEED=14 (an hour)
 	$(BIN)/pytest tests/service -m exhaustive
 	$(BIN)/python -m tests.hostile.campaign $(or $(SEED),14)
+
+mutants: setup-python setup-check ## the code of the decisions is changed in a thousand places, and tests have to notice: ONLY=retention (half an hour)
+	$(BIN)/python -m tests.mutants.run --only "$(ONLY)" $(ARGS)
+
+coverage: setup-python setup-check setup-fleet setup-s3 setup-clouds ## which branches of operations, commits and targets the tests take: ARGS=--missing (20 minutes)
+	$(BIN)/python -m tests.branches.run $(ARGS)
 
 bench-lock: setup-python setup-lab ## how long the lock is held, beside a plain lvcreate's, without udev and with it
 	$(BIN)/backupd lab run --rows 50000 -- python -m tests.bench.bench_lock
@@ -119,6 +151,9 @@ bench-settle: setup-python setup-lab ## what waiting for the penalty to settle c
 
 bench-peers: setup-python setup-lab setup-peers ## what a backup costs beside its rivals: ROUNDS=5 (five hours), ARGS="--disks hdd …"
 	$(BIN)/python -m tests.bench.bench_peers --rounds $(or $(ROUNDS),5) $(ARGS)
+
+bench-readers: setup-python setup-lab ## what reading a snapshot costs, by who reads it: ROUNDS=3 (half an hour)
+	$(BIN)/python -m tests.bench.bench_peers --readers --disks hdd --rounds $(or $(ROUNDS),3) $(ARGS)
 
 bench-copy: setup-python setup-check setup-s3 ## how fast a copy and a restore are beside tar and zstd (3 minutes)
 	$(BIN)/python -m tests.bench.bench_copy
@@ -143,8 +178,9 @@ bench-load-table: setup-python setup-check ## how soon a table of 1 GiB is back 
 bench-apply: setup-python setup-check ## how fast a binlog is applied, in a session and as relay logs: ARGS="--rounds 5" (2 minutes)
 	$(BIN)/python -m tests.bench.bench_apply $(ARGS)
 
-bench-archive: setup-python setup-check ## how far a binlog archive is behind its server, and what it costs that: ARGS="--rounds 5" (5 minutes)
+bench-archive: setup-python setup-check setup-lab ## how far a binlog archive is behind its server, and what it costs that: ARGS="--rounds 5" (15 minutes)
 	$(BIN)/python -m tests.bench.bench_archive $(ARGS)
+	$(BIN)/backupd lab run --disks hdd --rows 5000 --load closed --deadline 3600 -- python -m tests.bench.bench_archive_lab $(LAB_ARGS)
 
 bench-binlog-search: setup-python setup-check ## how fast a binlog archive is searched: ARGS="--gib 1" (two minutes)
 	$(BIN)/python -m tests.bench.bench_binlog_search $(ARGS)
@@ -173,6 +209,9 @@ setup-clouds: setup-python ## Azure's and Google's storage for the tests, got on
 setup-service: ## the Debian packages that the tests of the service need
 	@.ci/packages service
 
+setup-fleet: ## the Debian packages that the tests of a fleet need: PostgreSQL
+	@.ci/packages fleet
+
 setup-docker: ## the Debian packages that the tests in containers need, but for an engine
 	@.ci/packages docker
 
@@ -190,7 +229,7 @@ setup-peers: ## the Debian packages of those that backupd is measured beside
 	@.ci/packages peers
 
 requirements: setup-python ## write the pins anew from pyproject.toml; UPGRADE=1 takes the newest versions
-	$(COMPILE) pyproject.toml --extra azure --extra gcs --output-file requirements.txt
+	$(COMPILE) pyproject.toml --extra azure --extra gcs --extra fleet --output-file requirements.txt
 	$(COMPILE) pyproject.toml --group dev --constraint requirements.txt --output-file requirements-dev.txt
 	$(COMPILE) --group ansible --constraint requirements-dev.txt --output-file requirements-ansible.txt
 

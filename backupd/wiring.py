@@ -6,7 +6,7 @@ What only a probe, a bench, a restore or a survey works with is imported where i
 import os
 from dataclasses import fields
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backupd.catalogue.store import Catalogue
@@ -35,9 +35,9 @@ from backupd.host.process import found
 from backupd.load import WriteProbe
 from backupd.load.counters import KernelCounters
 from backupd.lvm import BlankVolumes
-from backupd.lvm.mounting import FILESYSTEMS, LinuxMounts, mount_of, mounts, mounts_below
+from backupd.lvm.mounting import FILESYSTEMS, LinuxMounts, mount_of, mounted_volume, mounts, mounts_below
 from backupd.lvm.scratch_disks import LinuxScratchDisks
-from backupd.lvm.snapshots import LvmSnapshots, active_volume
+from backupd.lvm.snapshots import LvmSnapshots
 from backupd.mysql import Applier, Flusher, Lock
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.counting import ServerCounters
@@ -69,11 +69,15 @@ from backupd.operations.upkeep.ownership import RENEWAL_SECONDS
 from backupd.operations.upkeep.releases import releases
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
-from backupd.vocabulary.errors import SnapshotError, UsageError
+from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import Holding
 from backupd.vocabulary.volumes import MountPoint
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from backupd.config.fleet import FleetConfiguration
+    from backupd.fleet import Agents
     from backupd.notifications import NotificationChannel
     from backupd.operations.measure.ground import Subject
     from backupd.operations.measure.volume_survey import Sources
@@ -115,6 +119,13 @@ def target(configuration: Configuration, name: str, machine: str) -> Target:
             from backupd.targets.gcs import gcs_target
 
             return gcs_target(chosen, machine=machine)
+
+
+def fleet_agents(configuration: "FleetConfiguration") -> "AbstractContextManager[Agents]":
+    """The agents of all hosts, which are reached by SSH; no connection is left behind the block."""
+    from backupd.fleet.ssh_agents import ssh_agents  # asyncssh takes a third of a second to load
+
+    return ssh_agents(configuration)
 
 
 def notifier(configuration: Configuration) -> Fanout:
@@ -265,7 +276,7 @@ def subject(configuration: Configuration, *, job_name: str | None, volume: str |
     if (job_name is None) == (volume is None):
         raise UsageError("name a job or a volume", hint="backupd probe JOB, or backupd probe --volume VG/LV")
     if job_name is None:
-        return Subject(lambda: _mounted_volume(volume or ""), SnapshotConfig(chunk_size=_LVM_CHUNK_SIZE))
+        return Subject(lambda: mounted_volume(volume or ""), SnapshotConfig(chunk_size=_LVM_CHUNK_SIZE))
     chosen = job(configuration, job_name)
     host = configuration.hosts[chosen.host]
     return Subject(lambda: _data_mount(host), chosen.snapshot, job=chosen.name, host=chosen.host)
@@ -279,20 +290,6 @@ def _data_mount(host: HostConfig) -> MountPoint:
         SnapshotError: the datadir is not there.
     """
     return mount_of(MysqlServer(connector(login_of(host))).facts().datadir)
-
-
-def _mounted_volume(name: str) -> MountPoint:
-    """Where this volume is mounted.
-
-    Raises:
-        SnapshotError: there is no such volume, or it is not mounted.
-    """
-    vg, _, lv = name.partition("/")
-    device = active_volume(vg, lv).device
-    for mounted in mounts():
-        if mounted.device == device:
-            return MountPoint(mounted.path, device, mounted.filesystem, PurePosixPath(mounted.root))
-    raise SnapshotError(f"{name} is not mounted", hint="the probe's file is on its file system: mount it")
 
 
 def survey_sources(configuration: Configuration, catalogue: Catalogue | None) -> "Sources":

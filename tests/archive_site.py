@@ -21,6 +21,7 @@ from typing import Any
 from backupd.mysql.binlog.source import BinlogSource, binlog_source
 from backupd.mysql.session import Session
 from backupd.policy import gtid
+from backupd.vocabulary.binlogs import BinlogPlace
 from tests.contract.mariadb import MariadbServer, wait_until
 from tests.hostile.backups import RUN, Backup
 from tests.hostile.sound import backup_of
@@ -49,6 +50,7 @@ class Site:
         ones of the archive.
         """
         self.base, self.server, self.vault = base, server, base / "vault"
+        self.module: tuple[str, ...] = ("-m", "backupd")
         self._environment = dict(os.environ)
         if programs is not None:
             self._environment["PATH"] = f"{programs}:{self._environment['PATH']}"
@@ -78,18 +80,19 @@ class Site:
         )
 
     def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-P", "-m", "backupd", "--config", str(self.configuration), *words]
+        return [sys.executable, "-P", *self.module, "--config", str(self.configuration), *words]
 
-    def run(self, *words: str, expect: int = 0) -> "subprocess.CompletedProcess[str]":
-        command = self.command(*words)
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=self._environment)
+    def run(self, *words: str, expect: int = 0, **variables: str) -> "subprocess.CompletedProcess[str]":
+        """`variables` are further ones of its environment."""
+        command, environment = self.command(*words), {**self._environment, **variables}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == expect, done.stdout + done.stderr
         return done
 
-    def back_up(self, run: str = RUN) -> Backup:
-        """As a run would have: under the lock, signed by this machine, known to its catalogue."""
+    def back_up(self, run: str = RUN, *, locked: bool = True) -> Backup:
+        """As a run would have: under the lock unless told otherwise, signed by this machine, known to its catalogue."""
         machine, adopted = self.machine, any(self.vault.glob("*/nightly/*/manifest.json"))
-        backup = backup_of(self.server, machine=machine, run=run)
+        backup = backup_of(self.server, machine=machine, run=run, locked=locked)
         backup.sign(signer_in(self.base / "state"))
         backup.lay(self.vault / machine / "nightly" / run)
         self.run("catalogue", "rebuild", "--target", "vault", "--trust", backup.body["signature"]["key"])
@@ -102,14 +105,14 @@ class Site:
         return self.run("identity", "show").stdout.split()[1]
 
     @contextmanager
-    def archiving(self) -> Iterator["subprocess.Popen[bytes]"]:
-        """For the length of the block, in which the server is being received from."""
+    def archiving(self, *, refused: bool = False) -> Iterator["subprocess.Popen[bytes]"]:
+        """For the length of the block, in which the server is being received from, unless its log is `refused`."""
         log, before = self.base / "receiver.log", self.connections()
         with log.open("ab") as said:
             command = self.command("-v", "binlog", "receive", "nightly")
             process = subprocess.Popen(command, stderr=said, env=self._environment)
             try:
-                wait_until(lambda: self.connections() > before)
+                wait_until(lambda: refused or self.connections() > before)
                 yield process
             finally:
                 process.send_signal(signal.SIGTERM)
@@ -119,6 +122,11 @@ class Site:
         """Whether the newest segment on the target reaches so far."""
         newest = self._newest()
         return newest is not None and gtid.same(newest["gtid_end"], executed)
+
+    def stored_to(self, end: BinlogPlace | None) -> bool:
+        """Whether the newest segment on the target ends there: whatever has no GTID is archived as well."""
+        newest = self._newest()
+        return newest is not None and end == BinlogPlace(newest["file"], newest["end"])
 
     def _newest(self) -> dict[str, Any] | None:
         """What the newest segment on the target says of itself."""

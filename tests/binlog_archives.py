@@ -13,10 +13,12 @@ from backupd.mysql.binlog.source import binlog_source
 from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.operations.binlog.cutting import CutPiece, SegmentCutter
 from backupd.operations.binlog.describing import SegmentAuthor, new_chain
+from backupd.policy import gtid
 from backupd.policy.signing import Signer
 from backupd.targets import Target
 from backupd.targets.names import BINLOG
-from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, SegmentOrigin
+from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, LoggedTransaction, SegmentOrigin
+from tests.binlog_segments import summed
 
 JOB = "nightly"
 START = 4  # of a first event
@@ -95,6 +97,19 @@ class Archiver:
                     writer.write(sealed.content)
                 self.catalogue.segment_stored(sealed.segment.name, self.target.name, at=self.at())
         return found
+
+
+def require_as_read(pieces: Sequence[CutPiece], content: bytes, transactions: Sequence[LoggedTransaction]) -> None:
+    """Of one file: its bytes are in pieces, one behind the other, and each tells of the transactions that end in it."""
+    assert [piece.start for piece in pieces] == [START, *(piece.end for piece in pieces[:-1])]
+    for piece in pieces:
+        ended = [one for one in transactions if piece.start < one.end.offset <= piece.end]
+        times = [one.committed_at for one in ended]
+        assert b"".join(piece.events) == content[piece.start : piece.end]
+        assert piece.transactions == len(ended)
+        assert (piece.first_at, piece.last_at) == (min(times, default=None), max(times, default=None))
+        assert (piece.changes, piece.all_changes) == summed(change for one in ended for change in one.changes)
+        assert all(one.gtid is None or gtid.holds(piece.gtid_end, one.gtid) for one in ended)
 
 
 def without_changes(piece: CutPiece) -> CutPiece:

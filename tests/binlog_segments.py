@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from backupd.archive.segment_bytes import seal
-from backupd.policy.segment_file import signed, to_line
+from backupd.policy.segment_file import MOST_CHANGES, ChangeSum, signed, to_line
 from backupd.policy.signing import Signer
 from backupd.targets import Target
 from backupd.targets.names import BINLOG
@@ -70,6 +70,14 @@ def following(before: BinlogSegment, *, transactions: int = 10, rotates: bool = 
         received_at=last + timedelta(seconds=transactions + 1),
         digest=f"{int(before.digest, 16) + 1:064x}",
     )
+
+
+def summed(changes: Iterable[TableChange], at_most: int = MOST_CHANGES) -> tuple[tuple[TableChange, ...], bool]:
+    """As an archive tells them of a segment; and whether that is all of them."""
+    found = ChangeSum(at_most)
+    for change in changes:
+        found.add((change.schema, change.table, change.kind), change.rows)
+    return found.changes, found.everything
 
 
 def chain_of(count: int, *, first: BinlogSegment = FIRST, rotates_after: int = 3) -> list[BinlogSegment]:

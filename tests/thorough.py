@@ -2,7 +2,8 @@
 
 Knows: the folders whose tests take long, their modules that are quick all the same, other folders' modules that are
 not, and that of each module that is left out the first test is quick, so that a change that breaks it all is seen at
-once. A test that takes long where others do not is marked where it stands. Whatever is marked `exhaustive` is neither.
+once, but for those whose first test needs a server: that takes seconds to start. A test that takes long where others do
+not is marked where it stands. Whatever is marked `exhaustive` is neither.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ QUICK = {
         *("test_age", "test_blank_volumes", "test_hostile_archives", "test_scratch_disks", "test_scratch_volumes"),
         *("test_snapshots", "test_targets"),
     ),
-    "story": ("test_daemon_slots", "test_verify", "test_volume_restore"),
+    "story": ("test_daemon_slots", "test_fleet_fallback", "test_verify", "test_volume_restore"),
     "cli": (
         *("test_config_commands", "test_documents", "test_drill_command", "test_manual_command"),
         *("test_schedule_command", "test_serve_command", "test_tables", "test_volumes_command"),
@@ -26,6 +27,16 @@ LONG = {  # of other folders: modules that take a third of the time of `make che
     "unit": (
         *("test_archive_encryption", "test_archive_stream", "test_archive_streams", "test_archive_tarring"),
         *("test_catalogue_upkeep", "test_lvm_snapshots", "test_process"),
+    )
+}
+ON_SERVERS = {  # of these modules not even the first test is quick
+    "contract": (
+        "test_applying",
+        "test_archive_checked",
+        "test_binlog_archive",
+        "test_binlog_attacks",
+        "test_binlog_lacking",
+        "test_binlog_reading",
     )
 }
 STORES = frozenset({"sftp", "s3"})  # parameters of the fixture `target`: each of these has a server
@@ -44,7 +55,8 @@ def mark(items: Sequence[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("exhaustive") is not None:
             continue
-        if _on_a_store(item) or (item.path in begun and not is_quick(item.path)):
+        is_first = item.path not in begun and item.path.stem not in ON_SERVERS.get(item.path.parent.name, ())
+        if _on_a_store(item) or not (is_first or is_quick(item.path)):
             item.add_marker(pytest.mark.thorough)
         begun.add(item.path)
 

@@ -35,6 +35,7 @@ class CopyManner:
     gently: bool = True  # at a copy's priority, below the server's
     frame_bytes: int = FRAME_BYTES  # plain ones, in each frame
     recipients: tuple[str, ...] = ()  # age's public keys; empty: everybody can read it
+    buffered: set[int] = field(default_factory=set)  # devices that were met, whose file systems refuse O_DIRECT
     give_up: Callable[[], None] = lambda: None  # called when it fails: ends whoever waits within a sink
 
     def object_name(self, plain: str) -> str:

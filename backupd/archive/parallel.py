@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
-from backupd.archive.readahead import Left, await_end
+from backupd.archive.readahead import Left
+from backupd.host.daemon_thread import await_end
 from backupd.host.signals import shielded
 
 MOST_AT_ONCE = 4  # a few streams fill any disk or network; each takes the memory of two frames

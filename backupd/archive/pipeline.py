@@ -15,7 +15,7 @@ from contextlib import suppress
 from queue import Empty, Full, Queue
 from typing import Protocol, Self
 
-from backupd.archive.readahead import await_end
+from backupd.host.daemon_thread import await_end
 from backupd.host.priority import give_way_copying
 from backupd.host.signals import shielded
 

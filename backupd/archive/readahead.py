@@ -4,16 +4,13 @@ Knows: that two are in memory at most, that an error of the thread is raised whe
 thread is gone when the block ends.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from typing import Self
 
 from backupd.archive.frames import Block
-from backupd.host.signals import shielded
-
-log = logging.getLogger(__name__)
+from backupd.host.daemon_thread import await_end
 
 _TICK_SECONDS = 0.1
 _JOIN_SECONDS = 5.0  # a thread inside a read from storage that hangs cannot be ended by anybody
@@ -21,15 +18,6 @@ _JOIN_SECONDS = 5.0  # a thread inside a read from storage that hangs cannot be 
 
 class Left(Exception):
     """Nobody wants the rest: raised in the thread that makes the items."""
-
-
-def await_end(thread: threading.Thread, *, within_seconds: float) -> None:
-    """A thread that was told to end has done so, or the log tells that it could not."""
-    if thread.ident is not None:
-        with shielded():
-            thread.join(within_seconds)
-    if thread.is_alive():
-        log.error("%s is blocked in a call; it ends with this process", thread.name)
 
 
 class ReadAhead:

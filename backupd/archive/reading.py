@@ -22,7 +22,8 @@ from queue import Empty, SimpleQueue
 from typing import Self, TypeVar
 
 from backupd.archive.pipeline import BLOCK_BYTES, BLOCKS_PER_QUEUE
-from backupd.archive.readahead import Left, await_end
+from backupd.archive.readahead import Left
+from backupd.host.daemon_thread import await_end
 from backupd.host.priority import give_way_copying
 from backupd.vocabulary.errors import SnapshotError
 
@@ -141,15 +142,16 @@ def batches(stream: Iterator[Part]) -> Iterator[Batch]:
 class ReadingThread:
     """The thread that reads, for the length of a `with`; nothing else asks the disks for content meanwhile.
 
-    `gently` gives it the priority of a copy. `idle` is called while it is waited for.
+    `gently` gives it the priority of a copy. `idle` is called while it is waited for. `buffered` are the devices that
+    were found to refuse O_DIRECT: what is met here is added, and said once.
     """
 
-    def __init__(self, *, gently: bool, idle: Callable[[], None]) -> None:
+    def __init__(self, *, gently: bool, idle: Callable[[], None], buffered: set[int] | None = None) -> None:
         self._gently = gently
         self._idle = idle
         self._left = threading.Event()
         self._asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._content = Content(self._require_wanted)
+        self._content = Content(self._require_wanted, buffered)
         self._thread = threading.Thread(target=self._work, name="backupd reads the snapshot", daemon=True)
 
     def __enter__(self) -> Self:
@@ -196,10 +198,10 @@ class ReadingThread:
 class Content:
     """What is in files. For the thread that reads them."""
 
-    def __init__(self, require_wanted: Callable[[], None]) -> None:
+    def __init__(self, require_wanted: Callable[[], None], buffered: set[int] | None = None) -> None:
         self._require_wanted = require_wanted
         self._buffer = memoryview(mmap.mmap(-1, REQUEST_BYTES + 2 * _ALIGNMENT))  # aligned to a page
-        self._buffered: set[int] = set()  # devices whose file systems refuse O_DIRECT
+        self._buffered = set[int]() if buffered is None else buffered  # devices whose file systems refuse O_DIRECT
 
     def blocks(self, batch: Batch) -> list[bytes]:
         """The bytes of a batch, in as many blocks as it says.
@@ -245,10 +247,11 @@ class Content:
                     if error.errno not in _REFUSED:
                         raise
                     self._buffered.add(source.facts.st_dev)
-                    log.debug(
-                        "%s does not support direct reads (%s): pages are dropped from the cache after reading",
+                    log.info(
+                        "the file system of %s takes no direct reads (%s): its files are read through the page cache,"
+                        " and their pages are dropped as soon as they were read",
                         readable_name(source.name),
-                        error,
+                        error.strerror,
                     )
             return self._read(span, 0)
         except OSError as error:

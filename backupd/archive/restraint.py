@@ -58,7 +58,8 @@ class Restraint:
         self._before = DiskCounters()
         self._read_since: float | None = None  # a read is under way
         self._read_size = 0
-        self._held_since: float | None = None  # one is held back
+        self._held_since: float | None = None  # one is held back, as far as it is not yet counted
+        self._waits_since = 0.0  # it is
         self._reads, self._read_bytes, self._read_seconds, self._held_seconds = 0, 0, 0.0, 0.0
         self._stuck_seconds = 0.0
         self._changes = 0
@@ -66,8 +67,10 @@ class Restraint:
         self._last_at = 0.0
         self.trouble: str | None = None  # why nothing is held back any more, in words for a person
 
-    def look(self, *, bytes_left: int | None, deadline_seconds: float | None) -> None:
+    def look(self, *, bytes_left: int | None, deadline_seconds: float | None, later_bytes: int = 0) -> None:
         """Ask the law again, where a tenth of a second has passed.
+
+        `later_bytes` of those left are sent after the snapshot is gone.
 
         Raises:
             AbortedImpact: the copy cannot go on within the job's budgets.
@@ -99,6 +102,7 @@ class Restraint:
             reading_seconds=self._read_seconds,
             held_seconds=self._held_seconds,
             bytes_left=bytes_left,
+            later_bytes=later_bytes,
             deadline_seconds=deadline_seconds,
             cow_seconds=outlook.cow_seconds,
             lag_seconds=outlook.lag_seconds,
@@ -115,16 +119,21 @@ class Restraint:
             )
         self._tell(now)
 
+    def held_back(self) -> None:
+        """The read before, if any, has ended, and the next waits from now on, for whatever it is."""
+        if self._held_since is None:
+            now = self._clock()
+            self._has_ended(now)
+            self._held_since = self._waits_since = now
+
     def hold(self, size: int, meanwhile: Callable[[], None]) -> None:
-        """Return when `size` bytes may be read. The read before, if any, has ended. `meanwhile` looks, as all do."""
-        began = self._clock()
-        self._has_ended(began)
-        self._held_since = began
-        while (seconds := self._seconds_to_wait(began)) > 0:
+        """Return when `size` bytes may be read. `meanwhile` looks, as all do."""
+        self.held_back()
+        while (seconds := self._seconds_to_wait(self._waits_since)) > 0:
             self._wait(seconds)
             meanwhile()
         now = self._clock()
-        self._held_seconds += now - self._held_since
+        self._held_seconds += now - (self._held_since or now)
         self._held_since = None
         self._read_since, self._read_size = now, size
 

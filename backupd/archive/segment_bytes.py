@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
 
 
+_BLOCK_BYTES = 256 << 10
+
+
 @dataclass(frozen=True, slots=True)
 class SealedBytes:
     """What is stored of a segment's events, and what it was made of."""
@@ -38,9 +41,22 @@ def seal(events: Iterable[bytes], *, recipients: Sequence[str], level: int) -> S
     if recipients:
         stations.append(Encryptor(recipients))
     chain = StationChain(*stations, stored)
-    parts = [part for event in events for part in chain.take(event)]
+    parts = [part for block in _blocks(events) for part in chain.take(block)]
     parts += chain.end()
     return SealedBytes(b"".join(parts), plain.size, plain.sha256, stored.sha256)
+
+
+def _blocks(events: Iterable[bytes]) -> Iterator[bytes]:
+    """Of about so many bytes that what is done with each block costs nothing, or of one event that is larger."""
+    held: list[bytes] = []
+    size = 0
+    for event in events:
+        held.append(event)
+        size += len(event)
+        if size >= _BLOCK_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    yield b"".join(held)
 
 
 def unseal(segment: BinlogSegment, stored: Iterable[bytes], identities: "Identities | None") -> Iterator[bytes]:

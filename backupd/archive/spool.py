@@ -10,7 +10,6 @@ import ctypes
 import errno
 import mmap
 import os
-import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from backupd.archive.packing import CopyManner
 from backupd.archive.pipeline import BLOCK_BYTES, Pipeline
 from backupd.archive.stations import Digest
 from backupd.archive.stopwatch import Stopwatch, Timed
+from backupd.host.daemon_thread import answered
 from backupd.vocabulary.errors import SpoolError, VerificationError
 from backupd.vocabulary.penalty import SPOOL_STAGE
 
@@ -73,7 +73,8 @@ class Spool:
         if self._closed:
             return 0
         try:
-            left = _answered(self._room) - sum(file.owing for file in self._open)
+            told = answered(self._room, within_seconds=_PATIENCE_SECONDS, name="backupd spool's room")
+            left = told - sum(file.owing for file in self._open)
         except OSError as error:
             self.close(spool_error(error, "asked for its room"))
             return 0
@@ -332,30 +333,6 @@ def spool_error(error: OSError, verb: str) -> SpoolError:
     """What its disk did wrong, as the spool's trouble."""
     full = f"; {_ANOTHER}" if error.errno in _FULL else ""
     return SpoolError(f"the spool could not be {verb}: {error.strerror}", hint=_LOOK + full)
-
-
-def _answered(ask: Callable[[], int]) -> int:
-    """What a disk says, unless it hangs.
-
-    Raises:
-        OSError: it failed, or has not answered for some seconds.
-    """
-    answers: list[int | OSError] = []
-
-    def wait() -> None:
-        try:
-            answers.append(ask())
-        except OSError as error:
-            answers.append(error)
-
-    asking = threading.Thread(target=wait, name="backupd spool's room", daemon=True)
-    asking.start()
-    asking.join(_PATIENCE_SECONDS)
-    if not answers:
-        raise OSError(errno.ETIMEDOUT, f"no answer for {_PATIENCE_SECONDS:.0f} s")
-    if isinstance(answer := answers[0], OSError):
-        raise answer
-    return answer
 
 
 def _opened(path: Path, flags: int) -> tuple[int, bool]:

@@ -206,7 +206,7 @@ def at_most_spooled(size: int, members: int) -> int:
 
 
 def _reader(manner: CopyManner) -> ReadingThread:
-    return ReadingThread(gently=manner.gently, idle=lambda: manner.governor.pace(0))
+    return ReadingThread(gently=manner.gently, idle=lambda: manner.governor.pace(0), buffered=manner.buffered)
 
 
 @dataclass(frozen=True, slots=True)

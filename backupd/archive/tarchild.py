@@ -4,12 +4,16 @@ no pipe can fill up.
 
 import os
 import re
+import select
 import subprocess
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from fcntl import F_SETPIPE_SZ, fcntl
 from types import TracebackType
 from typing import Self
 
+from backupd.archive.pipeline import BLOCK_BYTES
 from backupd.host.process import ChildLedger, spawned
 from backupd.host.sandbox import Bounds, not_confined
 from backupd.vocabulary.errors import UsageError
@@ -21,6 +25,18 @@ _NOT_WRITTEN = re.compile(
 )
 _HARMLESS = re.compile(rb": (time stamp .+ in the future|implausibly old time stamp .+)$")
 _TICK_SECONDS = 0.1
+_STALLED_SECONDS = 900.0  # as long as an outage of a target is waited for: a disk over a network has those too
+
+
+class TarEnded(Exception):
+    """Nobody reads the archive any more; `TarChild.ended` says why."""
+
+
+class TarStalled(Exception):
+    """Tar has neither taken a byte nor ended for so long that it is not waited for any more."""
+
+    def __init__(self) -> None:
+        super().__init__(f"tar has done nothing for {_STALLED_SECONDS:g} s")
 
 
 class TarChild:
@@ -94,16 +110,59 @@ class TarChild:
         return None if found is None else found.decode("utf-8", "replace").removeprefix("tar: ")
 
     def ended(self, *, idle: Callable[[], None] = lambda: None) -> str | None:
-        """Wait for its end; None when all went well, otherwise what it said. `idle` is called while waiting."""
+        """Wait for its end; None when all went well, otherwise what it said. `idle` is called while waiting.
+
+        Raises:
+            TarStalled: it does not come.
+        """
+        deadline = time.monotonic() + _STALLED_SECONDS
         while True:
             try:
                 status = self._process.wait(_TICK_SECONDS)
                 break
             except subprocess.TimeoutExpired:
                 idle()
+                if time.monotonic() > deadline:
+                    raise TarStalled from None
         if status == 0:
             return None
         lines = os.pread(self._complaints, _LINES_BYTES, 0).splitlines()
         said = next((line for line in lines if line.strip() and not _HARMLESS.search(line)), b"")
         first = said[:_COMPLAINT_BYTES].decode("utf-8", "replace").removeprefix("tar: ")
         return first or (f"tar was killed by signal {-status}" if status < 0 else f"tar ended with status {status}")
+
+
+class Feed:
+    """The end of the way: into tar's standard input, without ever being stuck in it. A station of the archive's."""
+
+    def __init__(self, pipe: int, count: Callable[[int], None]) -> None:
+        self._pipe = pipe
+        self._count = count
+        os.set_blocking(pipe, False)
+        fcntl(pipe, F_SETPIPE_SZ, BLOCK_BYTES)
+        self._poller = select.poll()
+        self._poller.register(pipe, select.POLLOUT)
+
+    def take(self, block: bytes) -> Iterator[bytes]:
+        """Nothing, now and then: that lets the caller end a feed whose tar is busy.
+
+        Raises:
+            TarEnded: nobody reads it any more.
+            TarStalled: tar takes nothing.
+        """
+        view, deadline = memoryview(block), time.monotonic() + _STALLED_SECONDS
+        while view:
+            if self._poller.poll(_TICK_SECONDS * 1000):
+                try:
+                    written = os.write(self._pipe, view)
+                except BrokenPipeError as error:
+                    raise TarEnded from error
+                self._count(written)
+                view, deadline = view[written:], time.monotonic() + _STALLED_SECONDS
+            elif time.monotonic() > deadline:
+                raise TarStalled
+            yield b""
+
+    def end(self) -> Iterator[bytes]:
+        """Nothing more."""
+        yield from ()

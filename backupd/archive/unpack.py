@@ -8,11 +8,9 @@ which is a process of its own: more threads would only hand each other the inter
 """
 
 import os
-import select as polling
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from fcntl import F_SETPIPE_SZ, fcntl
 from pathlib import Path, PurePosixPath
 from shutil import disk_usage
 from typing import TYPE_CHECKING
@@ -24,7 +22,7 @@ from backupd.archive.pipeline import BLOCK_BYTES, Station
 from backupd.archive.readahead import ReadAhead
 from backupd.archive.restating import ATTRIBUTES
 from backupd.archive.stations import Decompressor, Digest, require_plain
-from backupd.archive.tarchild import TarChild
+from backupd.archive.tarchild import Feed, TarChild, TarEnded, TarStalled
 from backupd.archive.unpack_progress import Cutter, TrackedMembers, UnpackProgress
 from backupd.host.filesystem import make_folders
 from backupd.host.process import ChildLedger
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
 
 MOST_HELD = 96 << 20  # bytes of an object, as it is stored, that is held in memory: the index of two million members
-_TICK_MILLISECONDS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +138,10 @@ class Unpacking:
             return
         selection = select(frames_of(self._stored), self._wanted)
         plain = _Length(selection)
-        with self._tar() as tar, ExitStack() as opened:
+        with self._gone_on(), self._tar() as tar, ExitStack() as opened:
             stations = self._stations(selection, plain, opened)
-            with suppress(_TarEnded):  # and says below why
-                feed = _Feed(tar.stdin, self._count)
+            with suppress(TarEnded):  # and says below why
+                feed = Feed(tar.stdin, self._count)
                 for folder in self._begun.folders:
                     self._drain(feed.take(folder.headers), tar)
                 self._fed = 0
@@ -194,6 +191,17 @@ class Unpacking:
                 raise self._cannot_take(complaint)
             if tar.complained and self._certain is None:
                 self._certain = self._tracked.progress  # some MiB behind what tar was given
+
+    @contextmanager
+    def _gone_on(self) -> Iterator[None]:
+        """A tar that hangs ends the block, in words: its disk does not answer, most likely."""
+        try:
+            yield
+        except TarStalled as stalled:
+            raise UsageError(
+                f"{self._stored.name} could not be unpacked into {self._into}: {stalled}",
+                hint="see whether its disk answers: dmesg, df; the same restore then goes on from where it was",
+            ) from None
 
     def _cannot_take(self, complaint: str) -> UsageError:
         hint = "choose an empty, writable folder with enough space"
@@ -312,43 +320,6 @@ class _Length:
             f" that were read, found {self.size}{' or more' if self.size > self._selection.plain_bytes else ''}",
             hint="the backup does not match its manifest: restore another one",
         )
-
-
-class _TarEnded(Exception):
-    """Before it had all."""
-
-
-class _Feed:
-    """The end of the way: into tar's standard input, without ever being stuck in it."""
-
-    def __init__(self, pipe: int, count: Callable[[int], None]) -> None:
-        self._pipe = pipe
-        self._count = count
-        os.set_blocking(pipe, False)
-        fcntl(pipe, F_SETPIPE_SZ, BLOCK_BYTES)
-        self._poller = polling.poll()
-        self._poller.register(pipe, polling.POLLOUT)
-
-    def take(self, block: bytes) -> Iterator[bytes]:
-        """Nothing, now and then: that lets the caller end a feed whose tar is busy.
-
-        Raises:
-            _TarEnded: nobody reads it any more.
-        """
-        view = memoryview(block)
-        while view:
-            if self._poller.poll(_TICK_MILLISECONDS):
-                try:
-                    written = os.write(self._pipe, view)
-                except BrokenPipeError as error:
-                    raise _TarEnded from error
-                self._count(written)
-                view = view[written:]
-            yield b""
-
-    def end(self) -> Iterator[bytes]:
-        """Nothing more."""
-        yield from ()
 
 
 def _through(stations: Sequence[Station], block: Block) -> Iterator[bytes]:

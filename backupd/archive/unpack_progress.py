@@ -117,11 +117,11 @@ class TrackedMembers(Members):
 
     def _place(self, at: int) -> int:
         """Where in the tar stream what passed as byte `at` lies."""
-        for begin, end in self._ranges:
+        for begin, end in self._ranges[:-1]:
             if at < end - begin:
                 return begin + at
             at -= end - begin
-        return self._ranges[-1][1] + at
+        return self._ranges[-1][0] + at
 
 
 class Cutter:

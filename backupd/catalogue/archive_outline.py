@@ -1,29 +1,26 @@
 """A job's binlog archive in few segments, of a catalogue that may have a million: what can be restored follows from it.
 
 Knows: where rows of segments without a gap begin, which an index tells; of each row only its ends, its last transaction
-and what lies around a backup's place are read.
+and what lies around a backup's place are read. A part is what of a row is of one server's log.
 """
 
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
-from typing import Any
 
-from sqlalchemy import Connection, Integer, TableValuedAlias, Text, exists, func, select
-from sqlalchemy import column as sql_column
+from sqlalchemy import ColumnElement, Connection, Exists, Integer, and_, exists, func, select
 
-from backupd.catalogue import binlog_tables, identities, tables
-from backupd.catalogue.columns import from_row
-from backupd.policy.binlog_chain import ChainRow, PlacedBackup, follows
+from backupd.catalogue import binlog_tables, identities
+from backupd.catalogue.columns import as_table, from_row
+from backupd.catalogue.placed_backups import good_backups
+from backupd.policy.binlog_chain import ChainRow, PlacedBackup, follows, order
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
-from backupd.vocabulary.records import GOOD, RunKind, snapshot_by
 
 _ours, _stored = binlog_tables.segments.c, binlog_tables.stored.c
 
-_Numbered = tuple[str, int]  # a segment by its chain and its number
-_Row = tuple[str, int, int]  # a chain, and the first and the last number of a row without a gap
+Numbered = tuple[str, int]  # a segment by its chain and its number
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,43 +31,96 @@ class ArchiveOutline:
     rows: tuple[ChainRow, ...] = ()  # each with few of its segments
 
 
+@dataclass(frozen=True, slots=True)
+class ChainPart:
+    """Segments of one chain that follow one another, in one server's log."""
+
+    chain: str
+    first: int  # their numbers
+    last: int
+
+
+PartWithEnds = tuple[ChainPart, BinlogSegment, BinlogSegment]  # and its first and last segment
+
+
 def outlines(connection: Connection, jobs: Sequence[str]) -> dict[str, ArchiveOutline]:
     """By job."""
-    machine, backups = identities.current(connection).name, _backups(connection, jobs)
-    return {job: _outline(connection, machine, job, backups[job]) for job in jobs}
+    machine, backups = identities.current(connection).name, good_backups(connection, jobs)
+    drawn = {job: drawn_rows(connection, ended(connection, machine, job), backups[job]) for job in jobs}
+    return {job: ArchiveOutline(tuple(backups[job]), drawn[job]) for job in jobs}
 
 
-def _outline(connection: Connection, machine: str, job: str, backups: Sequence[PlacedBackup]) -> ArchiveOutline:
-    rows = _rows(connection, machine, job)
-    around = _around(connection, machine, job, [backup.place for backup in backups])
-    wanted = around | {(chain, end) for chain, *ends in rows for end in ends}
-    wanted |= {(chain, number + 1) for chain, number in around}
-    wanted |= {last for row in rows if (last := _last_transaction(connection, row)) is not None}
-    return ArchiveOutline(tuple(backups), tuple(_drawn(rows, _read(connection, wanted))))
+def drawn_rows(
+    connection: Connection, found: Sequence[PartWithEnds], backups: Iterable[PlacedBackup]
+) -> tuple[ChainRow, ...]:
+    """The rows that these parts are, by chain and number; each with few of its segments, as
+    `policy.roll_forward.Archive` wants them for these backups.
+    """
+    known = {(one.chain, one.number): one for _, *ends in found for one in ends}
+    wanted = {last for part, *_ in found if (last := _last_transaction(connection, part)) is not None}
+    for place in {backup.place for backup in backups}:
+        wanted.update(around(connection, found, place))
+    known |= read(connection, wanted - known.keys())
+    return tuple(_joined([part for part, *_ in found], known))
 
 
 # --- where segments follow one another --------------------------------------------------------------------------------
 
 
-def _rows(connection: Connection, machine: str, job: str) -> list[_Row]:
-    """By chain and number."""
-    query = select(_ours.chain, _ours.number).where(binlog_tables.BEGINNING, _ours.machine == machine, _ours.job == job)
-    begins = [(row.chain, row.number) for row in connection.execute(query.order_by(_ours.chain, _ours.number))]
-    found = []
-    for (chain, first), following in zip_longest(begins, begins[1:]):
+def lies_on(target: str) -> Exists:
+    """Of a segment: it lies on the target."""
+    return exists().where(_stored.segment_id == _ours.id, _stored.target == target)
+
+
+def chain_parts(connection: Connection, machine: str, job: str, target: str | None = None) -> list[ChainPart]:
+    """All of the job, or what of them lies on the target, by chain and number."""
+    begins = select(_ours.chain, _ours.number).where(
+        binlog_tables.BEGINNING, _ours.machine == machine, _ours.job == job
+    )
+    begun = [(row.chain, row.number) for row in connection.execute(begins.order_by(_ours.chain, _ours.number))]
+    found: list[ChainPart] = []
+    for (chain, first), following in zip_longest(begun, begun[1:]):
         last = select(func.max(_ours.number)).where(_ours.chain == chain)
         if following is not None and following[0] == chain:
             last = last.where(_ours.number < following[1])
-        found.append((chain, first, connection.execute(last).scalar_one()))
+        part = ChainPart(chain, first, connection.execute(last).scalar_one())
+        found += [part] if target is None else _lying(connection, part, target)
     return found
 
 
-def _last_transaction(connection: Connection, row: _Row) -> _Numbered | None:
-    chain, first, last = row
-    query = select(_ours.number).where(_ours.chain == chain, _ours.number.between(first, last))
-    query = query.where(_ours.last_at.is_not(None)).order_by(_ours.number.desc()).limit(1)
-    number = connection.execute(query).scalar()
-    return None if number is None else (chain, number)
+def _lying(connection: Connection, part: ChainPart, target: str) -> Iterator[ChainPart]:
+    """What of it lies on the target; indexes tell that, in a second of a million."""
+    first = part.first
+    lacking = select(_ours.number).where(_ours.chain == part.chain, _ours.number.between(part.first, part.last))
+    for number in connection.execute(lacking.where(~lies_on(target)).order_by(_ours.number)).scalars():
+        if number > first:
+            yield ChainPart(part.chain, first, number - 1)
+        first = number + 1
+    if first <= part.last:
+        yield ChainPart(part.chain, first, part.last)
+
+
+def _last_transaction(connection: Connection, part: ChainPart) -> Numbered | None:
+    query = select(_ours.number).where(_ours.chain == part.chain, _ours.number.between(part.first, part.last))
+    query = query.where(_ours.last_at.is_not(None))
+    number = connection.execute(query.order_by(_ours.number.desc()).limit(1)).scalar()
+    return None if number is None else (part.chain, number)
+
+
+def _joined(found: Sequence[ChainPart], known: Mapping[Numbered, BinlogSegment]) -> Iterator[ChainRow]:
+    """Parts that follow one another are one row."""
+    of_part = dict[ChainPart, list[BinlogSegment]]((part, []) for part in found)
+    for (chain, number), segment in sorted(known.items()):
+        at = bisect_right(found, (chain, number), key=lambda part: (part.chain, part.first))
+        of_part[found[at - 1]].append(segment)
+    row: list[BinlogSegment] = []
+    for part, following in zip_longest(found, found[1:]):
+        row += of_part[part]
+        goes_on = following is not None and following.chain == part.chain
+        reason = follows(row[-1], of_part[following][0]) if goes_on else ""
+        if reason or not goes_on:
+            yield ChainRow(tuple(row), reason)
+            row = []
 
 
 def followed_on(connection: Connection, first: BinlogSegment, last: BinlogSegment, target: str) -> datetime | None:
@@ -78,84 +128,62 @@ def followed_on(connection: Connection, first: BinlogSegment, last: BinlogSegmen
 
     None where there is none. The row is read up to where the target lacks a segment.
     """
-    there = exists().where(_stored.segment_id == _ours.id, _stored.target == target)
     of_row = select(_ours.number).where(_ours.chain == first.chain, _ours.number.between(first.number, last.number))
-    lacking = connection.execute(of_row.where(~there).order_by(_ours.number).limit(1)).scalar()
+    lacking = connection.execute(of_row.where(~lies_on(target)).order_by(_ours.number).limit(1)).scalar()
     until = last.number if lacking is None else lacking - 1
     at = select(_ours.last_at).where(_ours.chain == first.chain, _ours.number.between(first.number, until))
     return connection.execute(at.where(_ours.last_at.is_not(None)).order_by(_ours.number.desc()).limit(1)).scalar()
 
 
-def _around(connection: Connection, machine: str, job: str, places: Sequence[BinlogPlace]) -> set[_Numbered]:
-    """The segments that have one of these places in them or at one of their ends."""
-    found: set[_Numbered] = set()
+# --- where a place is -------------------------------------------------------------------------------------------------
+
+
+def ended(connection: Connection, machine: str, job: str, target: str | None = None) -> list[PartWithEnds]:
+    """The chain_parts of the job, or of what lies on the target, by chain and number."""
+    found = chain_parts(connection, machine, job, target)
+    known = read(connection, {(part.chain, number) for part in found for number in (part.first, part.last)})
+    return [(part, known[part.chain, part.first], known[part.chain, part.last]) for part in found]
+
+
+def around(connection: Connection, found: Iterable[PartWithEnds], place: BinlogPlace) -> Iterator[Numbered]:
+    """Of each part the first segment that ends at this place or behind it, and the one after that: if any has the
+    place in it or at one of its ends, it is one of these.
+    """
+    for part, first, last in found:
+        if order(BinlogPlace(first.file, first.start)) <= order(place) <= order(BinlogPlace(last.file, last.end)):
+            of_file = (_ours.machine == first.machine, _ours.job == first.job, _ours.file == place.file)
+            behind = select(_ours.number).where(*of_file, _ours.end >= place.offset, within(part))
+            number = connection.execute(behind.order_by(_ours.end).limit(1)).scalar()
+            if number is not None:
+                yield from ((part.chain, one) for one in (number, number + 1) if one <= part.last)
+
+
+def at_places(connection: Connection, machine: str, job: str, places: Iterable[BinlogPlace]) -> list[BinlogSegment]:
+    """The segments that have one of these places in them or at one of their ends, by chain and number."""
+    found = ended(connection, machine, job)
+    known: dict[Numbered, BinlogSegment] = {}
     for place in places:
-        has_it = (_ours.file == place.file, _ours.end >= place.offset, _ours.start <= place.offset)
-        query = select(_ours.chain, _ours.number).where(_ours.machine == machine, _ours.job == job, *has_it)
-        found |= {(chain, number) for chain, number in connection.execute(query)}
-    return found
+        near = read(connection, around(connection, found, place))
+        known |= {
+            key: one for key, one in near.items() if one.file == place.file and one.start <= place.offset <= one.end
+        }
+    return [segment for _, segment in sorted(known.items())]
 
 
-def _read(connection: Connection, wanted: Collection[_Numbered]) -> list[BinlogSegment]:
+def within(part: ChainPart) -> ColumnElement[bool]:
+    """The index of places is the one to use, whatever SQLite knows of how many segments a chain has."""
+    return and_(_ours.chain == part.chain, (_ours.number + 0).between(part.first, part.last))
+
+
+def read(connection: Connection, wanted: Iterable[Numbered]) -> dict[Numbered, BinlogSegment]:
+    """These of the segments, if they are there."""
     numbers: dict[str, list[int]] = {}
     for chain, number in wanted:
         numbers.setdefault(chain, []).append(number)
-    found: list[BinlogSegment] = []
+    found: dict[Numbered, BinlogSegment] = {}
     for chain, of_chain in numbers.items():
-        listed = _listed("wanted", of_chain, Integer())
-        query = select(binlog_tables.segments).where(_ours.chain == chain, _ours.number.in_(select(listed.c.value)))
-        found += [from_row(BinlogSegment, row) for row in connection.execute(query).mappings()]
+        table = as_table("wanted", of_chain, Integer())
+        query = select(binlog_tables.segments).where(_ours.chain == chain, _ours.number.in_(select(table.c.value)))
+        segments = (from_row(BinlogSegment, row) for row in connection.execute(query).mappings())
+        found |= {(chain, segment.number): segment for segment in segments}
     return found
-
-
-def _drawn(rows: Sequence[_Row], segments: Sequence[BinlogSegment]) -> Iterator[ChainRow]:
-    of_chain: dict[str, list[BinlogSegment]] = {}
-    for segment in sorted(segments, key=lambda segment: segment.number):
-        of_chain.setdefault(segment.chain, []).append(segment)
-    for chain, first, last in rows:
-        found = of_chain.get(chain, [])
-        row = [segment for segment in found if first <= segment.number <= last]
-        following = next((segment for segment in found if segment.number > last), None)
-        if row:
-            yield ChainRow(tuple(row), "" if following is None else follows(row[-1], following))
-
-
-# --- backups ----------------------------------------------------------------------------------------------------------
-
-
-def _backups(connection: Connection, jobs: Sequence[str]) -> Mapping[str, list[PlacedBackup]]:
-    """By job the good ones whose place in the binlog is known, as `placed_backups` tells them, the oldest first."""
-    runs, positions, backups, drills = tables.runs, tables.positions.c, tables.backups.c, tables.drills.c
-    listed, phases = _listed("jobs", jobs), tables.phases.c
-    there = exists().where(backups.run_id == runs.c.run_id, tables.THERE, backups.broken == "")
-    # As `RunDetails.doubted`: what a drill of a moment found missing may be the log's.
-    of_backup = (drills.run_id == runs.c.run_id, drills.undecided == "", drills.moment.is_(None))
-    answered = select(drills.ok).where(*of_backup).order_by(drills.at.desc(), drills.id.desc())
-    answer = answered.limit(1).scalar_subquery()
-    query = select(
-        runs.c.run_id, runs.c.job, runs.c.ended_at, positions.binlog_file, positions.binlog_offset, positions.gtid
-    )
-    query = query.select_from(listed).join(runs, runs.c.job == listed.c.value)
-    query = query.join(tables.positions, positions.run_id == runs.c.run_id)
-    query = query.where(runs.c.kind == RunKind.BACKUP, runs.c.status.in_(GOOD), tables.OURS, there)
-    query = query.where(positions.binlog_file.is_not(None), positions.binlog_offset.is_not(None))
-    query = query.where(func.coalesce(answer, True)).order_by(runs.c.started_at, runs.c.run_id)
-    found = connection.execute(query).all()
-    took: dict[str, dict[str, float]] = {run.run_id: {} for run in found}
-    of_runs = _listed("runs", list(took))
-    spent = select(phases.run_id, phases.phase, phases.seconds).join(of_runs, of_runs.c.value == phases.run_id)
-    for run_id, phase, seconds in connection.execute(spent):
-        took[run_id][phase] = seconds
-    placed: dict[str, list[PlacedBackup]] = {job: [] for job in jobs}
-    for run in found:
-        if run.ended_at is not None:
-            place = BinlogPlace(run.binlog_file, run.binlog_offset)
-            taken_at = snapshot_by(run.ended_at, took[run.run_id])
-            placed[run.job].append(PlacedBackup(run.run_id, place, run.gtid or "", taken_at))
-    return placed
-
-
-def _listed(name: str, values: Sequence[object], kind: Any = None) -> TableValuedAlias:
-    """As a table of one column: SQLite reads it from one parameter, however many they are."""
-    column = sql_column("value", kind or Text())
-    return func.json_each(json.dumps(list(values))).table_valued(column, name=name)

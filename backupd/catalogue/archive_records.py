@@ -10,9 +10,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, TableValuedAlias, and_, func, select
 
-from backupd.catalogue import binlog_tables, identities
+from backupd.catalogue import binlog_tables, identities, tables
 from backupd.catalogue.columns import from_row
 from backupd.vocabulary.binlogs import ArchiveGap
+from backupd.vocabulary.records import GOOD, RunKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class ArchiveRecord:
     behind_bytes: int | None = None  # of the server's log that were not archived then; None: not known
     waiting: int = 0  # segments that wait in the spool
     waiting_bytes: int = 0  # of them, without their descriptions
+    placed_at: datetime | None = None  # when the newest good backup was started whose place in the binlog is known
 
 
 def archive_records(connection: Connection, listed: TableValuedAlias, *, at: datetime) -> dict[str, ArchiveRecord]:
@@ -49,6 +51,7 @@ def archive_records(connection: Connection, listed: TableValuedAlias, *, at: dat
             behind_bytes=row["behind_bytes"],
             waiting=row["waiting"],
             waiting_bytes=row["waiting_bytes"] or 0,
+            placed_at=row["placed_at"],
         )
         for row in connection.execute(_ends(listed, machine, at)).mappings()
     }
@@ -65,6 +68,10 @@ def _ends(listed: TableValuedAlias, machine: str, at: datetime) -> Select[Any]:
     # A transaction of many segments ends in the last of them.
     last = select(segments.last_at).where(ours, segments.received_at <= at, segments.last_at.is_not(None))
 
+    runs, positions = tables.runs, tables.positions.c
+    good = and_(runs.c.job == listed.c.value, runs.c.kind == RunKind.BACKUP, tables.OURS, runs.c.status.in_(GOOD))
+    placed = select(runs.c.started_at).join(tables.positions, positions.run_id == runs.c.run_id)
+    placed = placed.where(good, runs.c.started_at <= at, positions.binlog_offset.is_not(None))
     contacts = binlog_tables.contacts.c
     met = and_(contacts.machine == machine, contacts.job == listed.c.value)
 
@@ -80,6 +87,7 @@ def _ends(listed: TableValuedAlias, machine: str, at: datetime) -> Select[Any]:
         one(select(contacts.refused).where(met)).label("refused"),
         one(select(contacts.asked_at).where(met)).label("asked_at"),
         one(select(contacts.behind_bytes).where(met)).label("behind_bytes"),
+        one(placed.order_by(runs.c.started_at.desc())).label("placed_at"),
         one(waits).label("waiting"),
         one(waits_bytes).label("waiting_bytes"),
     )

@@ -25,7 +25,7 @@ from sqlalchemy import (
     update,
 )
 
-from backupd.catalogue import binlog_tables, identities
+from backupd.catalogue import binlog_tables, identities, tables
 from backupd.catalogue.audit import Event, audit_step
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.file import CatalogueFile
@@ -149,6 +149,21 @@ class BinlogSegments(CatalogueFile):
                 return found[0]
         return None
 
+    def received_before(self, run_id: str, job: str) -> BinlogSegment | None:
+        """The last one that had been received when the run of the job began, whatever the clock was then; an earlier
+        one where that is gone. None where nobody knows: an earlier backupd began it, or another catalogue's.
+        """
+        query = select(tables.runs.c.behind_segment).where(tables.runs.c.run_id == run_id)
+        name = next((row["behind_segment"] for row in self._read(query)), None)
+        if name is None:
+            return None
+        if name:
+            chain, number = _numbered(name)
+            of_chain = _of(job, target=None).where(_ours.chain == chain, _ours.number <= number)
+            if found := self._segments(of_chain.order_by(_ours.number.desc()).limit(1)):
+                return found[0]
+        return next(self.segments(job), None)
+
     def stored_segments(self, job: str) -> dict[str, tuple[int, int]]:
         """By target, how many segments of the job lie there, and how many bytes they have."""
         counted = select(_on.target, func.count(), func.sum(_ours.stored_bytes)).join(
@@ -159,10 +174,14 @@ class BinlogSegments(CatalogueFile):
             ours = query.where(_ours.machine == identities.current(connection).name)
             return {target: (count, size) for target, count, size in connection.execute(ours)}
 
-    def segments_at(self, job: str, place: BinlogPlace) -> list[BinlogSegment]:
-        """Those that have this place in them or at one of their ends, of every history that used the file's name."""
-        has_it = and_(_ours.file == place.file, _ours.end >= place.offset, _ours.start <= place.offset)
-        return self._segments(select(_table).where(_ours.job == job, has_it).order_by(_ours.id))
+    def segments_at(self, job: str, places: Collection[BinlogPlace]) -> list[BinlogSegment]:
+        """Those that have one of these places in them or at one of their ends, of every history that used its file's
+        name; by chain and number.
+        """
+        from backupd.catalogue.archive_outline import at_places
+
+        with self._reading() as connection:
+            return at_places(connection, identities.current(connection).name, job, places)
 
     def archived_jobs(self, jobs: Collection[str]) -> list[str]:
         """Those of these jobs of which there are segments."""
@@ -187,14 +206,14 @@ class BinlogSegments(CatalogueFile):
         self, job: str, target: str, expired: "ExpiredPart", *, behind: int = 0
     ) -> list[BinlogSegment]:
         """Of that part of a chain what lies on the target, behind this number, in their order: one page."""
-        lacking = [
-            and_(_ours.number >= number, ~exists().where(_on.segment_id == _ours.id, _on.target == other))
-            for other, number in expired.needed_on.items()
-        ]
-        query = _of(job, target=target).where(_ours.chain == expired.chain, _ours.number > behind)
-        query = query if expired.below is None else query.where(_ours.number < expired.below)
-        query = query.where(_ours.received_at < expired.before, *(~one for one in lacking))
+        kept = [_lacks(other, number) for other, number in expired.needed_on.items()]
+        query = _part(job, target, expired).where(_ours.number > behind, *(~one for one in kept))
         return self._segments(query.order_by(_ours.number).limit(PAGE))
+
+    def kept_for(self, job: str, target: str, expired: "ExpiredPart") -> list[str]:
+        """Other targets for whose needs some of that part of a chain stays on the target."""
+        query = _part(job, target, expired).order_by(_ours.number).limit(1)
+        return [other for other, number in expired.needed_on.items() if self._rows(query.where(_lacks(other, number)))]
 
     def segments(
         self, job: str, *, chain: str | None = None, target: str | None = None, since: datetime | None = None
@@ -281,17 +300,18 @@ class BinlogSegments(CatalogueFile):
 
 
 def _add(connection: Connection, segment: BinlogSegment, *, spooled: bool) -> None:
-    """Of the segment, and of the next one where that is there, it is kept whether it continues the one before it."""
-    from backupd.policy.binlog_chain import follows  # whoever only reads the catalogue does without
+    """Of the segment, and of the next one where that is there, it is kept whether it continues the log before it."""
+    from backupd.policy.binlog_chain import follows, is_same_server  # whoever only reads the catalogue does without
 
     of_chain = select(_table).where(_ours.chain == segment.chain)
     around = connection.execute(of_chain.where(_ours.number.in_((segment.number - 1, segment.number + 1)))).mappings()
     near = {found.number: found for found in (from_row(BinlogSegment, row) for row in around)}
     before, after = near.get(segment.number - 1), near.get(segment.number + 1)
-    goes_on = before is not None and not follows(before, segment)
+    goes_on = before is not None and is_same_server(before.origin, segment.origin) and not follows(before, segment)
     connection.execute(insert(_table).values({**to_row(segment), "spooled": spooled, "follows": goes_on}))
     if after is not None:
-        connection.execute(update(_table).where(_called(after.name)).values(follows=not follows(segment, after)))
+        goes_on = is_same_server(segment.origin, after.origin) and not follows(segment, after)
+        connection.execute(update(_table).where(_called(after.name)).values(follows=goes_on))
 
 
 def _begins_row(name: str) -> Executable:
@@ -306,6 +326,17 @@ def _of(job: str, *, target: str | None) -> Select[Any]:
     if target is None:
         return query
     return query.where(exists().where(_on.segment_id == _ours.id, _on.target == target))
+
+
+def _part(job: str, target: str, expired: ExpiredPart) -> Select[Any]:
+    """What lies on the target of it, whatever others need."""
+    query = _of(job, target=target).where(_ours.chain == expired.chain, _ours.received_at < expired.before)
+    return query if expired.below is None else query.where(_ours.number < expired.below)
+
+
+def _lacks(target: str, number: int) -> "ColumnElement[bool]":
+    """Of a segment from this number on: it does not lie on the target."""
+    return and_(_ours.number >= number, ~exists().where(_on.segment_id == _ours.id, _on.target == target))
 
 
 def _called(name: str) -> "ColumnElement[bool]":

@@ -16,7 +16,7 @@ segments = Table(  # a `BinlogSegment` each
     Column("chain", Text, nullable=False),
     Column("number", Integer, nullable=False),
     Column("previous", Text, nullable=False),
-    Column("origin", JsonColumn(SegmentOrigin), nullable=False),
+    Column("origin", JsonColumn(SegmentOrigin, few=True), nullable=False),
     Column("file", Text, nullable=False),
     Column("start", Integer, nullable=False),
     Column("end", Integer, nullable=False),
@@ -40,7 +40,7 @@ segments = Table(  # a `BinlogSegment` each
     Column("digest", Text, nullable=False),
     Column("gtid_state", Text, nullable=False),
     Column("spooled", Boolean, nullable=False),  # its file is in the spool, for targets that lack it
-    # It continues the segment of its chain that has the number before its own, and is there.
+    # It continues the segment of its chain that has the number before its own, and is there, in the same server's log.
     Column("follows", Boolean, nullable=False),
     Index(None, "chain", "number", unique=True),
     Index(None, "machine", "job", "received_at"),
@@ -50,7 +50,7 @@ segments = Table(  # a `BinlogSegment` each
 # SQLite takes the index only where a query has its condition word for word.
 WAITING = segments.c.spooled
 Index("ix_binlog_segments_spooled", segments.c.machine, segments.c.job, segments.c.id, sqlite_where=text("spooled = 1"))
-# And the few that begin a row without a gap, by which it is found what can be restored.
+# And the few that begin a row without a gap, or another server's log in it, by which it is found what can be restored.
 BEGINNING = ~segments.c.follows
 Index(
     "ix_binlog_segments_beginning",

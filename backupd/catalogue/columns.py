@@ -1,14 +1,16 @@
 """How a fact of the vocabulary becomes a row of text and numbers, and comes back."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, asdict, fields
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, get_origin
 
-from sqlalchemy import Dialect, RowMapping, Text, TypeDecorator
+from sqlalchemy import Dialect, RowMapping, TableValuedAlias, Text, TypeDecorator, func
+from sqlalchemy import column as sql_column
+from sqlalchemy.types import TypeEngine
 
 from backupd.vocabulary.errors import CatalogueError
 from backupd.vocabulary.escaping import encodable
@@ -36,6 +38,14 @@ def from_row(kind: type[AnyFact], row: Mapping[str, Any] | RowMapping) -> AnyFac
     return kind(**{field.name: row[field.name] for field in fields(kind)})
 
 
+def as_table(name: str, values: Sequence[object], kind: TypeEngine[Any] | None = None) -> TableValuedAlias:
+    """These values, texts if not told otherwise, as a table of one column, `value`: SQLite reads it from one parameter,
+    however many they are.
+    """
+    column = sql_column("value", Text() if kind is None else kind)
+    return func.json_each(json.dumps(list(values))).table_valued(column, name=name)
+
+
 class InstantColumn(TypeDecorator[datetime]):
     """An aware datetime, as ISO 8601 text in UTC with microseconds: it reads well and sorts by time."""
 
@@ -54,8 +64,18 @@ class InstantColumn(TypeDecorator[datetime]):
         return value.astimezone(UTC).isoformat(timespec="microseconds")
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """Aware, in UTC."""
-        return None if value is None else datetime.fromisoformat(value)
+        """Aware, in UTC.
+
+        Raises:
+            CatalogueError: there is something else.
+        """
+        try:
+            instant = None if value is None else datetime.fromisoformat(value)
+        except (TypeError, ValueError) as error:
+            raise _invalid(value) from error
+        if instant is not None and instant.tzinfo is None:
+            raise _invalid(value)
+        return instant
 
 
 class ProseColumn(TypeDecorator[str]):
@@ -84,23 +104,32 @@ class WordColumn(TypeDecorator[StrEnum]):
         return None if value is None else value.value
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> StrEnum | None:  # noqa: ARG002
-        """The word."""
-        return None if value is None else self.kind(value)
+        """The word.
+
+        Raises:
+            CatalogueError: there is something else.
+        """
+        try:
+            return None if value is None else self.kind(value)
+        except ValueError as error:
+            raise _invalid(value) from error
 
 
 class JsonColumn(TypeDecorator[Any]):
     """A value of `kind` that is only ever read whole, as JSON: facts, texts, or a mapping of texts to either.
 
     Of a tuple that nobody has written there is an empty one; of anything else, None. Keys that a fact no longer has are
-    ignored, and those that it did not have yet get its default.
+    ignored, and those that it did not have yet get its default. Where many rows have few values that cannot change
+    (`few`), equal ones are read once.
     """
 
     impl = Text
     cache_ok = True
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: Any, *, few: bool = False) -> None:
         super().__init__()
         self.kind = kind
+        self.few = few
         self._nothing: tuple[()] | None = () if get_origin(kind) is tuple else None
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002
@@ -114,21 +143,34 @@ class JsonColumn(TypeDecorator[Any]):
         Raises:
             CatalogueError: there is something else.
         """
+        if not value:
+            return self._nothing
+        return self._read_once(value) if self.few else self._read(value)
+
+    @cached_property
+    def _read_once(self) -> Callable[[str], Any]:
+        return lru_cache(maxsize=64)(self._read)
+
+    def _read(self, value: str) -> Any:
         from pydantic import ValidationError
 
         try:
-            return self._adapter.validate_python(json.loads(value)) if value else self._nothing
-        except (ValidationError, ValueError, RecursionError) as error:
-            raise CatalogueError(
-                f"the catalogue contains an invalid value: {value!r:.80}",
-                hint="its file was damaged or changed: put back a copy, or make a new one: `backupd catalogue rebuild`",
-            ) from error
+            return self._adapter.validate_python(json.loads(value))
+        except (ValidationError, TypeError, ValueError, RecursionError) as error:
+            raise _invalid(value) from error
 
     @cached_property
     def _adapter(self) -> "TypeAdapter[Any]":
         from pydantic import TypeAdapter
 
         return TypeAdapter(self.kind)
+
+
+def _invalid(value: object) -> CatalogueError:
+    return CatalogueError(
+        f"the catalogue contains an invalid value: {value!r:.80}",
+        hint="its file was damaged or changed: put back a copy, or make a new one: `backupd catalogue rebuild`",
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -53,6 +53,9 @@ class RunCost:
     cow_used_peak: int | None = None
     stalled: int | None = None  # statements that waited behind the lock
     penalty_seconds: float | None = None
+    copied_on_write: int | None = None  # bytes
+    disk_seconds: float | None = None  # that the origin's disks were busy, summed, whoever used them
+    disk_read_seconds: float | None = None  # that reads of them took, summed, whoever read
     transactions_expected: float | None = None  # by the server's own counters; so is what was lost
     transactions_lost: float | None = None  # 0.0 where it cannot be told from the noise
     windows: tuple[Sample, ...] = ()  # of the probe, before the copy; of each its stage and IOPS only
@@ -151,6 +154,9 @@ def _figures(chosen: Select[str]) -> Select[tuple[object, ...]]:
         snapshots.c.cow_used_peak,
         locks.c.stalled,
         bills.c.penalty_seconds,
+        bills.c.copied_on_write,
+        bills.c.disk_seconds,
+        bills.c.disk_read_seconds,
         expected.label("transactions_expected"),
         case((lost > losses.c.noise, lost), (losses.c.done.is_not(None), 0.0)).label("transactions_lost"),
     )

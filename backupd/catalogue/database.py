@@ -16,26 +16,34 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from backupd.vocabulary.errors import CatalogueError, CatalogueUnavailable
 
-# Another process holds the write lock for the milliseconds of a transaction, and for seconds only while it upgrades.
-BUSY_TIMEOUT_SECONDS = 5.0
+# Another process holds the write lock for the milliseconds of a transaction. But a dozen runs that a schedule starts at
+# one minute write side by side, and SQLite's turns are no queue: a verified backup is worth the wait (seen: over 5 s).
+BUSY_TIMEOUT_SECONDS = 30.0
 
 Write = tuple[Executable, Sequence[Mapping[str, Any]]]  # a statement, and its rows where it is one for many
 
 _OWNER = "run backupd as root or as the user that the catalogue belongs to"
 MAKE_ROOM = "free space on its file system"
-_DAMAGED = "move the file away; `backupd catalogue rebuild --target T` adds each target's backups to a new one"
+DAMAGED = "move the file away; `backupd catalogue rebuild --target T` adds each target's backups to a new one"
+_UNDECODABLE = "Could not decode to UTF-8"  # which the driver says without a code
 _FAULTS = {  # sqlite.org/rescode.html, primary codes
     sqlite3.SQLITE_CANTOPEN: ("cannot be opened", _OWNER),
     sqlite3.SQLITE_PERM: ("cannot be opened", _OWNER),
     sqlite3.SQLITE_AUTH: ("cannot be opened", _OWNER),
     sqlite3.SQLITE_READONLY: ("cannot be written", _OWNER),
-    sqlite3.SQLITE_NOTADB: ("is not a catalogue", "set another file as the catalogue in the configuration"),
-    sqlite3.SQLITE_CORRUPT: ("is damaged", _DAMAGED),
+    sqlite3.SQLITE_NOTADB: (
+        "is not a catalogue",
+        f"set another file as the catalogue in the configuration; if it was one, {DAMAGED}",
+    ),
+    sqlite3.SQLITE_CORRUPT: ("is damaged", DAMAGED),
     sqlite3.SQLITE_FULL: ("cannot be written: no space left", MAKE_ROOM),
     sqlite3.SQLITE_IOERR: ("cannot be read or written: the disk failed or is full", "check its disk: df, dmesg"),
     sqlite3.SQLITE_BUSY: ("is locked by another process", "check which one has it open: fuser -v FILE"),
     sqlite3.SQLITE_LOCKED: ("is locked by another process", "check which one has it open: fuser -v FILE"),
 }
+_REFUSED = (
+    "`backupd catalogue check` says whether the file is damaged; if it is not, this is a bug in backupd: report it"
+)
 _PASSING = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
@@ -154,6 +162,8 @@ def fault(path: Path, error: DBAPIError | sqlite3.Error) -> CatalogueError:
     """The sentence and the hint for an error of SQLite."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the low byte of an extended code is the primary one
-    fact, hint = _FAULTS.get(code, ("refused a statement", "this is a bug in backupd; please report it"))
+    if _UNDECODABLE in str(cause):
+        code = sqlite3.SQLITE_CORRUPT
+    fact, hint = _FAULTS.get(code, ("refused a statement", _REFUSED))
     kind = CatalogueUnavailable if code in _PASSING else CatalogueError
     return kind(f"the catalogue {path} {fact} ({cause})", hint=hint.replace("FILE", str(path)))

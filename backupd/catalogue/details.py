@@ -7,9 +7,11 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from operator import attrgetter
+from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, Table, select
+from sqlalchemy import Connection, Result, RowMapping, Select, Table, bindparam, select
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import AnyFact, from_row
@@ -18,6 +20,7 @@ from backupd.vocabulary.records import Drill, Phase, Pin, RunDetails, RunError, 
 from backupd.vocabulary.servers import LockReceipt, Position, Preflush
 from backupd.vocabulary.storage import Backup
 
+_FEW = 100  # runs; of so many the ids are handed over, for which a statement that was made once will do
 _NEWEST_FIRST = tables.runs.c.started_at.desc(), tables.runs.c.run_id.desc()
 
 
@@ -63,8 +66,19 @@ def rows_of(connection: Connection, chosen: Select[str], table: Table) -> dict[s
     """What a table has of the chosen runs, by run and in the order of its key; nothing of a run without rows."""
     ids = chosen.subquery()
     query = select(table).where(table.c.run_id.in_(select(ids.c.run_id))).order_by(*table.primary_key.columns)
+    return _by_run(connection.execute(query))
+
+
+@cache
+def _of_few(table: Table) -> Select[Any]:
+    """The same for runs whose ids are the parameter `ids`."""
+    of_them = table.c.run_id.in_(bindparam("ids", expanding=True))
+    return select(table).where(of_them).order_by(*table.primary_key.columns)
+
+
+def _by_run(result: Result[Any]) -> dict[str, list[RowMapping]]:
     found: dict[str, list[RowMapping]] = defaultdict(list)
-    for row in connection.execute(query).mappings():
+    for row in result.mappings():
         found[row["run_id"]].append(row)
     return found
 
@@ -78,9 +92,15 @@ def run_rows(connection: Connection, chosen: Select[str]) -> list[RowMapping]:
 
 def details(connection: Connection, chosen: Select[str], *, samples: bool = True) -> list[RunDetails]:
     """The chosen runs, in the order of `newest_first`. One query per table, however many runs."""
+    runs = run_rows(connection, chosen)
+    if not runs:
+        return []
+    ids = [run["run_id"] for run in runs]
 
     def rows(table: Table) -> dict[str, list[RowMapping]]:
-        return rows_of(connection, chosen, table)
+        if len(ids) > _FEW:
+            return rows_of(connection, chosen, table)
+        return _by_run(connection.execute(_of_few(table), {"ids": ids}))
 
     def one(kind: type[AnyFact], table: Table) -> dict[str, AnyFact]:
         return {run_id: from_row(kind, of_run[0]) for run_id, of_run in rows(table).items()}
@@ -92,9 +112,10 @@ def details(connection: Connection, chosen: Select[str], *, samples: bool = True
         found = {run_id: sorted(of_run, key=lambda row: row["ordinal"]) for run_id, of_run in rows(table).items()}
         return {run_id: tuple(from_row(kind, row) for row in of_run) for run_id, of_run in found.items()}
 
-    phases, attentions = rows(tables.phases), rows(tables.attentions)
-    verdicts, positions = one(Verdict, tables.verdicts), one(Position, tables.positions)
-    derived = {run_id: bool(of_run[0]["derived"]) for run_id, of_run in rows(tables.positions).items()}
+    phases, attentions, placed = rows(tables.phases), rows(tables.attentions), rows(tables.positions)
+    verdicts = one(Verdict, tables.verdicts)
+    positions = {run_id: from_row(Position, of_run[0]) for run_id, of_run in placed.items()}
+    derived = {run_id: bool(of_run[0]["derived"]) for run_id, of_run in placed.items()}
     locks, snapshots = one(LockReceipt, tables.locks), one(SnapshotFacts, tables.snapshots)
     bills, losses = one(Bill, tables.bills), one(Losses, tables.losses)
     preflushes = one(Preflush, tables.preflushes)
@@ -130,8 +151,9 @@ def details(connection: Connection, chosen: Select[str], *, samples: bool = True
             bill=bills.get(run_id),
             losses=losses.get(run_id),
             preflush=preflushes.get(run_id),
+            max_rate=run["max_rate"],
         )
-        for run in run_rows(connection, chosen)
+        for run in runs
         for run_id in [run["run_id"]]
     ]
 

@@ -7,19 +7,17 @@ What is newest is that up to an instant, which is now: a machine whose clock was
 then, and the newest of all would be those, for years.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, TableValuedAlias, Text, and_, func, literal, select, type_coerce
-from sqlalchemy import column as sql_column
+from sqlalchemy import Connection, Select, Text, and_, func, literal, select, type_coerce
 
 from backupd.catalogue import tables
 from backupd.catalogue.archive_records import ArchiveRecord, archive_records
-from backupd.catalogue.columns import from_row
+from backupd.catalogue.columns import as_table, from_row
 from backupd.catalogue.details import details
 from backupd.catalogue.moment_proofs import LastMomentDrill, last_moment_drills
 from backupd.vocabulary.records import GOOD, RunDetails, RunKind, RunStatus
@@ -96,7 +94,7 @@ def records(connection: Connection, jobs: Sequence[str], *, at: datetime, sample
         _missed(connection),
     )
     moments = last_moment_drills(connection, at=at)
-    archives = archive_records(connection, _listed(jobs), at=at)
+    archives = archive_records(connection, as_table("listed", jobs), at=at)
     pauses = {row["job"]: from_row(Pause, row) for row in connection.execute(select(tables.pauses)).mappings()}
     return {
         job: JobRecord(
@@ -171,14 +169,9 @@ def stored(connection: Connection) -> list[StoredOnTarget]:
     return [from_row(StoredOnTarget, row) for row in connection.execute(query).mappings()]
 
 
-def _listed(jobs: Sequence[str]) -> TableValuedAlias:
-    """The jobs as a table of one column: SQLite reads it from one parameter, however many they are."""
-    return func.json_each(json.dumps(list(jobs))).table_valued(sql_column("value", Text), name="listed")
-
-
 def _ends(jobs: Sequence[str], at: datetime) -> Select[Any]:
     """For each job its first and last backups, and how many were missed since the last good one."""
-    runs, slots, listed = tables.runs, tables.slots, _listed(jobs)
+    runs, slots, listed = tables.runs, tables.slots, as_table("listed", jobs)
     ours = and_(runs.c.job == listed.c.value, runs.c.kind == RunKind.BACKUP, tables.OURS, runs.c.started_at <= at)
     newest = (runs.c.started_at.desc(), runs.c.run_id.desc())
     good = ours & runs.c.status.in_(GOOD)
@@ -206,7 +199,7 @@ def _ends(jobs: Sequence[str], at: datetime) -> Select[Any]:
 
 def _chosen(ids: Sequence[str]) -> Select[str]:
     """These runs; the order is that of `details`."""
-    listed = func.json_each(json.dumps(list(ids))).table_valued(sql_column("value", Text), name="wanted")
+    listed = as_table("wanted", ids)
     return select(tables.runs.c.run_id).join(listed, listed.c.value == tables.runs.c.run_id)
 
 
@@ -260,7 +253,7 @@ def _broken(connection: Connection) -> Mapping[str, list[BrokenBackup]]:
 
 
 def _last_slots(connection: Connection, jobs: Sequence[str], at: datetime) -> Mapping[str, dict[Activity, Slot]]:
-    slots, listed = tables.slots, _listed(jobs)
+    slots, listed = tables.slots, as_table("listed", jobs)
     found: dict[str, dict[Activity, Slot]] = {job: {} for job in jobs}
     for activity in Activity:
         ours = tables.slots.alias("ours")
@@ -277,7 +270,7 @@ def _last_slots(connection: Connection, jobs: Sequence[str], at: datetime) -> Ma
 
 
 def _ended_slots(connection: Connection, jobs: Sequence[str], at: datetime) -> Mapping[str, Slot]:
-    slots, listed = tables.slots, _listed(jobs)
+    slots, listed = tables.slots, as_table("listed", jobs)
     ours = slots.alias("ours")
     newest = (
         select(ours.c.due_at)

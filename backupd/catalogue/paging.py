@@ -7,15 +7,12 @@ more runs than can be drawn is thinned by seeking the first run after each of ev
 counted or averaged, and what lies between is in the list.
 """
 
-import json
-from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, Select, TableValuedAlias, Text, func, or_, select
-from sqlalchemy import column as sql_column
+from sqlalchemy import Connection, Select, or_, select
 
 from backupd.catalogue import tables
-from backupd.catalogue.columns import InstantColumn
+from backupd.catalogue.columns import InstantColumn, as_table
 from backupd.catalogue.details import Filter, chosen
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import RunKind
@@ -50,18 +47,14 @@ def over_time(connection: Connection, wanted: Filter, *, points: int) -> Select[
     first, last = _began(connection, connection.execute(oldest).scalar_one()), _began(connection, found[0])
     step = (last - first) / (points - 1)  # rounded to microseconds: the end is taken as it is
     instants = [*(first + step * number for number in range(points - 1)), last]
-    listed = _listed([InstantColumn.text(instant) for instant in instants])
+    listed = as_table("listed", [InstantColumn.text(instant) for instant in instants])
     later = chosen(wanted).where(_RUNS.started_at >= listed.c.value).order_by(None)
     seek = later.order_by(_RUNS.started_at, _RUNS.run_id).limit(1).correlate(listed).scalar_subquery()
     standing_for_many = connection.execute(select(seek).select_from(listed)).scalars()
-    named = _listed(list({run_id for run_id in standing_for_many if run_id is not None}))
+    named = as_table("named", list({run_id for run_id in standing_for_many if run_id is not None}))
     return select(_RUNS.run_id).join(named, named.c.value == _RUNS.run_id)
 
 
 def _began(connection: Connection, run_id: str) -> datetime:
     began: datetime = connection.execute(select(_RUNS.started_at).where(_RUNS.run_id == run_id)).scalar_one()
     return began
-
-
-def _listed(values: Sequence[str]) -> TableValuedAlias:
-    return func.json_each(json.dumps(list(values))).table_valued(sql_column("value", Text), name="listed")

@@ -218,8 +218,12 @@ class RunRecord:
 
     # --- how a run begins and ends: for `Catalogue.open_run` ---------------------------------------------------------
 
-    def begin(self, job: str, host: str, machine: str) -> None:
+    def begin(
+        self, job: str, host: str, machine: str, *, max_rate: int | None = None, behind_segment: str = ""
+    ) -> None:
         """The run's row exists, with this process as the one that it lives in.
+
+        `behind_segment` is the last of its job's binlog archive; empty: there is none.
 
         Raises:
             UsageError: there is a run of that id already; nothing is written.
@@ -235,6 +239,8 @@ class RunRecord:
             "process_start": start_time(os.getpid()),
             "boot_id": self._boot_id,
             "started_at": datetime.now(UTC),
+            "max_rate": max_rate,
+            "behind_segment": behind_segment,
         }
         with explained(self._path), self._engine.begin() as connection:
             known = select(tables.runs.c.run_id).where(tables.runs.c.run_id == self.run_id)

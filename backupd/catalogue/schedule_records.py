@@ -33,8 +33,8 @@ class ScheduleRecords(CatalogueFile):
         with self._writing() as connection:
             return _take(connection, slot)
 
-    def miss_slots(self, slots: Sequence[Slot]) -> list[Slot]:
-        """The same for slots that nobody started, in one transaction: those that had no row have one now."""
+    def pass_slots(self, slots: Sequence[Slot]) -> list[Slot]:
+        """The same for slots that nobody here starts, in one transaction: those that had no row have one now."""
         with self._writing() as connection:
             return [slot for slot in slots if _take(connection, slot)]
 

@@ -19,7 +19,17 @@ from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import to_row
-from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, MAKE_ROOM, direct, engine_for, explained, reading, use_wal
+from backupd.catalogue.database import (
+    BUSY_TIMEOUT_SECONDS,
+    DAMAGED,
+    MAKE_ROOM,
+    direct,
+    engine_for,
+    explained,
+    reading,
+    use_wal,
+)
+from backupd.host.filesystem import sync_folder
 from backupd.host.machine_ids import this_machine
 from backupd.vocabulary.errors import CatalogueError
 from backupd.vocabulary.identity import Identity, Machine, new_name
@@ -133,6 +143,8 @@ def _revision(connection: Connection, path: Path) -> str | None:
     """The file's revision; None for a file without tables."""
     names = inspect(connection).get_table_names()
     if not names:
+        if connection.exec_driver_sql("PRAGMA page_count").scalar_one() > 1:  # it had some: never begin anew over them
+            raise CatalogueError(f"the catalogue {path} is damaged: its tables cannot be found", hint=DAMAGED)
         return None
     found = None
     if tables.version.name in names:
@@ -181,6 +193,7 @@ def _keep_copy(path: Path, copy: Path, busy_timeout_seconds: float) -> None:
         finally:
             os.close(descriptor)
         partial.replace(copy)
+        sync_folder(copy.absolute().parent)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise

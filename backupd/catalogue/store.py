@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, insert, select
 
-from backupd.catalogue import audit, paging, tables
+from backupd.catalogue import audit, identities, paging, tables
+from backupd.catalogue.agent_records import AgentRecords
 from backupd.catalogue.audit import AuditEntry, Event, Step, Trail, audit_step
 from backupd.catalogue.binlog_segments import BinlogSegments
 from backupd.catalogue.columns import to_row
@@ -23,6 +24,7 @@ from backupd.catalogue.retention_rules import RetentionRules
 from backupd.catalogue.schedule_records import ScheduleRecords
 from backupd.catalogue.schema import prepare
 from backupd.catalogue.selection import of_kind, resolve
+from backupd.catalogue.soundness import Soundness
 from backupd.catalogue.stored_backups import StoredBackups
 from backupd.catalogue.target_rooms import RoomRecords
 from backupd.host.machine_ids import this_machine
@@ -32,8 +34,10 @@ from backupd.vocabulary.records import Drill, RunDetails, RunKind, RunStatus
 
 if TYPE_CHECKING:  # what only looks at runs, probes and benches; a backup opens the catalogue without
     from backupd.catalogue.archive_outline import ArchiveOutline
+    from backupd.catalogue.archive_search import ArchiveSearch
     from backupd.catalogue.costs import Beside, RunCost
     from backupd.catalogue.job_status import JobRecord, StoredOnTarget
+    from backupd.policy.binlog_chain import PlacedBackup
     from backupd.vocabulary.benches import BenchRecord
     from backupd.vocabulary.binlogs import BinlogSegment
     from backupd.vocabulary.probes import ProbeRecord
@@ -43,6 +47,7 @@ __all__ = ["Catalogue", "RunRecord"]
 
 
 class Catalogue(
+    AgentRecords,
     BinlogSegments,
     DeadRuns,
     MachineIdentities,
@@ -51,6 +56,7 @@ class Catalogue(
     RetentionRules,
     RoomRecords,
     ScheduleRecords,
+    Soundness,
     StoredBackups,
 ):
     """All verbs over one catalogue file. Close it, or use it as a context manager; threads may share it."""
@@ -92,10 +98,13 @@ class Catalogue(
     # --- writing -----------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def open_run(self, job: str, host: str, *, run_id: str, kind: RunKind = RunKind.BACKUP) -> Iterator[RunRecord]:
+    def open_run(
+        self, job: str, host: str, *, run_id: str, kind: RunKind = RunKind.BACKUP, max_rate: int | None = None
+    ) -> Iterator[RunRecord]:
         """A run's record for the length of its run. The row is there before the block begins, with `running`.
 
         A probe of a volume that was named, rather than a job, has "" as its job and its host; so has a bench.
+        `max_rate` (bytes a second) is a ceiling that this run alone was given.
 
         When the block ends after `complete`, `measured` or `benched`, the row is `success` or `attention`, and stays so
         whatever is raised afterwards. Otherwise it keeps the error that ended the block, which goes on; where the row
@@ -108,7 +117,9 @@ class Catalogue(
         record = RunRecord(self._engine, self._path, run_id=run_id, kind=kind, boot_id=self._machine().boot_id)
         try:
             with shielded():
-                record.begin(job, host, self.identity().name)
+                last = self.latest_segment(job)
+                behind = "" if last is None else last.name
+                record.begin(job, host, self.identity().name, max_rate=max_rate, behind_segment=behind)
             yield record
             with shielded():
                 record.end()
@@ -318,6 +329,18 @@ class Catalogue(
 
         with self._reading() as connection:
             return archive_outline.outlines(connection, archived)
+
+    @contextmanager
+    def archive_search(
+        self, job: str, backups: "Sequence[PlacedBackup]", *, target: str | None = None
+    ) -> "Iterator[ArchiveSearch]":
+        """The job's binlog archive at one instant, or what of it lies on one target, to find by which segments a moment
+        is restored from one of these backups.
+        """
+        from backupd.catalogue.archive_search import ArchiveSearch
+
+        with self._reading() as connection:
+            yield ArchiveSearch(connection, identities.current(connection).name, job, backups, target)
 
     def followed_on(self, first: "BinlogSegment", last: "BinlogSegment", target: str) -> datetime | None:
         """Up to which transaction these two segments and those between them lie on the target without a gap there."""

@@ -57,6 +57,10 @@ class StoredBackups(CatalogueFile):
             audit_step(Event.COPIED, run_id, **detail),
         )
 
+    def removing(self, run_id: str, target: str, *, because: str) -> None:
+        """From now on half of the backup may be there: its removal begins. Without a reason: it stays, and is whole."""
+        self._change(run_id, target, {"removed_because": because}, lambda _connection: None)
+
     def removed(self, run_id: str, target: str, *, because: str) -> None:
         """The backup is no longer there; its row stays. One that was removed before keeps what was said then."""
         event = audit_step(Event.REMOVED, run_id, target=target, because=because)

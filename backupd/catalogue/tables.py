@@ -33,7 +33,7 @@ from backupd.vocabulary.schedule import Activity, SlotState
 from backupd.vocabulary.servers import Position, PreflushEnd, ReplicaPosition
 from backupd.vocabulary.volumes import Layout
 
-HEAD = "0011"  # the newest revision in `migrations/`
+HEAD = "0015"  # the newest revision in `migrations/`
 
 identities = Table(  # an `Identity`; the newest row counts, and those before it are names that were given up
     "identities",
@@ -81,6 +81,9 @@ runs = Table(
     Column("started_at", InstantColumn, nullable=False),
     Column("ended_at", InstantColumn),
     Column("kind", WordColumn(RunKind), nullable=False, server_default=RunKind.BACKUP.value),
+    Column("max_rate", Integer),  # bytes a second: a ceiling that this run alone was given
+    # That its job's binlog archive had received last when it began; empty: none; NULL: nobody knows.
+    Column("behind_segment", Text),
     Index(None, "started_at"),
     Index(None, "job", "started_at"),
     Index(None, "kind", "started_at"),  # probes are few among many backups
@@ -176,6 +179,7 @@ snapshots = Table(
     Column("cow_extended", Integer, nullable=False),
     Column("size_reason", Text, nullable=False),
     Column("redo_left_out", Integer, nullable=False, server_default="0"),
+    Column("taken_at", InstantColumn),
 )
 
 bills = Table(

@@ -1,14 +1,20 @@
 """`backupd binlog verify`: a job's binlog archive is read back where it lies."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from backupd.cli.invocation import IdentityOption, JsonOption
 from backupd.cli.output import print_document, say, tell
-from backupd.vocabulary.errors import BackupdError, NoKey, TargetError, VerificationError
+from backupd.vocabulary.errors import BackupdError, NoKey, TargetError, VerificationError, worst_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from backupd.archive.encryption import Identities
+    from backupd.catalogue.store import Catalogue
+    from backupd.config import Configuration
     from backupd.operations.binlog.verifying import SegmentsVerified
 
 _NAMED = 5
@@ -36,35 +42,63 @@ def verify(
     from backupd import wiring
     from backupd.cli.chosen import identities_in
     from backupd.host.signals import cancellable
-    from backupd.operations.binlog.reading import SegmentReader
-    from backupd.operations.binlog.verifying import verify_segments
     from backupd.operations.restore.verify import share_of
 
-    part = 1.0 if share is None else share_of(share)
+    manner = ReadBack(1.0 if share is None else share_of(share), identities_in(identity), quiet=json)
     configuration = wiring.configuration(ctx.obj.config)
     chosen = wiring.job(configuration, job)
-    identities = identities_in(identity)
     errors: list[BackupdError] = []
-    results: list[dict[str, Any]] = []
     with wiring.own_catalogue(configuration) as catalogue, cancellable():
-        machine = catalogue.identity().name
-        for name in chosen.targets if target is None else [target]:
-            place = wiring.target(configuration, name, machine)
-            reader = SegmentReader(job, [place], catalogue.trust(machine), identities)
-            try:
-                found = verify_segments(place, catalogue, reader, share=part)
-                results.append(_document(found))
-                _tell(found, quiet=json)
-                found.require_whole()
-            except NoKey:
-                raise
-            except (TargetError, VerificationError) as error:
-                errors.append(error)
-                tell(f"target {name}: {error.message}")
+        targets = chosen.targets if target is None else [target]
+        results = read_back(configuration, catalogue, job, targets, manner, errors)
     if json:
         print_document({"job": job, "targets": results})
     if errors:
-        raise next((error for error in errors if isinstance(error, VerificationError)), errors[0])
+        raise worst_of(errors)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """How much of an archive is read, with which keys, and whether people are told."""
+
+    share: float
+    identities: "Identities | None"
+    quiet: bool
+
+
+def read_back(
+    configuration: "Configuration",
+    catalogue: "Catalogue",
+    job: str,
+    targets: "Iterable[str]",
+    manner: ReadBack,
+    errors: list[BackupdError],
+) -> list[dict[str, Any]]:
+    """What the job's archive is on each of the targets, as a document; what is wrong with one is in `errors`, too.
+
+    Raises:
+        NoKey: none of the identities opens a segment.
+    """
+    from backupd import wiring
+    from backupd.operations.binlog.reading import SegmentReader
+    from backupd.operations.binlog.verifying import verify_segments
+
+    results: list[dict[str, Any]] = []
+    machine = catalogue.identity().name
+    for name in targets:
+        place = wiring.target(configuration, name, machine)
+        reader = SegmentReader(job, [place], catalogue.trust(machine), manner.identities)
+        try:
+            found = verify_segments(place, catalogue, reader, share=manner.share)
+            results.append(_document(found))
+            _tell(found, quiet=manner.quiet)
+            found.require_whole()
+        except NoKey:
+            raise
+        except (TargetError, VerificationError) as error:
+            errors.append(error)
+            tell(f"target {name}: {error.message}")
+    return results
 
 
 def _tell(found: "SegmentsVerified", *, quiet: bool) -> None:

@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from backupd.cli.output import print_document, say, tell
-from backupd.vocabulary.errors import TargetError, UsageError
+from backupd.vocabulary.errors import CatalogueError, TargetError, UsageError
 from backupd.vocabulary.escaping import some
+from backupd.vocabulary.units import format_size
 
 _NAMED = 5
 
@@ -97,11 +98,41 @@ def rebuild(
         say(f"{len(rebuilding.imported)} new, {len(rebuilding.known)} already known")
         for archive in archives:
             say(f"binlog of job {archive.job}: {many(archive.imported, 'segment')} new, {archive.known} already known")
+    if own and rebuilding.imported:
+        tell(
+            "attention: pins are on no target: `backupd prune --dry-run` shows what the next run will remove of these"
+            " backups; pin again what has to stay: `backupd pin RUN --note WHY`"
+        )
     for archive in archives:
         if archive.strangers:
             tell(f"binlog of job {archive.job}: not backupd's, skipped: {some(archive.strangers, _NAMED)}")
     rebuilding.require_complete()
     require_rebuilt(archives)
+
+
+@app.command()
+def check(ctx: typer.Context) -> None:
+    """Read the whole catalogue: its pages, its references and every value. Changes nothing.
+
+    The exit status is 13 where it is damaged. A digit or letter that was changed within a value shows in `audit
+    verify`, where the audit trail tells of it.
+    """
+    from backupd.operations import opening
+
+    configuration = opening.configuration_or_defaults(ctx.obj.config)
+    path = configuration.catalogue.path
+    if not path.exists():
+        raise CatalogueError(
+            f"there is no catalogue {path}",
+            hint="`backupd catalogue rebuild --target T` makes one and adds each target's backups",
+        )
+    with opening.catalogue(configuration) as catalogue:
+        for fault in catalogue.faults():
+            tell(f"fault: {fault}")
+        catalogue.require_whole()
+        rows = catalogue.rows()
+    size = path.stat().st_size
+    say(f"the catalogue {path} is whole: {rows} rows, {format_size(size)}")
 
 
 @app.command()

@@ -20,6 +20,7 @@ def check(
     The exit status is 5 where a backup would be refused, and 3 where it would need attention.
     """
     from backupd import wiring
+    from backupd.catalogue.database import DAMAGED
     from backupd.cli.documents import check_document
     from backupd.cli.failure_answers import failure_answers
     from backupd.operations.backup import preflight
@@ -32,7 +33,7 @@ def check(
     chosen = wiring.job(configuration, job)
     with wiring.catalogue(configuration) as catalogue:
         identity, last, past = catalogue.identity(), catalogue.last_stored_bytes(job), catalogue.snapshot_lives(job)
-        tunings = catalogue.tunings()
+        tunings, faults = catalogue.tunings(), catalogue.faults(values=False)
         tools = wiring.tools(configuration, chosen, identity.name)
         whose = preflight.of_identity(identity, tools.machine)
         ours = whose.level is not Level.REFUSED
@@ -41,7 +42,8 @@ def check(
             chosen, tools, last_stored_bytes=last, past=past, tunings=tunings, require_ours=require_ours
         )
         answers = failure_answers(configuration).of_check(job, catalogue=catalogue)
-    findings = (whose, *found.findings, *checking.examine(configuration, chosen, identity.name))
+    damage = preflight.of_catalogue(faults, hint=DAMAGED)
+    findings = (whose, *damage, *found.findings, *checking.examine(configuration, chosen, identity.name))
     if json:
         print_document(check_document(job, findings))
     else:

@@ -31,7 +31,7 @@ from backupd.cli.moments import (
 )
 from backupd.cli.output import print_document, say, tell
 from backupd.report.words import duration, many
-from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.errors import ExitStatus, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -130,7 +130,7 @@ def clone(
                 *(configuration, catalogue, wanted), to=to, target=target, identities=identities, applied=applied
             )
             of_backup = (found.run, found.manifest, found.sources)
-            asked = _Asked(configuration, catalogue, *of_backup, identities, to, json, found.forward)
+            asked = _Asked(configuration, catalogue, *of_backup, identities, to, json, found.forward, found.doubt)
         else:
             run = run_of(catalogue, run_id or "", target=target)
             copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
@@ -140,6 +140,8 @@ def clone(
             _scrubbed(asked, files, limit)
         else:
             _replica(asked, followed, server_id, gtid)
+    if asked.doubt:
+        raise typer.Exit(ExitStatus.ATTENTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,7 @@ class _Asked:
     to: Path
     json: bool
     forward: "RollForward | None" = None
+    doubt: str = ""  # why the moment may have other times than the server had; it has been told
 
     @property
     def moment(self) -> str | None:
@@ -181,6 +184,8 @@ class _Asked:
             on_record(self.catalogue, run_id, Deed.CLONE, to, self.sources, telling=tell, **detail) as done,
         ):
             yield done
+            if self.doubt:
+                done.attentions.append(self.doubt)
 
 
 def _replica(asked: _Asked, followed: "ReplicationSource | None", server_id: int | None, by_gtid: bool | None) -> None:

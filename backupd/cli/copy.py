@@ -17,7 +17,7 @@ from backupd.vocabulary.errors import (
     NotOurs,
     TargetAway,
     UsageError,
-    VerificationError,
+    worst_of,
 )
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _copy_all(route: "CopyRoute", run_ids: "Sequence[str]") -> "Sequence[str]":
             if isinstance(error, TargetAway | NotOurs):
                 break
     if errors:
-        worst = next((error for error in errors if isinstance(error, VerificationError)), errors[0])
+        worst = worst_of(errors)
         for other in errors:
             if other is not worst:
                 worst.add_note(other.message)

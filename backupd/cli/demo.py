@@ -41,22 +41,29 @@ def _inside() -> None:
     from backupd.lab.configuration import OLD_DEFAULTS, add_old_defaults
     from backupd.lab.site import guest_site
 
-    time.sleep(_UNDISTURBED_SECONDS)  # the server's own rate, to compare with
     _type("identity", "show")
     _type("check", _JOB)
-    began = time.time()
-    _type("run", _JOB)
-    ended = time.time()
+    ours = _measured(_JOB)
     _type("verify", "latest")
     _type("drill", "latest")
     _type("history")
     add_old_defaults(guest_site())
-    _type("run", OLD_DEFAULTS)
+    theirs = _measured(OLD_DEFAULTS)
     _type("compare", f"latest:{OLD_DEFAULTS}", f"latest:{_JOB}")
     _type("probe", _JOB, "--seconds", "2", "--repeat", "1", "--max-load", "100")  # the load here is our own
+    print_text("\nwhat the backup with the earlier defaults cost")
+    print_text(_price(OLD_DEFAULTS, *theirs))
     print_text("\nwhat this backup cost, and what it is worth")
-    print_text(_price(began, ended))
+    print_text(_price(_JOB, *ours))
     accident(_JOB, _type)
+
+
+def _measured(job: str) -> tuple[float, float]:
+    """A backup of this job, and when it began and ended; the load was left alone just before, to compare with."""
+    time.sleep(_UNDISTURBED_SECONDS)
+    began = time.time()
+    _type("run", job)
+    return began, time.time()
 
 
 def _type(*words: str) -> None:
@@ -68,7 +75,8 @@ def _type(*words: str) -> None:
         raise typer.Exit(status)
 
 
-def _price(began: float, ended: float) -> str:
+def _price(job: str, began: float, ended: float) -> str:
+    """What the job's newest run cost by its own bill, and by what the load generator counted meanwhile."""
     from backupd import wiring
     from backupd.lab import load
     from backupd.lab.site import guest_site
@@ -77,7 +85,7 @@ def _price(began: float, ended: float) -> str:
     from backupd.report.words import columns
 
     with wiring.catalogue(wiring.configuration(None)) as catalogue:
-        run = catalogue.run(f"latest:{_JOB}")
+        run = catalogue.run(f"latest:{job}")
     site = guest_site()
     samples = load.parse_load(site.load_log.read_text())
     beats = load.parse_heartbeats(site.heartbeat_log.read_text())

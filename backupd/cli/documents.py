@@ -1,13 +1,14 @@
 """What `--json` prints, as plain values: pure functions from the model. Changes here are additive only."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from backupd.policy.write_penalty import penalty_of
 from backupd.report.json_document import Document, iso
 from backupd.vocabulary.penalty import Losses, Sample
-from backupd.vocabulary.records import Drill, Finding, Phase, RunDetails
+from backupd.vocabulary.records import Drill, Finding, Phase, RunDetails, SnapshotFacts
 from backupd.vocabulary.storage import Backup, Manifest
 
 if TYPE_CHECKING:  # they load the driver or the catalogue's, which `run --json` does without
@@ -25,7 +26,7 @@ if TYPE_CHECKING:  # they load the driver or the catalogue's, which `run --json`
 
 
 def run_document(run: RunDetails) -> Document:
-    """One run: what `run --json` and `show --json` print. Sizes are bytes, times seconds, ratios baseline ÷ window."""
+    """One run, whatever is archived behind it. Sizes are bytes, times seconds, ratios baseline ÷ window."""
     penalty = penalty_of(run.samples)
     return {
         "run_id": run.run_id,
@@ -35,12 +36,13 @@ def run_document(run: RunDetails) -> Document:
         "status": run.status,
         "started_at": iso(run.started_at),
         "ended_at": iso(run.ended_at),
+        "max_rate": run.max_rate,
         "verdict": None if run.verdict is None else asdict(run.verdict),
         "phases": {phase: run.phases.get(phase) for phase in Phase},
         "preflush": None if run.preflush is None else asdict(run.preflush),
         "lock": None if run.lock is None else asdict(run.lock),
         "position": None if run.position is None else {**asdict(run.position), "derived": run.derived},
-        "snapshot": None if run.snapshot is None else asdict(run.snapshot),
+        "snapshot": None if run.snapshot is None else _snapshot(run.snapshot),
         "bill": None if run.bill is None else asdict(run.bill),
         "losses": None if run.losses is None else _losses(run.losses),
         "penalty": {**asdict(penalty), "samples": [_sample(sample) for sample in run.samples]},
@@ -57,7 +59,7 @@ def run_document(run: RunDetails) -> Document:
 
 
 def shown_run_document(run: RunDetails, rolled: "RolledForward | None") -> Document:
-    """What `show --json` prints: the run, and which moments its backup leads to by the binlog archive."""
+    """What `run --json` and `show --json` print: the run, and which archived moments its backup leads to."""
     return {**run_document(run), "archive": None if rolled is None else rolled_document(rolled)}
 
 
@@ -70,9 +72,9 @@ def rolled_document(rolled: "RolledForward") -> Document:
     }
 
 
-def history_document(runs: list[RunDetails]) -> Document:
-    """Many runs, newest first, each without its samples."""
-    documents = [run_document(run) for run in runs]
+def history_document(runs: Sequence[RunDetails], rolled: Mapping[str, datetime]) -> Document:
+    """Many runs, newest first, each without its samples; `rolled`: by run, up to when it can be rolled forward."""
+    documents = [{**run_document(run), "rolls_to": iso(rolled.get(run.run_id))} for run in runs]
     for document in documents:
         del document["penalty"]["samples"]
     return {"runs": documents}
@@ -258,6 +260,10 @@ def rebuild_document(target: str, rebuilding: "Rebuilding", archives: "Sequence[
 def _backup(backup: Backup) -> Document:
     instants = {name: iso(getattr(backup, name)) for name in ("verified_at", "removed_at", "reading_since")}
     return {**asdict(backup), **instants}
+
+
+def _snapshot(snapshot: SnapshotFacts) -> Document:
+    return {**asdict(snapshot), "taken_at": iso(snapshot.taken_at)}
 
 
 def _losses(losses: Losses) -> Document:

@@ -9,10 +9,11 @@ import typer
 from backupd.cli.chosen import GOOD_RUN, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.cli.invocation import IdentityOption, JsonOption
 from backupd.cli.metrics import left_for_node_exporter
-from backupd.cli.moment_drill import Drawn, DrillTimeOption, SeedOption, drilled_moment_of, moment_to_prove
-from backupd.cli.moments import BeforeGtidOption, LatestOption, ToGtidOption, ToPositionOption
+from backupd.cli.moment_drill import DrillTimeOption, SeedOption, drilled_moment_of, moment_to_prove
+from backupd.cli.moments import BeforeGtidOption, Drawn, LatestOption, ToGtidOption, ToPositionOption
 from backupd.cli.output import print_document, print_text, say, tell
 from backupd.vocabulary.errors import BackupdError, Undecided, UsageError, VerificationError
+from backupd.vocabulary.records import CLEAN_SHUTDOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -161,10 +162,10 @@ class _Wanted:
 def _error_of(result: "Drill", job: str) -> BackupdError | None:
     """Why the backup is not proven; None where it is."""
     if result.undecided:
-        return Undecided(
-            f"the drill of run {result.run_id} was undecided: {result.undecided}",
-            hint="nothing was learned about the backup: drill it again with more time, memory or disk space",
-        )
+        hint = "nothing was learned about the backup: drill it again with more time, memory or disk space"
+        if result.checks and result.checks[-1].name == CLEAN_SHUTDOWN:
+            hint = f"name that time zone by TZ=ZONE in the environment, or take a new backup: `backupd run {job}`"
+        return Undecided(f"the drill of run {result.run_id} was undecided: {result.undecided}", hint=hint)
     if result.ok:
         return None
     failed = [check for check in result.checks if not check.ok]

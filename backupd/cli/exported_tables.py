@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from backupd.cli.output import print_text, say, tell
 from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.servers import Flavour
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +42,10 @@ def export_tables(
         if whole
         else f"restored {named} of run {manifest.run_id} to {to}, recovered"
     )
+    if whole and manifest.server.flavour is Flavour.MYSQL and to / manifest.datadir == to:
+        tell(
+            f"move {to / FOLDER} away before you start a server on {to}: MySQL refuses a tablespace that is there twice"
+        )
     for each in exported:
         if each.attention is None:
             say(f"to import {each.table}: follow {each.statements}")

@@ -16,7 +16,7 @@ from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import RunStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from backupd.catalogue.costs import RunCost
     from backupd.catalogue.store import Catalogue
@@ -54,9 +54,11 @@ def history(
     statuses = status or ()
     with opening.catalogue(configuration) as catalogue:
         if json and not (probes or benches):
-            _print_runs(catalogue.runs(job=job, since=begin, until=end, statuses=statuses, limit=limit))
+            details = catalogue.runs(job=job, since=begin, until=end, statuses=statuses, limit=limit)
+            _print_runs(details, _rolled(catalogue, details))
         elif csv:
-            _print_costs(catalogue.costs(job=job, since=begin, until=end, statuses=statuses, limit=limit))
+            costs = catalogue.costs(job=job, since=begin, until=end, statuses=statuses, limit=limit)
+            _print_costs(costs, _rolled(catalogue, costs))
         elif benches:
             benched = catalogue.benches(since=begin, until=end, statuses=statuses, limit=limit)
             _list_benches(benched, json=json, filtered=bool(begin or end or statuses))
@@ -84,19 +86,19 @@ def _require_one_list(job: str | None, *, probes: bool, benches: bool, csv: bool
         raise UsageError(f"job {job} has no benches", hint="a bench measures disks, not a job: omit JOB")
 
 
-def _print_costs(costs: "list[RunCost]") -> None:
+def _print_costs(costs: "list[RunCost]", rolled: "Mapping[str, datetime]") -> None:
     from backupd.report.costs import csv_text
 
-    print_text(csv_text(costs).rstrip("\n"))
+    print_text(csv_text(costs, rolled).rstrip("\n"))
 
 
-def _print_runs(runs: "list[RunDetails]") -> None:
+def _print_runs(runs: "list[RunDetails]", rolled: "Mapping[str, datetime]") -> None:
     from backupd.cli.documents import history_document
 
-    print_document(history_document(runs))
+    print_document(history_document(runs, rolled))
 
 
-def _rolled(catalogue: "Catalogue", runs: "list[RunCost]") -> "Mapping[str, datetime]":
+def _rolled(catalogue: "Catalogue", runs: "Sequence[RunCost | RunDetails]") -> "Mapping[str, datetime]":
     """Up to when each of them can be rolled forward; whoever archives no binlog waits for none of that."""
     jobs = catalogue.archived_jobs({run.job for run in runs})
     if not jobs:
@@ -150,14 +152,14 @@ def show(
         match run.kind:
             case RunKind.BACKUP:
                 log = RunLogs(configuration.paths.log).path(run.run_id)
-                _show_run(run, _leads_to(run, catalogue, configuration), log=log, json=json)
+                _show_run(run, leads_to_of(run, catalogue, configuration), log=log, json=json)
             case RunKind.PROBE:
                 _show_probe(catalogue.probe(run.run_id), json=json)
             case RunKind.BENCH:
                 _show_bench(catalogue.bench(run.run_id), json=json)
 
 
-def _leads_to(run: "RunDetails", catalogue: "Catalogue", configuration: "Configuration") -> "RolledForward | None":
+def leads_to_of(run: "RunDetails", catalogue: "Catalogue", configuration: "Configuration") -> "RolledForward | None":
     """Which moments the backup leads to; of a job that left the configuration, by the targets that have the backup."""
     if not catalogue.archived_jobs([run.job]):
         return None

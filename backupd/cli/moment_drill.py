@@ -1,14 +1,10 @@
 """Which moment a drill is to prove: one that its options name, or one that is drawn."""
 
-import secrets
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import copies_of, sources_of
-from backupd.cli.moments import ONE_MOMENT, archived_job, moment_of, segments_read, tell_statements, usable_archive
+from backupd.cli.moments import ONE_MOMENT, AskedMoment, Drawn, moment_of, tell_statements, way_to
 from backupd.cli.output import tell
 from backupd.vocabulary.errors import UsageError
 
@@ -40,18 +36,6 @@ SeedOption = Annotated[
         show_default=False,
     ),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A moment that is drawn from the archive, once that is known."""
-
-    seed: int
-
-    @classmethod
-    def anew(cls) -> "Drawn":
-        """By a seed of its own."""
-        return cls(secrets.randbelow(1 << 32))
 
 
 def drilled_moment_of(
@@ -93,21 +77,14 @@ def moment_to_prove(
         UsageError: it cannot be reached, or none can.
     """
     from backupd.operations.restore.moment_drill import MomentToProve
-    from backupd.policy.random_moment import drawn
-    from backupd.policy.roll_forward import plan, reach
     from backupd.report.words import many
 
-    chosen = archived_job(configuration, catalogue, run_id, job)
-    backups, segments = usable_archive(catalogue, chosen, run_id=run_id, target=target)
-    if isinstance(wanted, Drawn):
-        moment: Moment = drawn(reach(backups, segments), wanted.seed)
-        tell(f"drawn with seed {wanted.seed}: {moment}")
-    else:
-        moment = wanted
-    way = plan(backups, segments, moment, now=datetime.now(UTC))
-    run = catalogue.run(way.backup.run_id)
-    tell(f"run {run.run_id} of job {run.job} and {many(len(way.segments), 'binlog segment')} after it, to {moment}")
-    tell_statements(way)
-    sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
-    reader = segments_read(configuration, catalogue, chosen, target=target, identities=identities)
-    return run, MomentToProve(way, sources, reader, identities, confined=not configuration.restore.unconfined)
+    way = way_to(configuration, catalogue, AskedMoment(wanted, run_id, job), target=target, identities=identities)
+    run, plan = way.run, way.plan
+    tell(
+        f"run {run.run_id} of job {run.job} and {many(len(plan.segments), 'binlog segment')} after it,"
+        f" to {plan.end.moment}"
+    )
+    tell_statements(plan)
+    confined = not configuration.restore.unconfined
+    return run, MomentToProve(plan, way.copies, way.reader, identities, confined=confined)

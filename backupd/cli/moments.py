@@ -1,7 +1,8 @@
 """A moment that a person wants to have back: its options, and a restore to it."""
 
 import re
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from backupd.policy.moments import Moment
     from backupd.policy.roll_forward import RestorePlan
     from backupd.targets import BackupSource
-    from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
+    from backupd.vocabulary.binlogs import BinlogPlace
     from backupd.vocabulary.records import RunDetails
     from backupd.vocabulary.storage import Manifest
 
@@ -88,10 +89,22 @@ def moment_of(
 
 
 @dataclass(frozen=True, slots=True)
+class Drawn:
+    """A moment that is drawn from the archive, once that is known."""
+
+    seed: int
+
+    @classmethod
+    def anew(cls) -> "Drawn":
+        """By a seed of its own."""
+        return cls(secrets.randbelow(1 << 32))
+
+
+@dataclass(frozen=True, slots=True)
 class AskedMoment:
     """A moment, and what a person said of how to get there."""
 
-    moment: "Moment"
+    moment: "Moment | Drawn"
     run_id: str | None  # None: the best backup
     job: str | None = None
 
@@ -105,6 +118,7 @@ class FoundMoment:
     sources: "Sequence[BackupSource]"  # copies whose manifest it is
     forward: "RollForward"
     asked: AskedMoment
+    doubt: str  # why the moment may have other times than the server had; empty: it cannot
 
     @property
     def moment(self) -> str:
@@ -129,24 +143,69 @@ def found_moment(
         TargetError, VerificationError, NoKey: no target has the backup's manifest.
     """
     from backupd.operations.restore.fallback import agreed
-    from backupd.operations.restore.moment_copy import RollForward
+    from backupd.operations.restore.moment_copy import RollForward, zone_of_log
     from backupd.operations.restore.unfinished import unfinished_in
-    from backupd.policy.roll_forward import plan as planned
     from backupd.report.words import many
 
-    begun, run_id = unfinished_in(to), asked.run_id
-    if run_id is None and begun is not None and begun.moment == str(asked.moment):
-        run_id = begun.run_id
-    chosen = archived_job(configuration, catalogue, run_id, asked.job)
-    backups, segments = usable_archive(catalogue, chosen, run_id=run_id, target=target)
-    plan = planned(backups, segments, asked.moment, now=datetime.now(UTC))
-    run = catalogue.run(plan.backup.run_id)
+    begun = unfinished_in(to)
+    if asked.run_id is None and begun is not None and begun.moment == str(asked.moment):
+        asked = replace(asked, run_id=begun.run_id)
+    way = way_to(configuration, catalogue, asked, target=target, identities=identities)
+    tell(f"from run {way.run.run_id} and {many(len(way.plan.segments), 'binlog segment')} after it")
+    tell_statements(way.plan)
+    manifest, sources = agreed(way.copies, identities)
+    doubt = zone_of_log(way.plan, manifest).doubt
+    if doubt:
+        tell(f"attention: {doubt}")
+    return FoundMoment(way.run, manifest, sources, RollForward(way.plan, way.reader, applied), asked, doubt)
+
+
+@dataclass(frozen=True, slots=True)
+class WayToMoment:
+    """By which backup and segments a moment is reached, and where they are read."""
+
+    run: "RunDetails"
+    plan: "RestorePlan"
+    copies: "Sequence[BackupSource]"  # of the backup, the first preferred
+    reader: "SegmentReader"
+
+
+def way_to(
+    configuration: "Configuration",
+    catalogue: "Catalogue",
+    asked: AskedMoment,
+    *,
+    target: str | None,
+    identities: "Identities | None",
+) -> WayToMoment:
+    """How the moment is reached: from anywhere, or by what is on that target alone.
+
+    Raises:
+        UsageError: it cannot be; or no moment can, and one was to be drawn.
+    """
+    from backupd.policy.random_moment import drawn
+    from backupd.policy.reach import reach
+    from backupd.policy.rising_numbers import doubt
+    from backupd.policy.roll_forward import plan
+
+    job = archived_job(configuration, catalogue, asked.run_id, asked.job)
+    backups = _usable_backups(catalogue, job, run_id=asked.run_id, target=target)
+    with catalogue.archive_search(job, backups, target=target) as archive:
+        if isinstance(asked.moment, Drawn):
+            moment: Moment = drawn(reach(backups, archive.rows), asked.moment.seed)
+            tell(f"drawn with seed {asked.moment.seed}: {moment}")
+        else:
+            moment = asked.moment
+        try:
+            found = plan(backups, archive, moment, now=datetime.now(UTC))
+        except UsageError as error:
+            told = doubt(moment, (row.segments[-1] for row in archive.rows))
+            raise UsageError(error.message, hint=told or error.hint) from error
+    run = catalogue.run(found.backup.run_id)
     copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
-    reader = segments_read(configuration, catalogue, chosen, target=target, identities=identities)
-    tell(f"from run {run.run_id} and {many(len(plan.segments), 'binlog segment')} after it")
-    tell_statements(plan)
-    manifest, sources = agreed(copies, identities)
-    return FoundMoment(run, manifest, sources, RollForward(plan, reader, applied), asked)
+    return WayToMoment(
+        run, found, copies, segments_read(configuration, catalogue, job, target=target, identities=identities)
+    )
 
 
 def tell_statements(plan: "RestorePlan") -> None:
@@ -208,6 +267,8 @@ def restore_moment(
             )
             done.detail["position"] = f"{restored.position.binlog_file}:{restored.position.binlog_offset}"
             _tell(found, restored, steps=not tables)
+            if found.doubt:
+                done.attentions.append(found.doubt)
             if tables:
                 done.attentions.extend(export_tables(place, found.manifest, tables, confined=confined, whole=True))
     return done.attentions
@@ -253,15 +314,14 @@ def archived_job(configuration: "Configuration", catalogue: "Catalogue", run_id:
     return archived[0]
 
 
-def usable_archive(
+def _usable_backups(
     catalogue: "Catalogue", job: str, *, run_id: str | None, target: str | None
-) -> "tuple[list[PlacedBackup], list[BinlogSegment]]":
-    """By which backups a moment of the job can be restored, or by this one alone, and its segments; on that target."""
+) -> "list[PlacedBackup]":
+    """Those by which a moment of the job can be restored, or this one alone; on that target."""
     from backupd.operations.binlog.placed_backups import placed_backups
 
     runs = catalogue.runs(job=job, ours=True, limit=None) if run_id is None else [run_of(catalogue, run_id)]
-    usable = [run for run in runs if target is None or run.backup_on(target) is not None]
-    return placed_backups(usable), list(catalogue.segments(job, target=target))
+    return placed_backups(run for run in runs if target is None or run.backup_on(target) is not None)
 
 
 def segments_read(

@@ -13,7 +13,9 @@ from backupd.report.words import duration, size
 from backupd.vocabulary.escaping import on_one_line
 from backupd.vocabulary.records import Phase
 
-if TYPE_CHECKING:  # it loads the server's driver
+if TYPE_CHECKING:  # one loads the server's driver, the other is for terminals alone
+    from rich.progress import Progress, ProgressColumn
+
     from backupd.mysql.binlog.applying import ApplyingProgress
 
 
@@ -53,20 +55,25 @@ class _Lines:
 
 
 @contextmanager
-def _bar(what: str = "starting") -> Iterator[BackupTelling]:
+def _drawn(*columns: "ProgressColumn") -> "Iterator[Progress]":
+    """A bar between what is done and the time that is left, and before that these columns; gone after the block."""
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
+        *(TextColumn("{task.description}", markup=False), BarColumn(), *columns, TimeRemainingColumn()),
         console=Console(stderr=True),
         refresh_per_second=2,
         transient=True,
     ) as bar:
+        yield bar
+
+
+@contextmanager
+def _bar(what: str = "starting") -> Iterator[BackupTelling]:
+    from rich.progress import DownloadColumn, TransferSpeedColumn
+
+    with _drawn(DownloadColumn(binary_units=True), TransferSpeedColumn()) as bar:
         task = bar.add_task(on_one_line(what), total=None)
         yield BackupTelling(
             phase=lambda phase: bar.update(task, description=doing(phase)),
@@ -125,18 +132,9 @@ def _log_as_of(progress: "ApplyingProgress") -> str:
 @contextmanager
 def _applying_bar() -> "Iterator[Callable[[ApplyingProgress], None]]":
     """It is not seen before something is told."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import TaskProgressColumn
 
-    with Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        refresh_per_second=2,
-        transient=True,
-    ) as bar:
+    with _drawn(TaskProgressColumn()) as bar:
         task = bar.add_task("applying the log", total=None, visible=False)
         yield lambda progress: bar.update(
             task,

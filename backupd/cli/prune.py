@@ -59,12 +59,21 @@ def prune(
                 if keys and not dry_run:
                     notifier, answers = wiring.notifier(configuration), failure_answers(configuration)
                     read_proofs(one.name, targets, catalogue, keys, notifier, answers=answers)
-                prunings.append(prune_job(one, targets, catalogue, ownership=ownership, dry_run=dry_run))
+                prunings.append(
+                    prune_job(
+                        *(one, targets, catalogue),
+                        ownership=ownership,
+                        configured=configuration.targets,
+                        dry_run=dry_run,
+                    )
+                )
                 prunings[-1].require_complete()
             except Cancelled:
                 raise
             except BackupdError as error:
                 errors.append(error)
+        if job is None:
+            _tell_former_jobs(configuration, catalogue)
     if json:
         print_document(prune_document(prunings, dry_run=dry_run))
     elif any(pruning.fates for pruning in prunings):
@@ -94,6 +103,18 @@ def _former(configuration: "Configuration", catalogue: "Catalogue", job: "JobCon
             ruled = "its own rule" if name in job.retention.targets else "the last rule it had"
             tell(f"{found} it is pruned by {ruled}")
     return [name for name in former if name in configuration.targets]
+
+
+def _tell_former_jobs(configuration: "Configuration", catalogue: "Catalogue") -> None:
+    """Jobs that were renamed or taken out, and still have backups: nobody prunes those."""
+    from backupd.report.words import many
+
+    for one in catalogue.stored():
+        if one.job not in configuration.jobs:
+            tell(
+                f"attention: the configuration has no job {one.job}: its {many(one.backups, 'backup')} on target"
+                f" {one.target} stay until a job of that name prunes them"
+            )
 
 
 def _raise_first(errors: list[BackupdError]) -> None:

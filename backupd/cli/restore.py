@@ -118,6 +118,11 @@ def restore(
 
     moment = moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest)
     if moment is not None:
+        if into is not None:
+            raise UsageError(
+                "tables of a moment are not loaded into a running server: they are restored into a folder",
+                hint="--tables DB.T --to DIR with the moment: their files are then ready for import, as it tells",
+            )
         if to is None or [into_volume, into, schema, by].count(None) != 4 or prepare_replica or dry_run or json:
             raise UsageError(
                 "a moment is restored into a folder, and without the options of other restores",

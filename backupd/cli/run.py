@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from backupd.cli import quantities
 from backupd.cli.chosen import AnyRunArgument
+from backupd.cli.history import leads_to_of
 from backupd.cli.invocation import JsonOption
 from backupd.cli.loading import without_collecting
 from backupd.cli.metrics import left_for_node_exporter
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from backupd.config import Configuration, JobConfig
     from backupd.policy.retries import RetryPlan
 
+_LEAST_RATE = 1 << 10  # bytes a second, as of `copy.max_rate`
 _CANCEL_SECONDS = 30.0  # a run cleans up within 10 s; a slow LVM may take longer
 
 
@@ -34,13 +37,17 @@ def run(
     job: Annotated[str, typer.Argument(metavar="JOB")],
     *,
     run_id: Annotated[str | None, typer.Option(help="The run's id; default: generated from the time.")] = None,
+    max_rate: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Read at most this much a second (200M); copy.max_rate where less."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Take one backup of JOB: lock, snapshot, settle, copy, verify, record."""
     with without_collecting():
         from backupd import wiring
         from backupd.archive import heap
-        from backupd.cli.documents import run_document
+        from backupd.cli.documents import shown_run_document
         from backupd.cli.failure_answers import failure_answers
         from backupd.cli.tables import run_summary
         from backupd.cli.telling import telling_everybody
@@ -52,6 +59,7 @@ def run(
     configuration = wiring.configuration(ctx.obj.config)
     chosen = wiring.job(configuration, job)
     run_id = require_run_id(run_id or new_run_id())
+    ceiling = None if max_rate is None else _rate(max_rate)
     label_log_lines(run_id)
     around = Surroundings(
         catalogue=lambda: wiring.catalogue(configuration),
@@ -63,16 +71,30 @@ def run(
         failed=lambda catalogue: _print_what_was_recorded(catalogue, run_id) if json else None,
         plan_retry=lambda catalogue, error: _plan_retry(configuration, catalogue, chosen, run_id, error),
         proof_keys=frozenset(configuration.proofs.signers),
+        configured=configuration.targets,
     )
-    details = run_job(chosen, around, run_id=run_id)
+    details = run_job(chosen, around, run_id=run_id, max_rate=ceiling)
     if json:
-        print_document(run_document(details))
+        with wiring.catalogue(configuration) as catalogue:
+            print_document(shown_run_document(details, leads_to_of(details, catalogue, configuration)))
     else:
         print_text(run_summary(details))
     for text in details.attention:
         tell(f"attention: {text}")
     if details.status is RunStatus.ATTENTION:
         raise typer.Exit(ExitStatus.ATTENTION)
+
+
+def _rate(text: str) -> int:
+    """Bytes a second, from what a person has typed.
+
+    Raises:
+        UsageError: it is no size, or too little to copy anything at.
+    """
+    rate = quantities.size("--max-rate", text)
+    if rate < _LEAST_RATE:
+        raise UsageError(f"--max-rate: {text} a second is less than 1 KiB", hint="give what the target can take: 200M")
+    return rate
 
 
 def _plan_retry(
@@ -88,12 +110,12 @@ def _plan_retry(
 
 def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:
     """The failed run's document; nothing where it ended before it had a row of its own."""
-    from backupd.cli.documents import run_document
+    from backupd.cli.documents import shown_run_document
 
     with contextlib.suppress(BackupdError):  # the error that ended the run is the one to tell
         details = catalogue.run(run_id)
         if details.pid == os.getpid():
-            print_document(run_document(details))
+            print_document(shown_run_document(details, None))
 
 
 def cancel(ctx: typer.Context, run_id: AnyRunArgument) -> None:

@@ -251,6 +251,8 @@ def _became(slot: Slot | None, schedule: "ScheduleConfig") -> str:
         return f"{due} failed, next try {slot.retry_at:%H:%M} UTC"
     if slot.state is SlotState.MISSED:
         return f"{due} missed: {slot.reason}"
+    if slot.state is SlotState.LEFT:
+        return f"{due} {slot.reason}"
     if slot.state is SlotState.STARTED:
         return f"{due} started"
     if slot.exit_status is None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from backupd.cli.progress import progress
 from backupd.host.live_progress import LiveRuns, Progress
+from backupd.host.signals import shielded
 from backupd.operations.backup.phases import BackupTelling
 from backupd.vocabulary.records import Phase
 
@@ -36,7 +37,8 @@ def telling_everybody(live: LiveRuns, run_id: str) -> Iterator[BackupTelling]:
         with progress() as terminal:
             yield BackupTelling(phase=phase, copied=copied, filled=file.filled)
     finally:
-        file.forget()
+        with shielded():
+            file.forget()
 
 
 class LiveFile:

@@ -1,6 +1,6 @@
 """Every command's name, and the module that it is in, which is imported when the command is looked up.
 
-Knows: that one process runs one command; importing the other thirty would cost each of them a tenth of a second. How a
+Knows: that one process runs one command; importing all the others would cost each of them a tenth of a second. How a
 command is called is said in its module, by the function of that name or by `app`, a group of commands.
 """
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import typer
 from typer.core import TyperGroup
@@ -36,6 +36,7 @@ _MODULES = {  # in the order of the help
     "unpin": "prune",
     "recover": "recover",
     "serve": "serve",
+    "fleet": "fleet",
     "metrics": "metrics",
     "manual": "manual",
     "completion": "manual",
@@ -53,16 +54,25 @@ _MODULES = {  # in the order of the help
     "binlog": "binlog",
     "audit": "audit",
     "bench": "bench",
+    "agent": "agent",
     "lab": "lab",
 }
 
 
-class CommandTree(TyperGroup):
-    """`backupd` with all its commands."""
+class LazyGroup(TyperGroup):
+    """A group whose commands are each in a module that is imported when the command is looked up."""
+
+    modules: ClassVar[Mapping[str, str]]  # of `backupd.cli`, by the names of the commands, in the order of the help
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = _Commands()  # type: ignore[assignment]  # they are all there: none is added
+        self.commands = _Commands(self.modules)  # type: ignore[assignment]  # they are all there: none is added
+
+
+class CommandTree(LazyGroup):
+    """`backupd` with all its commands."""
+
+    modules = _MODULES
 
     def make_context(self, *given: Any, **how: Any) -> Any:
         """As typer's; what it refuses of the options before a command it refuses in plain words."""
@@ -90,12 +100,13 @@ def _refused_plainly() -> Iterator[None]:
 class _Commands(Mapping[str, Any]):
     """The commands by their names; one is made when it is looked up."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules = modules
         self._made: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            module, part = import_module(f"backupd.cli.{_MODULES[name]}"), typer.Typer(rich_markup_mode=None)
+            module, part = import_module(f"backupd.cli.{self._modules[name]}"), typer.Typer(rich_markup_mode=None)
             if isinstance(group := getattr(module, "app", None), typer.Typer):
                 part.add_typer(group, name=name)
             else:
@@ -105,13 +116,13 @@ class _Commands(Mapping[str, Any]):
 
     def get(self, name: str, default: Any = None) -> Any:
         """The same; by itself a mapping takes any KeyError, one within the command's module too, for a missing name."""
-        return self[name] if name in _MODULES else default
+        return self[name] if name in self._modules else default
 
     def __contains__(self, name: object) -> bool:
-        return name in _MODULES
+        return name in self._modules
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_MODULES)
+        return iter(self._modules)
 
     def __len__(self) -> int:
-        return len(_MODULES)
+        return len(self._modules)

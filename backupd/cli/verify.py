@@ -6,11 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from backupd.cli.binlog_verify import ReadBack, read_back
 from backupd.cli.chosen import GOOD_RUN, TargetOption, copies_of, run_of, sources_of, unpruned
 from backupd.cli.invocation import JsonOption
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, say, tell
-from backupd.vocabulary.errors import BackupdError, Busy, TargetError, Unreadable, UsageError, VerificationError
+from backupd.vocabulary.errors import (
+    BackupdError,
+    Busy,
+    TargetError,
+    Unreadable,
+    UsageError,
+    VerificationError,
+    worst_of,
+)
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
@@ -28,7 +37,10 @@ def verify(
         typer.Argument(metavar="RUN", help=GOOD_RUN, show_default=False),
     ] = None,
     *,
-    job: Annotated[str | None, typer.Option(help="All stored backups of this job instead.", show_default=False)] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(help="All stored backups of this job instead, and its binlog archive.", show_default=False),
+    ] = None,
     target: TargetOption = None,
     sample: Annotated[
         str | None, typer.Option(metavar="P%", help="Read only a random sample of this size.", show_default=False)
@@ -60,6 +72,7 @@ def verify(
         rounds = rounds or (configured if sample is None else None)
     errors: list[BackupdError] = []
     documents: list[dict[str, Any]] = []
+    segments: list[dict[str, Any]] = []
     with (
         wiring.own_catalogue(configuration) as catalogue,
         cancellable(),
@@ -73,10 +86,27 @@ def verify(
                 if job is None:
                     raise
                 errors.append(error)
+        if job is not None:
+            part = share if share is not None else 1 / (rounds or 1)
+            segments = _verify_archive(configuration, catalogue, job, target, ReadBack(part, None, quiet=json), errors)
     if json:
-        print_document(documents[0] if job is None else {"job": job, "runs": documents})
+        print_document(documents[0] if job is None else {"job": job, "runs": documents, "binlog": segments})
     if errors:
-        raise next((error for error in errors if isinstance(error, VerificationError)), errors[0])
+        raise worst_of(errors)
+
+
+def _verify_archive(
+    configuration: "Configuration",
+    catalogue: "Catalogue",
+    job: str,
+    target: str | None,
+    manner: ReadBack,
+    errors: list[BackupdError],
+) -> list[dict[str, Any]]:
+    """Of its binlog, on the targets that have segments of it."""
+    stored = catalogue.stored_segments(job)
+    there = [name for name in configuration.jobs[job].targets if name in stored and target in (None, name)]
+    return read_back(configuration, catalogue, job, there, manner, errors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,11 +29,11 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from backupd.vocabulary.faults import BadValue, quoted
+from backupd.vocabulary.names import NAME
 from backupd.vocabulary.units import format_duration, format_size, parse_duration, parse_size
 from backupd.vocabulary.volumes import AUTO, PV_UUID, Auto
 
 _NAME_BYTES = 255  # NAME_MAX (linux/limits.h)
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CREDENTIAL = re.compile(r"(?!\.)[A-Za-z0-9_.@:-]{1,255}", re.ASCII)
 _MOST_STRIPES = 128  # LVM's (lvm2, `MAX_STRIPES`)
@@ -53,7 +53,7 @@ class SnapshotSize:
 
 
 def _name(value: str) -> str:
-    if not _NAME.fullmatch(value):
+    if not NAME.fullmatch(value):
         raise BadValue(
             "use 1 to 41 of a-z, 0-9, _ and -, beginning with a letter or a digit",
             "it becomes part of paths and LVM tags",

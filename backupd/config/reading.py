@@ -21,6 +21,7 @@ from backupd.vocabulary.faults import Fault, as_error
 DEFAULT_PATH = Path("/etc/backupd/backupd.toml")
 VARIABLE = "BACKUPD_CONFIG"
 
+_MISSING_HINT = f"backupd config init --path {{}} writes a commented one; use --config or {VARIABLE} for another file"
 _AT_END = "(at end of document)"
 
 
@@ -56,7 +57,7 @@ def understood(text: str, path: Path) -> Configuration:
     Raises:
         ConfigurationError: as `load`, but for the reading.
     """
-    return checked(_parsed(text, path), path)
+    return checked(parsed(text, path), path)
 
 
 def checked(document: Mapping[str, Any], path: Path) -> Configuration:
@@ -70,9 +71,12 @@ def checked(document: Mapping[str, Any], path: Path) -> Configuration:
 
 def _documents(path: Path, instead: Mapping[Path, str]) -> dict[Path, dict[str, Any]]:
     """Every file's tables, the configuration's own first; they need not be there for what is only its text."""
-    own = instead[path] if path in instead else _text(path)
-    more = {file: instead[file] if file in instead else _text(file) for file in drop_ins.beside(path)}
-    return {file: _parsed(text, file) for file, text in ({path: own} | more).items()}
+    own = instead[path] if path in instead else text_of(path, missing_hint=_MISSING_HINT.format(path))
+    more = {
+        file: instead[file] if file in instead else text_of(file, missing_hint=_MISSING_HINT.format(file))
+        for file in drop_ins.beside(path)
+    }
+    return {file: parsed(text, file) for file, text in ({path: own} | more).items()}
 
 
 def _whole(documents: drop_ins.Documents, path: Path) -> Configuration:
@@ -89,16 +93,16 @@ def _whole(documents: drop_ins.Documents, path: Path) -> Configuration:
     return configuration
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path, *, missing_hint: str) -> str:
+    """A configuration file's text; `missing_hint` is what a person can do where there is no such file.
+
+    Raises:
+        ConfigurationError: it is not there, cannot be read, or is no text.
+    """
     try:
         return path.read_bytes().decode()
     except FileNotFoundError as error:
-        raise ConfigurationError(
-            f"no configuration at {path}",
-            hint=(
-                f"backupd config init --path {path} writes a commented one; use --config or {VARIABLE} for another file"
-            ),
-        ) from error
+        raise ConfigurationError(f"no configuration at {path}", hint=missing_hint) from error
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigurationError(
@@ -109,7 +113,12 @@ def _text(path: Path) -> str:
         raise ConfigurationError(f"{path} is not UTF-8 text (at line {line})", hint="save it as UTF-8") from error
 
 
-def _parsed(text: str, path: Path) -> dict[str, Any]:
+def parsed(text: str, path: Path) -> dict[str, Any]:
+    """The tables of this file's text.
+
+    Raises:
+        ConfigurationError: it is not TOML; the message has line and column.
+    """
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -241,11 +241,14 @@ class ScheduleConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
 class BackupScheduleConfig(ScheduleConfig):
-    """`[jobs.NAME.schedules.backup]`: when it is due, how late it may begin, when it may not, and how often it is tried
-    again where its failure may pass."""
+    """`[jobs.NAME.schedules.backup]`: when it is due, how late it may begin, when it may not, how often it is tried
+    again where its failure may pass, and when it is left to a fleet."""
 
     retries: Annotated[WholeNumber, Field(ge=0, le=20)] = 0
     retry_after_seconds: Annotated[PositiveDuration, key("retry_after")] = 900.0  # from the end of one try to the next
+    fallback_after_seconds: Annotated[PositiveDuration | None, key("fallback_after")] = (
+        None  # of a fleet's control host
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)

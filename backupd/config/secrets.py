@@ -1,4 +1,4 @@
-"""How a host's password is found: in a file, the environment, a systemd credential, or the server's own option file.
+"""How a password is found: in a file, the environment, a systemd credential, or the server's own option file.
 
 Knows: who may read such a file. Refuses to show: no secret is in any message, `repr` or chained exception.
 """
@@ -9,6 +9,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from backupd.config.effective import password_source
 from backupd.config.schema import HostConfig
@@ -64,32 +65,58 @@ def password(host: HostConfig, environment: Mapping[str, str]) -> str | None:
     Raises:
         ConfigurationError: the source is missing, empty, no regular file, or readable by group or others.
     """
-    if host.password_file is not None:
-        return password_in(host.password_file, named=_key(host, "password_file"))
-    if host.password_env is not None:
-        return _from_environment(host, host.password_env, environment)
-    if host.password_credential is not None:
-        return _from_credential(host, host.password_credential, environment)
-    return _options_of(host).get("password") or None
+    found = named_password(host, f"hosts.{host.name}", environment)
+    return found if found is not None else _options_of(host).get("password") or None
 
 
-def _from_environment(host: HostConfig, variable: str, environment: Mapping[str, str]) -> str:
+class PasswordSources(Protocol):
+    """A table with the three keys that say where a password is."""
+
+    @property
+    def password_file(self) -> Path | None:
+        """A file whose only line it is."""
+
+    @property
+    def password_env(self) -> str | None:
+        """A variable of the environment."""
+
+    @property
+    def password_credential(self) -> str | None:
+        """A credential of systemd's."""
+
+
+def named_password(table: PasswordSources, path: str, environment: Mapping[str, str]) -> str | None:
+    """The password that the table at this path names a source for; None where it names none.
+
+    Raises:
+        ConfigurationError: as `password`.
+    """
+    if table.password_file is not None:
+        return password_in(table.password_file, named=f"{path}.password_file")
+    if table.password_env is not None:
+        return _from_environment(path, table.password_env, environment)
+    if table.password_credential is not None:
+        return _from_credential(path, table.password_credential, environment)
+    return None
+
+
+def _from_environment(path: str, variable: str, environment: Mapping[str, str]) -> str:
     if not (value := environment.get(variable)):
         raise ConfigurationError(
-            f"hosts.{host.name}.password_env: the environment has no {variable}",
+            f"{path}.password_env: the environment has no {variable}",
             hint=f"export {variable}, or set it in the unit by EnvironmentFile=",
         )
     return value
 
 
-def _from_credential(host: HostConfig, name: str, environment: Mapping[str, str]) -> str:
+def _from_credential(path: str, name: str, environment: Mapping[str, str]) -> str:
     if not (folder := environment.get(CREDENTIALS_VARIABLE)):
         raise ConfigurationError(
-            f"hosts.{host.name}.password_credential: the environment has no {CREDENTIALS_VARIABLE}",
+            f"{path}.password_credential: the environment has no {CREDENTIALS_VARIABLE}",
             hint=f"systemd sets it for a unit with LoadCredential={name}:/PATH",
         )
     # No rule on its mode: systemd guards the folder, and the ACL that lets a unit's own user in shows as group's bits.
-    where = _key(host, "password_credential")
+    where = f"{path}.password_credential"
     return _only_line(private_text(where, Path(folder) / name, guarded_by_folder=True), where)
 
 

@@ -85,6 +85,17 @@ def _blackout(value: object) -> Blackout:
     return Blackout(frozenset(days), time.fromisoformat(match["begin"]), time.fromisoformat(match["end"]))
 
 
+def hours(value: object) -> tuple[Blackout, ...]:
+    """Parts of the day as they are written in a list.
+
+    Raises:
+        BadValue: it is none, or something in it is not.
+    """
+    if not isinstance(value, list | tuple):
+        raise BadValue("not a list", 'write it in brackets: ["…"]')
+    return tuple(_blackout(one) for one in value)
+
+
 def _blackouts(value: tuple[Blackout, ...]) -> tuple[Blackout, ...]:
     from backupd.policy.blackouts import never_end
 
@@ -105,10 +116,31 @@ def _blackout_text(blackout: Blackout) -> str:
 
 _BLACKOUT_IN_EDITORS = in_editors("string", f"^{re.sub(r'[?]P<[a-z]+>', '', _BLACKOUT.pattern)}$")
 
+
+def _clock_time(value: object) -> time:
+    """TOML has a kind of its own for it, which is taken too."""
+    if isinstance(value, time) and value.tzinfo is None:
+        return value.replace(second=0, microsecond=0)
+    if not isinstance(value, str) or not re.fullmatch(r"(?:[01][0-9]|2[0-3]):[0-5][0-9]", value, re.ASCII):
+        raise BadValue(f"{quoted(value)} is not a time of day", 'write hours and minutes: "12:00"')
+    return time.fromisoformat(value)
+
+
+def _windows(value: tuple[Blackout, ...]) -> tuple[Blackout, ...]:
+    if not value:
+        raise BadValue("lists no window", 'no backup could ever begin: write for example ["21:00-06:00"]')
+    return value
+
+
 FinishBy = Annotated[Deadline, PlainValidator(_deadline), as_text(_deadline_text), in_editors("string")]
 Cron = Annotated[Text, AfterValidator(_cron)]
 Zone = Annotated[Text, AfterValidator(_zone)]
-Blackouts = Annotated[
-    tuple[Annotated[Blackout, PlainValidator(_blackout), as_text(_blackout_text), _BLACKOUT_IN_EDITORS], ...],
-    AfterValidator(_blackouts),
+_Hours = Annotated[Blackout, PlainValidator(_blackout), as_text(_blackout_text), _BLACKOUT_IN_EDITORS]
+Blackouts = Annotated[tuple[_Hours, ...], AfterValidator(_blackouts)]
+Windows = Annotated[tuple[_Hours, ...], AfterValidator(_windows)]
+ClockTime = Annotated[
+    time,
+    PlainValidator(_clock_time),
+    as_text(lambda clock: f"{clock:%H:%M}"),
+    in_editors("string", "^([01][0-9]|2[0-3]):[0-5][0-9]$"),
 ]

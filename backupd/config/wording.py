@@ -46,14 +46,14 @@ _NO_KIND = {"union_tag_not_found", "union_tag_invalid"}
 _COMPARISONS = {"greater_than": "above", "greater_than_equal": "at least", "less_than_equal": "at most"}
 
 
-def fault(finding: ErrorDetails) -> Fault:
-    """One finding of pydantic in our words."""
+def fault(finding: ErrorDetails, *, root: Any = Configuration) -> Fault:
+    """One finding of pydantic in our words; `root` is the class of the whole file."""
     location = finding["loc"]
     if location[-1:] == (_KEY_ITSELF,):
         location = location[:-1]
     if finding["type"] in _NO_KIND:
         location = (*location, "type")
-    fact, hint = _words(finding, location)
+    fact, hint = _words(finding, location, root)
     return Fault(dotted(_as_written(location)), fact, hint)
 
 
@@ -99,15 +99,15 @@ def _kinds_at(location: Location) -> Mapping[str, Any]:
     return _KINDS.get(str(location[0]), {})
 
 
-def unknown_key(location: Location) -> Fault:
+def unknown_key(location: Location, *, root: Any = Configuration) -> Fault:
     """A key that nothing reads, with the one that was most probably meant."""
-    return Fault(dotted(location), "unknown key", _meant(location))
+    return Fault(dotted(location), "unknown key", _meant(location, root))
 
 
-def _words(finding: ErrorDetails, location: Location) -> tuple[str, str]:
+def _words(finding: ErrorDetails, location: Location, root: Any) -> tuple[str, str]:
     kind, context = finding["type"], finding.get("ctx", {})
     if kind == "unexpected_keyword_argument":
-        return "unknown key", _meant(location)
+        return "unknown key", _meant(location, root)
     if kind in {"missing", "union_tag_not_found"}:
         return "is missing", f"every [{dotted(_without_kind(location[:-1]))}] needs it"
     if kind == "union_tag_invalid":
@@ -123,13 +123,13 @@ def _words(finding: ErrorDetails, location: Location) -> tuple[str, str]:
     if kind == "enum":
         return f"{shown}none of {context['expected'].replace(chr(39), '')}", "use a known one, in quotes"
     if kind in _COMPARISONS:
-        return f"{shown}not {_COMPARISONS[kind]} {next(iter(context.values())):g}", _default_of(location)
+        return f"{shown}not {_COMPARISONS[kind]} {next(iter(context.values())):g}", _default_of(location, root)
     fact, hint = _WRONG_TYPES.get(kind, (finding["msg"].lower(), ""))
     return shown + fact, hint
 
 
-def _default_of(location: Location) -> str:
-    default = keys_of(_table_at(location[:-1]))[str(location[-1])].default
+def _default_of(location: Location, root: Any) -> str:
+    default = keys_of(_table_at(location[:-1], root))[str(location[-1])].default
     return "omit the key for no limit" if default is None else f"the default is {default}"
 
 
@@ -137,8 +137,8 @@ def _may_be_secret(location: Location) -> bool:
     return any(word in str(part) for part in location for word in ("password", "token", "url"))
 
 
-def _meant(location: Location) -> str:
-    key, table = str(location[-1]), _table_at(location[:-1])
+def _meant(location: Location, root: Any) -> str:
+    key, table = str(location[-1]), _table_at(location[:-1], root)
     if key in {"password", "passwd", "pass", "pwd"}:
         return _SECRETS_HINT
     known = keys_of(table)
@@ -151,9 +151,9 @@ def _meant(location: Location) -> str:
     return f"known keys: {', '.join(known)}"
 
 
-def _table_at(location: Location) -> Any:
+def _table_at(location: Location, root: Any) -> Any:
     """The schema's class for the table at this location."""
-    table: Any = Configuration
+    table: Any = root
     for part in location:
         if get_origin(table) is Mapping:
             table = get_args(table)[1]

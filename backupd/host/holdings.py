@@ -8,13 +8,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
+from backupd.host.daemon_thread import answered
 from backupd.host.signals import shielded
-from backupd.vocabulary.errors import BackupdError
+from backupd.vocabulary.errors import BackupdError, CleanupIncomplete
 from backupd.vocabulary.records import Holding, HoldingKind
 
 log = logging.getLogger(__name__)
 
-Releases = Mapping[HoldingKind, Callable[[Holding], None]]
+_STORAGE_SECONDS = 120.0  # for storage to remove what a run has left there: terabytes take a while
+
+Release = Callable[[Holding], None]
+Releases = Mapping[HoldingKind, Release]
 
 
 class HoldingJournal(Protocol):
@@ -37,11 +41,28 @@ class Claim:
         self._journal = journal
         self.holding = holding
         self.kept = False
+        self.is_released = False
 
     def keep(self) -> None:
         """It need not be released any more. A row that cannot be struck is raised, and `kept` stays as it was."""
         self._journal.released(self.holding)
         self.kept = True
+
+    @contextmanager
+    def released_after(self, releases: Releases) -> Iterator[None]:
+        """It is released when this block ends, which is within its own: before anything is written that may hang.
+
+        Where that fails, its own block's end tries again; there the row is struck.
+        """
+        try:
+            yield
+        finally:
+            with shielded():
+                try:
+                    releases[self.holding.kind](self.holding)
+                    self.is_released = True
+                except BackupdError as error:
+                    log.info("%s %s is not released yet: %s", self.holding.kind, self.holding.name, error.message)
 
 
 @contextmanager
@@ -60,14 +81,21 @@ def held(journal: HoldingJournal, holding: Holding, releases: Releases) -> Itera
         yield claim
     except BaseException as first:
         with shielded():
-            failure = give_back(journal, holding, releases) if written and not claim.kept else None
+            failure = _end(claim, journal, releases) if written else None
         if failure is not None:
             first.add_note(f"clean-up incomplete: {failure.message}")
         raise
     with shielded():
-        failure = None if claim.kept else give_back(journal, holding, releases)
+        failure = _end(claim, journal, releases)
         if failure is not None:
             journal.attention(f"clean-up incomplete: {failure.message}; `backupd recover` tries again")
+
+
+def _end(claim: Claim, journal: HoldingJournal, releases: Releases) -> BackupdError | None:
+    if claim.kept:
+        return None
+    kind = claim.holding.kind
+    return give_back(journal, claim.holding, {kind: lambda _released: None} if claim.is_released else releases)
 
 
 def give_back(journal: HoldingJournal, holding: Holding, releases: Releases) -> BackupdError | None:
@@ -80,3 +108,23 @@ def give_back(journal: HoldingJournal, holding: Holding, releases: Releases) -> 
         return error
     log.debug("released %s %s", holding.kind, holding.name)
     return None
+
+
+def not_waiting_for_ever(release: Release, *, where: str) -> Release:
+    """The same release where it touches storage, which may hang: then the row stays for `recover`, and the run ends.
+
+    Raises, when called:
+        CleanupIncomplete: it has not ended within two minutes.
+        Anything that it raises itself.
+    """
+
+    def released(holding: Holding) -> None:
+        try:
+            answered(lambda: release(holding), within_seconds=_STORAGE_SECONDS, name=f"backupd release {where}")
+        except TimeoutError as error:
+            raise CleanupIncomplete(
+                f"{where} does not answer: {holding.name} was not removed within {_STORAGE_SECONDS:g} s",
+                hint="`backupd recover` removes it once that storage answers again",
+            ) from error
+
+    return released

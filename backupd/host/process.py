@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import IO, Protocol
 
 from backupd.host.own_files import is_our_process
+from backupd.host.priority import spare
 from backupd.host.signals import shielded
 from backupd.vocabulary.errors import CommandError
 
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _PARTING_SECONDS = 300.0  # for a child that must not be killed to end
 _GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL of a process group
+_LOOK_SECONDS, _PROMPT_SECONDS = 0.05, 0.5
 
 TypeOfStream = int | IO[bytes] | None
 
@@ -64,6 +66,25 @@ class NoLedger:
         """Nothing is kept."""
 
 
+class _Child(subprocess.Popen[bytes]):
+    """A child that can be asked for its state at any moment.
+
+    Popen takes a lock for that, and only then enters its `try` (Python 3.11): a stop signal raised in between would
+    leave the lock taken, and a child that has ended would be reported as running, or waited for, for ever.
+    """
+
+    parts_by: float | None = None  # by the monotonic clock: until then one that must not be killed is waited for
+
+    def poll(self) -> int | None:
+        with shielded():
+            return super().poll()
+
+    def wait(self, timeout: float | None = None) -> int:
+        if timeout is not None and self.poll() is None and not _has_ended(self, within_seconds=max(0.0, timeout)):
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        return super().wait()
+
+
 def run(
     argv: Sequence[str],
     *,
@@ -92,24 +113,24 @@ def _run(argv: Sequence[str], timeout: float, accept: Sequence[int], stdin: str 
     began = time.monotonic()
     with _memory(stdin or "") as given, _memory() as output, _memory() as complaints:
         process = _start(argv, given, output, complaints)
+        if not kill:
+            spare(process.pid)
         try:
             ended = _has_ended(process, within_seconds=timeout)
         except BaseException:
-            _end_group(process)
+            if kill:
+                _end_group(process)
             raise
         if not ended:
             if kill:
                 _end_group(process)
             raise CommandError(
                 f"{argv[0]} did not end within {timeout:g} s: {shlex.join(argv)}",
-                hint=""
-                if kill
-                else (f"it was left running as process {process.pid}, because killing it could do damage"),
+                hint="" if process.poll() is not None else f"it was left running as {_left(process, kill=kill)}",
             )
         status, out, err = process.wait(), _written(output), _written(complaints)
-    seconds = time.monotonic() - began
-    completed = Completed(tuple(argv), status, out, err, seconds)
-    log.debug("run: status %d after %.3f s", completed.status, seconds)
+    completed = Completed(tuple(argv), status, out, err, seconds=time.monotonic() - began)
+    log.debug("run: status %d after %.3f s", completed.status, completed.seconds)
     if completed.status not in accept:
         said = completed.stderr.strip() or completed.stdout.strip() or "(no output)"
         raise CommandError(f"{shlex.join(argv)} ended with status {completed.status}: {said}")
@@ -148,12 +169,26 @@ def spawned(
         with shielded():  # a signal in its middle, be it of the child's own making, would leave a child behind
             process = _start(full, stdin, stdout, stderr, environment or {}, only=only_this_environment)
             born = start_time(process.pid) or 0
+            if not dies_with_us:
+                spare(process.pid)
         ledger.started(process.pid, born, argv[0])  # within: where it cannot be written down it must not go on
         yield process
     finally:
         with shielded():
             if process is not None and _part_with(process, dies_with_us=dies_with_us):
                 ledger.ended(process.pid, born)
+
+
+def part_from(process: subprocess.Popen[bytes], waiting: Callable[[], None]) -> None:
+    """A `spawned` child that must not be killed sees its stdin end now, and has ended, or hangs for five minutes.
+
+    `waiting` is called meanwhile, every half second. What it raises goes on; the block's end waits for the rest then.
+    """
+    _close(process.stdin)
+    while (left := _parting_seconds(process)) > 0 and process.poll() is None:
+        waiting()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(min(left, _PROMPT_SECONDS))
 
 
 def detached(
@@ -172,41 +207,13 @@ def detached(
     return _start(argv, subprocess.DEVNULL, output, output, environment, without=without, cwd="/")
 
 
-def marked(variable: str, value: str) -> bool:
-    """Whether a live process of ours has this in the environment that it was started with (proc(5), `environ`).
-
-    Anybody can write anything into the environment of a process of his own, which root then reads: so it is asked whose
-    the process is.
-    """
-    wanted = f"{variable}={value}".encode()
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with contextlib.suppress(OSError):  # it has ended, or is another user's
-                if wanted in (folder / "environ").read_bytes().split(b"\0") and is_our_process(int(folder.name)):
-                    return True
-    return False
-
-
-def variable_of(pid: int, variable: str) -> str | None:
-    """What a live process of ours has of this name in the environment that it was started with; None where it has none,
-    or is gone, or another user's.
-    """
-    begin = f"{variable}=".encode()
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes() if is_our_process(pid) else b""
-    except OSError:
-        return None
-    found = next((each for each in environment.split(b"\0") if each.startswith(begin)), None)
-    return None if found is None else found.removeprefix(begin).decode("utf-8", "replace")
-
-
 def start_time(pid: int) -> int | None:
     """When a process was born, in clock ticks since boot; None when there is no such process (or it is a zombie).
 
     proc(5): field 22 of `stat`, counted behind the parenthesised name, which may hold spaces.
     """
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
     return None if fields[0] in "ZX" else int(fields[19])
@@ -268,7 +275,7 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     given = {name: value for name, value in _environment().items() if not only and name not in without}
     try:
-        return subprocess.Popen(  # its own session: the terminal's Ctrl-C is for us to pass on, in our order
+        return _Child(  # its own session: the terminal's Ctrl-C is for us to pass on, in our order
             argv,
             stdin=stdin,
             stdout=stdout,
@@ -297,18 +304,35 @@ def _part_with(process: subprocess.Popen[bytes], *, dies_with_us: bool) -> bool:
     _close(process.stdin)
     if dies_with_us:
         _end_group(process)
-    elif process.poll() is None:
-        _has_ended(process, within_seconds=_PARTING_SECONDS)
+    else:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_parting_seconds(process))
     ended = process.poll() is not None
     if not ended:
-        log.error("process %d hangs and was left running, because killing it could do damage", process.pid)
+        log.error("left running: %s", _left(process, kill=dies_with_us))
     _close(process.stdout)
     _close(process.stderr)
     return ended
 
 
+def _parting_seconds(process: subprocess.Popen[bytes]) -> float:
+    """What is left of the time that it has to end by itself, since this was asked first."""
+    assert isinstance(process, _Child)
+    process.parts_by = process.parts_by or time.monotonic() + _PARTING_SECONDS
+    return max(0.0, process.parts_by - time.monotonic())
+
+
+def _left(process: subprocess.Popen[bytes], *, kill: bool) -> str:
+    """Which process hangs, and why it was not ended, in words."""
+    killed = "which was killed and hangs in the kernel: see dmesg and the disks"
+    return f"process {process.pid}, {killed if kill else 'because killing it could do damage'}"
+
+
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """A child that has not ended by itself ends, and whatever is left of its group; both have a while to tidy up."""
+    """A child that has not ended by itself ends, and whatever is left of its group; both have a while to tidy up.
+
+    One that stands in the kernel, as behind a dead disk, cannot be ended by anybody: it is not waited for.
+    """
     if process.poll() is None:
         over = time.monotonic() + _GRACE_SECONDS
         with contextlib.suppress(ProcessLookupError):
@@ -318,7 +342,8 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
                 os.killpg(process.pid, 0)  # until nobody is left: the child may go before what it has started
                 time.sleep(0.01)
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
 
 
 def _prefix(*, dies_with_us: bool, lowest_priority: bool) -> list[str]:
@@ -350,11 +375,26 @@ def _written(descriptor: int) -> str:
 
 
 def _has_ended(process: subprocess.Popen[bytes], *, within_seconds: float) -> bool:
-    """Known at once; `Popen.wait` with a timeout looks every 50 ms, and `make bench-lock` has a server wait for it."""
-    descriptor = os.pidfd_open(process.pid)
+    """Known at once; looking now and then takes longer, and `make bench-lock` has a server wait for it."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:  # another thread has waited for it
+        return True
+    except OSError:  # no descriptor is free: that is no reason to give up a child
+        return _is_seen_to_end(process, within_seconds=within_seconds)
     try:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         return bool(poll.poll(math.ceil(within_seconds * 1000)))
     finally:
         os.close(descriptor)
+
+
+def _is_seen_to_end(process: subprocess.Popen[bytes], *, within_seconds: float) -> bool:
+    """The same by looking every 50 ms."""
+    deadline = time.monotonic() + within_seconds
+    while process.poll() is None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_LOOK_SECONDS)
+    return True

@@ -15,7 +15,7 @@ from pathlib import Path
 from backupd.host.process import run
 from backupd.lab import disks, server, workbench
 from backupd.lab.foreground import run_command, run_on_terminal
-from backupd.lab.plan import Control, Plan, Purpose, write_at_once
+from backupd.lab.plan import GuestControl, Plan, Purpose, write_at_once
 from backupd.lab.site import LabSite, guest_site
 from backupd.vocabulary.errors import BackupdError, LabError
 
@@ -29,7 +29,7 @@ _QUICK_SECONDS = 60.0
 
 def main(words: list[str]) -> int:
     """Do what the plan says; 0 when the lab itself did not fail, whatever the command did."""
-    control = Control(Path(words[0]).parent)
+    control = GuestControl(Path(words[0]).parent)
     try:
         plan = Plan.from_json(control.plan.read_text(encoding="utf-8"))
         site = guest_site()
@@ -53,13 +53,13 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def _prepare(control: Control, plan: Plan, site: LabSite) -> None:
+def _prepare(control: GuestControl, plan: Plan, site: LabSite) -> None:
     run(["mkfs.ext4", "-q", "-E", "nodiscard", str(SCRATCH)], timeout_seconds=_QUICK_SECONDS)
     workbench.prepare(site, plan, RAW, lambda name: _reached(control, name))
     write_at_once(control.status, "0")
 
 
-def _work(control: Control, plan: Plan, site: LabSite) -> None:
+def _work(control: GuestControl, plan: Plan, site: LabSite) -> None:
     """The command's status is told while everything still stands: the outside then ends the machine as it is."""
     mount_outside(plan.out, OUT)
     (OUT / "backups").mkdir(exist_ok=True)
@@ -97,7 +97,7 @@ def mount_outside(folder: str, at: Path) -> None:
         raise LabError(f"the machine cannot mount {folder}: {reason}", hint="it must be a folder that you may write")
 
 
-def _reached(control: Control, name: str) -> None:
+def _reached(control: GuestControl, name: str) -> None:
     """A milestone: seconds on the machine's own clock, for whoever wonders where the time goes."""
     with control.milestones.open("a", encoding="utf-8") as file:
         file.write(f"{time.clock_gettime(time.CLOCK_BOOTTIME):.2f} {name}\n")

@@ -99,7 +99,7 @@ def plan_for(purpose: Purpose, options: LabOptions, *, command: tuple[str, ...],
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
+class GuestControl:
     """The control folder: a handful of files that both sides see at once (hostfs writes through)."""
 
     folder: Path

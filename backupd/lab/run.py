@@ -19,10 +19,11 @@ from typing import BinaryIO
 
 from backupd.lab import images, kernels, room, roots
 from backupd.lab.kernels import UserModeKernel
-from backupd.lab.machine import DeadlinePassed, Hardware, LabMachine, booted, furnish, idlest_processor
+from backupd.lab.machine import DeadlinePassed, Hardware, LabMachine, booted, furnish
 from backupd.lab.mconsole import tell_what_is_waited_for
 from backupd.lab.options import Kernel, LabOptions
-from backupd.lab.plan import Control, Plan, Purpose, plan_for
+from backupd.lab.plan import GuestControl, Plan, Purpose, plan_for
+from backupd.lab.processor import one_processor
 from backupd.lab.sizes import needs_for, sizes_for
 from backupd.lab.terminal import Relay, raw
 from backupd.vocabulary.errors import LabError, UsageError
@@ -152,17 +153,23 @@ def _prepare(options: LabOptions, part: Path, bench: Bench) -> None:
                 return
 
 
-def _attended(plan: Plan, control: Control, disks: list[Path], bench: Bench) -> int:
+def _attended(plan: Plan, control: GuestControl, disks: list[Path], bench: Bench) -> int:
     """Start a machine for the plan and stay with it until it has told its status."""
     furnish(control, replace(plan, server_usr=str(bench.server_usr or "")), bench.kernel)
-    hardware = Hardware(
-        control=control,
-        memory_folder=bench.choice.memory.folder,
-        disks=tuple(disks),
-        kernel=bench.kernel,
-        interactive=plan.purpose is Purpose.SHELL,
-        processor=idlest_processor(),
-    )
+    with one_processor(images.cache_folder() / "processors") as processor:
+        hardware = Hardware(
+            control=control,
+            memory_folder=bench.choice.memory.folder,
+            disks=tuple(disks),
+            kernel=bench.kernel,
+            interactive=plan.purpose is Purpose.SHELL,
+            processor=processor,
+        )
+        return _running(hardware, plan, bench)
+
+
+def _running(hardware: Hardware, plan: Plan, bench: Bench) -> int:
+    control = hardware.control
     carriers = [Carrier(control.stdout, sys.stdout.buffer), Carrier(control.stderr, sys.stderr.buffer)]
     with booted(hardware) as machine:
         try:
@@ -231,7 +238,7 @@ def _status(
         pause(_LOOK_SECONDS)
 
 
-def _require_no_failure(control: Control, *, alive: bool) -> None:
+def _require_no_failure(control: GuestControl, *, alive: bool) -> None:
     if control.failure.exists():
         failure = json.loads(control.failure.read_text(encoding="utf-8"))
         raise LabError(f"the machine failed: {failure['message']}", hint=failure["hint"])
@@ -239,7 +246,7 @@ def _require_no_failure(control: Control, *, alive: bool) -> None:
         raise LabError("the machine ended by itself, without a status", hint="its console's end is shown above")
 
 
-def _last_milestone(control: Control) -> str:
+def _last_milestone(control: GuestControl) -> str:
     try:
         return control.milestones.read_text(encoding="utf-8").rstrip().rpartition("\n")[2]
     except FileNotFoundError:
@@ -262,7 +269,7 @@ def out_folder(out: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _temporary_folders(bench: Bench) -> Iterator[tuple[Path, Control]]:
+def _temporary_folders(bench: Bench) -> Iterator[tuple[Path, GuestControl]]:
     """One for the disks and one for control, which the kernel can't see under /dev: it mounts its own there."""
     plain = [
         folder
@@ -270,7 +277,7 @@ def _temporary_folders(bench: Bench) -> Iterator[tuple[Path, Control]]:
         if folder.parts[1:2] != ("dev",)
     ]
     with _temporary_folder(bench.choice.disks.folder) as disks, _temporary_folder(plain[0]) as control:
-        yield disks, Control(control)
+        yield disks, GuestControl(control)
 
 
 @contextmanager
@@ -295,7 +302,7 @@ def _is_abandoned(folder: Path) -> bool:
     return True
 
 
-def _keep_console(control: Control, plan: Plan) -> None:
+def _keep_console(control: GuestControl, plan: Plan) -> None:
     """DIR has the console's log and the milestones, for who wonders afterwards."""
     for name in ("console.log", "milestones"):
         with contextlib.suppress(FileNotFoundError):

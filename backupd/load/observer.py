@@ -37,7 +37,7 @@ from backupd.vocabulary.volumes import CowUsage
 
 log = logging.getLogger(__name__)
 
-_LAG_SECONDS = 5.0  # between two questions to the server
+_LAG_SECONDS, _LONGEST_LAG_SECONDS = 5.0, 60.0  # between two questions to the server; where it does not answer
 _GRACE_SECONDS = 15.0  # that a COW area may be beyond its limit while it is being extended
 _PROMPT_SECONDS = 0.5  # how soon a waiting main thread notices a signal at the latest
 
@@ -86,6 +86,7 @@ class Observer(ScopedThread):
         self._window_seconds, self._duty, self._tick_seconds = window_seconds, duty, tick_seconds
         self._clock = clock
         self._probing = probe is not None and baseline is not None and bool(baseline.iops)
+        self._lag_pause = _LAG_SECONDS
         self._extension = CowExtension(extend, growth, clock)
         self._began = self._next_window = self._next_lag = clock()
         self._graced_until: float | None = None  # the COW area is beyond its limit, and being extended
@@ -330,12 +331,15 @@ class Observer(ScopedThread):
     def _lag_if_due(self) -> float | None:
         if self._clock() < self._next_lag:
             return None
-        self._next_lag = self._clock() + _LAG_SECONDS
+        lag = None
         try:
-            return self._read_lag()
-        except ServerError as error:
+            lag = self._read_lag()
+            self._lag_pause = _LAG_SECONDS
+        except ServerError as error:  # nothing else is watched while it is asked
+            self._lag_pause = min(_LONGEST_LAG_SECONDS, 2 * self._lag_pause)
             self._note("server", f"the server did not answer while the snapshot existed: {error.message}")
-            return None
+        self._next_lag = self._clock() + self._lag_pause
+        return lag
 
     def _ratio(self, window: Window) -> float | None:
         """Baseline ÷ window. Where not one write ended, it is at least as bad as one write in that time would be."""

@@ -3,6 +3,7 @@
 `snapshots`, `mounting`, `blank`, `scratch` and `scratch_disks` implement them, and so does `tests/fakes`.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,13 @@ class SnapshotCreator(Protocol):
 
         Raises:
             SnapshotError: it could not be confirmed; there may be something for the release of its holding to remove.
+        """
+
+    def settle(self, waiting: Callable[[], None]) -> None:
+        """LVM has ended what `create` began: the snapshot's path is there. Nothing more is created.
+
+        `waiting` is called meanwhile, and may raise: LVM can hang, and the snapshot exists. The end of `prepared` waits
+        for it too, but where nobody watches the snapshot and nobody can cancel.
         """
 
 

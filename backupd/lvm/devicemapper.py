@@ -95,6 +95,18 @@ def by_name(name: str, *, table: bool = False) -> MappedDevice | None:
     return _ask(table_request(name=name, table=table))
 
 
+def is_active(name: str, *, sysfs: Path = SYSFS) -> bool:
+    """Whether there is a device of this name, by what `/sys` says: also where nobody may ask device-mapper."""
+    return any(_line(file) == name for file in (sysfs / "block").glob("dm-*/dm/name"))
+
+
+def _line(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace").strip()
+    except OSError:  # its device has just gone
+        return ""
+
+
 def lvm_name(vg: str, name: str) -> str:
     """What LVM calls an LV's device: dashes doubled, then joined by one (lvm2, `dm_build_dm_name`)."""
     return f"{vg.replace('-', '--')}-{name.replace('-', '--')}"

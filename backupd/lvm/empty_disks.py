@@ -20,7 +20,7 @@ from backupd.lvm import report
 from backupd.lvm.blank import signatures
 from backupd.lvm.devicemapper import SYSFS
 from backupd.lvm.mounting import mounts
-from backupd.lvm.refusals import NO_REPORT, explained
+from backupd.lvm.refusals import reporting
 from backupd.lvm.report import LabelledDisk
 from backupd.vocabulary.errors import Refused, SnapshotError
 from backupd.vocabulary.volumes import DeviceNumber
@@ -148,7 +148,7 @@ def physical_volumes() -> tuple[LabelledDisk, ...]:
         SnapshotError: LVM could not report.
         UnexpectedOutput: with the text.
     """
-    with explained(NO_REPORT):
+    with reporting():
         return report.parse_labels(programs.run(report.labels_argv(), timeout_seconds=_SECONDS).stdout)
 
 
@@ -232,7 +232,7 @@ def _openers(number: DeviceNumber) -> Iterator[tuple[int, str]]:
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended
             if any(_leads_to(entry, number) for entry in (process / "fd").iterdir()):
-                yield int(process.name), (process / "comm").read_text().strip()
+                yield int(process.name), (process / "comm").read_text(errors="replace").strip()
 
 
 def _leads_to(entry: Path, number: DeviceNumber) -> bool:

@@ -5,14 +5,13 @@ serve. One call is one look: LVM locks each group while it reports it. It is apa
 run asks for again and again; it costs no more time (0.15 s both, in the lab).
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from backupd.host import process
 from backupd.lvm.queues import with_queues
-from backupd.lvm.refusals import NO_REPORT, explained
-from backupd.lvm.report import FORMAT, VOLUME_FIELDS, bare, group_of, stripes_of, understood, volumes_of
+from backupd.lvm.refusals import reporting
+from backupd.lvm.report import FORMAT, VOLUME_FIELDS, bare, group_of, sections_of, stripes_of, understood, volumes_of
 from backupd.vocabulary.extents import (
     HiddenVolume,
     Landscape,
@@ -53,7 +52,7 @@ def landscape() -> Landscape:
         SnapshotError: LVM is not there, or gives no report.
         UnexpectedOutput: it cannot be parsed; with the text.
     """
-    with explained(NO_REPORT):
+    with reporting():
         said = process.run(report_argv(), timeout_seconds=_SECONDS).stdout
     found = parse_landscape(said)
     return replace(found, groups=tuple(replace(group, room=with_queues(group.room)) for group in found.groups))
@@ -65,16 +64,11 @@ def parse_landscape(report: str) -> Landscape:
     Raises:
         UnexpectedOutput: with the text.
     """
-    return understood(report, lambda: _landscape(_sections(report)))
-
-
-def _sections(report: str) -> list[dict[str, list[_Row]]]:
-    """One for each group, and one for the PVs of none, which has neither `vg` nor `seg`."""
-    sections: list[dict[str, list[_Row]]] = json.loads(report)["report"]
-    return sections
+    return understood(report, lambda: _landscape(sections_of(report)))
 
 
 def _landscape(sections: Sequence[dict[str, list[_Row]]]) -> Landscape:
+    """Of one section for each group, and one for the PVs of none, which has neither `vg` nor `seg`."""
     groups = [_group(section) for section in sections if section.get("vg")]
     unused = [
         _physical_volume(row, [], {}) for section in sections if not section.get("vg") for row in section.get("pv", ())

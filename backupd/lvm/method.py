@@ -20,8 +20,10 @@ DM_UUID_LENGTH = len("LVM-") + 32 + 32  # VG and LV; internal layers have a suff
 # No backup of the metadata under the lock: that is disk I/O, and the removal writes one. No cache_check: where a cache
 # is a plain volume (`--cachevol`) LVM runs it although it is in use, so that it can only fail, and then takes no
 # snapshot ("Check of pool … failed (status:1). Manual repair required!", met in 2.03.16). Of a cache pool it runs none.
+# And no silence (lvm.conf, `log/silent`): the shell tells no status, so that what LVM says it has done has to be heard.
 SETTINGS = (
     'global/wait_for_locks=0 activation/monitoring=0 backup/backup=0 backup/archive=0 global/cache_check_executable=""'
+    " log/silent=0"
 )
 
 

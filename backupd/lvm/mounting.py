@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from backupd.host import process as programs
 from backupd.host.own_files import private_folder
+from backupd.lvm.snapshots import active_volume
 from backupd.lvm.xfs_log import needs_no_replay
 from backupd.vocabulary.errors import CommandError, SnapshotError, UnexpectedOutput
 from backupd.vocabulary.volumes import DeviceNumber, MountPoint, Snapshot
@@ -29,8 +30,11 @@ log = logging.getLogger(__name__)
 _OPTIONS = "ro,nodev,nosuid,noexec,noatime"
 _OPTIONS_TO_WRITE = "rw,nodev,nosuid,noexec"
 _WITHOUT_REPLAY = ",norecovery"  # XFS's; ext4's log takes no walk to find its end
-_EXTRA = {"xfs": ",nouuid", "ext4": ""}  # XFS refuses a second file system of the same UUID
+# XFS refuses a second file system of the same UUID. An ext4 may say in its superblock that the kernel is to panic at an
+# error (tune2fs -e panic), and a snapshot that has overflowed gives nothing but errors.
+_EXTRA = {"xfs": ",nouuid", "ext4": ",errors=remount-ro"}
 FILESYSTEMS = tuple(_EXTRA)
+_ELSEWHERE = ("logdev=", "rtdev=")  # of XFS: its log, or files of it, are on another device (xfs(5))
 _PAUSE_SECONDS = 0.25
 _SECONDS = 120.0  # a log replay reads from a disk that is at work
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -46,6 +50,7 @@ class Mounted:
     root: str  # the folder of the file system that is seen here; not `/` for a bind mount
     path: Path
     filesystem: str
+    options: tuple[str, ...] = ()  # of the file system, not of this mount of it
 
 
 class LinuxMounts:
@@ -153,7 +158,22 @@ def mount_of(path: Path) -> MountPoint:
     if not same:
         raise SnapshotError(f"{path} is on no file system listed in /proc/self/mountinfo")
     deepest = max(enumerate(same), key=lambda pair: (len(pair[1].path.parts), pair[0]))[1]  # the last one covers
-    return MountPoint(deepest.path, device, deepest.filesystem, PurePosixPath(deepest.root))
+    elsewhere = tuple(option for option in deepest.options if option.startswith(_ELSEWHERE))
+    return MountPoint(deepest.path, device, deepest.filesystem, PurePosixPath(deepest.root), elsewhere)
+
+
+def mounted_volume(name: str) -> MountPoint:
+    """Where this volume, VG/LV, is mounted.
+
+    Raises:
+        SnapshotError: there is no such volume, or it is not mounted.
+    """
+    vg, _, lv = name.partition("/")
+    device = active_volume(vg, lv).device
+    for mounted in mounts():
+        if mounted.device == device:
+            return MountPoint(mounted.path, device, mounted.filesystem, PurePosixPath(mounted.root))
+    raise SnapshotError(f"{name} is not mounted", hint="the probe's file is on its file system: mount it")
 
 
 def mounts_below(folder: Path) -> tuple[Path, ...]:
@@ -163,16 +183,19 @@ def mounts_below(folder: Path) -> tuple[Path, ...]:
 
 def mounts() -> tuple[Mounted, ...]:
     """Everything that is mounted, in our mount namespace, in the kernel's order."""
-    return parse_mountinfo(_MOUNTS.read_text(errors="surrogateescape"))
+    return parse_mountinfo(os.fsdecode(_MOUNTS.read_bytes()))  # as text, a carriage return would end a line
 
 
 def parse_mountinfo(text: str) -> tuple[Mounted, ...]:
     """The lines of mountinfo (proc_pid_mountinfo(5)); a blank, tab, newline or backslash in a path is octal there.
 
+    Only a newline ends a line. Whatever else Python takes for the end of one (a form feed, U+2028) stands in a path as
+    it is, and any user who may mount by FUSE chooses one.
+
     Raises:
         UnexpectedOutput: with the line.
     """
-    return tuple(_parse_line(line) for line in text.splitlines())
+    return tuple(_parse_line(line) for line in text.split("\n") if line)
 
 
 def mount_argv(device: Path, at: Path, *, filesystem: str, replay: bool = True) -> list[str]:
@@ -186,7 +209,9 @@ def _parse_line(line: str) -> Mounted:
         before, _, after = line.partition(" - ")
         _, _, device, root, path, *_ = before.split(" ")
         major, _, minor = device.partition(":")
-        return Mounted(DeviceNumber(int(major), int(minor)), _plain(root), Path(_plain(path)), after.split(" ")[0])
+        filesystem, _, options = (*after.split(" "), "", "")[:3]
+        number = DeviceNumber(int(major), int(minor))
+        return Mounted(number, _plain(root), Path(_plain(path)), filesystem, tuple(options.split(",")))
     except ValueError as error:
         raise UnexpectedOutput(f"a line of mountinfo could not be parsed: {line}") from error
 
@@ -241,7 +266,7 @@ def _holders(at: Path) -> Iterator[tuple[int, str]]:
     for process in _PROCESSES.glob("[0-9]*"):
         if any(_is_inside(link, inside) for link in (process / "cwd", process / "root", *_open_files(process))):
             try:
-                yield int(process.name), (process / "comm").read_text().strip()
+                yield int(process.name), (process / "comm").read_text(errors="replace").strip()
             except OSError:
                 continue
 

@@ -1,11 +1,12 @@
 """What a command on volumes or disks refused to do, as a sentence: what was wanted, the command's own words, a hint."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from backupd.vocabulary.errors import CommandError, GroupBusy, SnapshotError
 
 NO_REPORT = "LVM could not report"
+LOOK = "see what LVM and the kernel wait for: `lvs -a`, `dmsetup info -c -o name,suspended`, dmesg"  # a hint
 GROUP_HELD = "Can't get lock"
 
 
@@ -21,3 +22,8 @@ def explained(what: str, *, hint: str = "") -> Iterator[None]:
         yield
     except CommandError as error:
         raise refusal(f"{what}: {error.message}", hint=error.hint or hint) from error
+
+
+def reporting() -> AbstractContextManager[None]:
+    """For a block in which LVM is asked for a report: where it gives none, the error says so, and where to look."""
+    return explained(NO_REPORT, hint=LOOK)

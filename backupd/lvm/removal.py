@@ -17,7 +17,7 @@ def remove_argv(vg: str, name: str) -> list[str]:
 
     It also writes the metadata backup that taking the snapshot left out.
     """
-    return ["lvremove", "-y", "--config", "activation/monitoring=0", f"{vg}/{name}"]
+    return ["lvremove", "-y", "--config", "activation/monitoring=0 log/silent=0", f"{vg}/{name}"]
 
 
 def chosen_removal_argv(vg: str, name: str, mark: Mark) -> list[str]:

@@ -18,7 +18,14 @@ from backupd.vocabulary.volumes import PV_UUID, DeviceNumber, Segment, ThinPool,
 _T = TypeVar("_T")
 
 # `--binary` prints 0, 1 or -1 ("unknown": not active) where words that differ between versions would stand.
-FORMAT = ("--reportformat", "json", "--units", "b", "--nosuffix", "--binary")
+_JSON = ("{", "}", "[", "]", '"', ",")  # with which each line of a report begins
+# What an lvm.conf may say otherwise (tried with 2.03.16): empty fields would be missing, tags of ours be one word,
+# hidden LVs look like others, lines begin with something else, or fields have other names.
+_USUAL = (
+    'report/compact_output=0 report/compact_output_cols="" report/list_item_separator="," report/mark_hidden_devices=1'
+    ' report/prefixes=0 report/quoted=1 log/command_names=0 log/prefix=""'
+)
+FORMAT = ("--reportformat", "json", "--units", "b", "--nosuffix", "--binary", "--config", _USUAL)
 VOLUME_FIELDS = (
     "vg_name,vg_uuid,lv_name,lv_uuid,lv_attr,lv_size,lv_tags,lv_kernel_major,lv_kernel_minor,lv_suspended,lv_merging,"
     "lv_health_status,sync_percent,origin,segtype,seg_size,stripes,stripe_size,devices,"
@@ -84,7 +91,7 @@ def both_argv(vg_uuid: str) -> list[str]:
 
 def at_once(argv: list[str]) -> list[str]:
     """The same report, or an error where another command holds a group of it: LVM waits for that without end."""
-    return [argv[0], "--config", "global/wait_for_locks=0", *argv[1:]]
+    return [f"{word} global/wait_for_locks=0" if word == _USUAL else word for word in argv]  # one --config is allowed
 
 
 def labels_argv() -> list[str]:
@@ -133,7 +140,7 @@ def parse_both(report: str) -> tuple[tuple[Volume, ...], VolumeGroup | None]:
     Raises:
         UnexpectedOutput: with the text.
     """
-    return understood(report, lambda: _both([part for part in json.loads(report)["report"] if part.get("vg")]))
+    return understood(report, lambda: _both([part for part in sections_of(report) if part.get("vg")]))
 
 
 def _both(sections: list[dict[str, list[dict[str, str]]]]) -> tuple[tuple[Volume, ...], VolumeGroup | None]:
@@ -179,8 +186,20 @@ def understood(report: str, parse: Callable[[], _T]) -> _T:
         ) from error
 
 
+def sections_of(report: str) -> list[dict[str, list[dict[str, str]]]]:
+    """The sections of a report in JSON, without the messages that LVM has written to stdout between its lines:
+    "Retrying metadata scan." where PVs tell different things, as after a power cut in the middle of a change.
+
+    Raises:
+        ValueError, LookupError: it is no report.
+    """
+    lines = (line for line in report.splitlines() if line.lstrip().startswith(_JSON))
+    sections: list[dict[str, list[dict[str, str]]]] = json.loads("\n".join(lines))["report"]
+    return sections
+
+
 def _rows(report: str, kind: str) -> Iterator[dict[str, str]]:
-    for part in json.loads(report)["report"]:
+    for part in sections_of(report):
         yield from part[kind]
 
 

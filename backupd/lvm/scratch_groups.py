@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from backupd.host import process
 from backupd.lvm import Mark, report, run_of_tags
 from backupd.lvm.disk_marks import pv_uuid, run_of_pv
-from backupd.lvm.refusals import NO_REPORT, explained
+from backupd.lvm.refusals import explained, reporting
 from backupd.lvm.report import LabelledDisk
 from backupd.vocabulary.errors import SnapshotError
 
@@ -77,7 +77,7 @@ def group_argv(vg: str, disks: Sequence[str], mark: Mark) -> list[str]:
 
 
 def _volumes(vg: str) -> tuple[report.TaggedVolume, ...]:
-    with explained(NO_REPORT):
+    with reporting():
         return report.parse_tagged(process.run(report.volumes_argv(vg=vg), timeout_seconds=_SECONDS).stdout)
 
 

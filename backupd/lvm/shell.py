@@ -10,13 +10,14 @@ not. It then meets the end of its input instead, finishes what it was doing, and
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from backupd.host.process import ChildLedger, spawned
+from backupd.host.process import ChildLedger, part_from, spawned
 from backupd.vocabulary.errors import SnapshotError
 
-_NOISE = ("TEST MODE", "WARNING:", "Reducing COW size")
+_NOISE = ("TEST MODE", "WARNING:", "Reducing COW size", "Retrying metadata scan")
+_ENDED = "see in the kernel log (dmesg) whether it was killed, for memory perhaps; then start the run again"
 _TAIL = "Try 'help'."  # of the complaint about a line that is no command
 
 
@@ -42,7 +43,7 @@ class LvmShell:
             self._process.stdin.write(f"{command}\n{self._marker}\n".encode())
             self._process.stdin.flush()
         except BrokenPipeError as error:
-            raise SnapshotError(f"the lvm shell has ended: {self._unread() or '(no output)'}") from error
+            raise SnapshotError(f"the lvm shell has ended: {self._unread() or '(no output)'}", hint=_ENDED) from error
 
     def reply(self) -> str | None:
         """What the last command printed, once it has ended; None while it is still at work.
@@ -55,8 +56,15 @@ class LvmShell:
         if marker:
             return said
         if died:
-            raise SnapshotError(f"the lvm shell has ended in mid-command: {said.strip() or '(no output)'}")
+            raise SnapshotError(f"the lvm shell has ended in mid-command: {said.strip() or '(no output)'}", hint=_ENDED)
         return None
+
+    def end(self, waiting: Callable[[], None]) -> None:
+        """It has finished what it was doing, and ended; one that hangs is waited for for five minutes.
+
+        `waiting` is called meanwhile; what it raises goes on.
+        """
+        part_from(self._process, waiting)
 
     @property
     def _marker(self) -> str:

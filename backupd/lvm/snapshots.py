@@ -7,7 +7,7 @@ servers and their locks, and what is read from a snapshot. Nothing that has no t
 import logging
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from backupd.host.process import ChildLedger
 from backupd.lvm import Mark, SnapshotCreator, classic, devicemapper, report, thin
 from backupd.lvm.method import DM_UUID_LENGTH, Method, ShellStep
 from backupd.lvm.queues import with_queues
-from backupd.lvm.refusals import GROUP_HELD, NO_REPORT, refusal
+from backupd.lvm.refusals import GROUP_HELD, LOOK, NO_REPORT, refusal
 from backupd.lvm.removal import chosen_removal_argv, is_ours, remove_argv
 from backupd.lvm.shell import LvmShell, lvm_shell, meaningful
 from backupd.vocabulary.errors import CommandError, SnapshotError, SnapshotVoid
@@ -169,12 +169,21 @@ class LvmSnapshots:
 
         What has no snapshots of its own is removed by one command, in which LVM looks for the mark itself: each command
         scans all devices, and meanwhile the snapshot costs the server. Where that removes nothing, a look tells why.
-        A busy one (udev looks at new devices) is looked at afresh and tried again.
+        A busy one (udev looks at new devices) is looked at afresh and tried again. Gone is what the kernel does not
+        have either: LVM knows nothing of a group whose disks it can't read, or is not to see.
         """
         mark = Mark(self._machine, run_id)
 
         def is_there() -> bool:
-            return is_ours(report.parse_tagged(reported(report.volumes_argv(vg=vg))), vg, name, mark)
+            if is_ours(report.parse_tagged(reported(report.volumes_argv(vg=vg))), vg, name, mark):
+                return True
+            if devicemapper.is_active(devicemapper.lvm_name(vg, name), sysfs=self._sysfs):
+                raise SnapshotError(
+                    f"{vg}/{name} could not be removed: LVM does not report it, but the kernel still has its device",
+                    hint=f"LVM does not see the disks of {vg} now (`pvs`, `dmsetup ls --tree`, dmesg); once it does:"
+                    " backupd recover",
+                )
+            return False
 
         deadline = time.monotonic() + self._busy_patience_seconds
         argv = chosen_removal_argv(vg, name, mark)
@@ -232,6 +241,10 @@ class _LvmCreator:
                     hint="LVM was left running; if it does not finish, see `dmsetup info -c -o name,suspended`",
                 )
             time.sleep(_POLL_SECONDS)
+
+    def settle(self, waiting: Callable[[], None]) -> None:
+        """The shell ends."""
+        self.shell.end(waiting)
 
 
 def active_volume(vg: str, name: str) -> Volume:
@@ -349,7 +362,7 @@ def _refusal(plan: SnapshotPlan, said: str) -> SnapshotError:
 
 
 def _hint(text: str) -> str:
-    return next((hint for sign, hint in _HINTS if sign.lower() in text.lower()), "")
+    return next((hint for sign, hint in _HINTS if sign.lower() in text.lower()), LOOK)
 
 
 def _may_pass(text: str) -> bool:

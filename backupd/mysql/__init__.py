@@ -103,7 +103,11 @@ class Server(Protocol):
         """Statements of others that a lock would wait behind."""
 
     def replica_lag_seconds(self) -> float | None:
-        """The largest lag over all channels; None when it is no replica or the lag is unknown."""
+        """The largest lag over all channels; None when it is no replica or the lag is unknown.
+
+        Raises:
+            ServerError: it cannot be asked, or does not answer soon: whoever asks watches a snapshot.
+        """
 
     def replication(self) -> Replication:
         """Every channel and how it is applied; none where it is no replica."""

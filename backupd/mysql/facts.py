@@ -10,6 +10,8 @@ from pathlib import Path
 from backupd.mysql.positions import replica_statement
 from backupd.mysql.replication import cluster_of
 from backupd.mysql.session import Session, StatementError
+from backupd.mysql.system_zone import system_zone
+from backupd.policy.log_zone import SYSTEM_ZONE
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour, ServerFacts
 
@@ -55,6 +57,8 @@ _RECORDED = (
     "server_id",
     "server_uuid",
     "sync_binlog",
+    "system_time_zone",
+    "time_zone",
     "version",
     "version_comment",
 )
@@ -184,6 +188,7 @@ def _settings(session: Session, variables: Mapping[str, str]) -> Mapping[str, st
     recorded = {name: variables[name] for name in _RECORDED if name in variables}
     if not recorded.get(_FILEKEY, "FILE:").startswith("FILE:"):  # the password itself, which no backup is to hold
         recorded |= {_FILEKEY: "", _WITHHELD: "ON"}
+    recorded[SYSTEM_ZONE] = system_zone(session)
     recorded["plugin_libraries"] = session.value(_LOADED_PLUGINS) or ""
     if _ONLY_MARIADB not in variables:
         recorded |= _keyring(session)

@@ -8,6 +8,8 @@ lock they may not: of a transaction between its two commits only both together c
 """
 
 import os
+import re
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,10 +56,11 @@ def data_paths(session: Session, facts: ServerFacts) -> tuple[DataPath, ...]:
     """Every file and folder that matters, resolved, each once; the datadir first.
 
     Raises:
-        ServerError: the server cannot be asked, or the datadir cannot be read.
+        ServerError: the server cannot be asked, or is not that of the datadir here; or that cannot be read.
     """
     variables = session.variables()
     with explained_datadir():
+        require_own(variables, facts.datadir, far_address=session.far_address)
         found = [
             DataPath("datadir", facts.datadir.resolve(strict=True), must_share=True),
             *configured(variables, facts.datadir),
@@ -66,6 +69,43 @@ def data_paths(session: Session, facts: ServerFacts) -> tuple[DataPath, ...]:
             *links(facts.datadir.resolve()),
         ]
     return tuple(dict.fromkeys(found))
+
+
+def require_own(variables: Mapping[str, str], datadir: Path, *, far_address: str | None) -> None:
+    """The server that answers is the one of this datadir, as far as anybody can tell: a job's address may move.
+
+    A replica's datadir looks like its source's, down to the numbers of the tablespaces. MySQL keeps its own uuid in its
+    datadir. MariaDB has none: its host's name has to be ours, where it answers from an address that may be another's.
+
+    Raises:
+        ServerError: it is another one. A snapshot of the datadir here would be taken without a lock.
+        OSError: the datadir cannot be read.
+    """
+    ours = socket.gethostname()
+    hint = "set the host's socket, or an address that leads to this machine only (127.0.0.1)"
+    uuid, kept = variables.get("server_uuid", ""), _kept_uuid(datadir)
+    if uuid and kept:
+        if uuid != kept:
+            raise ServerError(
+                f"the server that answers is not that of {datadir}: its server_uuid is {uuid}, and auto.cnf there has"
+                f" {kept}",
+                hint=hint,
+            )
+    elif far_address is not None and (named := variables.get("hostname", "")) != ours:
+        raise ServerError(
+            f"the server that answers, at {far_address}, seems to be another machine's: its hostname is {named}, not"
+            f" {ours}",
+            hint=hint,
+        )
+
+
+def _kept_uuid(datadir: Path) -> str:
+    """By which MySQL's server knows itself again; empty where there is none."""
+    try:
+        found = re.search(r"^server-uuid=(\S+)$", (datadir / "auto.cnf").read_text(errors="replace"), re.MULTILINE)
+    except FileNotFoundError:
+        return ""
+    return found.group(1) if found else ""
 
 
 @contextmanager

@@ -100,7 +100,8 @@ def require_takes(session: Session, place: LoadingPlace) -> LoadingServer:
     """What the server is, once nothing speaks against loading tables there. Nothing was changed.
 
     Raises:
-        Refused: the schema exists, the account lacks a privilege, or the server is read-only.
+        Refused: the schema exists, the account lacks a privilege, the server is read-only, or it is a replica that
+            would stop replicating.
         ServerError: it cannot be asked.
     """
     lacking = {schema: _missing(session, schema, needed) for schema, needed in _needed(place)}
@@ -123,15 +124,18 @@ def require_takes(session: Session, place: LoadingPlace) -> LoadingServer:
             f"the server {place.host} is read-only (a replica?)",
             hint="load into its source: its replicas receive the rows from there",
         )
+    flavour, is_replica = flavour_of(session), _is_replica(session)
+    if is_replica and place.logged and told["logs"] == "1" and flavour is Flavour.MARIADB:
+        _require_lax(session, place)
     return LoadingServer(
         place.host,
-        flavour=flavour_of(session),
+        flavour=flavour,
         version_number=version_number(told["version"] or ""),
         largest_statement=int(told["most"] or 0),
         logs=told["logs"] == "1",
         replicas=int(session.value(_DUMPING) or 0),
         left_out=_left_out(session) if told["logs"] == "1" else "",
-        is_replica=_is_replica(session),
+        is_replica=is_replica,
     )
 
 
@@ -148,6 +152,7 @@ def prepare(session: Session, flavour: Flavour, *, logged: bool = True) -> None:
     session.execute(f"SET SESSION wait_timeout = {LOAD_SECONDS:.0f}")
     if flavour is Flavour.MARIADB:
         session.execute("SET SESSION check_constraint_checks = 0")  # a row may be older than its table's constraint
+        session.execute("SET SESSION max_statement_time = 0")  # of clients: no CHECKSUM TABLE of a large table keeps it
 
 
 def make(session: Session, place: LoadingPlace, shapes: Sequence[TableShape]) -> None:
@@ -243,6 +248,20 @@ def _stop_logging(session: Session) -> None:
                 hint="GRANT BINLOG ADMIN ON *.* (MySQL: SYSTEM_VARIABLES_ADMIN) TO its account, or load with --by rows",
             ) from error
         raise
+
+
+def _require_lax(session: Session, place: LoadingPlace) -> None:
+    """What is logged here takes the number of the source's next transaction, which a strict log then refuses.
+
+    Raises:
+        Refused: this replica has such a log.
+    """
+    if session.value("SELECT @@GLOBAL.gtid_strict_mode AND @@GLOBAL.log_slave_updates") == "1":
+        raise Refused(
+            f"{place.host} is a replica with gtid_strict_mode, which would stop replicating (error 1950) once it has"
+            " logged rows of its own",
+            hint="load into its source, or with --by tablespace, which is not logged",
+        )
 
 
 def _needed(place: LoadingPlace) -> tuple[tuple[str, tuple[str, ...]], ...]:

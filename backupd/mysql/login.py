@@ -58,7 +58,7 @@ def connection_options(login: Login, answer_seconds: float) -> dict[str, Any]:
         "password": login.password.encode(),
         "autocommit": True,
         "charset": "utf8mb4",
-        "connect_timeout": CONNECT_SECONDS,
+        "connect_timeout": min(CONNECT_SECONDS, answer_seconds),
         "read_timeout": answer_seconds,
         "write_timeout": answer_seconds,
         "program_name": "backupd",

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from backupd.policy import gtid
+from backupd.policy.time_zones import is_zone_name
 from backupd.vocabulary.errors import ServerError, Unreadable
 from backupd.vocabulary.records import RUN_ID
 from backupd.vocabulary.servers import Position, ReplicaPosition, ServerFacts
@@ -207,6 +208,9 @@ _SETTINGS: Mapping[str, Callable[[str], bool]] = {
     "server_id": _number,
     "server_uuid": _like(_UUID),
     "sync_binlog": _number,
+    "system_time_zone": is_printable_line,
+    "system_zone": is_zone_name,
+    "time_zone": is_printable_line,
     "version": is_printable_line,
     "version_comment": is_printable_line,
 }

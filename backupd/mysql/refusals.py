@@ -13,6 +13,7 @@ from backupd.vocabulary.errors import ServerError
 
 _PASSWORDLESS_DENIED = 1698  # ER_ACCESS_DENIED_NO_PASSWORD_ERROR: unix_socket and the like
 _CLIENT_ERRORS = range(CR.CR_ERROR_FIRST, 3000)  # the driver's own; the server's lie below and above
+CONNECTING = "connecting"  # what is done before the first statement
 _DENIED = (
     ER.SPECIFIC_ACCESS_DENIED_ERROR,
     ER.TABLEACCESS_DENIED_ERROR,
@@ -99,6 +100,11 @@ def _no_tls(login: Login, _said: str, _doing: str) -> tuple[str, str]:
 
 
 def _lost(login: Login, said: str, doing: str) -> tuple[str, str]:
+    if doing == CONNECTING and "timed out" in said:
+        return (
+            f"the server at {login.where} did not answer in time",
+            "it takes connections and says nothing: is it starting, or are its disks or its host overloaded?",
+        )
     return (
         f"the session with the server at {login.where} ended during: {doing} ({said})",
         "did the server stop, or was the session killed? check the server's error log",

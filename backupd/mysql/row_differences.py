@@ -1,6 +1,7 @@
 """How a table that was loaded from a backup differs from the live one, by key.
 
-Knows: three counts that the server works out itself, each within its time, and that nothing is changed. A row is the
+Knows: three counts that the server works out itself, each within its time, and that nothing is changed, nor anybody
+kept from changing the live table. A row is the
 same where each of its columns is, byte by byte in texts; what the key's collation takes for one value is one row.
 """
 
@@ -17,6 +18,9 @@ from backupd.mysql.tablefiles import Table
 from backupd.vocabulary.servers import Flavour
 
 COMPARE_SECONDS = 60.0  # of each of three statements: a change of the live table's definition waits for them
+
+_READ_WITHOUT_LOCK = ("InnoDB", "ROCKSDB")  # by the others who changes a row waits for who reads one
+_ENGINE = "SELECT engine AS engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,10 @@ def difference(session: Session, shape: TableShape, schema: str, flavour: Flavou
     attached = attachments_of(session, shape.table)
     if not shape.key or key_of_table(session, shape.table) != shape.key or not set(shape.key) <= set(shared):
         told = "they have no primary key in common"
+        return TableDifference(untold=told, columns_apart=apart, shared=shared, attached=attached)
+    engine = session.value(_ENGINE, shape.table.schema, shape.table.name)
+    if engine not in _READ_WITHOUT_LOCK:
+        told = f"clients that write to the live table ({engine}) would have to wait for it"
         return TableDifference(untold=told, columns_apart=apart, shared=shared, attached=attached)
     limit_statements(session, flavour, COMPARE_SECONDS)
     found: dict[str, int] = {}

@@ -48,8 +48,10 @@ from backupd.mysql.startup import (
     require_tablespaces,
     server_argv,
 )
+from backupd.mysql.system_zone import environment_of, require_zone_taken
+from backupd.policy.log_zone import SYSTEM_ZONE
 from backupd.vocabulary.errors import ServerError, Undecided, UsageError
-from backupd.vocabulary.records import Check
+from backupd.vocabulary.records import CLEAN_SHUTDOWN, Check
 from backupd.vocabulary.storage import Manifest
 
 STOP_SECONDS = 600.0
@@ -122,10 +124,10 @@ class RunningServer:
                 f"the server on the restored files did not shut down within {within_seconds:g} s", hint=_MORE
             ) from error
         except ServerError as error:
-            return Check("clean shutdown", ok=False, expected=expected, found=str(error))
+            return Check(CLEAN_SHUTDOWN, ok=False, expected=expected, found=str(error))
         finally:
             self.session.close()
-        return Check("clean shutdown", ok=status == 0, expected=expected, found=f"status {status}")
+        return Check(CLEAN_SHUTDOWN, ok=status == 0, expected=expected, found=f"status {status}")
 
 
 class ScratchServer:
@@ -144,6 +146,7 @@ class ScratchServer:
         without_binlogs: bool = False,
         confined: bool = True,
         servers: Sequence[Path] = (),
+        zone: str = "",
     ) -> None:
         """With `seeding` it keeps what it is told about replication in the copy.
 
@@ -153,7 +156,8 @@ class ScratchServer:
         Of a copy `without_binlogs` those that were restored are gone, and it begins another: after a clean shutdown
         none is needed.
         One that is not `confined` has its account's rights, and is for backups that nobody else could have changed.
-        `servers` are folders with server programs beside this host's.
+        `servers` are folders with server programs beside this host's. With `applying` its time zone is `zone`, the
+        log's; else the backup's, as far as that is known here.
 
         Raises:
             Unreadable: the manifest names what no server has; see `recorded`.
@@ -173,6 +177,7 @@ class ScratchServer:
         self._without_binlogs = without_binlogs
         self._confined = confined
         self._servers = servers
+        self._zone = zone if applying else manifest.server.settings.get(SYSTEM_ZONE, "")
 
     def require_startable(self) -> str:
         """The version of the server program that would start. What it takes is here, as far as that is known before.
@@ -189,7 +194,8 @@ class ScratchServer:
 
         Raises:
             ServerError: no matching program is here, the copy leads out of itself, or the server did not start.
-            UsageError: nothing on this host can keep it within its bounds; or it needs none and cannot get to the copy.
+            UsageError: nothing on this host can keep it within its bounds; or it needs none and cannot get to the copy;
+                or it does not know the log's time zone.
             Undecided: it ran into a limit of its own: time, memory, room.
         """
         program = matching_program(self._facts, self._servers)
@@ -217,6 +223,8 @@ class ScratchServer:
             ):
                 server = RunningServer(process, session, places)
                 require_no_live_tablespace(server.error_log)
+                if self._applying and self._zone:
+                    require_zone_taken(session, self._zone)
                 yield server
 
     def _view(self, account: "Account", places: ScratchPlaces) -> Relocation:
@@ -251,6 +259,7 @@ class ScratchServer:
         Our environment may have keys of targets, which a server that a copy has taken over could write into the copy.
         """
         known = {name: value for name, value in os.environ.items() if name in _ENVIRONMENT}
+        known |= environment_of(self._zone)
         with programs.spawned(
             argv, stdout=said, stderr=said, ledger=self._ledger, environment=known, only_this_environment=True
         ) as process:

@@ -15,7 +15,9 @@ from typing import Any
 
 from pymysql.constants import ER
 
+from backupd.mysql.histograms import COLUMN_STATISTICS, drop_histograms
 from backupd.mysql.refusals import StatementError
+from backupd.mysql.rolling_back import await_recovery
 from backupd.mysql.scratch import STOP_SECONDS, RunningServer
 from backupd.mysql.seeding import without_channels, words_of
 from backupd.mysql.session import Session
@@ -54,7 +56,7 @@ class Scrub:
 
     files: tuple[ScrubbedBy, ...]
     server_version: str
-    seconds: float  # of the statements
+    seconds: float  # of the statements, and of what they waited for
 
     @property
     def totals(self) -> dict[str, Any]:
@@ -92,6 +94,7 @@ def scrub(
     version = session.value("SELECT VERSION()") or ""
     _overwrite_what_is_freed(session)
     began = time.monotonic()
+    await_recovery(session, within_seconds=within_seconds, telling=telling)
     done = []
     for file in files:
         telling(f"running {file.name}")
@@ -180,6 +183,11 @@ def _forget(session: Session, flavour: Flavour) -> None:
         except StatementError as error:
             if error.number != ER.NO_SUCH_TABLE:
                 raise
+    if flavour is Flavour.MYSQL and (left := drop_histograms(session)):
+        raise ScrubFailed(
+            f"histograms, which have values of columns, could not be dropped: {left}",
+            hint=f"end the file with ANALYZE TABLE … DROP HISTOGRAM ON … for each of {COLUMN_STATISTICS}{_AGAIN}",
+        )
 
 
 def _end(server: RunningServer, flavour: Flavour, within_seconds: float) -> None:

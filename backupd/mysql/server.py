@@ -11,6 +11,8 @@ from backupd.mysql.positions import lag_seconds, replica_statement
 from backupd.mysql.session import Connect
 from backupd.vocabulary.servers import Blocker, DataPath, Membership, Replication, ServerFacts
 
+_PROMPT_SECONDS = 2.0  # for an answer that whoever watches a snapshot waits for: it may stand behind a STOP REPLICA
+
 
 class MysqlServer:
     """What the preflight and the gate ask of a MariaDB or MySQL server."""
@@ -76,9 +78,9 @@ class MysqlServer:
         """The largest lag over all channels; None when it is no replica or the lag is unknown.
 
         Raises:
-            ServerError: the server cannot be asked.
+            ServerError: the server cannot be asked, or does not answer within 2 s.
         """
-        with self._connect() as session:
+        with self._connect(answer_seconds=_PROMPT_SECONDS) as session:
             return lag_seconds(session.query(replica_statement(session)))
 
     def replication(self) -> Replication:

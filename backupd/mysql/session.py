@@ -12,6 +12,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import ip_address
 from itertools import islice
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -20,7 +21,7 @@ import pymysql
 from pymysql.cursors import SSCursor
 
 from backupd.mysql.login import Login, connection_options
-from backupd.mysql.refusals import StatementError, statement_error
+from backupd.mysql.refusals import CONNECTING, StatementError, statement_error
 from backupd.vocabulary.errors import ServerError
 
 __all__ = ["ANSWER_SECONDS", "Connect", "Login", "Row", "Session", "StatementError", "connector", "whole_seconds"]
@@ -83,7 +84,7 @@ class Session:
                 flags |= {"use_unicode": False, "init_command": "SET SESSION character_set_results = NULL"}
             return cls(pymysql.connect(**connection_options(login, answer_seconds) | flags), login)
         except pymysql.MySQLError as error:
-            raise statement_error(error, login, "connecting") from error
+            raise statement_error(error, login, CONNECTING) from error
         except (OSError, ValueError) as error:  # before the driver begins: a certificate, a name
             raise ServerError(
                 f"cannot connect to the server at {login.where}: {error}",
@@ -102,6 +103,19 @@ class Session:
             return None
         sock: socket.socket = self._connection._sock  # pymysql offers no public way
         return int(_CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0])
+
+    @property
+    def far_address(self) -> str | None:
+        """The address that answers, where it may be another machine's; None of a socket, and of an address of ours.
+
+        The kernel connects to an address of ours from the same one. To a second one of the same network it does so from
+        the first, so that an address may be ours all the same.
+        """
+        if self._login.socket is not None:
+            return None
+        sock: socket.socket = self._connection._sock  # as above
+        ours, theirs = (str(name[0]) for name in (sock.getsockname(), sock.getpeername()))
+        return None if ours == theirs or ip_address(theirs.partition("%")[0]).is_loopback else theirs
 
     def execute(self, statement: str, *values: object) -> None:
         """Run a statement whose answer does not matter.

@@ -80,18 +80,19 @@ def server_argv(
         f"--loose-innodb-buffer-pool-size-max={pool}",  # else newer MariaDB reserves address space for all RAM
         *(f"--socket={places.socket}", f"--pid-file={places.folder}/pid", f"--tmpdir={places.folder}"),
         *relay,
-        *(_applying_options(relocation, facts) if applying else ()),
         f"--log-error={places.error_log}",
         *_file_statements(facts.flavour, places),
         *_binlog_options(places, binlog),
         *file_options(relocation, facts),
+        *(_applying_options(relocation, facts) if applying else ()),
     ]
 
 
 def _applying_options(relocation: Relocation, facts: ServerFacts) -> Iterator[str]:
     """The last that is said counts. What is applied is written to no binlog, and no log of ours is anybody's source.
 
-    A table that was created without an engine gets that which it had on the source.
+    A table that was created without an engine gets that which it had on the source. Whatever MySQL's `gtid_mode` was at
+    the backup, the log may have transactions with and without a GTID: it can be changed while the server runs.
     """
     folder = relocation.folder / RELAY_FOLDER
     yield f"--relay-log={folder / 'relay'}"
@@ -99,6 +100,8 @@ def _applying_options(relocation: Relocation, facts: ServerFacts) -> Iterator[st
     yield "--relay-log-purge=ON"  # a log that has been applied takes no room
     yield "--loose-log-slave-updates=OFF"
     yield "--loose-log-replica-updates=OFF"
+    if facts.flavour is Flavour.MYSQL:
+        yield "--gtid-mode=OFF_PERMISSIVE"
     if engine := facts.settings.get("default_storage_engine"):
         yield f"--default-storage-engine={engine}"
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from backupd.host.filesystem import opened_plain
 from backupd.mysql.facts import KEYRING_COMPONENT, flavour_of, key_files, version_number
 from backupd.mysql.replication import cluster_of
+from backupd.mysql.rolling_back import await_rollback
 from backupd.mysql.session import Session, StatementError
 from backupd.mysql.sqltext import quoted
 from backupd.mysql.table_shape import TableShape
@@ -50,16 +51,30 @@ def datadir_here(session: Session) -> Path | None:
     Raises:
         ServerError: the session is over.
     """
-    told = Path(session.value("SELECT @@datadir") or ".")
-    if not session.peer or not told.is_absolute():
+    told = _here(session, Path(session.value("SELECT @@datadir") or "."))
+    if told is None:
+        return None
+    owner = told.stat().st_uid
+    return told if os.geteuid() in (0, owner) and os.access(told, os.W_OK | os.X_OK) else None
+
+
+def binlogs_here(session: Session) -> Path | None:
+    """The folder of the server's binary log where it is one of this host's; None where that is not known.
+
+    Raises:
+        ServerError: the session is over.
+    """
+    return _here(session, Path(session.value("SELECT @@log_bin_basename") or ".").parent)
+
+
+def _here(session: Session, folder: Path) -> Path | None:
+    """A folder of the server's that is the same one to us."""
+    if not session.peer or not folder.is_absolute():
         return None
     try:
-        if not Path(f"/proc/{session.peer}/root{told}").samefile(told):
-            return None
-        owner = told.stat().st_uid
+        return folder if Path(f"/proc/{session.peer}/root{folder}").samefile(folder) else None
     except OSError:
         return None
-    return told if os.geteuid() in (0, owner) and os.access(told, os.W_OK | os.X_OK) else None
 
 
 def obstacle(session: Session) -> str | None:
@@ -149,6 +164,7 @@ def import_tablespace(
     tablespace: Path,
     beneath: Path,
     took: Callable[[float], None] = lambda _seconds: None,
+    telling: Callable[[str], None] = lambda _step: None,
 ) -> None:
     """The empty table, which `to` has just made in the schema whose folder is `place`, has the pages of the backup's.
 
@@ -156,9 +172,11 @@ def import_tablespace(
     server can write to. `took` is told how long each chunk took to be durable.
 
     Raises:
-        ServerError: either server refused, the folder is not the server's, or its file system has no room.
+        ServerError: either server refused, the folder is not the server's, or its file system has no room; or a
+            prepared transaction has changes in the table.
     """
     named = f"{quoted(place.name)}.{quoted(shape.table.name)}"
+    await_rollback(source, shape.table, telling)
     with _alone(to), _opened(place) as folder:
         if not is_free(to, number_of(tablespace, beneath)):
             renumber(source, shape.table, beyond=highest(to) or 0)

@@ -228,6 +228,8 @@ def _has_place(backup: PlacedBackup, segment: BinlogSegment) -> bool:
     """
     if segment.end > backup.place.offset and _is_too_old(backup, segment):
         return False
+    if segment.origin.whole_since is not None and backup.taken_at < segment.origin.whole_since:
+        return False
     return made_at(segment) <= backup.taken_at.timestamp() and _may_have_place(backup, segment)
 
 

@@ -6,8 +6,8 @@ A window begins when the clock shows its beginning for the first time and ends w
 it is never shorter than the clock says. One whose end is its beginning is a whole day.
 """
 
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from backupd.policy.timetable import first_showing, last_showing
@@ -33,25 +33,35 @@ def next_start(now: datetime, blackouts: Sequence[Blackout], zone: str) -> datet
 
 def never_end(blackouts: Sequence[Blackout]) -> bool:
     """Together they leave no minute of the week free."""
-    black: set[int] = set()
+    return len(minutes_of_the_week(blackouts)) == _MINUTES_OF_A_WEEK
+
+
+def minutes_of_the_week(blackouts: Iterable[Blackout]) -> set[int]:
+    """Those that lie in any of them, counted from Monday's midnight."""
+    found: set[int] = set()
     for blackout in blackouts:
         begin = blackout.begin.hour * 60 + blackout.begin.minute
         end = blackout.end.hour * 60 + blackout.end.minute
         length = (end - begin - 1) % _MINUTES_OF_A_DAY + 1
         for day in blackout.days:
             first = day * _MINUTES_OF_A_DAY + begin
-            black.update(minute % _MINUTES_OF_A_WEEK for minute in range(first, first + length))
-    return len(black) == _MINUTES_OF_A_WEEK
+            found.update(minute % _MINUTES_OF_A_WEEK for minute in range(first, first + length))
+    return found
 
 
-def _around(instant: datetime, blackouts: Sequence[Blackout], zone: str) -> Iterator[tuple[datetime, datetime]]:
-    """Begin and end of every window in which this instant may be."""
-    today = instant.astimezone(ZoneInfo(zone)).date()
+def on_days(blackouts: Iterable[Blackout], days: Sequence[date], zone: str) -> Iterator[tuple[datetime, datetime]]:
+    """Begin and end of each that begins on one of these days; where the clock is put, none is shorter than it says."""
     for blackout in blackouts:
-        for day in (today - 2 * _DAY, today - _DAY, today):  # the one before the last: a zone may skip a whole day
+        for day in days:
             if day.weekday() in blackout.days:
                 end = day + _DAY if blackout.end <= blackout.begin else day
                 yield (
                     first_showing(datetime.combine(day, blackout.begin), zone),
                     last_showing(datetime.combine(end, blackout.end), zone),
                 )
+
+
+def _around(instant: datetime, blackouts: Sequence[Blackout], zone: str) -> Iterator[tuple[datetime, datetime]]:
+    """Begin and end of every window in which this instant may be."""
+    today = instant.astimezone(ZoneInfo(zone)).date()
+    return on_days(blackouts, (today - _DAY, today), zone)

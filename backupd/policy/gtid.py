@@ -8,16 +8,19 @@ domain's servers, and numbers grow within a domain.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from backupd.vocabulary.errors import ServerError
 
 Interval = tuple[int, int]  # first and last, both included
+OneGtid = tuple[int, int, int] | tuple[str, int]  # MariaDB's domain, server, number; `uuid` or `uuid:tag`, number
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _PART = r"(?:[a-z_][a-z0-9_]{0,31}|[0-9]{1,20}(?:-[0-9]{1,20})?)"  # a tag, or an interval
 _MARIADB = r"[0-9]{1,10}-[0-9]{1,10}-[0-9]{1,20}"
 _ITEM = rf"(?:{_UUID}(?::{_PART})+|{_MARIADB})"
 _MARIADB_DASHES = 2
+_MARIADB_PARTS: Final = 3
 _ONE = re.compile(rf"{_UUID}:(?:[a-z_][a-z0-9_]{{0,31}}:)?[0-9]{{1,20}}|{_MARIADB}", re.ASCII | re.IGNORECASE)
 _SET = re.compile(rf"(?:{_ITEM}(?:,{_ITEM})*,?)?", re.ASCII | re.IGNORECASE)
 
@@ -30,6 +33,11 @@ def is_set(text: str) -> bool:
 def is_one(text: str) -> bool:
     """Whether it names a single transaction, as servers write it: without zeros before its number."""
     return _ONE.fullmatch(text) is not None and not text.rpartition(":")[2].rpartition("-")[2].startswith("0")
+
+
+def written(one: OneGtid) -> str:
+    """As servers write it."""
+    return ("-" if len(one) == _MARIADB_PARTS else ":").join(map(str, one))
 
 
 def same(one: str | None, other: str | None) -> bool:
@@ -92,10 +100,16 @@ class ExecutedGtids:
     def __init__(self, executed: str = "") -> None:
         self._sources = {source: list(intervals) for source, intervals in members(executed).items()}
 
-    def add_gtid(self, gtid: str) -> None:
-        """This one is in it: `uuid:number` or `uuid:tag:number`."""
-        source, _, number = gtid.rpartition(":")
-        self.add(source, int(number), int(number))
+    def add_gtid(self, gtid: OneGtid) -> None:
+        """This one is in it.
+
+        Raises:
+            ServerError: it is none of MySQL's.
+        """
+        if len(gtid) == _MARIADB_PARTS:
+            raise ServerError(f"the GTID {written(gtid)} is none of MySQL's", hint="is the server MariaDB's?")
+        source, number = gtid
+        self.add(source, number, number)
 
     def add(self, source: str, first: int, last: int) -> None:
         """These numbers of `uuid` or `uuid:tag` are in it, both ends included."""
@@ -106,6 +120,15 @@ class ExecutedGtids:
             intervals.append((first, last))
         else:
             self._sources[source] = list(_merged([*intervals, (first, last)]))
+
+    def include(self, executed: str) -> None:
+        """All of this set are in it as well.
+
+        Raises:
+            ServerError: it is none.
+        """
+        for source, intervals in members(executed).items():
+            self._sources[source] = list(_merged([*self._sources.get(source, ()), *intervals]))
 
     def __str__(self) -> str:
         return text(self._sources)
@@ -119,10 +142,8 @@ class BinlogGtids:
     def __init__(self, executed: str = "", *, state: str = "") -> None:
         self._last: dict[int, tuple[int, int]] = {}  # by domain: server and number
         self._state: dict[tuple[int, int], int] | None = None  # by domain and server
-        for gtid in members(executed):
-            if gtid.count("-") != _MARIADB_DASHES:
-                raise ServerError(f"this is not a set of MariaDB's GTIDs: {executed!r:.80}", hint="is it MySQL's?")
-            self.add_gtid(gtid)
+        for entry in _entries(executed):
+            self.add(*entry)
         if state:
             self._state = state_of(state)
 
@@ -135,9 +156,15 @@ class BinlogGtids:
             found.add(*entry)
         return found
 
-    def add_gtid(self, gtid: str) -> None:
-        """This one is the last of its domain."""
-        self.add(*map(int, gtid.split("-")))
+    def add_gtid(self, gtid: OneGtid) -> None:
+        """This one is the last of its domain.
+
+        Raises:
+            ServerError: it is none of MariaDB's.
+        """
+        if len(gtid) != _MARIADB_PARTS:
+            raise ServerError(f"the GTID {written(gtid)} is none of MariaDB's", hint="is the server MySQL's?")
+        self.add(*gtid)
 
     def add(self, domain: int, server: int, number: int) -> None:
         """This one is the last of its domain."""
@@ -161,12 +188,18 @@ def state_of(text: str) -> dict[tuple[int, int], int]:
         ServerError: it is no such set.
     """
     found: dict[tuple[int, int], int] = {}
+    for domain, server, number in _entries(text):
+        found[domain, server] = max(number, found.get((domain, server), 0))
+    return found
+
+
+def _entries(text: str) -> Iterator[tuple[int, int, int]]:
+    """Of MariaDB's set: domain, server and number."""
     for gtid in members(text):
         if gtid.count("-") != _MARIADB_DASHES:
             raise ServerError(f"this is not a set of MariaDB's GTIDs: {text!r:.80}", hint="is it MySQL's?")
         domain, server, number = map(int, gtid.split("-"))
-        found[domain, server] = max(number, found.get((domain, server), 0))
-    return found
+        yield domain, server, number
 
 
 def _merged(intervals: list[Interval]) -> tuple[Interval, ...]:
@@ -198,12 +231,21 @@ def source_and_number(one: str) -> tuple[str, int]:
 
 
 def behind(text: str | None) -> dict[str, tuple[Interval, ...]]:
-    """By source, or MariaDB's domain, the numbers that a log has behind it that has got as far as this set.
+    """By source the numbers that a log has behind it that has got as far as this set: as `members`, but of MariaDB by
+    domain, of each of which all numbers up to the highest.
 
     Raises:
         ServerError: it is no set.
     """
-    return _by_source(text)
+    found: dict[str, tuple[Interval, ...]] = {}
+    for source, intervals in members(text).items():
+        if intervals:
+            found[source] = intervals
+            continue
+        domain, _, number = source.split("-")
+        highest = max(int(number), *(last for _, last in found.get(domain, ((0, 0),))))
+        found[domain] = ((0, highest),)
+    return found
 
 
 def lasts(text: str | None) -> Iterator[str]:
@@ -224,10 +266,10 @@ def is_within(one: str | None, other: str | None) -> bool:
     Raises:
         ServerError: one of them is no set.
     """
-    behind = _by_source(other)
+    there = behind(other)
     return all(
-        any(first <= least and most <= last for first, last in behind.get(source, ()))
-        for source, intervals in _by_source(one).items()
+        any(first <= least and most <= last for first, last in there.get(source, ()))
+        for source, intervals in behind(one).items()
         for least, most in intervals
     )
 
@@ -238,12 +280,12 @@ def has_any_between(text: str | None, start: str | None, end: str | None) -> boo
     Raises:
         ServerError: one of them is no set.
     """
-    before, behind = _by_source(start), _by_source(text)
+    before, there = behind(start), behind(text)
     return any(
         max(first, least) <= min(last, most)
-        for source, intervals in _by_source(end).items()
+        for source, intervals in behind(end).items()
         for first, last in _without(intervals, before.get(source, ()))
-        for least, most in behind.get(source, ())
+        for least, most in there.get(source, ())
     )
 
 
@@ -259,16 +301,3 @@ def _without(intervals: Iterable[Interval], gone: Iterable[Interval]) -> Iterato
                 at = most + 1
         if at <= last:
             yield at, last
-
-
-def _by_source(text: str | None) -> dict[str, tuple[Interval, ...]]:
-    """As `members`, but of MariaDB the domains, of each of which all numbers up to the highest are behind a log."""
-    found: dict[str, tuple[Interval, ...]] = {}
-    for source, intervals in members(text).items():
-        if intervals:
-            found[source] = intervals
-            continue
-        domain, _, number = source.split("-")
-        highest = max(int(number), *(last for _, last in found.get(domain, ((0, 0),))))
-        found[domain] = ((0, highest),)
-    return found

@@ -17,7 +17,7 @@ class LogSearch:
     """All of it has to be true of a transaction; what is empty or None is true of every one."""
 
     tables: tuple[tuple[str, str], ...] = ()  # schema and table; one of them
-    kinds: frozenset[ChangeKind] = frozenset()  # one of them, of one of the tables
+    kinds: frozenset[ChangeKind] = frozenset()  # one of them, of one of the tables; OTHER that may be of one as well
     since: datetime | None = None  # committed then or later
     until: datetime | None = None  # committed before
     gtid: str | None = None
@@ -48,7 +48,9 @@ class LogSearch:
         return any(self._is_kind(change) and self._is_of_table(change, None) for change in changes)
 
     def _is_kind(self, change: TableChange) -> bool:
-        return not self.kinds or change.kind in self.kinds
+        """What was not understood may be of any kind; with a table, its words tell whether it may be meant."""
+        unknown = bool(self.tables) and change.kind is ChangeKind.OTHER
+        return not self.kinds or unknown or change.kind in self.kinds
 
     def _is_of_table(self, change: TableChange, statement: str | None) -> bool:
         """A schema's end is that of its tables. Of a statement that was not understood nothing is known

@@ -32,7 +32,7 @@ from backupd.policy.typed_json import DocumentKind, digests, plain
 from backupd.vocabulary.errors import Unreadable, VerificationError
 from backupd.vocabulary.storage import Manifest
 
-MAJOR, MINOR = 1, 2
+MAJOR, MINOR = 1, 3
 
 MOST_BYTES = 32 << 20  # of a document: frames of 11 TiB are as much
 _MOST_VALUES = 1 << 20  # in it: five for each frame

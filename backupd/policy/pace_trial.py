@@ -4,6 +4,7 @@ Knows: when a speed was tried for long enough to be judged, and how much of its 
 tried next is decided in `pacing`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Self
@@ -27,14 +28,20 @@ class PaceLook:
     reading_seconds: float = 0.0  # that these took, without what they were held back
     held_seconds: float = 0.0  # of `seconds`, in which a read was held back
     bytes_left: int | None = None
+    later_bytes: int = 0  # of these, sent after the snapshot is gone
     deadline_seconds: float | None = None  # until the copy must be done
     cow_seconds: float | None = None  # until the COW area is forecast to reach its limit
     lag_seconds: float | None = None
 
-    @property
-    def seconds_left(self) -> float | None:
-        """Until whichever of the two comes first."""
-        return min((each for each in (self.deadline_seconds, self.cow_seconds) if each is not None), default=None)
+    def needed_rates(self, margin: float) -> Iterator[tuple[float, str]]:
+        """Bytes a second by which the copy is done in time, with a share of the time as a margin, and before what."""
+        if not self.bytes_left:
+            return
+        if self.deadline_seconds is not None:
+            yield self.bytes_left / max(0.001, self.deadline_seconds * margin), "its deadline"
+        if self.cow_seconds is not None:
+            unread = max(0, self.bytes_left - self.later_bytes)
+            yield unread / max(0.001, self.cow_seconds * margin), "the COW area is full"
 
 
 @dataclass(frozen=True, slots=True)

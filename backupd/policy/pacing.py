@@ -36,7 +36,7 @@ _BUDGET_SECONDS = 0.3  # between two changes for a budget
 _IDLE_SECONDS = 0.3  # without a write of the server's: reading is free
 _ON_TIME = 0.9  # of the time left, in which the copy is to be done
 _HOPELESS = 1.25  # times the speed that the budgets allow, that would be needed
-_HOPELESS_SECONDS = 10.0  # in which budget and deadline cannot both hold
+_HOPELESS_SECONDS = 10.0  # in which budget and deadline cannot both hold, less those in which they could
 _SMOOTH = 0.5  # weight of what is new
 
 
@@ -166,10 +166,10 @@ class Pace:
         )
 
     def _with_base(self, look: PaceLook) -> Self:
-        if not look.writes:
+        if not look.writes or look.write_seconds <= 0:  # a counter of milliseconds may show none for fast writes
             return replace(self, off=False, since_off=0.0)
         took = look.write_seconds / look.writes
-        base = took if self.base_seconds is None or took < self.base_seconds else _smooth(self.base_seconds, took)
+        base = took if self.base_seconds is None else _smooth(self.base_seconds, took)
         usual = self.usual_seconds
         if usual is None and self.slowdown is not None:
             usual = base / max(1.0, self.slowdown)
@@ -312,14 +312,14 @@ class Pace:
 
     def _judged(self, look: PaceLook) -> Self:
         """What the time left asks for, and whether that can be had within the budgets."""
-        floor, left = 0.0, look.seconds_left
-        if look.bytes_left and left is not None and self.full_rate:
-            floor = min(1.0, look.bytes_left / max(0.001, left * _ON_TIME) / self.full_rate)
+        needed, end = max(look.needed_rates(_ON_TIME), default=(0.0, ""))
+        floor = min(1.0, needed / self.full_rate) if self.full_rate else 0.0
+        hopeless = floor > _HOPELESS * self.cap
         known = replace(
             self,
             floor=floor,
-            end="its deadline" if left == look.deadline_seconds else "the COW area is full",
-            hopeless_seconds=self.hopeless_seconds + look.seconds if floor > _HOPELESS * self.cap else 0.0,
+            end=end,
+            hopeless_seconds=max(0.0, self.hopeless_seconds + (look.seconds if hopeless else -look.seconds)),
         )
         return replace(known, abort=known.abort or known._why_abort())
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from backupd.policy.moments import ToTime
-from backupd.policy.roll_forward import Reach
+from backupd.policy.reach import Reach
 from backupd.vocabulary.errors import UsageError
 
 _SECOND = timedelta(seconds=1)

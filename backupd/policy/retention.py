@@ -93,9 +93,7 @@ def decide(
     Without a zone, days are those of the host's own calendar. Decided again on what is kept, all of that is kept, and a
     policy that asks for more keeps all that one keeps that asks for less.
     """
-    by_storage, by_host = (
-        _reasons(sorted(clock, key=_age, reverse=True), policy, now, zone) for clock in by_each_clock(backups)
-    )
+    by_storage, by_host = (_reasons(clock, policy, now, zone) for clock in by_each_clock(backups))
     return tuple(
         _decision(backup, by_storage[backup.backup_id], by_host[backup.backup_id], policy)
         for backup in sorted(backups, key=_age, reverse=True)
@@ -113,13 +111,11 @@ def _decision(
     return RetentionDecision(backup.backup_id, keep=False, reason=_expired(backup, policy))
 
 
-def _reasons(
-    newest_first: Sequence[Candidate], policy: Policy, now: datetime, zone: tzinfo | None
-) -> dict[str, list[str]]:
+def _reasons(backups: Sequence[Candidate], policy: Policy, now: datetime, zone: tzinfo | None) -> dict[str, list[str]]:
     """Why each is kept; nothing for one that is not."""
-    reasons: dict[str, list[str]] = {backup.backup_id: [] for backup in newest_first}
-    good = good_ones(newest_first, now)
-    for backup in newest_first:
+    reasons: dict[str, list[str]] = {backup.backup_id: [] for backup in backups}
+    good = good_ones(backups, now)
+    for backup in backups:
         if backup.pin is not None:
             reasons[backup.backup_id].append(f"pinned: {backup.pin}" if backup.pin else "pinned")
         if backup.at > now + _CLOCKS_DIFFER:

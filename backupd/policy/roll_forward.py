@@ -1,22 +1,44 @@
-"""By which backup and which segments a moment is restored, what can be restored at all, and why another moment cannot.
+"""By which backup and which segments a moment is restored, and why another moment cannot be.
 
 Knows: the newest good backup that is not after the moment, and from which no gap lies before it, is the one. Of
 transactions only first and last of each segment are known here: the segments that are chosen have the moment in them,
 and whoever reads them finds it. A moment that cannot be reached is refused, with the nearest ones that can.
+
+An archive may have a million segments. So rows may be told by few of theirs, and the others are asked for: those that
+have a GTID or a place, the first of a row that has a time, and at last all that are applied.
 """
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
+from typing import Protocol
 
 from backupd.policy import gtid
-from backupd.policy.binlog_chain import ChainRow, PlacedBackup, continuations, is_same_server, made_at, order, rows
+from backupd.policy.binlog_chain import ChainRow, PlacedBackup, continuations, is_same_server, made_at, order
 from backupd.policy.moments import BeforeGtid, Latest, Moment, ToGtid, ToPosition, ToTime, shown
+from backupd.policy.reach import Reach, RestorableStretch, newest_first, reach
 from backupd.policy.segment_file import FIRST_OFFSET
-from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment, ChangeKind
+from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, ChangeKind
 from backupd.vocabulary.errors import UsageError
+
+
+class Archive(Protocol):
+    """A job's segments, without a look at each."""
+
+    @property
+    def rows(self) -> Sequence[ChainRow]:
+        """Where they follow one another, by chain and number. Each row has at least its first and last segment, those
+        at which another server's log goes on, and those that have a backup's place, with the ones that follow them.
+        """
+
+    def having(self, moment: "ToGtid | BeforeGtid | ToPosition") -> Sequence[BinlogSegment]:
+        """Those of the rows that have the moment in them, as `is_in` tells, by chain and number."""
+
+    def first_at(self, first: BinlogSegment, last: BinlogSegment, at: datetime) -> BinlogSegment | None:
+        """The first between these two of a row, both included, that has what was committed at that time or later."""
+
+    def between(self, first: BinlogSegment, last: BinlogSegment) -> Sequence[BinlogSegment]:
+        """All between these two of a row, both included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,36 +59,9 @@ class RestorePlan:
     end: EndCondition
 
 
-@dataclass(frozen=True, slots=True)
-class RestorableStretch:
-    """Moments that can be restored: from that of a backup up to the last transaction that follows it without a gap."""
-
-    backup: PlacedBackup  # the oldest good one
-    chain: str  # empty where no segment follows the backup
-    since: datetime
-    until: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Hole:
-    """Moments between two stretches that cannot be restored."""
-
-    since: datetime
-    until: datetime
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """What can be restored, in the order of time."""
-
-    stretches: tuple[RestorableStretch, ...]
-    holes: tuple[Hole, ...]
-
-
 def plan(
     backups: Sequence[PlacedBackup],
-    segments: Sequence[BinlogSegment],
+    archive: Archive,
     moment: Moment,
     *,
     now: datetime,
@@ -78,32 +73,42 @@ def plan(
         UsageError: it cannot be; or it is no moment.
     """
     _require_moment(moment)
-    if isinstance(moment, Latest) and not segments:
+    if isinstance(moment, Latest) and not archive.rows:
         raise UsageError(
             "the latest moment cannot be restored: no segment of the binlog is archived there",
             hint="without a moment the backup alone is restored; `backupd binlog list JOB` shows what is archived",
         )
-    _require_one_history(moment, segments, named=len(backups) == 1)
-    found = rows(segments)
-    for backup in _newest_first(backups):
+    having = () if isinstance(moment, ToTime | Latest) else archive.having(moment)
+    _require_one_history(moment, having, named=len(backups) == 1)
+    for backup in newest_first(backups):
         if _is_after(backup, moment):
             continue
-        for following in continuations(backup, found) or [()]:
-            chosen = _up_to(backup, following, moment, segments, complete_until)
-            if chosen is not None:
-                met = bool(chosen) and _is_in(moment, chosen[-1])
-                return RestorePlan(backup, chosen, _start(backup, chosen, segments), EndCondition(moment, met))
-    raise _unreachable(backups, segments, moment, now)
+        for following in continuations(backup, archive.rows) or [()]:
+            last = _last_wanted(backup, following, moment, archive, having, complete_until)
+            if last is not None:
+                return _planned(backup, following, last, moment, archive)
+    raise _unreachable(backups, archive.rows, having, moment, now)
 
 
-def _start(backup: PlacedBackup, chosen: tuple[BinlogSegment, ...], segments: Sequence[BinlogSegment]) -> BinlogPlace:
+def _planned(
+    backup: PlacedBackup,
+    following: Sequence[BinlogSegment],
+    last: BinlogSegment | PlacedBackup,
+    moment: Moment,
+    archive: Archive,
+) -> RestorePlan:
+    if isinstance(last, PlacedBackup):
+        return RestorePlan(backup, (), backup.place, EndCondition(moment, met_in_last=False))
+    start, met = _start(backup, following[0], archive.rows), is_in(moment, last)
+    return RestorePlan(backup, tuple(archive.between(following[0], last)), start, EndCondition(moment, met))
+
+
+def _start(backup: PlacedBackup, first: BinlogSegment, found: Sequence[ChainRow]) -> BinlogPlace:
     """The backup's place; where another server's log goes on there, the beginning of what that has written since."""
-    if not chosen:
-        return backup.place
-    first = chosen[0]
     begins_log = gtid.same(first.gtid_start, backup.gtid) and any(
         (one.chain, one.number) == (first.chain, first.number - 1) and not is_same_server(one.origin, first.origin)
-        for one in segments
+        for row in found
+        for one in row.segments
     )
     return backup.place if _has_in_it(first, backup.place) and not begins_log else BinlogPlace(first.file, first.start)
 
@@ -119,11 +124,6 @@ def statements_in(segments: Sequence[BinlogSegment]) -> tuple[str, ...]:
     return tuple(sorted({f"{change.schema}.{change.table}" for change in found}))
 
 
-def _newest_first(backups: Sequence[PlacedBackup]) -> list[PlacedBackup]:
-    good = (backup for backup in backups if backup.good)
-    return sorted(good, key=lambda backup: (backup.taken_at, backup.run_id), reverse=True)
-
-
 def _require_moment(moment: Moment) -> None:
     if isinstance(moment, ToGtid | BeforeGtid) and not gtid.is_one(moment.gtid):
         raise UsageError(
@@ -132,7 +132,7 @@ def _require_moment(moment: Moment) -> None:
         )
 
 
-def _require_one_history(moment: Moment, segments: Sequence[BinlogSegment], *, named: bool) -> None:
+def _require_one_history(moment: Moment, having: Sequence[BinlogSegment], *, named: bool) -> None:
     """What is named is named once. After a RESET, or on a server that was restored, names and numbers begin anew.
 
     Raises:
@@ -140,11 +140,7 @@ def _require_one_history(moment: Moment, segments: Sequence[BinlogSegment], *, n
     """
     if isinstance(moment, ToTime | Latest) or (named and not isinstance(moment, ToPosition)):
         return
-    found = {
-        (segment.origin.server_id, segment.origin.uuid, made_at(segment), segment.file)
-        for segment in segments
-        if _is_in(moment, segment)
-    }
+    found = {(segment.origin.server_id, segment.origin.uuid, made_at(segment), segment.file) for segment in having}
     servers = {(server_id, uuid) for server_id, uuid, *_ in found}
     if len(servers if named else found) > 1:
         told = [
@@ -169,39 +165,53 @@ def _is_after(backup: PlacedBackup, moment: Moment) -> bool:
     return False
 
 
-def _up_to(
+def _last_wanted(
     backup: PlacedBackup,
-    following: tuple[BinlogSegment, ...],
+    following: Sequence[BinlogSegment],
     moment: Moment,
-    segments: Sequence[BinlogSegment],
+    archive: Archive,
+    having: Sequence[BinlogSegment],
     complete_until: datetime | None,
-) -> tuple[BinlogSegment, ...] | None:
-    """Of the segments that follow the backup those up to the moment; None where it is in none of them."""
-    match moment:
-        case Latest():
-            return following if _is_last(backup, following, segments) else None
-        case ToPosition(place) if place == backup.place:
-            return ()
-        case ToGtid(one) | BeforeGtid(one):  # sets only grow: no look at each of a million
-            at = bisect_left(following, True, key=lambda segment: gtid.holds(segment.gtid_end, one))
-        case _:
-            at = next((n for n, segment in enumerate(following) if _is_in(moment, segment)), len(following))
-    if at == 0 and isinstance(moment, ToPosition) and _is_before(moment.place, _start(backup, following[:1], segments)):
-        return None
-    if at < len(following) and _is_in(moment, following[at]):
-        return following[: at + 1]
+) -> BinlogSegment | PlacedBackup | None:
+    """The last segment that is applied, of those that follow the backup; the backup itself where none is; None where
+    the moment is in none of them.
+    """
+    if isinstance(moment, ToPosition) and moment.place == backup.place:
+        return backup
+    last = following[-1] if following else backup
+    if isinstance(moment, Latest):
+        return last if _is_last(backup, following, archive.rows) else None
+    if following and (met := _meeting(following, moment, archive, having)) is not None:
+        too_early = isinstance(moment, ToPosition) and _is_before(
+            moment.place, _start(backup, following[0], archive.rows)
+        )
+        return None if too_early and met.number == following[0].number else met
     if isinstance(moment, ToTime) and complete_until is not None and moment.at <= complete_until:
-        return following if _is_last(backup, following, segments) else None
+        return last if _is_last(backup, following, archive.rows) else None
     return None
+
+
+def _meeting(
+    following: Sequence[BinlogSegment],
+    moment: "ToTime | ToGtid | BeforeGtid | ToPosition",
+    archive: Archive,
+    having: Sequence[BinlogSegment],
+) -> BinlogSegment | None:
+    """The first of these of a row that has the moment in it."""
+    first, last = following[0], following[-1]
+    if isinstance(moment, ToTime):
+        return archive.first_at(first, last, moment.at)
+    return next((one for one in having if one.chain == first.chain and first.number <= one.number <= last.number), None)
 
 
 def _is_before(one: BinlogPlace, other: BinlogPlace) -> bool:
     return one.file == other.file and one.offset < other.offset
 
 
-def _is_last(backup: PlacedBackup, following: tuple[BinlogSegment, ...], segments: Sequence[BinlogSegment]) -> bool:
+def _is_last(backup: PlacedBackup, following: Sequence[BinlogSegment], found: Sequence[ChainRow]) -> bool:
     """Whether nothing is archived that came after the backup and what follows it."""
-    newest = max(segments, key=lambda segment: (segment.chain, segment.number), default=None)  # whatever clocks said
+    ends = (row.segments[-1] for row in found)
+    newest = max(ends, key=lambda segment: (segment.chain, segment.number), default=None)  # whatever clocks said
     if newest is None or following:
         return newest is None or following[-1].name == newest.name
     at_its_end = (newest.file, newest.end) == (backup.place.file, backup.place.offset)
@@ -209,7 +219,7 @@ def _is_last(backup: PlacedBackup, following: tuple[BinlogSegment, ...], segment
     return newest.received_at <= backup.taken_at or at_its_end or holds_it  # the archive may lag behind the backup
 
 
-def _is_in(moment: Moment, segment: BinlogSegment) -> bool:
+def is_in(moment: Moment, segment: BinlogSegment) -> bool:
     """Whether whoever reads the segment, and has not stopped before, stops in it."""
     match moment:
         case ToTime(at):
@@ -222,55 +232,14 @@ def _is_in(moment: Moment, segment: BinlogSegment) -> bool:
     return False
 
 
-# --- what can be reached ---------------------------------------------------------------------------------------------
-
-
-def reach(backups: Sequence[PlacedBackup], segments: Sequence[BinlogSegment], gaps: Sequence[ArchiveGap] = ()) -> Reach:
-    """Which moments can be restored; the gaps that are known tell why others cannot."""
-    return reach_by_rows(backups, rows(segments), gaps)
-
-
-def reach_by_rows(backups: Sequence[PlacedBackup], found: Sequence[ChainRow], gaps: Sequence[ArchiveGap] = ()) -> Reach:
-    """The same of segments that are in their rows already; `condensed_rows` makes few of many."""
-    stretches: list[RestorableStretch] = []
-    for backup in reversed(_newest_first(backups)):
-        until, following = followed_until(backup, found)
-        if not stretches or until > stretches[-1].until:
-            stretches.append(RestorableStretch(backup, following[0].chain if following else "", backup.taken_at, until))
-    holes = [
-        Hole(before.until, after.since, _why(before, after, found, gaps))
-        for before, after in pairwise(stretches)
-        if before.until < after.since
-    ]
-    return Reach(tuple(stretches), tuple(holes))
-
-
-def followed_until(backup: PlacedBackup, found: Sequence[ChainRow]) -> tuple[datetime, tuple[BinlogSegment, ...]]:
-    """Up to when the backup can be rolled forward, and by which segments; its own moment where none follows it."""
-    ends = [(_last_at(following, backup.taken_at), following) for following in continuations(backup, found)]
-    return max(ends, key=lambda end: end[0], default=(backup.taken_at, ()))
-
-
-def _last_at(following: Sequence[BinlogSegment], taken_at: datetime) -> datetime:
-    """When the last transaction that the backup and what follows it have was committed."""
-    last = next((segment.last_at for segment in reversed(following) if segment.last_at is not None), taken_at)
-    return max(taken_at, last)
-
-
-def _why(
-    before: RestorableStretch, after: RestorableStretch, found: Sequence[ChainRow], gaps: Sequence[ArchiveGap]
-) -> str:
-    if not before.chain:
-        return f"no segment follows backup {before.backup.run_id}"
-    told = next((gap.reason for gap in gaps if gap.chain == before.chain), "")
-    ended = next((row.ended for row in found if (row.chain, row.last_at) == (before.chain, before.until)), "")
-    return told or ended or f"chain {before.chain} ended, and {after.chain or 'no other'} goes on"
-
-
 def _unreachable(
-    backups: Sequence[PlacedBackup], segments: Sequence[BinlogSegment], moment: Moment, now: datetime
+    backups: Sequence[PlacedBackup],
+    found: Sequence[ChainRow],
+    having: Sequence[BinlogSegment],
+    moment: Moment,
+    now: datetime,
 ) -> UsageError:
-    within = reach(backups, segments)
+    within = reach(backups, found)
     if not within.stretches:
         return UsageError(
             f"{moment} cannot be restored: there is no good backup that knows its place in the binlog",
@@ -279,7 +248,7 @@ def _unreachable(
         )
     if isinstance(moment, ToTime):
         return UsageError(_time_refused(moment.at, within, now), hint=_nearest(moment.at, within))
-    return UsageError(_refused(moment, within, segments), hint=_ranges(within))
+    return UsageError(_refused(moment, within, having), hint=_ranges(within))
 
 
 def _time_refused(at: datetime, within: Reach, now: datetime) -> str:
@@ -295,16 +264,17 @@ def _time_refused(at: datetime, within: Reach, now: datetime) -> str:
     return f"{shown(at)} cannot be restored: the last transaction that can be reached is of {shown(last)}"
 
 
-def _refused(moment: Moment, within: Reach, segments: Sequence[BinlogSegment]) -> str:
+def _refused(moment: Moment, within: Reach, having: Sequence[BinlogSegment]) -> str:
     if isinstance(moment, Latest):
         last = max(stretch.until for stretch in within.stretches)
         return (
             f"{moment} cannot be restored: what was archived last follows no good backup without a gap; what can be"
             f" reached ends at {shown(last)}"
         )
-    there = next((segment for segment in segments if _is_in(moment, segment)), None)
-    if there is not None:
-        return f"{moment} cannot be restored: it is in segment {there.name}, which no good backup before it leads to"
+    if having:
+        return (
+            f"{moment} cannot be restored: it is in segment {having[0].name}, which no good backup before it leads to"
+        )
     oldest = within.stretches[0].backup
     before_it = isinstance(moment, ToPosition) and order(moment.place) < order(oldest.place)
     if before_it or _is_after(oldest, moment):

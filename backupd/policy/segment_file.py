@@ -11,19 +11,20 @@ read; whether its key is believed is `trust`'s to say.
 import base64
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from backupd.policy import gtid
 from backupd.policy.signing import Signer, is_signed
+from backupd.policy.time_zones import is_zone_name
 from backupd.policy.typed_json import DocumentKind, digests, plain
-from backupd.vocabulary.binlogs import BinlogSegment, ChangeKind, TableChange
+from backupd.vocabulary.binlogs import BinlogSegment, TableChange, Where
 from backupd.vocabulary.errors import ServerError, VerificationError
 from backupd.vocabulary.identity import is_name
 from backupd.vocabulary.servers import Flavour
 
-MAJOR, MINOR = 1, 1  # 1.1: gtid_state
+MAJOR = 1  # 1.1: gtid_state; 1.2: origin.zone; 1.3: origin.whole_since
 
 LONGEST_LINE = 1 << 20  # bytes, with the line feed
 LONGEST_SET = 384 << 10  # characters of a set of GTIDs: both of a segment's and most changes fit into the line
@@ -43,6 +44,8 @@ _FILE = re.compile(r"""[^/\\'"`;]{1,200}\.[0-9]{6,10}""")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE | re.ASCII)
 _EVENT_BYTES = range(19, 3 << 10)  # of a format description event: at least an event's header
+
+_ADDED_TO_ORIGIN = ("zone", "whole_since")
 
 _HINT = "it was damaged or changed on the target; use the segment's copy on another target"
 _KIND = DocumentKind(
@@ -110,28 +113,49 @@ def from_line(line: bytes) -> BinlogSegment:
     return replace(segment, digest=found)
 
 
-def summed(changes: Iterable[TableChange], at_most: int = MOST_CHANGES) -> tuple[tuple[TableChange, ...], bool]:
-    """One change for each table and kind, with the rows of all, in their order; and whether that is all of them.
+class ChangeSum:
+    """One change for each table and kind, with the rows of all, in their order.
 
     Of more than `at_most` the first ones are told. What has a name that no server gives is not told either.
     """
-    rows: dict[tuple[str, str, ChangeKind], int] = {}
-    everything = True
-    for change in changes:
-        key = (change.schema, change.table, change.kind)
-        if key in rows or (len(rows) < at_most and max(len(change.schema), len(change.table)) <= LONGEST_NAME):
-            rows[key] = rows.get(key, 0) + change.rows
+
+    def __init__(self, at_most: int = MOST_CHANGES) -> None:
+        self._at_most = at_most
+        self._rows: dict[Where, int] = {}
+        self.everything = True  # nothing was left out
+
+    @property
+    def changes(self) -> tuple[TableChange, ...]:
+        """So far."""
+        return tuple(TableChange(*where, rows=count) for where, count in self._rows.items())
+
+    def add(self, where: Where, rows: int) -> None:
+        """So many rows there."""
+        before = self._rows.get(where)
+        if before is not None:
+            self._rows[where] = before + rows
+        elif len(self._rows) < self._at_most and max(len(where[0]), len(where[1])) <= LONGEST_NAME:
+            self._rows[where] = rows
         else:
-            everything = False
-    return tuple(TableChange(*key, rows=count) for key, count in rows.items()), everything
+            self.everything = False
 
 
 def _body(segment: BinlogSegment) -> dict[str, Any]:
     """What the digest is of. What tells nothing that a minor added is as the minor before it wrote it."""
-    body = {"schema": {"major": MAJOR, "minor": MINOR if segment.gtid_state else 0}, **plain(segment)}
+    body: dict[str, Any] = {"schema": {"major": MAJOR, "minor": _minor(segment)}, **plain(segment)}
     if not segment.gtid_state:
         del body["gtid_state"]
+    told = plain(segment.origin)
+    body["origin"] = {key: value for key, value in told.items() if value or key not in _ADDED_TO_ORIGIN}
     return body
+
+
+def _minor(segment: BinlogSegment) -> int:
+    if segment.origin.whole_since is not None:
+        return 3
+    if segment.origin.zone:
+        return 2
+    return 1 if segment.gtid_state else 0
 
 
 def _require_possible(segment: BinlogSegment) -> None:
@@ -177,7 +201,7 @@ def _is_previous(segment: BinlogSegment) -> bool:
 def _is_origin(segment: BinlogSegment) -> bool:
     origin = segment.origin
     named = _UUID.fullmatch(origin.uuid) is not None if origin.flavour is Flavour.MYSQL else origin.uuid == ""
-    return named and 0 <= origin.server_id < 1 << 32
+    return named and 0 <= origin.server_id < 1 << 32 and (origin.zone == "" or is_zone_name(origin.zone))
 
 
 def _is_format(text: str) -> bool:

@@ -56,6 +56,7 @@ class Area:
 
     name: str = "the COW area"
     remedy: str = "raise snapshot.size"
+    sooner: str = ""  # what would let the copy end sooner, where the job itself holds it back
 
 
 COW_AREA = Area()
@@ -165,13 +166,16 @@ def last_lag(samples: Sequence[Sample]) -> float | None:
 
 
 def seconds_to_limit(samples: Sequence[Sample], limits: SettleLimits, cow: CowForecast | None) -> float | None:
-    """Until the COW area has filled to its limit, if it goes on as it has lately; None: never, or unknown."""
+    """Until the COW area has filled to its limit, if it goes on as it has lately; None: never, or unknown.
+
+    What it can still be extended by counts: until then nothing forces the copy, and no backup is given up.
+    """
     lately = [sample for sample in samples[-TREND_RATES:] if sample.stage != BASELINE]
-    rate = recent(points((sample.at_seconds, sample.cow_rate) for sample in lately))
-    used = _latest(lately)[2]
-    if cow is None or used is None or rate <= 0:
+    rates = points((sample.at_seconds, sample.cow_rate) for sample in lately)
+    rate, used = recent(rates), _latest(lately)[2]
+    if cow is None or used is None or rate <= 0 or len(rates) < FORECAST_RATES:
         return None
-    return max(0.0, limits.max_cow_fill * cow.total - used) / rate
+    return max(0.0, limits.max_cow_fill * (cow.total + cow.growth) - used) / rate
 
 
 def waiting_may_pay(limits: SettleLimits, copy_seconds: float | None) -> bool:
@@ -197,7 +201,8 @@ def _pointless(limits: SettleLimits, copy_seconds: float | None, now_seconds: fl
 
 def way_out(samples: Sequence[Sample], limits: SettleLimits, forecast: CowForecast | None, *, area: Area) -> str:
     """What would have let the backup through: with figures where it was the COW area that is too small."""
-    in_general = f"{area.remedy}, raise the job's limits, or choose a quieter hour"
+    sooner = f", {area.sooner}" if area.sooner else ""
+    in_general = f"{area.remedy}{sooner}, raise the job's limits, or choose a quieter hour"
     if forecast is None:
         return in_general
     seen = _Seen.of(samples, limits, probing=True, baseline_latency_ms=None)
@@ -207,8 +212,8 @@ def way_out(samples: Sequence[Sample], limits: SettleLimits, forecast: CowForeca
     if forecast.copy_seconds is None:
         return (
             f"{area.remedy}: try {_gib(2 * forecast.total)} for {area.name} (now {_gib(forecast.total)}; how long the"
-            f" copy takes is not known yet), raise limits.max_cow_fill (now {limits.max_cow_fill:.0%}), or choose a"
-            f" quieter hour"
+            f" copy takes is not known yet){sooner}, raise limits.max_cow_fill (now {limits.max_cow_fill:.0%}), or"
+            " choose a quieter hour"
         )
     less = (
         f", raise limits.max_cow_fill to {ceil(100 * need / forecast.total)}% (now {limits.max_cow_fill:.0%})"
@@ -217,7 +222,7 @@ def way_out(samples: Sequence[Sample], limits: SettleLimits, forecast: CowForeca
     )
     return (
         f"{area.remedy} so that {area.name} has {_gib(need / limits.max_cow_fill)} (now"
-        f" {_gib(forecast.total)}){less}, or choose a quieter hour"
+        f" {_gib(forecast.total)}){sooner}{less}, or choose a quieter hour"
     )
 
 
@@ -259,7 +264,7 @@ class _Seen:
         """Writes are cheap enough, and the server's own first writes have died down as far as that can be seen."""
         if not self.probing:
             return len(self.rates) >= _LEAST_RATES and self._is_quiet() and self._is_fast()
-        return self._is_cheap() and (not self.rates or self._is_quiet())
+        return self._is_cheap() and self._is_quiet()
 
     def plateau(self) -> bool:
         """No signal that counts has fallen lately: what it costs now, it will cost later."""
@@ -286,7 +291,9 @@ class _Seen:
         need, total = self.need(forecast, wait_seconds), forecast.total + forecast.growth
         if need <= self.limits.max_cow_fill * total:
             return None
-        what = "waiting a little longer and the copy" if wait_seconds else "the copy"
+        what = " and ".join(
+            [*(["waiting a little longer"] if wait_seconds else []), *(["the copy"] if forecast.copy_seconds else [])]
+        )
         return (
             f"{forecast.area.name} is forecast to be {need / total:.0%} full after {what} ({seconds:.0f} s),"
             f" the limit is {self.limits.max_cow_fill:.0%}"
@@ -320,7 +327,7 @@ class _Seen:
             parts.append(f"the server's first writes are at {recent(self.rates) / _MIB:.2f} MiB/s{share}")
         if self.slowdowns:
             parts.append(f"average write latency is {recent(self.slowdowns):.2f}× the baseline")
-        if self.probing and self._is_cheap() and self.rates and not self._is_quiet():
+        if self.probing and self._is_cheap() and not self._is_quiet():
             parts.append(OWN_CHUNKS)
         return "; ".join(parts) or "nothing could be measured"
 
@@ -336,8 +343,7 @@ class _Seen:
         return len(lately) >= self.limits.windows and all(point.value <= self.limits.threshold for point in lately)
 
     def _is_quiet(self) -> bool:
-        if not self.rates:
-            return False
+        """Nothing that was measured says that the server still has first writes to pay for."""
         return recent(self.rates) <= max(self.limits.quiet_share * peak(self.rates), self.limits.quiet_rate)
 
 
@@ -361,4 +367,6 @@ def _latest(samples: Sequence[Sample]) -> tuple[list[float], float | None, int |
 
 
 def _slowdown(latency_ms: float | None, baseline_ms: float | None) -> float | None:
-    return latency_ms / baseline_ms if latency_ms is not None and baseline_ms and baseline_ms > 0 else None
+    if latency_ms is None or baseline_ms is None or baseline_ms <= 0:
+        return None
+    return latency_ms / baseline_ms

@@ -25,7 +25,7 @@ def points(pairs: Iterable[tuple[float, float | None]]) -> list[Point]:
 
 
 def is_falling(series: Sequence[Point]) -> bool:
-    """Whether the newer half's median is at least a tenth below the older half's. False for fewer than two."""
+    """Whether the newer half's median is more than a tenth below the older half's. False for fewer than two."""
     if len(series) < 2:
         return False
     older, newer = _halves(series)

@@ -11,6 +11,7 @@ than any path, and an instant of no year that has backups. Keys that are not kno
 import dataclasses
 import hashlib
 import json
+import math
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ from typing import Any
 
 from backupd.vocabulary.errors import Unreadable, VerificationError
 from backupd.vocabulary.escaping import Prose, is_one_line
+from backupd.vocabulary.units import format_size
 
 _LONGEST = 4096  # characters of a name: Linux's PATH_MAX
 _YEARS = range(2000, 3000)  # of instants: whatever is reckoned with them stays one
@@ -39,6 +41,7 @@ class DocumentKind:
     damaged_hint: str
     unknown_hint: str  # where something other than backupd wrote it
     newer_hint: str  # where a newer backupd did
+    with_defaults: bool = False  # a field that has a default may be missing: of documents that nobody keeps
 
     def require_modest(self, size: int, values: int = 0) -> None:
         """Raise where a document of so many bytes and values is none that was ever written.
@@ -47,7 +50,7 @@ class DocumentKind:
             VerificationError: it is not.
         """
         if size > self.most_bytes or values > self.most_values:
-            large = f"{self.most_bytes >> 20} MiB, or has more than {self.most_values} values"
+            large = f"{format_size(self.most_bytes, separator=' ')}, or has more than {self.most_values} values"
             raise VerificationError(
                 f"the {self.name} is larger than {large}: backupd never writes one that large", hint=self.damaged_hint
             )
@@ -109,7 +112,7 @@ class DocumentKind:
             return value
         if wanted in (str, int, bool, float) and type(value) is wanted and _is_proper(value):
             return value
-        if wanted is float and type(value) is int:  # as other writers of JSON put a whole number
+        if wanted is float and type(value) is int and _is_proper(value):  # as other writers of JSON put a whole number
             return float(value)
         if isinstance(value, str) and isinstance(wanted, type):
             return self._text(wanted, value, where)
@@ -132,11 +135,14 @@ class DocumentKind:
         """Every field of the major's first minor must be there; what a minor after ours added is ignored."""
         hints = _hints_of(wanted)
         missing = hints.keys() - value.keys()
-        if missing and (lacking := missing - _added_by_minors(wanted)):
+        if missing and (lacking := missing - self._may_lack(wanted)):
             raise Unreadable(f"the {self.name} lacks {where}.{min(lacking)}", hint=self.unknown_hint)
         return wanted(
             **{key: self.typed(hint, value[key], f"{where}.{key}") for key, hint in hints.items() if key in value}
         )
+
+    def _may_lack(self, wanted: Any) -> set[str]:
+        return _with_defaults(wanted) if self.with_defaults else _added_by_minors(wanted)
 
     def _text(self, wanted: type, value: str, where: str) -> Any:
         try:
@@ -203,15 +209,26 @@ def _sorted(value: Any) -> Any:
 
 
 def _is_proper(value: object) -> bool:
-    """No catalogue keeps a larger number, and nothing is so large; no name is so long, or has several lines."""
+    """No catalogue keeps a larger number, and nothing is so large; no name is so long, or has several lines.
+
+    A number with a point is finite: what JSON calls `1e999` is read as infinity, which nobody can reckon with.
+    """
     if isinstance(value, str):
         return len(value) <= _LONGEST and is_one_line(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
     return not isinstance(value, int) or abs(value) < 1 << 63
 
 
 def _added_by_minors(wanted: Any) -> set[str]:
     """Fields that have a default for documents without them."""
     return {field.name for field in dataclasses.fields(wanted) if "minor" in field.metadata}
+
+
+def _with_defaults(wanted: Any) -> set[str]:
+    none = dataclasses.MISSING
+    fields = dataclasses.fields(wanted)
+    return {one.name for one in fields if one.default is not none or one.default_factory is not none}
 
 
 @cache  # a large backup has thousands of frames

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from backupd.policy.binlog_chain import PlacedBackup
-from backupd.policy.roll_forward import Reach
+from backupd.policy.reach import Reach
 from backupd.report.json_document import Document, iso
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, LoggedTransaction
 

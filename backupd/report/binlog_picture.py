@@ -9,7 +9,7 @@ from datetime import datetime
 from html import escape
 
 from backupd.policy.binlog_chain import PlacedBackup
-from backupd.policy.roll_forward import Hole, Reach, RestorableStretch
+from backupd.policy.reach import Hole, Reach, RestorableStretch
 from backupd.report.svg import Picture, element, label
 from backupd.report.words import instant, many
 from backupd.vocabulary.escaping import on_one_line

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from backupd.policy.binlog_chain import PlacedBackup
-from backupd.policy.roll_forward import Reach
+from backupd.policy.reach import Reach
 from backupd.report.words import instant
 
 _LEAST_COLUMNS = 40  # two instants side by side, and something between them

@@ -3,7 +3,7 @@
 Knows: the names of figures, their units in them. Refuses to judge: `impact` does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -57,6 +57,10 @@ class RunFigures:
     transactions_lost: float | None  # by the server's own counters; 0.0: not to be told from the noise
     transactions_expected: float | None
     stalled_statements: int | None  # that waited behind the lock
+    penalty_seconds: float | None  # of the server's writing that the snapshot cost
+    copied_on_write_bytes: int | None
+    disk_seconds: float | None  # that the origin's disks were busy, summed, whoever used them
+    disk_read_seconds: float | None  # that reads of them took, summed, whoever read
     penalty_first: float | None
     penalty_settled: float | None
     settle_seconds: float | None
@@ -85,6 +89,10 @@ class RunFigures:
             transactions_lost=cost.transactions_lost,
             transactions_expected=cost.transactions_expected,
             stalled_statements=cost.stalled,
+            penalty_seconds=cost.penalty_seconds,
+            copied_on_write_bytes=cost.copied_on_write,
+            disk_seconds=cost.disk_seconds,
+            disk_read_seconds=cost.disk_read_seconds,
             penalty_first=first,
             penalty_settled=settled,
             settle_seconds=cost.settle_seconds,
@@ -125,11 +133,17 @@ def cost_document(cost: RunCost) -> dict[str, Any]:
         "cow_used_peak_bytes": cost.cow_used_peak,
         "stalled_statements": cost.stalled,
         "penalty_seconds": cost.penalty_seconds,
+        "copied_on_write_bytes": cost.copied_on_write,
+        "disk_seconds": cost.disk_seconds,
+        "disk_read_seconds": cost.disk_read_seconds,
         "transactions_expected": cost.transactions_expected,
         "transactions_lost": cost.transactions_lost,
     }
 
 
-def csv_text(costs: Sequence[RunCost]) -> str:
-    """A header, and a line for each backup; what is not known is empty."""
-    return words.csv_text(list(cost_document(_NONE)), map(cost_document, costs))
+def csv_text(costs: Sequence[RunCost], rolled: Mapping[str, datetime]) -> str:
+    """A header, and a line for each backup; what is not known is empty. `rolled`: by run, up to when it can be rolled
+    forward by the binlog archive.
+    """
+    lines = ({**cost_document(cost), "rolls_to": iso(rolled.get(cost.run_id))} for cost in costs)
+    return words.csv_text([*cost_document(_NONE), "rolls_to"], lines)

@@ -12,6 +12,7 @@ from backupd.mysql import UNLOCKED
 from backupd.policy.write_penalty import penalty_of
 from backupd.report.side_by_side import Difference, beginning, document
 from backupd.report.words import columns, count, duration, ratio, size
+from backupd.vocabulary.penalty import Bill
 from backupd.vocabulary.records import Phase, RunDetails
 
 LARGE = 1.5  # times
@@ -104,8 +105,7 @@ def _figures(run: RunDetails) -> Iterator[Figure]:
     copy = phases.get(Phase.COPY)
     yield "lock_wait_seconds", "lock waited for", None if locked is None else locked.wait_seconds, duration
     yield "lock_hold_seconds", "lock held", None if locked is None else locked.hold_seconds, duration
-    yield "transactions_lost", "transactions lost", None if run.losses is None else run.losses.lost, count
-    yield "penalty_seconds", "writes delayed by", None if run.bill is None else run.bill.penalty_seconds, duration
+    yield from _bill(run)
     yield "snapshot_seconds", "snapshot taken in", phases.get(Phase.SNAPSHOT), duration
     yield "penalty_initial_ratio", "penalty at first", penalty.initial_ratio, ratio
     yield "penalty_settled_ratio", "penalty when copying", penalty.settled_ratio, ratio
@@ -121,6 +121,16 @@ def _figures(run: RunDetails) -> Iterator[Figure]:
     yield "cow_used_peak_bytes", "COW area used", None if run.snapshot is None else run.snapshot.cow_used_peak, size
     took = None if run.ended_at is None else (run.ended_at - run.started_at).total_seconds()
     yield "total_seconds", "in all", took, duration
+
+
+def _bill(run: RunDetails) -> Iterator[Figure]:
+    losses, lock, bill = run.losses, run.lock, run.bill or Bill(0.0)
+    yield "transactions_lost", "transactions lost", None if losses is None else losses.lost, count
+    yield "stalled_statements", "statements stalled", None if lock is None else lock.stalled, count
+    yield "penalty_seconds", "writes delayed by", bill.penalty_seconds, duration
+    yield "copied_on_write_bytes", "copied on write", bill.copied_on_write, size
+    yield "disk_seconds", "disks busy for", bill.disk_seconds, duration
+    yield "disk_read_seconds", "reads took", bill.disk_read_seconds, duration
 
 
 def _circumstances(run: RunDetails) -> Iterator[tuple[str, str, Any, Callable[[Any], str]]]:

@@ -46,6 +46,8 @@ def course_facts(run: RunDetails) -> Facts:
     if run.ended_at is not None:
         took = duration((run.ended_at - run.started_at).total_seconds())
         facts.append(("ended", f"{_second(run.ended_at)}, after {took}"))
+    if run.max_rate is not None:
+        facts.append(("ceiling", f"reads at most {size(run.max_rate)}/s, as it was started"))
     if run.lock is not None:
         facts.append(("lock", _lock(run.lock, run.phases.get(Phase.SNAPSHOT))))
     if run.position is not None:

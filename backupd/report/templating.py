@@ -16,14 +16,14 @@ from backupd.report.svg import page_style
 from backupd.vocabulary.escaping import on_one_line
 
 
-def environment(folder: Path, *, shown: Callable[[str], str]) -> Environment:
-    """For the templates in this folder.
+def environment(*folders: Path, shown: Callable[[str], str]) -> Environment:
+    """For the templates in these folders; of two with one name the first is taken.
 
     Whatever they print goes through `shown` (`on_one_line` or `plain`) and is escaped for HTML; only `Markup` is left
     alone. A name that a template was not given is an error (`jinja2.UndefinedError`).
     """
     made = Environment(
-        loader=FileSystemLoader(folder),
+        loader=FileSystemLoader(folders),
         autoescape=True,
         auto_reload=False,
         undefined=StrictUndefined,

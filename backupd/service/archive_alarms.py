@@ -1,8 +1,9 @@
 """What is an alarm of the archive of a job's binlog.
 
-Knows: that a gap is one until a good backup follows it, from which every later moment can be restored; and that a quiet
-server writes nothing, so that the archive is behind where something waits for a target, or where nobody has found for
-long that all of the server's log is archived. Pure.
+Knows: that a gap is one until a good backup follows it whose place in the log is known, so that every later moment can
+be restored: one that was made without a lock has none until a drill has found it. And that a quiet server writes
+nothing, so that the archive is behind where something waits for a target, or where nobody has found for long that all
+of the server's log is archived. Pure.
 """
 
 from collections.abc import Iterator
@@ -12,15 +13,21 @@ from backupd.catalogue.archive_records import ArchiveRecord
 from backupd.report.words import age, instant, size
 from backupd.vocabulary.alarms import Alarm, AlarmKind
 from backupd.vocabulary.binlogs import ArchiveGap
-from backupd.vocabulary.records import RunDetails
 
 SPOOL_SHARE = 0.75  # of its limit that the spool may fill: beyond it the oldest segments are soon dropped
+_AT_WORK_SECONDS = 300.0  # within which a receiver that is at work has asked the server: it does so every minute
 BEHIND_SECONDS = 900.0  # that a segment may wait for a target: a target that is back by then was no alarm
 
 
-def open_gaps(archive: ArchiveRecord, last_good: RunDetails | None) -> list[ArchiveGap]:
-    """The gaps that were noticed since the newest good backup was started, as they were."""
-    return [gap for gap in archive.gaps if last_good is None or last_good.started_at <= gap.noticed_at]
+def open_gaps(archive: ArchiveRecord) -> list[ArchiveGap]:
+    """The gaps behind which no good backup with a place was started, as they were noticed."""
+    return [gap for gap in archive.gaps if not _is_closed(gap, archive.placed_at)]
+
+
+def _is_closed(gap: ArchiveGap, placed_at: datetime | None) -> bool:
+    """By the newest good backup with a place. Where the log lacked changes, one counts from when that was over."""
+    over_at = gap.resumed_at if gap.not_logged else gap.noticed_at
+    return placed_at is not None and over_at is not None and over_at < placed_at
 
 
 def waiting_seconds(archive: ArchiveRecord, *, now: datetime) -> float:
@@ -36,11 +43,9 @@ def silent_seconds(archive: ArchiveRecord, *, now: datetime) -> float:
     return 0.0 if archive.reached_at is None else abs((now - archive.reached_at).total_seconds())
 
 
-def archive_alarms(
-    archive: ArchiveRecord, last_good: RunDetails | None, *, spool_limit: int, now: datetime
-) -> Iterator[Alarm]:
+def archive_alarms(archive: ArchiveRecord, *, spool_limit: int, now: datetime) -> Iterator[Alarm]:
     """What somebody should look at. Each gap is an alarm of its own."""
-    for gap in open_gaps(archive, last_good):
+    for gap in open_gaps(archive):
         since = instant(gap.last_at or gap.noticed_at)
         yield Alarm(AlarmKind.BINLOG_GAP, f"the binlog archive has a gap since {since}: {gap.reason}", about=gap.chain)
     waited = waiting_seconds(archive, now=now)
@@ -53,6 +58,16 @@ def archive_alarms(
         yield Alarm(AlarmKind.BINLOG_SPOOL, text)
     silent = silent_seconds(archive, now=now)
     if silent > BEHIND_SECONDS:
-        why = archive.refused or "no receiver is at work"
+        why = _why(archive, now=now)
         text = f"the binlog archive is behind: the server's log has not been received for {age(silent)}: {why}"
         yield Alarm(AlarmKind.BINLOG_BEHIND, text, about="receiver")
+
+
+def _why(archive: ArchiveRecord, *, now: datetime) -> str:
+    """What keeps it from being received, as far as its receiver has told."""
+    if archive.refused:
+        return archive.refused
+    if archive.asked_at is None or abs((now - archive.asked_at).total_seconds()) > _AT_WORK_SECONDS:
+        return "no receiver is at work"
+    behind = "" if archive.behind_bytes is None else f", {size(archive.behind_bytes)} behind"
+    return f"a receiver is at work{behind}"

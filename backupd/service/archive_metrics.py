@@ -32,8 +32,8 @@ def _seconds(at: datetime | None) -> float | None:
     return None if at is None else at.timestamp()
 
 
-def _gap_at(status: JobStatus, archive: ArchiveRecord) -> float | None:
-    gaps = open_gaps(archive, status.last_good)
+def _gap_at(archive: ArchiveRecord) -> float | None:
+    gaps = open_gaps(archive)
     return gaps[-1].noticed_at.timestamp() if gaps else None
 
 
@@ -65,8 +65,8 @@ ARCHIVE_FAMILIES = (
     ),
     Family(
         "backupd_binlog_gap_timestamp_seconds",
-        "When the newest gap of the binlog archive was noticed; absent once a good backup has been started after it.",
-        _of_archive(_gap_at),
+        "When the newest gap of the binlog archive was noticed; absent once a good backup with a place followed it.",
+        _of_archive(lambda _, archive: _gap_at(archive)),
     ),
     Family(
         "backupd_binlog_behind_seconds",

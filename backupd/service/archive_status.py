@@ -13,7 +13,7 @@ from typing import Any
 from backupd.catalogue.archive_outline import ArchiveOutline
 from backupd.catalogue.archive_records import ArchiveRecord
 from backupd.policy.binlog_chain import PlacedBackup
-from backupd.policy.roll_forward import Reach, reach_by_rows
+from backupd.policy.reach import Reach, reach
 from backupd.report.json_document import iso
 from backupd.report.words import age, instant, many, size
 from backupd.service.archive_alarms import silent_seconds
@@ -104,8 +104,8 @@ def archive_statuses(site: Site, jobs: Sequence[JobStatus]) -> dict[str, Archive
     for one in archived:
         outline, record = drawn.get(one.job, ArchiveOutline()), one.archive or ArchiveRecord()
         limit = 0 if one.config.binlog is None else one.config.binlog.spool_limit
-        reach = reach_by_rows(outline.backups, outline.rows, record.gaps)
-        found[one.job] = ArchiveStatus(one.now, record, limit, reach, outline.backups)
+        within = reach(outline.backups, outline.rows, record.gaps)
+        found[one.job] = ArchiveStatus(one.now, record, limit, within, outline.backups)
     return found
 
 

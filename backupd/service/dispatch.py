@@ -14,9 +14,11 @@ from datetime import datetime, timedelta
 
 from backupd.config import Configuration, ScheduleConfig
 from backupd.operations.upkeep.failure_answers import FailureAnswers
+from backupd.policy.fallback import FallbackRule
 from backupd.policy.lateness import SUPERSEDED, Missed, Start, Wait, due_slots, lateness
 from backupd.policy.retries import Again, NotAgain, still_planned
 from backupd.policy.timetable import Timetable
+from backupd.service.fallback import fallback_rule, tell_once_alone
 from backupd.service.going import RUNS, Ended, Going
 from backupd.service.launch import Child
 from backupd.service.retries import first_cause, rules_of
@@ -36,6 +38,7 @@ _SILENT_WITH = {  # what tells of its failures itself, and with which statuses i
     Activity.DRILL: (ExitStatus.BUSY, ExitStatus.USAGE),
 }
 _PAUSED = "the job was paused"
+_LEFT = "it is left to the fleet, whose control host is there again"
 _NOT_RUNNING = "the daemon was not running when it was due"
 _NOT_LOOKING = "the machine was asleep, its clock was changed or the catalogue was unavailable when it was due"
 
@@ -162,7 +165,7 @@ class Dispatch:
             due = due_slots(schedule.timetable, since=schedule.decided, now=now)
             if due.unlisted:
                 log.warning("%s of job %s: %d more before", schedule.activity, schedule.job, due.unlisted)
-            if due.older:
+            if due.older and not self._leave(schedule, due.older, now):
                 self._miss(schedule, due.older, f"{SUPERSEDED}: {self._why(schedule, due.older[-1])}", now)
             if due.newest is not None:
                 found.append((due.newest, schedule))
@@ -170,6 +173,8 @@ class Dispatch:
 
     def _decide(self, schedule: _Schedule, due_at: datetime, now: datetime) -> None:
         """It starts, waits or is missed."""
+        if self._leave(schedule, [due_at], now):
+            return
         config = schedule.config
         within, blackouts = config.start_within_seconds, config.blackout
         match lateness(due_at, now, start_within_seconds=within, blackouts=blackouts, zone=schedule.zone):
@@ -193,14 +198,18 @@ class Dispatch:
     def _start(self, schedule: _Schedule, due_at: datetime, now: datetime) -> None:
         run_id = self.new_run_id() if schedule.activity in RUNS else ""
         late = (now - due_at).total_seconds() > _LATE_SECONDS
-        reason = self._why(schedule, due_at) if late else ""
+        rule = self._fallback(schedule)
+        reason = self._why(schedule, due_at) if late else rule.words(now) if rule is not None else ""
         slot = Slot(schedule.job, schedule.activity, due_at, SlotState.STARTED, now, run_id, reason)
         taken = self.site.catalogue.take_slot(slot)
         schedule.decide_up_to(due_at)
         if not taken:
             log.info("%s: already handled by another daemon", _named(slot))
             return
-        log.info("%s: started%s%s", _named(slot), f" as run {run_id}" if run_id else "", f"; {reason}" if late else "")
+        said = f"; {reason}" if reason else ""
+        log.info("%s: started%s%s", _named(slot), f" as run {run_id}" if run_id else "", said)
+        if rule is not None:
+            tell_once_alone(self.site.catalogue, slot, rule, now, self.tell)
         self._begin(slot)
 
     def _begin(self, slot: Slot) -> None:
@@ -214,7 +223,7 @@ class Dispatch:
     def _miss(self, schedule: _Schedule, due: Sequence[datetime], reason: str, now: datetime) -> None:
         """Written down once, told once; nobody is told that a job which a person has paused did nothing."""
         slots = [Slot(schedule.job, schedule.activity, at, SlotState.MISSED, now, reason=reason) for at in due]
-        missed = self.site.catalogue.miss_slots(slots)
+        missed = self.site.catalogue.pass_slots(slots)
         schedule.decide_up_to(due[-1])
         if not missed:
             return
@@ -222,6 +231,21 @@ class Dispatch:
         log.warning("%s: missed%s: %s", _named(missed[-1]), more, reason)
         if schedule.job not in self._paused:
             self._notice(NoticeKind.MISSED, missed[-1], f"was missed{more}: {reason}")
+
+    def _leave(self, schedule: _Schedule, due: Sequence[datetime], now: datetime) -> bool:
+        """The fleet does it, where its control host is there: nothing is owed here, and nothing is missed."""
+        rule = self._fallback(schedule)
+        if rule is None or not rule.leaves_to_fleet(now):
+            return False
+        why = rule.words(now)
+        slots = [Slot(schedule.job, schedule.activity, at, SlotState.LEFT, now, reason=why) for at in due]
+        for slot in self.site.catalogue.pass_slots(slots)[-1:]:
+            log.info("%s: %s", _named(slot), why)
+        schedule.decide_up_to(due[-1])
+        return True
+
+    def _fallback(self, schedule: _Schedule) -> FallbackRule | None:
+        return fallback_rule(schedule.job, schedule.config, self.site.catalogue)
 
     def _why(self, schedule: _Schedule, due_at: datetime) -> str:
         """Why the slot did not start when it was due."""
@@ -239,14 +263,23 @@ class Dispatch:
             if isinstance(verdict, NotAgain):
                 self._give_up(slot, verdict.reason)
             elif slot.retry_at is not None and slot.retry_at <= now:
-                paused = slot.job in self.site.catalogue.pauses()
-                if obstacle := _PAUSED if paused else self.going.obstacle(slot.job, slot.activity):
+                if obstacle := self._in_the_way(slot, now):
                     waiting[slot.job] = obstacle
                     if self._waiting.get(slot.job) != obstacle:
                         log.info("%s: try %d waits: %s", _named(slot), slot.number + 1, obstacle)
                 else:
                     self._start_again(slot, now)
         self._waiting = waiting
+
+    def _in_the_way(self, slot: Slot, now: datetime) -> str:
+        """Why its next try does not start now; empty: it may."""
+        if slot.job in self.site.catalogue.pauses():
+            return _PAUSED
+        config = self.site.configuration.jobs[slot.job].schedules.backup
+        rule = fallback_rule(slot.job, config, self.site.catalogue)
+        if rule is not None and rule.leaves_to_fleet(now):
+            return _LEFT
+        return self.going.obstacle(slot.job, slot.activity) or ""
 
     def _verdict(self, slot: Slot, now: datetime) -> Again | NotAgain:
         known = self.site.configuration.jobs.get(slot.job)

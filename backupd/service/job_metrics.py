@@ -263,6 +263,21 @@ FAMILIES = (
         _of_good(lambda run: run.bill.penalty_seconds if run.bill else None),
     ),
     Family(
+        "backupd_copied_on_write_bytes",
+        "Old data that the newest good backup's snapshot kept, which the server's first writes waited for.",
+        _of_good(lambda run: run.bill.copied_on_write if run.bill else None),
+    ),
+    Family(
+        "backupd_disk_busy_seconds",
+        "How long the volume's disks were busy while the newest good backup's snapshot existed, summed, for whomever.",
+        _of_good(lambda run: run.bill.disk_seconds if run.bill else None),
+    ),
+    Family(
+        "backupd_disk_read_seconds",
+        "How long reads of these disks took meanwhile, summed, whoever read.",
+        _of_good(lambda run: run.bill.disk_read_seconds if run.bill else None),
+    ),
+    Family(
         "backupd_write_penalty_ratio",
         "How many times slower writes were just after the newest good backup's snapshot, and when its copy began.",
         _penalties,

@@ -10,6 +10,7 @@ from typing import Any
 
 from backupd.catalogue.job_status import StoredOnTarget
 from backupd.catalogue.moment_proofs import LastMomentDrill
+from backupd.policy.fallback import FallbackRule
 from backupd.report.json_document import iso
 from backupd.report.words import age, columns, instant, many
 from backupd.service.alarm_report import alarm_document, alarm_lines
@@ -87,6 +88,8 @@ def _lines(report: JobReport) -> Iterator[tuple[str, str]]:
     if status.last_moment is not None:
         yield "moment", last_moment_words(status)
     yield "next", _next(status)
+    if status.fallback is not None:
+        yield "fleet", status.fallback.words(status.now)
 
 
 def _last_good(status: JobStatus) -> str:
@@ -195,6 +198,15 @@ def job_report_document(report: JobReport) -> dict[str, Any]:
         "retry_at": _retry_at(status),
         "next_due": {activity.value: at.isoformat() for activity, at in status.next_due.items()},
         "paused": None if pause is None else {"note": pause.note, "at": pause.at.isoformat()},
+        "fleet": None if status.fallback is None else _fleet_document(status.fallback, status),
+    }
+
+
+def _fleet_document(rule: FallbackRule, status: JobStatus) -> dict[str, Any]:
+    return {
+        "left": rule.leaves_to_fleet(status.now),
+        "asked_at": iso(rule.asked_at),
+        "fallback_after_seconds": rule.after_seconds,
     }
 
 

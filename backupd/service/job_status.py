@@ -5,7 +5,7 @@ alarms asks `site_status`, which has those of targets as well.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from backupd.catalogue.archive_records import ArchiveRecord
@@ -15,9 +15,11 @@ from backupd.config import JobConfig
 from backupd.host.live_progress import Progress
 from backupd.host.process import is_alive
 from backupd.policy.failed_slots import is_failed
+from backupd.policy.fallback import FallbackRule
 from backupd.policy.timetable import Timetable
 from backupd.report.words import instant
 from backupd.service.archive_alarms import archive_alarms
+from backupd.service.fallback import fallback_rule
 from backupd.service.outlook import Live
 from backupd.service.site import Site
 from backupd.service.timetables import timetables
@@ -59,6 +61,7 @@ class JobStatus:
     archive: ArchiveRecord | None = None  # None: its binlog is not archived
     last_moment: LastMomentDrill | None = None  # the newest drill of a moment of that
     alarms: tuple[Alarm, ...] = ()  # the gravest first
+    fallback: FallbackRule | None = None  # None: its backups are never left to a fleet
 
     @property
     def severity(self) -> Severity:
@@ -85,7 +88,13 @@ def job_statuses(site: Site, live: Live) -> tuple[JobStatus, ...]:
     due: dict[str, dict[Activity, Timetable]] = {job: {} for job in jobs}
     for (job, activity), timetable in timetables(site.configuration).items():
         due[job][activity] = timetable
-    return tuple(_job_status(config, found[job], due[job], live, now=now) for job, config in jobs.items())
+    return tuple(
+        replace(
+            _job_status(config, found[job], due[job], live, now=now),
+            fallback=fallback_rule(config.name, config.schedules.backup, site.catalogue),
+        )
+        for job, config in jobs.items()
+    )
 
 
 def running_besides(site: Site, live: Live) -> tuple[Running, ...]:
@@ -304,7 +313,7 @@ def _overdue_proof(
 def _of_archive(config: JobConfig, record: JobRecord, now: datetime) -> Iterator[Alarm]:
     if config.binlog is not None:
         limit = config.binlog.spool_limit
-        yield from archive_alarms(record.archive, record.last_good, spool_limit=limit, now=now)
+        yield from archive_alarms(record.archive, spool_limit=limit, now=now)
 
 
 def _attention(record: JobRecord) -> list[Alarm]:

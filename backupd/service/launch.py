@@ -1,27 +1,22 @@
 """How what is due is started: a process of its own, exactly what a person would type, which the daemon does not own.
 
-Knows: the command line of each activity, and the two ways of starting it. Under systemd each is a transient unit,
-`backupd-run-….service`: a drop-in folder `backupd-run-.service.d` gives all of them their sandbox, credentials and
-environment (systemd.unit(5), truncated names), and stopping the daemon leaves them alone. Elsewhere each is a session
-of its own, whose output goes to a file.
+Knows: the command line of each activity, and the two ways of starting it (`host.launching`). Under systemd each is a
+transient unit, and stopping the daemon leaves them alone. Elsewhere each is a session of its own, whose output
+goes to a file.
 """
 
-import logging
-import os
-import re
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
-from backupd.host.process import detached, found, marked
-from backupd.service.systemd import OWN_VARIABLES
+from backupd.host.launching import OWN_VARIABLES, output_file, unit_argv
+from backupd.host.launching import ourselves as ourselves
+from backupd.host.marked_processes import marked
+from backupd.host.process import detached, found
 from backupd.vocabulary.schedule import Activity, Slot
-
-log = logging.getLogger(__name__)
 
 _READING_SECONDS = 900
 
@@ -76,11 +71,6 @@ class Launcher(Protocol):
 
     def find(self, slot: Slot) -> Child:
         """What another daemon has started in this slot; it has ended where there is no such process."""
-
-
-def ourselves(configuration: Path) -> tuple[str, ...]:
-    """What a person would type before the command; `-P`: no module is taken from the folder that we work in."""
-    return sys.executable, "-P", "-m", "backupd", "--config", str(configuration)
 
 
 def arguments(slot: Slot) -> tuple[str, ...]:
@@ -172,7 +162,7 @@ class Detached:
 
     def _start(self, argv: Sequence[str], name: str, environment: Mapping[str, str]) -> Child:
         with ExitStack() as closing:
-            output = _appending(self.logs, name)
+            output = output_file(self.logs, name)
             if output is not None:
                 closing.enter_context(output)
             return OurChild(
@@ -217,27 +207,8 @@ class TransientUnits:
         return OurChild(detached(argv, output=None, environment={}, without=OWN_VARIABLES))  # what it cannot start
 
 
-def unit_argv(name: str, variable: str, command: Sequence[str]) -> list[str]:
-    """A transient unit that is forgotten when it has ended, however it did; it is found by a variable, `NAME=VALUE`."""
-    unit = re.sub(r"[^0-9A-Za-z_.-]", "-", name)
-    return [
-        *("systemd-run", "--quiet", "--collect", "--wait", f"--unit=backupd-run-{unit}"),
-        *(f"--description=backupd {name}", f"--setenv={variable}", "--", *command),
-    ]
-
-
 def launcher(program: Sequence[str], logs: Path, *, under_systemd: bool) -> Launcher:
     """Units of their own under systemd, where it can be asked for them."""
     if under_systemd and found("systemd-run"):
         return TransientUnits(program)
     return Detached(program, logs)
-
-
-def _appending(folder: Path, name: str) -> IO[bytes] | None:
-    try:
-        folder.mkdir(mode=0o750, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.fdopen(os.open(folder / f"{name}.out.log", flags, 0o640), "ab")
-    except OSError as error:
-        log.warning("the output of %s is not recorded: %s", name, error)
-        return None

@@ -26,7 +26,7 @@ class PluginStatus(IntEnum):
     UNKNOWN = 3
 
 
-_STATUS = {
+SEVERITIES = {
     Severity.OK: PluginStatus.OK,
     Severity.WARNING: PluginStatus.WARNING,
     Severity.CRITICAL: PluginStatus.CRITICAL,
@@ -41,13 +41,13 @@ def plugin_answer(found: StatusReport) -> tuple[PluginStatus, str]:
     text = "; ".join([f"{one.name}: {one.alarm.text}" for one in alarms] or _all_well(found.status.jobs))
     paused = [one.job for one in found.status.jobs if one.pause is not None]
     text += f"; paused: {', '.join(paused)}" if paused else ""
-    status, figures = _STATUS[found.status.severity], " ".join(_figures(found))
-    return status, f"BACKUPD {status.name} - {_without_bars(text)}{'|' if figures else ''}{figures}"
+    status, figures = SEVERITIES[found.status.severity], " ".join(_figures(found))
+    return status, f"BACKUPD {status.name} - {without_bars(text)}{'|' if figures else ''}{figures}"
 
 
 def unknown(why: str) -> str:
     """The line where nothing is known."""
-    return f"BACKUPD {PluginStatus.UNKNOWN.name} - {_without_bars(why)}"
+    return f"BACKUPD {PluginStatus.UNKNOWN.name} - {without_bars(why)}"
 
 
 def _all_well(jobs: Sequence[JobStatus]) -> Iterator[str]:
@@ -104,5 +104,5 @@ def _age(status: JobStatus) -> float | None:
     return None if status.last_good is None else (status.now - status.last_good.started_at).total_seconds()
 
 
-def _without_bars(text: str) -> str:
+def without_bars(text: str) -> str:
     return on_one_line("; ".join(filter(None, map(str.strip, text.splitlines())))).replace("|", "/")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from backupd import __version__
 from backupd.config import Configuration, JobConfig
 from backupd.host.claims import Claims
-from backupd.host.process import variable_of
+from backupd.host.marked_processes import variable_of
 from backupd.service.launch import RECEIVER_VARIABLE, Child, Launcher
 from backupd.vocabulary.errors import CommandError
 

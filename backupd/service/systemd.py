@@ -9,12 +9,9 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
+from backupd.host.launching import is_booted_by_systemd
 from backupd.vocabulary.escaping import on_one_line
-
-OWN_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # of the service's main process, of no child
-_BOOTED = Path("/run/systemd/system")  # sd_booted(3)
 
 
 class Notify:
@@ -59,4 +56,4 @@ class Notify:
 
 def runs_us(environment: Mapping[str, str]) -> bool:
     """Whether we are a service of the system's systemd, which can start units of their own for our runs."""
-    return _BOOTED.is_dir() and "INVOCATION_ID" in environment and os.geteuid() == 0
+    return is_booted_by_systemd() and "INVOCATION_ID" in environment and os.geteuid() == 0

@@ -102,9 +102,9 @@ class Target(Protocol):
         and an object of the name that is another's stays.
 
         A segment is never overwritten: of two writers of one name one succeeds, and the other is told `AlreadyThere`,
-        when it ends at the latest, even where its bytes are the same. A writer that died after the end and before it
-        wrote that down finds out by reading. What it left of an unfinished one is in nobody's way, and removed by
-        `remove_segments`.
+        when it ends at the latest, even where its bytes are the same; what is there is durable then. A writer that died
+        after the end and before it wrote that down finds out by reading. What it left of an unfinished one is in
+        nobody's way, and removed by `remove_segments`.
 
         `at_most` is an upper bound of its bytes, where one is known. Several objects may be written at once, each by a
         thread of its own. A target that is reached over a network waits until an outage ends, but no longer than until

@@ -21,7 +21,7 @@ MOST_BYTES = 64 << 10  # of a record; what is longer is none
 _LOOKS = 5  # a record may be taken away between a listing and its reading
 
 
-class Records(Protocol):
+class OwnerRecords(Protocol):
     """The folder of a machine's owner records."""
 
     @property
@@ -52,7 +52,7 @@ class Records(Protocol):
 class OwnedFolder:
     """A machine's folder on a storage, and whose it is by the records there: a part of the contract `Target`."""
 
-    def __init__(self, machine: str, records: Records) -> None:
+    def __init__(self, machine: str, records: OwnerRecords) -> None:
         self._machine, self._records = machine, records
 
     @property
@@ -78,12 +78,12 @@ class OwnedFolder:
         return succeed(self._records, record)
 
 
-def last(records: Records) -> int:
+def last(records: OwnerRecords) -> int:
     """The highest number there, whatever is written under it; 0 where nobody has ever written."""
     return max((number for name in records.names() if (number := record_number(name)) is not None), default=0)
 
 
-def owner(records: Records, machine: str) -> OwnerRecord | None:
+def owner(records: OwnerRecords, machine: str) -> OwnerRecord | None:
     """Who wrote last; None where nobody has ever written.
 
     Raises:
@@ -104,7 +104,7 @@ def owner(records: Records, machine: str) -> OwnerRecord | None:
     )
 
 
-def succeed(records: Records, record: OwnerRecord) -> bool:
+def succeed(records: OwnerRecords, record: OwnerRecord) -> bool:
     """Whether this record is the last one now. Where it is not, nothing is left of it.
 
     Raises:
@@ -126,7 +126,7 @@ def succeed(records: Records, record: OwnerRecord) -> bool:
     return False
 
 
-def _tidy(records: Records, *, below: int) -> None:
+def _tidy(records: OwnerRecords, *, below: int) -> None:
     """What older writers left is gone, oldest first, as far as the storage lets us: Object Lock may not."""
     try:
         numbered = [(record_number(name, or_part=True), name) for name in records.names()]

@@ -272,9 +272,11 @@ class _Writer:
 
 
 def _name_segment(unfinished: Path, final: Path) -> None:
+    """It has its name. Of one that has it already, the name is durable: its writer may have died before that."""
     try:
         name_segment(unfinished, final)
     except FileExistsError as error:
+        sync_folder(final.parent)
         raise already_there(final.name, str(final.parent)) from error
 
 

@@ -1,4 +1,4 @@
-"""A machine's owner records in a folder of this host: the `Records` of `chain`."""
+"""A machine's owner records in a folder of this host: the `OwnerRecords` of `chain`."""
 
 import os
 import secrets

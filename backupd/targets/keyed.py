@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from backupd.policy import manifest as manifests
-from backupd.targets.chain import OwnedFolder, Records
+from backupd.targets.chain import OwnedFolder, OwnerRecords
 from backupd.targets.names import (
     BINLOG,
     MANIFEST,
@@ -66,7 +66,7 @@ class KeyedTarget(OwnedFolder, ABC):
 
     folder = None
 
-    def __init__(self, bucket: Bucket, machine: str, records: Records) -> None:
+    def __init__(self, bucket: Bucket, machine: str, records: OwnerRecords) -> None:
         super().__init__(machine, records)
         self._bucket = bucket
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from backupd.targets import Target
-from backupd.targets.names import is_proof
+from backupd.targets.names import MANIFEST, is_proof
 from backupd.vocabulary.errors import TargetError, VerificationError
 from backupd.vocabulary.escaping import some
 from backupd.vocabulary.storage import Manifest, StoredObject
@@ -80,6 +80,11 @@ def require_listed(target: Target, manifest: Manifest) -> tuple[str, ...]:
     return second.unknown
 
 
+def is_returned(target: Target, job: str, backup_id: str) -> bool:
+    """Whether the target returns this backup's manifest, whatever it lists; False as well where it cannot be asked."""
+    return _has_byte(target, job, backup_id, MANIFEST, offset=0)
+
+
 def _looked_at(target: Target, manifest: Manifest) -> Comparison:
     """One look at the listing, in which it differs from the manifest only where the objects do so themselves.
 
@@ -99,14 +104,15 @@ def _looked_at(target: Target, manifest: Manifest) -> Comparison:
 
 def _is_given_so(target: Target, manifest: Manifest, stored: StoredObject, *, listed: int) -> bool:
     """Whether the object's end agrees with the listing, where that does not agree with the manifest."""
-    if listed < stored.stored_bytes:
-        return not _has_byte(target, manifest, stored.name, max(0, stored.stored_bytes - 1))
-    return listed == stored.stored_bytes or _has_byte(target, manifest, stored.name, stored.stored_bytes)
+    job, run_id, size = manifest.job, manifest.run_id, stored.stored_bytes
+    if listed < size:
+        return not _has_byte(target, job, run_id, stored.name, offset=max(0, size - 1))
+    return listed == size or _has_byte(target, job, run_id, stored.name, offset=size)
 
 
-def _has_byte(target: Target, manifest: Manifest, name: str, offset: int) -> bool:
+def _has_byte(target: Target, job: str, backup_id: str, name: str, *, offset: int) -> bool:
     try:
-        with target.reading(manifest.job, manifest.run_id, name, offset=offset, size=1) as chunks:
+        with target.reading(job, backup_id, name, offset=offset, size=1) as chunks:
             return len(b"".join(map(bytes, chunks))) == 1
     except TargetError:
         return False

@@ -104,6 +104,7 @@ class BucketListing:
     def versions_of(self, keys: Collection[str]) -> Sequence[BucketItem]:
         """Every version of these objects, marks included, found among all from the first to the last of them.
 
+        All marks come first: who deletes these in their order, and is refused a version that is locked, hides none.
         Nothing where the store does not report.
 
         Raises:
@@ -113,18 +114,19 @@ class BucketListing:
         folder = first[: first.rfind("/") + 1]
 
         def listed() -> list[BucketItem]:
+            marks: list[BucketItem] = []
             found: list[BucketItem] = []
             marker: dict[str, Any] = {"KeyMarker": first[:-1]}
             while True:
                 page = self.service.client.list_object_versions(Bucket=self.bucket, Prefix=folder, **marker)
-                told = (*page.get("DeleteMarkers", ()), *page.get("Versions", ()))
-                found += [
-                    BucketItem(each["Key"], each["VersionId"], each["LastModified"])
-                    for each in told
-                    if each["Key"] in wanted
-                ]
+                for told, into in ((page.get("DeleteMarkers", ()), marks), (page.get("Versions", ()), found)):
+                    into += [
+                        BucketItem(each["Key"], each["VersionId"], each["LastModified"])
+                        for each in told
+                        if each["Key"] in wanted
+                    ]
                 if not page.get("IsTruncated") or page.get("NextKeyMarker", "") > last:
-                    return found
+                    return marks + found
                 marker = {"KeyMarker": page["NextKeyMarker"], "VersionIdMarker": page.get("NextVersionIdMarker", "")}
 
         return self._if_told("list", listed) or ()

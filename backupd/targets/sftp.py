@@ -52,7 +52,7 @@ from backupd.targets.sftp_files import (
     is_moved,
     make_folders,
     names_in,
-    read_exactly,
+    reading_exactly,
     remove_file,
     remove_folder,
     sizes_in,
@@ -60,7 +60,7 @@ from backupd.targets.sftp_files import (
 )
 from backupd.targets.sftp_records import SftpRecords
 from backupd.targets.sftp_root import FAILURES, TIDY_SECONDS, SftpRoot
-from backupd.targets.sftp_transfer import Opened, SftpRequest, Transfer
+from backupd.targets.sftp_transfer import Opened, Transfer
 from backupd.targets.sftp_writer import BLOCK_BYTES, UNDER_WAY_BYTES, ObjectPlace, SftpWriter
 from backupd.targets.ssh import Flight, SshLine, is_answer
 from backupd.vocabulary.errors import TargetError
@@ -373,7 +373,7 @@ class SftpTarget(OwnedFolder):
                 while at < end or len(transfer):
                     while at < end and len(transfer) * block < UNDER_WAY_BYTES:
                         size = min(block, end - at)
-                        transfer.add(_reading(at, size))
+                        transfer.add(reading_exactly(at, size))
                         at += size
                     yield transfer.oldest()
         finally:
@@ -395,7 +395,3 @@ class SftpTarget(OwnedFolder):
 
         with suppress(TargetError, *FAILURES):
             self._line.ask(remove, at_most_seconds=TIDY_SECONDS)
-
-
-def _reading(at: int, size: int) -> SftpRequest[bytes]:
-    return lambda file: read_exactly(file, at, size)

@@ -6,9 +6,10 @@ asyncssh's errors.
 
 import asyncio
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
 import asyncssh
 from asyncssh import SFTPAttrs, SFTPClient, SFTPClientFile, SFTPName
@@ -126,6 +127,11 @@ async def read_all(sftp: SFTPClient, path: str, *, at_most: int) -> bytes | None
         return await read_exactly(file, 0, min((await file.stat()).size or 0, at_most))
     finally:
         await file.close()
+
+
+def reading_exactly(at: int, size: int) -> Callable[[SFTPClientFile], Coroutine[Any, Any, bytes]]:
+    """The request for these bytes of a file that is open on whichever connection there is by then."""
+    return lambda file: read_exactly(file, at, size)
 
 
 async def read_exactly(file: SFTPClientFile, at: int, size: int) -> bytes:

@@ -109,6 +109,7 @@ class SegmentPlace:
             if is_answer(error):
                 self._may_be_named = False
                 if await sftp.exists(self.final):
+                    await sync_folder(sftp, self.folder)  # its writer may have died before that
                     raise already_there(self.final.rpartition("/")[2], self._root.url(self.folder)) from error
             raise
 

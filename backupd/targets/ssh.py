@@ -1,6 +1,6 @@
 """One SSH connection to an SFTP server: made when it is first needed, and again after it was lost.
 
-Knows: asyncssh and the thread that its event loop runs on; who the server must be and who we are (a key file and
+Knows: asyncssh; who the server must be and who we are (a key file and
 nothing else: no agent, no password, no configuration file of a person's); that no answer within the target's timeout is
 a failure; what the errors of all this mean.
 
@@ -9,7 +9,6 @@ wants to outlast that asks by `outlast`. Who we are and who the server is are no
 """
 
 import asyncio
-import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
@@ -20,17 +19,14 @@ from typing import Any, Generic, TypeVar
 import asyncssh
 
 from backupd.config import SftpConfig
+from backupd.host.event_loop import LoopThread
+from backupd.host.ssh_trust import CONNECTION
 from backupd.targets.outages import Attempts, Outages, Patience, Unwanted, wanted
 from backupd.targets.ssh_keys import host_key_algorithms, known_hosts, private_key, unknown_server
 from backupd.vocabulary.errors import TargetAway, TargetError
 
 T = TypeVar("T")
 
-# AES-GCM first: it is in the processor and needs no MAC of its own. asyncssh would begin with ChaCha20.
-_CIPHERS = [
-    *("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "chacha20-poly1305@openssh.com"),
-    *("aes128-ctr", "aes192-ctr", "aes256-ctr"),
-]
 _KEEP_ALIVES = 3  # unanswered, and the connection is lost
 _END_SECONDS = 2.0
 _TICK_SECONDS = 0.1
@@ -54,9 +50,7 @@ class SshLine:
     def __init__(self, config: SftpConfig, patience: Patience) -> None:
         self._config = config
         self.outages = Outages(self.where, patience, at_most_seconds=config.outage_seconds)
-        self._start = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread = LoopThread("sftp", at_end=lambda: self._drop(self._sftp))
         self._connecting = asyncio.Lock()
         self._connection: asyncssh.SSHClientConnection | None = None
         self._sftp: asyncssh.SFTPClient | None = None
@@ -136,20 +130,15 @@ class SshLine:
 
     def begin(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Start this on the connection's thread."""
-        return asyncio.run_coroutine_threadsafe(work, self._running())
+        return self._thread.begin(work)
 
     def give_up(self, sftp: asyncssh.SFTPClient) -> None:
         """End the connection that this belongs to, at once; another one that was made meanwhile goes on."""
-        self._running().call_soon_threadsafe(self._drop, sftp)
+        self._thread.soon(lambda: self._drop(sftp))
 
     def close(self) -> None:
         """Nothing is connected and no thread runs any more."""
-        loop, thread = self._loop, self._thread
-        if loop is None or thread is None or loop.is_closed():
-            return
-        loop.call_soon_threadsafe(loop.stop)
-        if thread is not threading.current_thread():
-            thread.join(_END_SECONDS)
+        self._thread.close(within_seconds=_END_SECONDS)
 
     def sentence(self, error: Exception, doing: str) -> TargetError:
         """What this error means to a person; `doing` completes "could not ..."."""
@@ -192,28 +181,6 @@ class SshLine:
         config = self._config
         return f"target {config.name} ({config.user}@{config.address}:{config.port}:{config.path})"
 
-    def _running(self) -> asyncio.AbstractEventLoop:
-        with self._start:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._serve, args=(self._loop,), name="sftp", daemon=True)
-                self._thread.start()
-            return self._loop
-
-    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The thread. It ends when the loop is stopped, and leaves no task and no socket."""
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-        finally:
-            self._drop(self._sftp)
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            loop.run_until_complete(loop.shutdown_default_executor())  # it looks names up
-            loop.close()
-
     async def _within(
         self,
         work: Callable[[asyncssh.SFTPClient], Awaitable[T]],
@@ -255,19 +222,13 @@ class SshLine:
                 connection = await asyncssh.connect(
                     config.address,
                     config.port,
-                    config=None,
                     username=config.user,
                     known_hosts=known,
                     server_host_key_algs=host_key_algorithms(config, known),
                     client_keys=[key],
-                    agent_path=None,
-                    gss_auth=False,
-                    gss_kex=False,
-                    preferred_auth=["publickey"],
-                    encryption_algs=_CIPHERS,
-                    compression_algs=["none"],
                     keepalive_interval=every,
                     keepalive_count_max=_KEEP_ALIVES,
+                    **CONNECTION,
                 )
                 try:
                     sftp = await connection.start_sftp_client(path_errors="surrogateescape")

@@ -28,6 +28,9 @@ class ChangeKind(StrEnum):
     OTHER = "other"  # a statement that only a server's parser would understand
 
 
+Where = tuple[str, str, ChangeKind]  # schema, table and what is done there: as of a `TableChange`
+
+
 @dataclass(frozen=True, slots=True)
 class TableChange:
     """What a transaction, or all of a segment's, did to one table in one way."""
@@ -53,7 +56,9 @@ class LoggedTransaction:
     start: BinlogPlace  # of its first event
     end: BinlogPlace  # behind its last one
     gtid: str | None  # None where the server gives none
-    committed_at: datetime  # by the server's clock, in UTC; of MariaDB in whole seconds
+    # In UTC, by the clock of the server that its client wrote to: on a replica its source's. Of MariaDB the second in
+    # which the statement began that committed it.
+    committed_at: datetime
     changes: tuple[TableChange, ...]
     statement: Prose = ""  # the beginning of what was logged as a statement, DDL above all
 
@@ -66,6 +71,10 @@ class SegmentOrigin:
     version: str
     server_id: int
     uuid: str  # MySQL's `server_uuid`; of MariaDB, which has none, empty
+    # IANA's name of the zone that `time_zone = SYSTEM` means on it; empty: it is not known.
+    zone: str = field(default="", metadata={"minor": 2})
+    # From when on its log had all changes, where it lacked some before: no backup from before is rolled forward by it.
+    whole_since: datetime | None = field(default=None, metadata={"minor": 3})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +122,30 @@ def segment_name(chain: str, number: int) -> str:
     return f"{chain}-{number:010}.binlog"
 
 
+def lost_from(chain: str, number: int) -> str:
+    """By what a gap is known within a chain, of which segments from this one on were lost."""
+    return segment_name(chain, number).removesuffix(".binlog")
+
+
 #: Why a chain ended of which a catalogue that was rebuilt knows only what lies on targets.
 CATALOGUE_LOST: Final = "the catalogue was lost: it is not known whether this chain went on"
+
+
+#: How the reason begins for which a chain ended where the server's log lacked changes.
+NOT_LOGGED: Final = "changes were not logged: "
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveGap:
     """Why a chain ended, and from when to when nothing can be restored to."""
 
-    chain: str  # that ended
+    chain: str  # that ended; of segments that were lost, as `lost_from` names that
     reason: Prose
     noticed_at: datetime
     last_at: datetime | None  # the last transaction that the chain has; None where it had none
-    resumed_at: datetime | None = None  # the first one of the next chain; None while there is none
+    resumed_at: datetime | None = None  # from when on the server logged all changes again; None: not known, or not yet
+
+    @property
+    def not_logged(self) -> bool:
+        """The server's log lacked changes: what it has since then continues nothing from before."""
+        return self.reason.startswith(NOT_LOGGED)

@@ -6,6 +6,7 @@ A message is a lower-case fact; a hint says what to do about it. The exit status
 contract: docs/pages/reference/exit-statuses.md is made from them.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -78,6 +79,10 @@ class UsageError(BackupdError):
 
 class NoKey(UsageError):
     """A backup is encrypted, and no identity that was given opens it; another copy of it may be for others."""
+
+
+class NotUnderstood(UsageError):
+    """A request to an agent is damaged or too large, asks for what agents do not do, or is of an unknown protocol."""
 
 
 class ConfigurationError(BackupdError):
@@ -192,6 +197,13 @@ class VerificationError(BackupdError):
     exit_status = ExitStatus.VERIFICATION
 
 
+def worst_of(errors: Sequence[BackupdError]) -> BackupdError:
+    """Of what went wrong with several things, of which there is one at least: that bytes are not what they should be,
+    else the first.
+    """
+    return next((error for error in errors if isinstance(error, VerificationError)), errors[0])
+
+
 class NotAsRecorded(VerificationError):
     """What a restore has left on the disk differs from what was recorded, or could not be compared with it."""
 
@@ -242,6 +254,14 @@ class CatalogueError(BackupdError):
 
 class CatalogueUnavailable(CatalogueError):
     """The catalogue is locked by another process, or its disk is full or failed: it may be well again by itself."""
+
+
+class FleetDatabaseError(CatalogueError):
+    """The fleet's database could not be opened, read or written."""
+
+
+class FleetDatabaseAway(FleetDatabaseError):
+    """The fleet's database does not answer, or is locked: it may come back by itself."""
 
 
 class LabError(BackupdError):

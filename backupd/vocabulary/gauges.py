@@ -68,15 +68,15 @@ class DiskCounters:
     busy_seconds: float = 0.0  # that at least one request was under way
 
     def since(self, before: "DiskCounters") -> "DiskCounters":
-        """What was counted between two looks."""
+        """What was counted between two looks; below 0 where a counter was set back."""
         return DiskCounters(
             self.reads - before.reads,
             self.read_bytes - before.read_bytes,
             self.writes - before.writes,
             self.write_bytes - before.write_bytes,
-            self.read_seconds - before.read_seconds,
-            self.write_seconds - before.write_seconds,
-            self.busy_seconds - before.busy_seconds,
+            _seconds_since(self.read_seconds, before.read_seconds),
+            _seconds_since(self.write_seconds, before.write_seconds),
+            _seconds_since(self.busy_seconds, before.busy_seconds),
         )
 
     def plus(self, other: "DiskCounters") -> "DiskCounters":
@@ -95,6 +95,14 @@ class DiskCounters:
     def write_latency_ms(self) -> float | None:
         """The mean that a write took; None where there was none."""
         return 1000 * self.write_seconds / self.writes if self.writes else None
+
+
+_ROUND_SECONDS = 2**32 / 1000  # the kernel counts milliseconds in 32 bits (Documentation/admin-guide/iostats.rst)
+
+
+def _seconds_since(now: float, before: float) -> float:
+    """Back by more than half of what the counter holds is once round: every 12 days where 4 requests are under way."""
+    return now - before + (_ROUND_SECONDS if before - now > _ROUND_SECONDS / 2 else 0.0)
 
 
 @dataclass(frozen=True, slots=True)

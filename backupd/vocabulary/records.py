@@ -34,8 +34,16 @@ _ALMOST_A_SECOND: Final = timedelta(microseconds=999_999)
 _AFTER_THE_SNAPSHOT: Final = (Phase.SETTLE, Phase.COPY, Phase.RELEASE, Phase.SEND, Phase.VERIFY)
 
 
-def snapshot_by(ended_at: datetime, phases: Mapping[Phase, float] | Mapping[str, float]) -> datetime:
-    """When the snapshot was taken, or a little later, in whole seconds: the end less the phases after the snapshot."""
+def snapshot_by(
+    ended_at: datetime, phases: Mapping[Phase, float] | Mapping[str, float], *, taken_at: datetime | None
+) -> datetime:
+    """When the snapshot was taken, or a little later, in whole seconds.
+
+    Where nobody wrote that down (backupd did not at first) it is the end less the phases after the snapshot: hooks and
+    the time until a dead run was found are in no phase, and a clock may have been set meanwhile.
+    """
+    if taken_at is not None:
+        return (taken_at + _ALMOST_A_SECOND).replace(microsecond=0)
     later = sum(phases.get(phase, 0.0) for phase in _AFTER_THE_SNAPSHOT)
     return (ended_at - timedelta(seconds=later) + _ALMOST_A_SECOND).replace(microsecond=0)
 
@@ -119,8 +127,8 @@ class RunError:
     """The error that ended a run, for machines and for people."""
 
     code: str
-    message: str
-    hint: str
+    message: Prose
+    hint: Prose
     exit_status: int
 
     @property
@@ -146,17 +154,21 @@ class SnapshotFacts:
     cow_extended: int = 0  # bytes of `cow_size` that were added while the snapshot was used
     size_reason: str = ""  # why the COW area was as large as it was at first; empty where the job said it
     redo_left_out: int = 0  # bytes of the redo log that are a hole in the backup: no recovery looks at them
+    taken_at: datetime | None = None  # when the snapshot had just been made; None: an earlier backupd did not record it
+
+
+CLEAN_SHUTDOWN: Final = "clean shutdown"  # the last check of every drill that nothing has stopped
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """One comparison of a drill."""
 
-    name: str
+    name: Prose
     ok: bool
-    expected: str
-    found: str
-    asked: str = ""  # the SQL of one of the job's own checks
+    expected: Prose
+    found: Prose
+    asked: Prose = ""  # the SQL of one of the job's own checks
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +189,8 @@ class Drill:
     seconds: float
     at: datetime
     position: Position | None = None  # where the recovered server stood, of a backup that was taken without a lock
-    undecided: str = ""  # the limit of its own that it ran into; then nothing was found out. Empty: it has an answer
+    # The limit of its own that it ran into, or what its checks cannot tell. Empty: it has an answer.
+    undecided: Prose = ""
     moment: DrilledMoment | None = None  # that was proven, or not; None: that of the backup itself
 
     @property
@@ -201,7 +214,7 @@ class Drill:
 class Pin:
     """A person wants this backup to be kept whatever retention says."""
 
-    note: str
+    note: Prose
     at: datetime
 
 
@@ -225,13 +238,14 @@ class RunDetails:
     samples: tuple[Sample, ...] = ()
     backups: tuple[Backup, ...] = ()  # one for each target that has it, in the job's order
     error: RunError | None = None
-    attention: tuple[str, ...] = ()  # what a person should look at although the backup is good
+    attention: tuple[Prose, ...] = ()  # what a person should look at although the backup is good
     drills: tuple[Drill, ...] = ()
     kind: RunKind = RunKind.BACKUP
     derived: bool = False  # the position was found by a drill: nothing was locked
     throughput: tuple[Throughput, ...] = ()  # of the copy
     pace: tuple[PaceChange, ...] = ()  # how fast the snapshot was read; without those of no consequence
     pin: Pin | None = None
+    max_rate: int | None = None  # bytes a second: a ceiling that this run alone was given
     bill: Bill | None = None  # of a run that asked for its lock, whatever became of it
     losses: Losses | None = None
     preflush: Preflush | None = None  # of a run whose job has `lock.preflush`
@@ -247,12 +261,9 @@ class RunDetails:
 
     @property
     def snapshot_by(self) -> datetime | None:
-        """The snapshot was taken then or a little earlier, in whole seconds; None while the run goes on.
-
-        It is the end less the phases that came after the snapshot. What came before it would tell less: hooks and
-        waits are in no phase, and a backup of a moment too late is worse than an earlier one.
-        """
-        return None if self.ended_at is None else snapshot_by(self.ended_at, self.phases)
+        """The snapshot was taken then or a little earlier, in whole seconds; None while the run goes on."""
+        taken_at = None if self.snapshot is None else self.snapshot.taken_at
+        return None if self.ended_at is None else snapshot_by(self.ended_at, self.phases, taken_at=taken_at)
 
     @property
     def proven_at(self) -> datetime | None:

@@ -58,6 +58,7 @@ class SnapshotSection:
     cow_extended: int
     size_reason: Prose
     redo_left_out: int = field(default=0, metadata={"minor": 1})  # which added it: documents before have none
+    taken_at: datetime | None = field(default=None, metadata={"minor": 3})
 
 
 @dataclass(frozen=True, slots=True)

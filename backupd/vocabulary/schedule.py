@@ -47,6 +47,7 @@ class SlotState(StrEnum):
     STARTED = "started"
     ENDED = "ended"
     MISSED = "missed"
+    LEFT = "left"  # to the fleet, whose control host had asked this host not long before
     RETRYING = "retrying"  # what was started has failed, and is started again
 
 
@@ -60,7 +61,7 @@ class Slot:
     state: SlotState
     decided_at: datetime  # when it was started, or found to be missed
     run_id: str = ""  # of the run that was started; empty where there is none
-    reason: str = ""  # why it was missed or late, in words
+    reason: str = ""  # why it was missed, late, or left to the fleet, in words
     ended_at: datetime | None = None
     exit_status: int | None = None  # None: unknown, or not ended
     tried: tuple[str, ...] = ()  # the runs of earlier tries, which failed; all else is of the newest try

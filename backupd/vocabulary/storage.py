@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from backupd.vocabulary.escaping import Prose
 from backupd.vocabulary.run_section import RunSection
 from backupd.vocabulary.servers import Position, ServerFacts
 
@@ -70,9 +71,9 @@ class Backup:
     files: int
     sha256: str  # of the first object as stored: what `sha256sum` says of the file
     verified_at: datetime | None = None  # since then all of it was read back and found equal
-    broken: str = ""  # what was found wrong with it; empty: nothing
+    broken: Prose = ""  # what was found wrong with it; empty: nothing
     removed_at: datetime | None = None
-    removed_because: str = ""
+    removed_because: Prose = ""  # without `removed_at`: why its removal was started, which may have broken off
     read_frames: int = 0  # by the rounds of verification that have begun anew since: where the next one begins
     reading_since: datetime | None = None  # when the first of these rounds began
     manifest_digest: str = ""  # of the manifest as it was written; empty: an earlier backupd did not keep it
@@ -82,6 +83,11 @@ class Backup:
     def is_there(self) -> bool:
         """It can be restored, by all that is known of it."""
         return self.removed_at is None and not self.broken
+
+    @property
+    def is_being_removed(self) -> bool:
+        """Its removal was started, and nobody has told its end: half of it may be there, or nothing."""
+        return self.removed_at is None and bool(self.removed_because)
 
 
 @dataclass(frozen=True, slots=True)

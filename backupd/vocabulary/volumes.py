@@ -207,6 +207,7 @@ class MountPoint:
     device: DeviceNumber
     filesystem: str  # xfs, ext4, …
     root: PurePosixPath = _WHOLE  # the folder of the file system that is seen at `path`: a bind mount's
+    elsewhere: tuple[str, ...] = ()  # its options that put a part of it on another device: `logdev=/dev/sdb1`
 
     def inside(self, path: Path) -> PurePosixPath:
         """Where a (resolved) path below the mount point is in the file system itself, wherever that is mounted."""

@@ -1,8 +1,8 @@
 """backupd beside its rivals: `make bench-peers`, a machine for each model of disks under each kind of load.
 
 In a machine everyone has a turn in each round, on the same data under the same load. The tables show medians, and from
-the least to the most that was seen; `--json FILE` keeps every round. See `tests.bench.peers` for who takes
-part and how.
+the least to the most that was seen, and which limits were kept; `--json FILE` keeps every round. See
+`tests.bench.peers` for who takes part and how.
 """
 
 import argparse
@@ -17,8 +17,9 @@ from typing import Any
 from backupd.host.process import spawned
 from backupd.lab.options import DEFAULT_ROWS, DiskModel
 from backupd.vocabulary.errors import LabError
-from tests.bench.peers.contenders import NAMES
+from tests.bench.peers.contenders import NAMES, NOTHING, READERS
 from tests.bench.peers.figures import Reading, parts_table, processor_table, table
+from tests.bench.peers.limits import judged, limits_table
 from tests.bench.peers.rounds import RATE_SHARE
 
 ROUNDS = 5
@@ -64,15 +65,18 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--disks", choices=DISKS, action="append", help="may be given twice; both by default")
     parser.add_argument("--load", choices=LOADS, action="append", help="may be given twice; both by default")
     parser.add_argument("--only", choices=NAMES, action="append", default=[], help="may be repeated; all by default")
+    parser.add_argument("--readers", action="store_true", help="instead: who reads a snapshot of the volume, and how")
     parser.add_argument("--json", type=Path, metavar="FILE", help="every round, as JSON")
     told = parser.parse_args(words)
+    names = [NOTHING, *READERS] if told.readers else told.only
     boots = []
     for disks in told.disks or DISKS:
         for kind in told.load or LOADS:
-            boot = _boot(disks, kind, rounds=told.rounds, rows=told.rows, only=told.only)
+            boot = _boot(disks, kind, rounds=told.rounds, rows=told.rows, only=names)
             boots.append(boot)
             tables = (table(boot.readings), parts_table(boot.readings), processor_table(boot.readings))
-            told_of = (f"### {boot.title}", *tables, faults(boot.readings))
+            limits = limits_table(judged(disks, kind, boot.readings))
+            told_of = (f"### {boot.title}", *tables, limits, faults(boot.readings))
             sys.stdout.write("".join(f"{part}\n\n" for part in told_of if part))
             sys.stdout.flush()
             if told.json:

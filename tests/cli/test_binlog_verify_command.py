@@ -74,6 +74,20 @@ def test_a_changed_segment_is_named_with_status_9_and_found_again_where_it_was_r
     assert "4 segments recorded" in terminal.run("binlog", "verify", "nightly").stdout
 
 
+def test_verify_of_a_job_reads_its_archive_as_well_and_what_is_lost_there_is_an_alarm(terminal: Terminal) -> None:
+    terminal.world.back_up("r1")
+    ended = terminal.run("verify", "--job", "nightly")
+    assert (ended.status, "target vault: 4 segments recorded, 0 lost; 4 read back" in ended.stdout) == (0, True)
+    files(terminal)[1].unlink()
+    ended = terminal.run("verify", "--job", "nightly", "--json")
+    assert ended.status == ExitStatus.VERIFICATION
+    assert [len(target["lost"]) for target in ended.document["binlog"]] == [1]
+    assert [run["run_id"] for run in ended.document["runs"]] == ["r1"]
+    with terminal.world.catalogue() as catalogue:
+        (gap,) = catalogue.archive_gaps("nightly")
+    assert gap.reason == f"lost on every target: 1 segment from {files(terminal)[0].name[:-8]}2.binlog on"
+
+
 # The next receiver would write another segment of its name, which is not stored where a changed one lies.
 def test_a_chain_whose_last_segment_is_lost_goes_on_as_another_one(terminal: Terminal) -> None:
     victim = files(terminal)[-1]

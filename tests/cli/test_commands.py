@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -22,7 +23,9 @@ from backupd.catalogue.database import direct
 from backupd.cli import tree
 from backupd.cli.main import app
 from backupd.config import Configuration, PathsConfig
+from backupd.host.live_progress import LiveRuns
 from backupd.host.signals import cancellable
+from backupd.operations.backup import around
 from backupd.vocabulary.errors import Cancelled, ExitStatus, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind, RunStatus
 from tests.cli.terminal import Terminal
@@ -83,6 +86,7 @@ COMMANDS = [
         ["manual"],
         ["completion"],
         ["version"],
+        ["agent"],
     ),
     *(["config"], ["config", "init"], ["config", "check"], ["config", "show"], ["config", "schema"]),
     *(["catalogue"], ["catalogue", "rebuild"]),
@@ -91,6 +95,11 @@ COMMANDS = [
     *(["schedule"], ["schedule", "list"], ["schedule", "next"], ["schedule", "pause"], ["schedule", "resume"]),
     *(["binlog"], *(["binlog", name] for name in ("receive", "list", "status", "search", "verify"))),
     *(["audit"], ["audit", "list"], ["audit", "verify"]),
+    *(["fleet"], *(["fleet", name] for name in ("check", "plan"))),
+    *(
+        ["fleet", name]
+        for name in ("status", "history", "report", "pages", "serve", "run", "cancel", "pause", "unpause")
+    ),
     *(["bench"], ["bench", "layouts"], ["bench", "show"], ["bench", "compare"]),
     *(["lab"], ["lab", "run"], ["lab", "shell"], ["lab", "clean"]),
 ]
@@ -341,6 +350,24 @@ def test_a_run_that_fails_prints_one_document_with_its_error(
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize(("owner", "name"), [(LiveRuns, "forget"), (around, "read_proofs"), (around, "after_run")])
+def test_a_stop_signal_once_the_backup_is_complete_changes_nothing_of_it(
+    terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch, owner: object, name: str
+) -> None:
+    known = getattr(owner, name)
+
+    def stopped(*words: object, **more: object) -> object:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return known(*words, **more)
+
+    monkeypatch.setattr(owner, name, stopped)
+    ended = terminal.run("run", "nightly", "--run-id", "r1", "--json")
+    assert (ended.status, ended.document["status"], ended.document["error"]) == (ExitStatus.OK, "success", None)
+    assert "cancelled by SIGTERM once the backup was complete" in ended.stderr
+    assert world.row("r1").status is RunStatus.SUCCESS
+    assert LiveRuns(world.places.run).told() == ()
+
+
 def test_a_busy_job_is_status_4(terminal: Terminal, world: World) -> None:
     with world.tools.claims.job("nightly", "another"):
         ended = terminal.run("run", "nightly", "--json")
@@ -408,7 +435,7 @@ def test_history_lists_failed_runs_as_well_newest_first(terminal: Terminal, worl
 
 def test_show_says_what_run_said(terminal: Terminal) -> None:
     ran = terminal.run("run", "nightly", "--json").document
-    assert terminal.run("show", "latest", "--json").document == {**ran, "archive": None}
+    assert terminal.run("show", "latest", "--json").document == ran
     assert terminal.run("show", ran["run_id"][:-1]).stdout.startswith(f"run:            {ran['run_id']}")
 
 
@@ -769,21 +796,29 @@ def test_a_run_loads_nothing_that_only_other_commands_work_with(tmp_path: Path) 
 
 
 def test_the_tree_has_every_command_that_a_module_of_the_command_line_has() -> None:
-    found = set()
+    found, of_fleets = set(), set()
     for file in Path(backupd_cli.__file__).parent.glob("*.py"):
         module = importlib.import_module(f"backupd.cli.{file.stem}")
         if isinstance(getattr(module, "app", None), typer.Typer):
             found |= {file.stem} - {"main"}
             continue
-        found |= {
+        commands = {
             name
             for name, function in inspect.getmembers(module, inspect.isfunction)
             if function.__module__ == module.__name__
             and not name.startswith("_")
             and "ctx" in inspect.signature(function).parameters
         }
+        if file.stem.startswith("fleet_"):
+            of_fleets |= commands
+        else:
+            found |= commands
     without_context = {"completion", "demo", "version"}
-    assert found | without_context == set(typer.main.get_group(app).commands)
+    tree_of_all = typer.main.get_group(app).commands
+    assert found | without_context == set(tree_of_all)
+    fleet = tree_of_all["fleet"]
+    assert isinstance(fleet, typer.core.TyperGroup)
+    assert of_fleets == set(fleet.commands)
 
 
 def test_a_key_error_within_a_command_is_not_taken_for_a_missing_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,14 +106,15 @@ def test_what_a_run_never_came_to_is_null_and_every_phase_is_there() -> None:
     document = run_document(BARE)
     assert {key for key, value in document.items() if value is None} == {
         *("ended_at", "verdict", "lock", "position", "snapshot", "backup", "pin", "proven_at", "error"),
-        *("preflush", "bill", "losses"),
+        *("preflush", "bill", "losses", "max_rate"),
     }
     assert document["phases"] == dict.fromkeys(Phase)
     assert (document["attention"], document["drills"]) == ([], [])
 
 
 def test_history_leaves_the_samples_out() -> None:
-    runs = history_document([BARE, BARE])["runs"]
+    runs = history_document([BARE, BARE], {BARE.run_id: NOON})["runs"]
+    assert {run["rolls_to"] for run in runs} == {NOON.isoformat()}
     assert [set(run["penalty"]) & {"samples"} for run in runs] == [set(), set()]
     assert "samples" in run_document(BARE)["penalty"]
 

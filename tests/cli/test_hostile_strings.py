@@ -58,6 +58,17 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
     "unpin": [["STORED"]],
     "recover": [[], ["--json"]],
     "serve": [["--no-web"]],
+    "fleet check": [[], ["--json"]],  # over hostile hosts: tests/cli/test_fleet_commands.py
+    "fleet plan": [[], ["--json"]],
+    "fleet serve": [[]],  # of a fleet, these too: tests/cli/test_fleet_orders.py
+    "fleet run": [["shop"], [ARGUMENT, "--job", ARGUMENT]],
+    "fleet cancel": [["shop"], [ARGUMENT, "--note", ARGUMENT]],
+    "fleet pause": [["shop"], [ARGUMENT, "--note", ARGUMENT], ["--all"]],
+    "fleet unpause": [["shop"], [ARGUMENT], ["--all"]],
+    "fleet status": [[], ["--json"], ["--nagios"]],  # over hostile records: tests/cli/test_fleet_view.py
+    "fleet history": [[], ["--json"], ["--csv"]],
+    "fleet report": [[], ["--json"], ["--month", "2026-11"], ["--html", "night.html"]],
+    "fleet pages": [[]],
     "metrics": [[], ["--textfile", "backupd.prom"]],
     "manual": [[]],
     "completion": [["bash"]],
@@ -69,6 +80,7 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
     "log": [["STORED"], ["RUN"]],
     "volumes": [[], ["--json"]],
     "version": [[]],
+    "agent": [[]],
     "copy": [
         ["STORED", "--from", "vault", "--to", "offsite"],
         ["RUN", "--from", "vault", "--to", "offsite"],
@@ -80,6 +92,7 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
     "config schema": [[]],
     "binlog receive": [["nightly"]],
     "binlog verify": [["nightly"], ["nightly", "--json"]],
+    "catalogue check": [[]],
     "catalogue rebuild": [["--target", "vault"], ["--target", "vault", "--json"]],
     "catalogue proofs": [[]],
     "identity show": [[], ["--json"]],

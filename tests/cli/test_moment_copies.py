@@ -26,7 +26,7 @@ from tests.archive_site import Moment, Site, rows_of, started_on
 from tests.contract.mariadb import mariadb, wait_until
 from tests.contract.test_exporting import source
 from tests.hostile.backups import RUN
-from tests.servers.s3server import free_port
+from tests.servers.ports import free_port
 
 pytestmark = pytest.mark.thorough
 

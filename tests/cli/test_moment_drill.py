@@ -19,10 +19,10 @@ from backupd.operations.restore import moment_drill
 from backupd.operations.restore.moment_copy import RollForward
 from backupd.operations.restore.to_moment import RestoredMoment, restore_to_moment
 from backupd.policy.moments import ToGtid
-from backupd.policy.roll_forward import plan
 from backupd.vocabulary.records import Drill
 from tests.archive_site import Site
 from tests.contract.mariadb import mariadb, wait_until
+from tests.held_archives import plan
 from tests.hostile.backups import RUN
 
 pytestmark = pytest.mark.thorough
@@ -57,8 +57,8 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
             for number in range(4):
                 with server.session() as root:
                     root.execute(f"SET GLOBAL binlog_format = {'ROW' if number > 1 else 'MIXED'}")
-                    began = root.value("SELECT NOW()")
                     canary.minute()
+                    began = root.value("SELECT NOW()")
                     minutes.append(root.value("SELECT @@global.gtid_binlog_pos") or "")
                     wait_until(lambda began=began: root.value("SELECT NOW()") != began)  # type: ignore[misc]
                     root.execute(f"INSERT INTO t.innodb (v) VALUES ('minute {number}')")

@@ -36,7 +36,7 @@ def probing(tmp_path: Path) -> ProbeWorld:
 @pytest.fixture
 def terminal(probing: ProbeWorld, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
     monkeypatch.setattr(wiring, "instruments", lambda: probing.instruments)
-    monkeypatch.setattr(wiring, "_mounted_volume", lambda name: probing.subject.find())
+    monkeypatch.setattr(wiring, "mounted_volume", lambda name: probing.subject.find())
     return Terminal(probing.world, monkeypatch, capsys)
 
 

@@ -171,6 +171,15 @@ def test_a_job_that_has_no_backup_yet_says_so(terminal: Terminal, world: World, 
     assert ended.status == ExitStatus.OK
 
 
+def test_backups_of_a_job_that_has_another_name_by_now_stay_and_are_told(terminal: Terminal, world: World) -> None:
+    toml = terminal.configuration.read_text()
+    terminal.configuration.write_text(toml.replace("[jobs.nightly", "[jobs.daily"))
+    ended = terminal.run("prune")
+    assert (ended.status, lying(world)) == (ExitStatus.OK, {"r1", "r2", "r3"})
+    assert "attention: the configuration has no job nightly: its 3 backups on target vault stay" in ended.stderr
+    assert "attention" not in terminal.run("prune", "daily").stderr
+
+
 def test_what_somebody_else_removed_is_told(terminal: Terminal, vault: DirectoryTarget) -> None:
     vault.remove("nightly", "r3")
     assert "warning: backup r3 of job nightly is no longer on target vault" in terminal.run("prune").stderr
@@ -184,7 +193,9 @@ def test_a_lost_catalogue_is_rebuilt_from_the_target(terminal: Terminal, world: 
     ended = terminal.run("catalogue", "rebuild", "--target", "vault", "--unsigned")
     assert "warning: --unsigned: the origin of these backups cannot be verified" in ended.stderr
     assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.OK, "3 new, 0 already known")
-    assert terminal.run("catalogue", "rebuild", "--target", "vault", "--json").document["known"] == ["r1", "r2", "r3"]
+    assert "attention: pins are on no target: `backupd prune --dry-run` shows what the next run" in ended.stderr
+    again = terminal.run("catalogue", "rebuild", "--target", "vault", "--json")
+    assert (again.document["known"], again.stderr) == (["r1", "r2", "r3"], "")
     assert len(terminal.run("history").stdout.splitlines()) == 4
 
 

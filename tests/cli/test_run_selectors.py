@@ -115,9 +115,13 @@ def moved_back(world: World, run_id: str, *, hours: float) -> RunDetails:
     """As if that run had been taken so much earlier."""
     run = world.row(run_id)
     assert run.ended_at is not None
-    earlier = [InstantColumn.text(at - timedelta(hours=hours)) for at in (run.started_at, run.ended_at)]
+    assert run.snapshot is not None
+    assert run.snapshot.taken_at is not None
+    instants = (run.started_at, run.ended_at, run.snapshot.taken_at)
+    *earlier, taken_at = [InstantColumn.text(at - timedelta(hours=hours)) for at in instants]
     with direct(world.places.catalogue, busy_timeout_seconds=1) as connection:
         connection.execute("UPDATE runs SET started_at = ?, ended_at = ? WHERE run_id = ?", (*earlier, run_id))
+        connection.execute("UPDATE snapshots SET taken_at = ? WHERE run_id = ?", (taken_at, run_id))
     return world.row(run_id)
 
 

@@ -19,7 +19,7 @@ import pytest
 from backupd.mysql.session import Connect, Login, Session, StatementError, connector
 from backupd.vocabulary.errors import ServerError
 
-START_SECONDS = 30.0
+START_SECONDS = 120.0  # patience with a busy machine: one that has ended is told at once
 PASSWORD = "correct horse"
 _PATH = f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
 
@@ -29,8 +29,10 @@ class MariadbServer:
 
     _redo = "--innodb-log-file-size=16M"
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, program: str = "mariadbd") -> None:
+        """`program` may be another release's: its files are made by the installed one, and its logs by itself."""
         self.folder = folder
+        self.program = program
         self.datadir = folder / "data"
         self.socket = folder / "s"
         self._options = options
@@ -50,16 +52,17 @@ class MariadbServer:
 
     def argv_of_datadir(self) -> tuple[str, ...]:
         """The program, and on what it works."""
-        return ("mariadbd", "--no-defaults", f"--datadir={self.datadir}", *self._user())
+        return (self.program, "--no-defaults", f"--datadir={self.datadir}", *self._user())
 
-    def start(self) -> None:
+    def start(self, *more: str) -> None:
+        """With these options as well, this time."""
         with (self.folder / "log").open("ab") as said:
             self._process = subprocess.Popen(
                 [
                     *(*self.argv_of_datadir(), f"--socket={self.socket}"),
                     *(f"--pid-file={self.folder}/pid", f"--log-bin={self.datadir}/bin", "--server-id=7"),
                     *("--skip-networking", "--innodb-buffer-pool-size=32M", self._redo),
-                    *self._options,
+                    *(*self._options, *more),
                 ],
                 stdout=said,
                 stderr=said,
@@ -129,10 +132,10 @@ class MariadbServer:
 
 
 @contextmanager
-def mariadb(*options: str) -> Iterator[MariadbServer]:
+def mariadb(*options: str, program: str = "mariadbd") -> Iterator[MariadbServer]:
     """A new server with three tables, `t.innodb`, `t.myisam` and `t.aria`; gone at the end of the block."""
     folder = Path(tempfile.mkdtemp(prefix="bk-"))  # short: a socket's path has no room for more than 107 characters
-    server = MariadbServer(folder, *options)
+    server = MariadbServer(folder, *options, program=program)
     try:
         server.install()
         server.start()

@@ -1,6 +1,5 @@
 """What a real server lets our account do, what it tells it, and what its refusals sound like."""
 
-import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import DataPath, Flavour, ReplicaPosition
 from tests.contract.certificates import certificate
 from tests.contract.mariadb import PASSWORD, MariadbServer, mariadb, mysql_server
+from tests.servers.ports import free_port
 
 __all__ = ["mysql_server"]
 
@@ -236,8 +236,7 @@ def test_a_replicas_applied_position_is_recorded_and_its_lag_is_unknown(replica:
 def test_on_loopback_a_named_certificate_is_all_that_is_trusted(tmp_path: Path) -> None:
     """A server signs for itself, and for no name."""
     ours, others = (certificate(tmp_path / name, for_name="no-name") for name in ("ours", "others"))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     tls = (f"--ssl-cert={ours.chain}", f"--ssl-key={ours.chain}")
     with mariadb(*tls, "--skip-networking=0", f"--port={port}", "--bind-address=127.0.0.1") as server:
         with server.session() as root:

@@ -247,7 +247,7 @@ def test_it_stands_exactly_where_the_source_stood(witness: Witness, tmp_path: Pa
 
 
 def test_rows_that_a_shutdown_would_lose_are_not_gone_on_from(witness: Witness, tmp_path: Path) -> None:
-    end, _ = witness.moments["restarted"]
+    end, _ = witness.moments["writers"]  # behind it are prepared transactions, within which the applier may stop
     copy = witness.restored(tmp_path)
     scratch = ScratchServer(tmp_path, witness.manifest, start_seconds=50, applying=True)
 

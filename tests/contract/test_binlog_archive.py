@@ -21,6 +21,7 @@ from backupd.policy.segment_file import from_line
 from backupd.vocabulary.binlogs import BinlogSegment
 from tests.archive_site import Site
 from tests.contract.mariadb import MariadbServer, mariadb, wait_until
+from tests.processes import children
 from tests.share import seeded
 
 IN_USE_AT = 21  # of a file: a flag in its format description that the server clears when it has written the file
@@ -98,6 +99,15 @@ def gaps(site: Site) -> list[str]:
         return [reason for (reason,) in connection.execute("SELECT reason FROM archive_gaps ORDER BY noticed_at")]
 
 
+def test_the_archive_and_its_client_give_way_to_the_server(site: Site) -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    with site.archiving() as receiver:
+        last = write(site.server)
+        wait_until(lambda: site.stored(last))
+        found = {os.getpriority(os.PRIO_PROCESS, pid) for pid in (receiver.pid, client_of(receiver))}
+    assert found == {max(5, own)}
+
+
 def test_what_the_server_wrote_is_on_the_target_over_rotations_and_the_spool_is_empty(site: Site) -> None:
     with site.archiving():
         write(site.server)
@@ -122,7 +132,7 @@ def test_what_the_server_wrote_is_on_the_target_over_rotations_and_the_spool_is_
 def test_kills_of_whatever_takes_part_leave_no_gap_and_double_nothing(site: Site) -> None:
     chance = random.Random(17)
     last = ""
-    for number in range(seeded(50, usual=8)):
+    for number in range(seeded(50, usual=4)):
         with site.archiving() as receiver:
             last = write(site.server, chance.randrange(1, 20))
             time.sleep(chance.random() * 2)  # the moment of the kill is drawn
@@ -152,10 +162,32 @@ def require_stored(site: Site, gtid: str) -> None:
 
 
 def client_of(receiver: "subprocess.Popen[bytes]") -> int:
-    """The program that receives for it: the only child of any of its threads."""
-    lists = Path(f"/proc/{receiver.pid}/task").glob("*/children")
-    [child] = [int(pid) for each in lists for pid in each.read_text().split()]
-    return child
+    """The program that receives for it: its only child, once it has one."""
+    wait_until(lambda: len(children(receiver.pid)) == 1)
+    [child] = children(receiver.pid)
+    return int(child)
+
+
+def test_a_client_that_receives_nothing_more_is_ended_and_another_one_goes_on(site: Site) -> None:
+    """As where the other end of its connection is gone without a word."""
+    site.module = (
+        "-c",
+        "from backupd.cli.main import main\n"
+        "from backupd.operations.binlog import archive\n"
+        "archive._ASK_SECONDS = archive._SILENT_SECONDS = 1\n"
+        "main()",
+    )
+    with site.archiving() as receiver:
+        first = write(site.server)
+        wait_until(lambda: site.stored(first))
+        deaf = client_of(receiver)
+        os.kill(deaf, signal.SIGSTOP)
+        last = write(site.server)
+        wait_until(lambda: site.stored(last))
+        assert client_of(receiver) != deaf
+    assert require_as_the_server_has_it(site).gtid_end == last
+    assert "nothing has arrived for" in (site.base / "receiver.log").read_text()
+    assert gaps(site) == []
 
 
 def test_segments_wait_in_the_spool_while_the_target_is_away_and_are_stored_when_it_is_back(site: Site) -> None:
@@ -242,6 +274,35 @@ def test_a_full_spool_drops_the_oldest_with_a_gap_and_goes_on(site: Site) -> Non
         lying = "id IN (SELECT segment_id FROM stored_segments)"
         nowhere = f"SELECT count(*) FROM binlog_segments WHERE NOT spooled AND NOT {lying}"
         assert connection.execute(nowhere).fetchone() == (0,), "what was dropped is not told as restorable"
+
+
+def test_what_a_target_misses_that_is_away_for_too_long_is_no_gap_of_the_others(site: Site) -> None:
+    cold = site.base / "cold"
+    cold.mkdir()
+    text = site.configuration.read_text().replace('["vault"]', '["vault", "cold"]')
+    of_cold = f'segment_size = "64KiB"\nspool_limit = "64MiB"\n[targets.cold]\ntype = "directory"\npath = "{cold}"\n'
+    site.configuration.write_text(f"{text}\n{of_cold}")
+
+    def numbers() -> list[int]:
+        return [int(path.stem[-10:]) for path in sorted(cold.glob("*/nightly/binlog/*.binlog"))]
+
+    with site.archiving():
+        first = write(site.server)
+        wait_until(lambda: site.stored(first) and bool(numbers()))
+        away = cold.with_name("away")
+        cold.rename(away)
+        with site.server.session() as root:
+            root.execute("CREATE TABLE t.noise (b LONGBLOB)")
+            for _ in range(9):
+                root.execute("INSERT INTO t.noise SELECT RANDOM_BYTES(1024) FROM t.seq_1_to_9000")
+        wait_until(lambda: bool(gaps(site)))
+        away.rename(cold)
+        last = write(site.server)
+        wait_until(lambda: site.stored(last) and numbers()[-1] == stored(site)[-1][0].number)
+    assert require_as_the_server_has_it(site).gtid_end == last
+    there = numbers()
+    assert len(there) < there[-1], "it lacks some"
+    assert [reason.partition(" from ")[0] for reason in gaps(site)] == ["target cold lacks segments"]
 
 
 def test_a_canary_row_a_minute_moves_the_log_of_a_quiet_server_and_not_of_a_read_only_one(site: Site) -> None:

@@ -1,7 +1,7 @@
 """The archive of a source and of the replica that takes its place: goes on by GTID, or tells why it cannot."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from backupd.vocabulary.records import Level
 from tests.archive_site import Moment, Site, rows_of, started_on
 from tests.contract.mariadb import MariadbServer, mariadb, wait_until
 from tests.contract.test_binlog_archive import gaps, stored, write
-from tests.servers.s3server import free_port
+from tests.servers.ports import free_port
 
 
 @dataclass
@@ -30,9 +30,7 @@ class Pair:
     def fail_over(self) -> None:
         """The job's host is the replica now."""
         self.source.stop()
-        with self.replica.session() as root:
-            root.execute("STOP SLAVE")
-            root.execute("RESET SLAVE ALL")
+        stop_following(self.replica)
         self._lead_to(self.replica)
 
     def _lead_to(self, server: MariadbServer) -> None:
@@ -50,25 +48,42 @@ class Pair:
             return here.value(position) == there.value(position)
 
 
+def listening(port: int) -> tuple[str, ...]:
+    """Options of a server that can be followed."""
+    return "--skip-networking=0", f"--port={port}", "--bind-address=127.0.0.1"
+
+
+def follow(replica: MariadbServer, source: MariadbServer, port: int) -> None:
+    """From where the source is now on."""
+    with source.session() as root, replica.session() as other:
+        root.execute("SET SESSION sql_log_bin = 0")
+        root.execute("CREATE OR REPLACE USER 'replica'@'%' IDENTIFIED BY 'secret'")
+        root.execute("GRANT REPLICATION SLAVE ON *.* TO 'replica'@'%'")
+        position = root.value("SELECT @@GLOBAL.gtid_binlog_pos") or ""
+        other.execute(f"SET GLOBAL gtid_slave_pos = '{position}'")
+        other.execute(
+            f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = 'replica',"
+            " MASTER_PASSWORD = 'secret', MASTER_USE_GTID = slave_pos"
+        )
+        other.execute("START SLAVE")
+
+
+def stop_following(replica: MariadbServer) -> None:
+    with replica.session() as root:
+        root.execute("STOP SLAVE")
+        root.execute("RESET SLAVE ALL")
+
+
 @contextmanager
-def pair(base: Path, *of_replica: str) -> Iterator[Pair]:
+def pair(base: Path, *of_replica: str, of_source: Sequence[str] = ()) -> Iterator[Pair]:
     port = free_port()
     with (
-        mariadb("--skip-networking=0", f"--port={port}", "--bind-address=127.0.0.1", "--binlog-format=ROW") as source,
+        mariadb(*listening(port), "--binlog-format=ROW", *of_source) as source,
         mariadb("--server-id=8", "--log-slave-updates", "--binlog-format=ROW", *of_replica) as replica,
     ):
-        with source.session() as root, replica.session() as other:
-            root.execute("SET SESSION sql_log_bin = 0")
-            root.execute("CREATE USER 'replica'@'%' IDENTIFIED BY 'secret'")
-            root.execute("GRANT REPLICATION SLAVE ON *.* TO 'replica'@'%'")
+        with replica.session() as other:
             other.execute("RESET MASTER")
-            position = root.value("SELECT @@GLOBAL.gtid_binlog_pos") or ""
-            other.execute(f"SET GLOBAL gtid_slave_pos = '{position}'")
-            other.execute(
-                f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {port}, MASTER_USER = 'replica',"
-                " MASTER_PASSWORD = 'secret', MASTER_USE_GTID = slave_pos"
-            )
-            other.execute("START SLAVE")
+        follow(replica, source, port)
         found = Pair(Site(base, source), source, replica)
         found._lead_to(source)
         text = found.site.configuration.read_text()

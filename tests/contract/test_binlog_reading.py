@@ -12,6 +12,7 @@ from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.mysql.binlogs import committed_end
 from backupd.vocabulary.binlogs import ChangeKind, TableChange
 from backupd.vocabulary.servers import Flavour
+from tests.binlog_archives import require_as_read, written_binlogs
 from tests.binlog_texts import assert_alike, read
 from tests.contract.mariadb import MariadbServer, mariadb
 
@@ -95,3 +96,12 @@ def test_what_the_client_receives_from_an_offset_on_is_the_same_from_there(
     received, _ = read((tmp_path / log.name).read_bytes(), Flavour.MARIADB, piece=100)
     assert received == [one for one in whole if one.start.offset >= at]
     assert received[0].start.offset == at
+
+
+def test_its_segments_tell_what_its_transactions_are(loaded: MariadbServer) -> None:
+    written = written_binlogs(loaded)
+    for size in (1000, 16 << 10, 16 << 20):
+        pieces = written.pieces(size)
+        for file, content in written.files:
+            of_file = [piece for piece in pieces if piece.file == file]
+            require_as_read(of_file, content, read(content, Flavour.MARIADB)[0])

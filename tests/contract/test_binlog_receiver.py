@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -23,6 +22,7 @@ from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour
 from tests.contract.certificates import certificate
 from tests.contract.mariadb import PASSWORD, MariadbServer, mariadb, wait_until
+from tests.servers.ports import free_port
 
 START = 4  # of a first event
 IN_USE = 4 + 17  # the byte with the flag that the server sets on its disk alone, while it writes the file
@@ -249,7 +249,7 @@ def test_a_reset_is_told_by_the_server_when_asked_and_by_the_files_first_event(
             wait_until(lambda: int(root.value("SELECT UNIX_TIMESTAMP()") or 0) > second)
             root.execute("RESET MASTER")
             assert not binlog_source(root).has(was)  # the receiver is told nothing
-            assert end_of_log(root, of=binlog_source(root).origin) < was
+            assert end_of_log(root, of=binlog_source(root)).place < was
     with receive(was) as receiver:
         assert ending(receiver).kind is EndKind.OTHER_LOG  # the new file is shorter
     with server.session() as root:
@@ -354,7 +354,7 @@ def test_a_server_without_a_binlog_says_so(server: MariadbServer, receive: Recei
         with server.session() as root:
             source = binlog_source(root)
             with pytest.raises(ServerError, match="binlog is off"):
-                end_of_log(root, of=source.origin)
+                end_of_log(root, of=source)
         with receive(BinlogPlace("bin.000001", START)) as receiver:
             end = ending(receiver)
         server.stop()
@@ -379,8 +379,7 @@ def test_over_tls_the_certificate_and_its_name_are_verified(
     server: MariadbServer, client: BinlogClient, first: BinlogPlace, tmp_path: Path
 ) -> None:
     ours, others = (certificate(tmp_path / name, for_name="localhost") for name in ("ours", "others"))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     options = (f"--ssl-cert={ours.chain}", f"--ssl-key={ours.chain}", "--skip-networking=0", f"--port={port}")
     server.stop()
     with pytest.MonkeyPatch.context() as changed:

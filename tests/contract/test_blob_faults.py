@@ -340,7 +340,7 @@ def test_a_signal_ends_reading_while_the_service_is_away(store: MemoryBlobStore)
     put(target, LARGE)
     store.faults["read"] = [refused(Trouble.AWAY)] * 100_000
     began = time.monotonic()
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
     with cancellable(), pytest.raises(Cancelled):
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
         get(target)
     assert time.monotonic() - began < 30

@@ -140,6 +140,42 @@ def test_statements_given_to_the_live_server_touch_neither_its_table_nor_its_rep
                 session.execute(f"DROP DATABASE IF EXISTS {schema_of(innodb)}")
 
 
+def test_what_was_not_committed_is_in_no_export(mysql_server: MariadbServer, tmp_path: Path) -> None:
+    """Recovery rolls it back in the background, and an import takes all that it finds in a file for committed."""
+    ledger, dealt = Table("t", "ledger"), Table("t", "dealt")
+    with mysql_server.session() as root, mysql_server.session() as batch, mysql_server.session() as dealer:
+        root.execute("CREATE TABLE t.ledger (id INT PRIMARY KEY, v CHAR(100)) ENGINE=InnoDB")
+        root.execute("CREATE TABLE t.dealt (id INT PRIMARY KEY) ENGINE=InnoDB")
+        root.execute("INSERT INTO t.ledger SELECT seq, 'committed' FROM t.seq_1_to_50000")
+        batch.execute("BEGIN")
+        batch.execute("DELETE FROM t.ledger WHERE id <= 25000")
+        batch.execute("INSERT INTO t.ledger SELECT seq, 'not' FROM t.seq_50001_to_100000")
+        for statement in ("START 'x'", "END 'x'", "PREPARE 'x'"):
+            dealer.execute(f"XA {statement}")
+            if statement.startswith("START"):
+                dealer.execute("INSERT INTO t.dealt VALUES (1)")
+        image = taken(mysql_server, tmp_path)
+        batch.execute("ROLLBACK")
+        dealer.execute("XA ROLLBACK 'x'")
+    keep_only([ledger, dealt], image)
+    [exported] = export(image.folder, image.manifest, [ledger])
+    before, _, after = exported.statements.read_text().partition("-- now copy")
+    source(mysql_server, before)
+    there = mysql_server.datadir / schema_of(exported)
+    for path in exported.files:
+        if path.suffix != ".frm":
+            os.chown(shutil.copy(path, there), there.stat().st_uid, there.stat().st_gid)
+    source(mysql_server, after.partition("\n")[2])
+    with mysql_server.session() as root:
+        rows = root.one(f"SELECT COUNT(*) AS n, MIN(id) AS first, MAX(v) AS v FROM {schema_of(exported)}.ledger")
+        assert rows == {"n": "50000", "first": "1", "v": "committed"}
+        root.execute(f"DROP DATABASE {schema_of(exported)}")
+        root.execute("DROP TABLE t.ledger, t.dealt")
+    shutil.rmtree(image.folder / "tables")
+    with pytest.raises(ServerError, match="dealt has changes of a prepared XA transaction"):
+        export(image.folder, image.manifest, [dealt])
+
+
 def test_a_table_that_the_server_does_not_know_leaves_no_export(partial: Image) -> None:
     with pytest.raises(ServerError, match="gone"):
         export(partial.folder, partial.manifest, [INNODB, Table("other", "gone")])

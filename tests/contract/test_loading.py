@@ -11,8 +11,8 @@ import pytest
 
 from backupd.catalogue.store import Catalogue
 from backupd.mysql import loading_schema
-from backupd.mysql.loading_schema import LOADING, remove_loading
-from backupd.mysql.row_differences import TableDifference
+from backupd.mysql.loading_schema import LOADING, new_place, remove_loading
+from backupd.mysql.row_differences import TableDifference, difference
 from backupd.mysql.session import Connect, Session
 from backupd.mysql.table_shape import TableShape, shape_of
 from backupd.mysql.tablefiles import Table
@@ -21,7 +21,8 @@ from backupd.operations.restore.into_server import into_server, load_recovered
 from backupd.operations.restore.table_loading import LoadedTables
 from backupd.operations.run_holdings import RunHoldings
 from backupd.vocabulary.errors import Cancelled, Refused, ServerError, UsageError, VerificationError
-from tests.contract.mariadb import MariadbServer, mysql_server
+from backupd.vocabulary.servers import Flavour
+from tests.contract.mariadb import MariadbServer, mariadb, mysql_server
 from tests.contract.test_scratch import RUN, Image, keep_only, taken
 
 pytestmark = pytest.mark.thorough
@@ -134,10 +135,12 @@ def load(
     monkeypatch.setenv("TZ", "America/St_Johns")  # of the server on the restored files
     told: list[str] = []
 
-    def loaded(*tables: Table, schema: str = "restored", connect: Connect | None = None) -> LoadedTables:
+    def loaded(
+        *tables: Table, schema: str = "restored", connect: Connect | None = None, image: Image = before
+    ) -> LoadedTables:
         into = into_server("db1", connect or mysql_server.connect(), schema, tables)
         journal = RunHoldings(catalogue, RUN)
-        return load_recovered(before.folder, before.manifest, tables, into, journal, telling=told.append)
+        return load_recovered(image.folder, image.manifest, tables, into, journal, telling=told.append)
 
     yield loaded
     with mysql_server.session() as root:
@@ -206,6 +209,61 @@ def test_a_live_table_that_does_not_answer_in_time_is_not_waited_for(
     )
 
 
+def test_a_live_table_that_its_readers_lock_is_not_compared(mysql_server: MariadbServer) -> None:
+    """Three counts of up to a minute each would keep every client from writing to it meanwhile."""
+    with mysql_server.session() as root:
+        root.execute("CREATE DATABASE restored")
+        for name, lock in (("innodb", False), ("myisam", True), ("aria", True)):
+            root.execute(f"CREATE TABLE restored.{name} LIKE t.{name}")
+            found = difference(root, shape_of(root, Table("t", name)), "restored", Flavour.MARIADB)
+            assert (found.only_live is None, "clients that write to the live table" in found.untold) == (lock, lock)
+            assert found.shared == ("id", "v")
+        root.execute("DROP DATABASE restored")
+
+
+def test_a_limit_of_time_for_clients_does_not_end_it(
+    mysql_server: MariadbServer, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CHECKSUM TABLE of a large table takes longer than any client may."""
+    limits = []
+
+    def seen(session: Session, *rest: object) -> None:
+        limits.append(session.value("SELECT @@SESSION.max_statement_time"))
+        loading_schema.publish(session, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(operation, "publish", seen)
+    with mysql_server.session() as root:
+        root.execute("SET GLOBAL max_statement_time = 30")
+        try:
+            load(CHILD)
+        finally:
+            root.execute("SET GLOBAL max_statement_time = DEFAULT")
+    assert limits == ["0.000000"]
+
+
+def test_rows_that_the_binary_log_has_no_room_for_are_refused(
+    before: Image, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are written twice. A server whose disk is full stands still for all its clients."""
+    size = sum(path.stat().st_size for path in (before.datadir / "live").glob("child.*"))
+    monkeypatch.setattr(operation, "room", lambda _path: (size + size // 2, 0, False))
+    with pytest.raises(Refused, match=r"datadir of db1 has .* these tables \(.*\) and their rows in its binary log"):
+        load(CHILD)
+    monkeypatch.setattr(operation, "room", lambda _path: (2 * size, 0, False))
+    assert load(CHILD).tables[0].rows == 5000
+
+
+def test_a_replica_that_its_own_transactions_would_stop_is_refused() -> None:
+    with mariadb("--log-slave-updates", "--gtid-strict-mode=ON") as server, server.session() as root:
+        for place in (new_place("db1", "restored"), replace(new_place("db1", "restored"), logged=False)):
+            assert not loading_schema.require_takes(root, place).is_replica
+        root.execute("CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_USER = 'nobody'")
+        assert loading_schema.require_takes(root, place).is_replica
+        root.execute("SET SESSION sql_log_bin = 1")
+        with pytest.raises(Refused, match="db1 is a replica with gtid_strict_mode, which would stop replicating"):
+            loading_schema.require_takes(root, new_place("db1", "restored"))
+
+
 def test_an_existing_schema_is_refused_and_as_it_was(mysql_server: MariadbServer, load: Load) -> None:
     with mysql_server.session() as root:
         root.execute("CREATE DATABASE restored")
@@ -257,13 +315,19 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
 
 
 def test_what_a_killed_load_leaves_looks_like_no_table_and_recover_finds_it(
-    mysql_server: MariadbServer, load: Load, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
+    mysql_server: MariadbServer,
+    load: Load,
+    before: Image,
+    catalogue: Catalogue,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    own = before.copied(tmp_path / "image")
     child = os.fork()
     if child == 0:
         try:
             interrupt(monkeypatch, lambda: os.kill(os.getpid(), signal.SIGKILL))
-            load(CHILD)
+            load(CHILD, image=own)
         finally:
             os._exit(0)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL

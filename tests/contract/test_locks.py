@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,7 @@ from tests.contract.mariadb import MariadbServer, lock_sessions, mysql_server, r
 __all__ = ["mysql_server"]
 
 LIMITS = LockConfig(wait_timeout_seconds=1, hold_budget_seconds=20, tries=1, pause_seconds=0, blocker_age_seconds=3600)
+BUDGET = 1.2  # of a lock that is to last too long: a busy disk's flush fits in, and 2 s are the server's own time-out
 
 WAITING = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for%lock'"
 
@@ -66,6 +68,11 @@ def sessions(observer: Session) -> set[int]:
     return {int(row["ID"] or 0) for row in rows}
 
 
+def state_of(process: "subprocess.Popen[str]") -> str:
+    """Of a child that nobody has waited for: `T` is stopped, `Z` has ended; see proc(5)."""
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def inserted_at_once(mariadb: MariadbServer, *tables: str) -> bool:
     with mariadb.session() as session:
         session.execute("SET SESSION lock_wait_timeout = 1")
@@ -78,28 +85,28 @@ def inserted_at_once(mariadb: MariadbServer, *tables: str) -> bool:
 def test_past_its_budget_the_watchdog_ends_it_though_the_block_goes_on(
     mysql_server: MariadbServer, strategy: str
 ) -> None:
-    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_budget_seconds=0.5), strategy=strategy)
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_budget_seconds=BUDGET), strategy=strategy)
+    asked = time.monotonic()
 
     def outlast() -> None:
-        began = time.monotonic()
         wait_until(lambda: not lock_sessions(mysql_server))
-        assert 0.3 < time.monotonic() - began < 5
+        assert BUDGET <= time.monotonic() - asked < 20
         assert inserted_at_once(mysql_server, "innodb", "myisam", "aria")
 
-    with pytest.raises(LockLost, match=r"longer than 0\.5 s, and the watchdog killed it"):
+    with pytest.raises(LockLost, match=rf"longer than {BUDGET} s, and the watchdog killed it"):
         hold(lock, outlast)
 
 
 def test_what_the_watchdog_ended_was_held_no_longer_though_the_block_went_on(
     mysql_server: MariadbServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_budget_seconds=0.2))
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_budget_seconds=BUDGET))
     began = time.monotonic()
     with caplog.at_level(logging.INFO), pytest.raises(LockLost), lock.held() as held:
         wait_until(lambda: not lock_sessions(mysql_server))
         ended = time.monotonic() - began
         wait_until(lambda: time.monotonic() - began > 3 * ended)
-    assert (0.2 <= held.receipt.hold_seconds < 2 * ended, held.receipt.proof) == (True, "none")
+    assert (BUDGET <= held.receipt.hold_seconds < 2 * ended, held.receipt.proof) == (True, "none")
     assert f"held for {held.receipt.hold_seconds:.3f} s; not confirmed" in caplog.text
 
 
@@ -107,7 +114,8 @@ def test_the_watchdog_ends_it_even_when_its_own_session_is_gone(
     mysql_server: MariadbServer, observer: Session, strategy: str
 ) -> None:
     before = sessions(observer)
-    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_budget_seconds=0.5), strategy=strategy)
+    budget = 1.0 + BUDGET  # a second more, in which the watchdog's session is found and killed
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_budget_seconds=budget), strategy=strategy)
 
     def outlast_without_watchdog() -> None:
         (holder,) = lock_sessions(mysql_server)
@@ -122,7 +130,7 @@ def test_the_watchdog_ends_it_even_when_its_own_session_is_gone(
 
 
 def test_an_error_in_a_block_that_had_lost_its_lock_says_so(mysql_server: MariadbServer) -> None:
-    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_budget_seconds=0.1))
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_budget_seconds=BUDGET))
 
     def outlast_and_fail() -> None:
         wait_until(lambda: not lock_sessions(mysql_server))
@@ -138,9 +146,9 @@ def test_when_the_whole_process_is_stopped_the_server_ends_it(mysql_server: Mari
         [sys.executable, "-c", HOLDER, str(mysql_server.socket)], stdout=subprocess.PIPE, text=True
     )
     try:
-        wait_until(lambda: bool(lock_sessions(mysql_server)))
+        wait_until(lambda: state_of(holder) in "TZ")  # it stops itself once it has the lock
         wait_until(lambda: not lock_sessions(mysql_server))
-        assert holder.poll() is None
+        assert state_of(holder) == "T"
         os.kill(holder.pid, signal.SIGCONT)
         said, _ = holder.communicate(timeout=20)
     finally:
@@ -156,9 +164,10 @@ def test_a_cancellation_while_it_waits_leaves_no_session(
     with running(mysql_server, "UPDATE t.myisam SET v = SLEEP(50) WHERE id = 1"):
         before = sessions(observer)
         timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
-        timer.start()
-        with cancellable(), pytest.raises(Cancelled), lock.held():
-            raise AssertionError("granted")
+        with cancellable(), pytest.raises(Cancelled):
+            timer.start()  # where the signal comes before it would end the tests
+            with lock.held():
+                raise AssertionError("granted")
         timer.join()
         wait_until(lambda: not sessions(observer) - before)
         assert inserted_at_once(mysql_server, "innodb", "aria")
@@ -198,7 +207,7 @@ def test_a_wait_beyond_the_servers_own_time_out_is_ended_by_the_watchdog(mysql_s
     with LockSession.opened(mysql_server.connect(), endless, LIMITS) as session:
         answer = session.ask()
     assert isinstance(answer, NotGranted)
-    assert LIMITS.wait_timeout_seconds < answer.waited_seconds < 6
+    assert LIMITS.wait_timeout_seconds < answer.waited_seconds < 25  # of 50
 
 
 def test_a_long_read_delays_neither_lock_of_mariadb(mysql_server: MariadbServer, strategy: str) -> None:
@@ -248,7 +257,7 @@ def test_the_receipt_tells_what_the_hold_was_for(mysql_server: MariadbServer, st
     lock = ServerLock(mysql_server.connect(), LIMITS, strategy=strategy)
     with lock.held() as held:
         began = time.monotonic()
-        wait_until(lambda: time.monotonic() > began + 0.05)
+        wait_until(lambda: time.monotonic() > began + 1.0)  # all that is not told takes less, on a busy machine, too
         block_seconds = time.monotonic() - began
     receipt = held.receipt
     parts = (receipt.position_seconds, receipt.flush_seconds, receipt.proof_seconds, receipt.unlock_seconds)

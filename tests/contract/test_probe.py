@@ -1,5 +1,6 @@
 """What every probe, reader and counter promises: the fakes of the stories, and the real ones on a disk."""
 
+import gc
 import os
 import stat
 import subprocess
@@ -276,9 +277,11 @@ def test_an_interruption_ends_a_reading_long_before_its_time(file: Path) -> None
 
 
 def test_a_reader_leaves_neither_thread_nor_descriptor(file: Path) -> None:
-    before = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+    gc.collect()  # what tests before have left is no business of the reader's, and may end meanwhile
+    before = set(threading.enumerate())
     DirectReader().random(file, 0.05, block_size=BLOCK, threads=4)
-    assert (threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))) == before
+    assert set(threading.enumerate()) <= before
+    assert file.resolve() not in {descriptor.resolve() for descriptor in Path("/proc/self/fd").iterdir()}
 
 
 # --- the counters ----------------------------------------------------------------------------------------------------

@@ -20,8 +20,13 @@ from backupd.archive.redo import HEAD_BYTES, NotCut, RedoCut, RedoLog, redo_cut,
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_tree
 from backupd.config import LockConfig
+from backupd.lab.images import cache_folder
+from backupd.lab.options import ServerKind
+from backupd.lab.roots import server_usr
 from backupd.mysql.locks import ServerLock
+from backupd.vocabulary.servers import Flavour
 from tests.contract.mariadb import MariadbServer, mariadb, wait_until
+from tests.docker.programs_here import make_startable
 
 pytestmark = pytest.mark.thorough
 
@@ -45,14 +50,29 @@ class Image:
 
     datadir: Path
     told: int
+    program: str  # of the server
 
     def head(self) -> bytes:
         return (self.datadir / LOG).read_bytes()[:HEAD_BYTES]
 
 
+@pytest.fixture(scope="module", params=["10.11", "11.8"])
+def program(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Of each series whose logs are cut: the installed server, and the one that the lab has from Debian 13."""
+    if request.param == "10.11":
+        yield "mariadbd"
+        return
+    with server_usr(ServerKind.MARIADB_11, cache_folder()) as usr, tempfile.TemporaryDirectory(prefix="bk-") as name:
+        assert usr is not None
+        (base := Path(name)).chmod(0o755)
+        (base / "usr").symlink_to(usr)
+        make_startable(base, Flavour.MARIADB)
+        yield str(base / "mariadbd")
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[MariadbServer]:
-    with mariadb(*OPTIONS) as server:
+def server(program: str) -> Iterator[MariadbServer]:
+    with mariadb(*OPTIONS, program=program) as server:
         with server.session() as session:
             session.execute("CREATE TABLE t.redo (id INT PRIMARY KEY, v MEDIUMTEXT) ENGINE = InnoDB")
             session.execute(f"INSERT INTO t.redo SELECT seq, REPEAT('a', 4000) FROM t.seq_1_to_{ROWS}")
@@ -106,7 +126,7 @@ def written_to(server: MariadbServer, place: int) -> None:
 def taken(server: MariadbServer, to: Path) -> Image:
     with server.frozen():
         shutil.copytree(server.datadir, to)
-    return Image(to, lsn(server))
+    return Image(to, lsn(server), server.program)
 
 
 def taken_calmly(server: MariadbServer, to: Path) -> Image:
@@ -158,8 +178,8 @@ def with_noise(cut: RedoCut, log: Path) -> None:
 
 
 @contextmanager
-def recovering(folder: Path) -> Iterator[MariadbServer]:
-    server = MariadbServer(folder, *OPTIONS)
+def recovering(folder: Path, program: str) -> Iterator[MariadbServer]:
+    server = MariadbServer(folder, *OPTIONS, program=program)
     server.start()
     try:
         yield server
@@ -167,12 +187,12 @@ def recovering(folder: Path) -> Iterator[MariadbServer]:
         server.stop(signal.SIGKILL)
 
 
-def recovered(folder: Path) -> tuple[list[str], list[str | None]]:
+def recovered(folder: Path, program: str) -> tuple[list[str], list[str | None]]:
     """What a server says of its recovery there, and what it has then.
 
     Not its next transaction id: of one whole image it told 157 at two starts, and 158 at six.
     """
-    with recovering(folder) as server, server.session() as session:
+    with recovering(folder, program) as server, server.session() as session:
         tables = [
             session.query(f"CHECKSUM TABLE t.{table} EXTENDED")[0]["Checksum"] for table in ("redo", "innodb", "aria")
         ]
@@ -189,12 +209,12 @@ def recovers_alike(image: Image, folder: Path, *, noise: bool = False) -> RedoCu
         with_noise(cut, folder / "noise" / "data" / LOG)
     (folder / "whole").mkdir()
     image.datadir.rename(folder / "whole" / "data")
-    said, tables = recovered(folder / "whole")
+    said, tables = recovered(folder / "whole", image.program)
     # Where everything was flushed, there is nothing to recover.
     assert [line.split()[0] for line in said] in (["Starting", "End", "log"], ["End", "log"]), said
-    assert recovered(folder / "cut") == (said, tables)
+    assert recovered(folder / "cut", image.program) == (said, tables)
     if noise:
-        assert recovered(folder / "noise") == (said, tables)
+        assert recovered(folder / "noise", image.program) == (said, tables)
     return cut
 
 
@@ -261,9 +281,9 @@ def test_a_server_goes_on_with_a_cut_log_round_and_round(server: MariadbServer) 
     with short_folder() as folder:
         image = taken_calmly(server, folder / "image")
         stored(image, redo_cut(image.datadir, LOG, told_lsn=image.told), folder / "data")
-        with recovering(folder) as again:
+        with recovering(folder, image.program) as again:
             wrapped(again, 3)
-        with recovering(folder) as again, again.session() as session:
+        with recovering(folder, image.program) as again, again.session() as session:
             assert session.query("CHECK TABLE t.redo EXTENDED")[0]["Msg_text"] == "OK"
 
 

@@ -110,7 +110,8 @@ def _real_ground(tmp_path: Path) -> tuple[Ground, Callable[[], None]]:
         for pv in closed:
             _run("pvchange", "--allocatable", "y", pv)
 
-    return Ground(LvmScratchVolumes(MACHINE), LvmSnapshots(MACHINE), LinuxMounts(), tmp_path, close, by_hand), tidy
+    snapshots = LvmSnapshots(MACHINE, busy_patience_seconds=1)
+    return Ground(LvmScratchVolumes(MACHINE), snapshots, LinuxMounts(), tmp_path, close, by_hand), tidy
 
 
 def _run(*argv: str) -> None:

@@ -33,6 +33,7 @@ __all__ = ["anybodys"]
 
 MACHINE, MARKER = "db1-0a1b2c3d", "alice-lives-here"
 LOGGING = ("--general-log=ON", "--slow-query-log=ON", "--long-query-time=0", "--log-output=TABLE,FILE")
+LOGS = ("db1.err.00.json", "db1-slow.log-20261127", "db1-slow.log-20261126.xz", "db1.err-old")  # MySQL's; rotated
 SCRUB = """
     UPDATE t.people SET email = CONCAT('user', id, '@example.org'), bio = '';
     UPDATE t.myisam SET v = 'x'; UPDATE t.aria SET v = 'x';
@@ -73,7 +74,8 @@ def host(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("host")
     vault = base / "vault"
     vault.mkdir()
-    (image.datadir / "db1.err.00.json").write_text(MARKER)  # as MySQL may log
+    for name in LOGS:
+        (image.datadir / name).write_text(MARKER)
     put(image, vault)
     path = base / "backupd.toml"
     path.write_text(f"""
@@ -159,7 +161,7 @@ def running_in(folder: Path) -> list[str]:
 
 def test_a_copy_is_handed_over_scrubbed_and_with_proof(host: Path, image: Image, tmp_path: Path) -> None:
     to, sql = tmp_path / "dev", SCRUB + REBUILT
-    logs = {"data/ib_logfile0", "data/bin.000001", "data/mysql/slow_log.CSV", "data/db1.err.00.json"}
+    logs = {"data/ib_logfile0", "data/bin.000001", "data/mysql/slow_log.CSV", *(f"data/{name}" for name in LOGS)}
     assert logs <= marked(image.folder)
     ended = clone(host, to, sql, "--json")
     assert ended.status == 0, ended.stderr

@@ -173,6 +173,19 @@ def test_no_file_of_the_host_is_read(shared: RunningServer) -> None:
     assert shared.session.value("SELECT LOAD_FILE('/etc/passwd')") is None
 
 
+def test_no_statement_waits_for_what_recovery_rolls_back(mysql_server: MariadbServer, tmp_path: Path) -> None:
+    """In the background, for as long as the transaction had run; a statement waits for a lock 50 seconds at most."""
+    with mysql_server.session() as root, mysql_server.session() as batch:
+        root.execute("CREATE TABLE t.batch (id INT PRIMARY KEY, v CHAR(100)) ENGINE=InnoDB")
+        batch.execute("BEGIN")
+        batch.execute(f"INSERT INTO t.batch SELECT seq, '{MARKER}' FROM t.seq_1_to_100000")
+        image = taken(mysql_server, tmp_path / "image")
+        batch.execute("ROLLBACK")
+        root.execute("DROP TABLE t.batch")
+    with image.scratch().running() as server:
+        scrubbed(server, sql(tmp_path, "SET SESSION innodb_lock_wait_timeout = 0; UPDATE t.batch SET v = 'x'"))
+
+
 def test_a_transaction_that_is_prepared_is_refused(another: Image, tmp_path: Path) -> None:
     """As it is where the backup has one, whose rows no statement saw."""
     with another.scratch().running() as server:

@@ -266,6 +266,21 @@ def test_a_segment_is_named_after_it_was_synced_and_its_folder_is_synced_after_t
     assert told[2] == ["rename", "fsync"]
 
 
+def test_a_folder_is_synced_before_it_is_told_that_a_segment_is_there_already(
+    sftp_server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer may have been killed between the name and the sync of the folder."""
+    bundles: list[list[str]] = []
+    target = SftpTarget(sftp_config(sftp_server, tmp_path), machine=MACHINE)
+    put_segment(target, SMALL)
+    handler = type(target._line._sftp._handler)  # type: ignore[union-attr]
+    _count(handler, bundles, monkeypatch)
+    with pytest.raises(AlreadyThere):
+        put_segment(target, SMALL)
+    told = [each for bundle in bundles for each in bundle if each != "close"]
+    assert told[-3:] == ["stat", "open", "fsync"], "that it is there, and then that it stays"
+
+
 def _count(handler: type, bundles: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests that are begun while others are under way are in their bundle."""
     under_way = 0

@@ -25,6 +25,7 @@ from tests.contract.sftp_server import sftp_config, sftp_server, sftp_target
 from tests.contract.tcp_proxy import Proxy, proxy
 from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, plant, put, record
 from tests.fakes.target import MACHINE
+from tests.processes import children
 from tests.servers.sshd import SshServer, main, serving
 
 pytestmark = pytest.mark.exhaustive
@@ -79,7 +80,8 @@ def frozen(server: SshServer) -> Iterator[None]:
     stopped = sessions(server.pid)
     assert stopped
     for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
+        with suppress(ProcessLookupError):  # of a connection that has just ended
+            os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
@@ -89,8 +91,7 @@ def frozen(server: SshServer) -> Iterator[None]:
 
 
 def sessions(pid: int) -> list[int]:
-    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return [found for child in children for found in (child, *sessions(child))]
+    return [found for child in map(int, children(pid)) for found in (child, *sessions(child))]
 
 
 # --- the line ------------------------------------------------------------------------------------------------------
@@ -283,22 +284,22 @@ def test_a_signal_ends_the_wait_for_a_silent_server(sftp_server: SshServer, stor
     target = sftp_target(sftp_config(sftp_server, store))
     put(target, b"x")
     with cancellable(), frozen(sftp_server):
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
         began = time.monotonic()
         with pytest.raises(Cancelled):
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
             target.require_usable()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15  # of a timeout of 20 s
 
 
 def test_a_signal_ends_writing_to_a_silent_server(sftp_server: SshServer, store: Path) -> None:
     target = sftp_target(sftp_config(sftp_server, store))
     put(target, b"x", name="first")
     with cancellable(), frozen(sftp_server):
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
         began = time.monotonic()
         with pytest.raises(Cancelled):
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
             put(target, *[CONTENT] * 8)
-    assert time.monotonic() - began < 8  # of a timeout of 20 s
+    assert time.monotonic() - began < 15  # of a timeout of 20 s
     assert files(store) == ["first"]
 
 

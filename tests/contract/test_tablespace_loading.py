@@ -27,7 +27,7 @@ from backupd.vocabulary.errors import Cancelled, Refused, ServerError, Verificat
 from backupd.vocabulary.servers import Flavour, LoadingWay
 from tests.contract.mariadb import MariadbServer, mariadb, mysql_server
 from tests.contract.test_loading import AWKWARD, CHILD, PARTED, before, catalogue, checksum, definition, schemas
-from tests.contract.test_scratch import RUN, Image
+from tests.contract.test_scratch import RUN, Image, keep_only, taken
 
 pytestmark = pytest.mark.exhaustive
 
@@ -255,6 +255,23 @@ def test_a_file_system_that_runs_full_in_the_middle_leaves_nothing(load: Load, m
         load(CHILD)
 
 
+def test_what_was_not_committed_is_not_imported(mysql_server: MariadbServer, load: Load, tmp_path: Path) -> None:
+    """Recovery rolls it back in the background, and an import takes all that it finds in a file for committed."""
+    ledger = Table("t", "ledger")
+    with mysql_server.session() as root, mysql_server.session() as batch:
+        for _ in range(200):  # its number is beyond those of the other server: it need not be rebuilt for another one
+            root.execute("CREATE OR REPLACE TABLE t.ledger (id INT PRIMARY KEY, v CHAR(100)) ENGINE=InnoDB")
+        root.execute("INSERT INTO t.ledger SELECT seq, 'committed' FROM t.seq_1_to_50000")
+        batch.execute("BEGIN")
+        batch.execute("DELETE FROM t.ledger WHERE id <= 25000")
+        batch.execute("INSERT INTO t.ledger SELECT seq, 'not' FROM t.seq_50001_to_100000")
+        image = taken(mysql_server, tmp_path)
+        batch.execute("ROLLBACK")
+        root.execute("DROP TABLE t.ledger")
+    keep_only([ledger], image)
+    assert load(ledger, by=TABLESPACE, image=image).tables[0].rows == 50000
+
+
 def test_pages_that_were_damaged_on_the_way_are_refused_and_nothing_is_kept(
     load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,10 +341,17 @@ def test_an_interrupted_copy_leaves_nothing(load: Load, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("moment", ["EXPORT", "IMPORT", "RENAME"])
 def test_a_server_that_is_killed_together_with_the_load_starts_again_and_recover_removes_what_is_left(
-    mysql_server: MariadbServer, load: Load, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch, moment: str
+    mysql_server: MariadbServer,
+    load: Load,
+    before: Image,
+    catalogue: Catalogue,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
 ) -> None:
     """Before the file is copied, imported, seen. The server has another tablespace of the number that it had."""
     execute = Session.execute
+    own = before.copied(tmp_path / "image")
 
     def killed(session: Session, statement: str, *values: object) -> None:
         if moment in statement:
@@ -338,7 +362,7 @@ def test_a_server_that_is_killed_together_with_the_load_starts_again_and_recover
     if child == 0:
         try:
             monkeypatch.setattr(Session, "execute", killed)
-            load(CHILD, by=TABLESPACE, to=mysql_server)
+            load(CHILD, by=TABLESPACE, to=mysql_server, image=own)
         finally:
             os._exit(0)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL

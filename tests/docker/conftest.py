@@ -1,19 +1,21 @@
-"""One engine, and for each worker its own servers: pytest-docker starts the services that its tests ask for.
+"""One engine, and for each worker its own servers: of each kind when its first test asks for it.
 
 Tests of one kind of server stay together on a worker.
 """
 
 import os
 import shutil
+import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.docker.containers import KINDS, ROOT, Pair, ServerContainer, build, free_ports, port_of, port_variable
+from tests.docker.containers import KINDS, ROOT, Pair, ServerContainer, build, port_of, port_variable
+from tests.servers.ports import free_ports
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
@@ -24,6 +26,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
             return _group_of(nodeid)
 
     return Together(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _a_busy_engine_is_waited_for() -> Iterator[None]:
+    """docker-compose 1.29 gives each request 60 s, in which an engine that starts several servers may not answer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COMPOSE_HTTP_TIMEOUT", "300")
+        yield
 
 
 def _group_of(test: str) -> str:
@@ -40,8 +50,34 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def server(kind: str, docker_services: object, docker_compose_project_name: str, servers: Path) -> ServerContainer:
+def start(
+    docker_services: object,
+    docker_compose_command: str,
+    docker_compose_file: str,
+    docker_compose_project_name: str,
+    shared_folder: Path,
+) -> Callable[..., None]:
+    """Have the images of these kinds, and their servers started: with their replicas where that is said."""
+
+    def started(*kinds: str, followed: bool = False) -> None:
+        build(*kinds, alone_in=shared_folder)
+        services = [f"{kind}{role}" for kind in kinds for role in (("", "-replica") if followed else ("",))]
+        place = ["--file", docker_compose_file, "--project-name", docker_compose_project_name]
+        subprocess.run([*docker_compose_command.split(), *place, "up", "-d", *services], check=True)
+
+    return started
+
+
+@pytest.fixture(scope="session")
+def server(
+    kind: str,
+    start: Callable[..., None],
+    request: pytest.FixtureRequest,
+    docker_compose_project_name: str,
+    servers: Path,
+) -> ServerContainer:
     """A server that logs its binlog and follows nobody, with tables of every engine in database `t`."""
+    start(kind, followed=any("pair" in getattr(item, "fixturenames", ()) for item in request.session.items))
     found = answering(kind, kind, docker_compose_project_name, servers)
     found.add_tables()
     return found
@@ -101,20 +137,9 @@ def docker_compose_project_name() -> str:
 
 
 @pytest.fixture(scope="session")
-def docker_setup(request: pytest.FixtureRequest, servers: Path, shared_folder: Path) -> list[str]:
-    """Have the images and start the services, of what the chosen tests need and nothing else."""
-    asked = (item.get_closest_marker("kinds") for item in request.session.items)
-    asked_kinds = [kind for marker in asked if marker is not None for kind in marker.args]
-    items: list[Any] = [item for item in request.session.items if hasattr(item, "callspec")]
-    needed = dict.fromkeys(asked_kinds, False) | {
-        str(item.callspec.params["kind"]): False for item in items if "kind" in item.callspec.params
-    }
-    for item in items:
-        if "pair" in item.fixturenames:
-            needed[str(item.callspec.params["kind"])] = True
-    build(*needed, alone_in=shared_folder)
-    services = [*needed, *(f"{kind}-replica" for kind, is_followed in needed.items() if is_followed)]
-    return [f"up -d {' '.join(services)}"]
+def docker_setup() -> list[str]:
+    """Nothing: `start` does it."""
+    return []
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ passes for one of tests/contract: what is promised there can be asked of it here
 import fcntl
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -19,12 +18,12 @@ import pytest
 
 from backupd.vocabulary.servers import Flavour
 from tests.contract.mariadb import PASSWORD, MariadbServer
+from tests.servers.ports import ADDRESS
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("mariadb-10.11", "mariadb-11", "mysql-9")
 START_SECONDS = 120.0
 REPLICATION_SECONDS = 60
-ADDRESS = "127.0.0.1"
 # A replica that found its source not ready yet tries again after a second, not after a minute.
 _FOLLOWING = {
     Flavour.MARIADB: (
@@ -66,7 +65,7 @@ class ServerContainer(MariadbServer):
         (found,) = docker("ps", "--all", "--quiet", *(f"--filter={label}" for label in self._labels)).split()
         return found
 
-    def start(self) -> None:
+    def start(self, *more: str) -> None:
         """It answers.
 
         Raises:
@@ -168,19 +167,10 @@ def docker(*arguments: str) -> str:
     Raises:
         RuntimeError: it failed; with what it said.
     """
-    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False, timeout=300)
     if done.returncode != 0:
         raise RuntimeError(f"docker {' '.join(arguments)}: {done.stderr.strip()}")
     return done.stdout
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on now."""
-    with ExitStack() as held:
-        places = [held.enter_context(socket.socket()) for _ in range(count)]
-        for place in places:
-            place.bind((ADDRESS, 0))
-        return [int(place.getsockname()[1]) for place in places]
 
 
 def port_variable(service: str) -> str:

@@ -1,11 +1,12 @@
-"""What a client of the server notices of a lock: the longest of its writes, less what the host itself stood still.
+"""What a client of the server notices of a lock: the longest of its writes, less what everybody was late by meanwhile.
 
-Knows: one row at a time, 50 times a second, and a thread that only sleeps. Refuses to know why a write took long.
+Knows: one row at a time, 50 times a second, and another client, who sleeps and asks for nothing that a lock keeps
+waiting: what that one is late by is the host's, its processors' and theirs only. Refuses to know why a write took long.
 """
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from backupd.mysql.session import Session
@@ -21,14 +22,15 @@ _Span = tuple[float, float]  # of the monotonic clock
 
 
 class Heartbeat:
-    """A client that writes and a sleeper, until `stop`; a client whose server has gone comes back with it."""
+    """A client that writes and one that sleeps, until `stop`; whose server has gone comes back with it."""
 
     def __init__(self, server: MariadbServer) -> None:
         self._server = server
         self._over = threading.Event()
         self._writes: list[_Span] = []
         self._late: list[_Span] = []
-        self._threads = [threading.Thread(target=self._write), threading.Thread(target=self._sleep)]
+        beats = (self._write_to, self._nap_beside)
+        self._threads = [threading.Thread(target=self._go_on, args=(beat,)) for beat in beats]
         for thread in self._threads:
             thread.start()
 
@@ -44,37 +46,37 @@ class Heartbeat:
             thread.join()
 
     def longest_stall(self) -> float:
-        """Seconds of the longest write. What the sleeper overslept meanwhile does not count: that was the host's."""
+        """Seconds of the longest write. What the sleeper was late by meanwhile does not count: that was the host's."""
         return max(end - begin - self._host_stalled(begin, end) for begin, end in self._writes)
 
     def _host_stalled(self, begin: float, end: float) -> float:
         overlaps = (min(end, until) - max(begin, since) for since, until in self._late)
         return sum(overlap for overlap in overlaps if overlap > 0)
 
-    def _write(self) -> None:
+    def _go_on(self, beat: Callable[[Session], None]) -> None:
         while not self._over.is_set():
             try:
                 with self._server.session() as session:
-                    self._write_to(session)
+                    while not self._over.is_set():
+                        beat(session)
             except ServerError:
                 self._over.wait(PERIOD_SECONDS)
 
     def _write_to(self, session: Session) -> None:
-        while not self._over.is_set():
-            begin = time.monotonic()
-            try:
-                session.execute(f"INSERT INTO {TABLE} (v) VALUES (1)")
-            finally:
-                self._writes.append((begin, time.monotonic()))
-            self._over.wait(max(0.0, begin + PERIOD_SECONDS - time.monotonic()))
+        begin = time.monotonic()
+        try:
+            session.execute(f"INSERT INTO {TABLE} (v) VALUES (1)")
+        finally:
+            self._writes.append((begin, time.monotonic()))
+        self._over.wait(max(0.0, begin + PERIOD_SECONDS - time.monotonic()))
 
-    def _sleep(self) -> None:
-        while not self._over.is_set():
-            due = time.monotonic() + NAP_SECONDS
-            time.sleep(NAP_SECONDS)
-            now = time.monotonic()
-            if now - due > LATE_SECONDS:
-                self._late.append((due, now))
+    def _nap_beside(self, session: Session) -> None:
+        due = time.monotonic() + NAP_SECONDS
+        time.sleep(NAP_SECONDS)
+        session.execute("DO 1")
+        now = time.monotonic()
+        if now - due > LATE_SECONDS:
+            self._late.append((due, now))
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """A server's programs out of its image, at work on this machine: each keeps its process id, every user can start it."""
 
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,13 +27,9 @@ class ServerHere(MariadbServer):
     """One of that flavour, by its program in a folder."""
 
     def __init__(self, folder: Path, programs: Path, flavour: Flavour, *options: str) -> None:
-        super().__init__(folder, *_OPTIONS[flavour], *options)
-        self._program = programs / SERVER[flavour]
+        super().__init__(folder, *_OPTIONS[flavour], *options, program=str(programs / SERVER[flavour]))
         if flavour is Flavour.MYSQL:
             self._redo = "--innodb-redo-log-capacity=16M"
-
-    def argv_of_datadir(self) -> tuple[str, ...]:
-        return (str(self._program), "--no-defaults", f"--datadir={self.datadir}", *self._user())
 
 
 @contextmanager
@@ -53,6 +50,21 @@ def make_startable(base: Path, flavour: Flavour) -> None:
         start = f"exec {loader} --library-path {libraries} {base}/usr/{place}/{name}"
         (base / name).write_text(f'#!/bin/sh\nfirst=$1; shift\n{start} "$first" {own} "$@"\n')
         (base / name).chmod(0o755)
+
+
+@contextmanager
+def fresh(programs: Path, *options: str) -> Iterator[MariadbServer]:
+    """A new MySQL server here, with a schema `t`; gone at the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="bk-") as folder:
+        server = ServerHere(Path(folder), programs, Flavour.MYSQL, *options)
+        subprocess.run([*server.argv_of_datadir(), "--initialize-insecure"], check=True, capture_output=True)
+        server.start()
+        try:
+            with server.session() as root:
+                root.execute("CREATE DATABASE t")
+            yield server
+        finally:
+            server.stop()
 
 
 @contextmanager

@@ -3,15 +3,18 @@
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.docker.containers import KINDS, ROOT, ServerContainer, build, docker, free_ports, port_variable
+from tests.docker.containers import KINDS, ROOT, ServerContainer, build, docker, port_variable
+from tests.servers.ports import free_port
 
 SERVICE = "mariadb-10.11"
+DAYS_KEPT = 7
 PLUGIN = "./usr/libexec/docker/cli-plugins/docker-compose"
 
 
@@ -30,7 +33,7 @@ class Compose:
             env=os.environ | self.environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -44,21 +47,31 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         return {}
     folder = tmp_path_factory.mktemp("plugin")
     (folder / "cli-plugins").mkdir()
-    packed = folder / "trixie.tar"
+    program = folder / "cli-plugins" / "docker-compose"
+    shutil.copy(debians_plugin(Path(os.environ.get("BASES_KEPT_IN", folder)), folder), program)
+    program.chmod(0o755)
+    return {"DOCKER_CONFIG": str(folder)}
+
+
+def debians_plugin(kept_in: Path, folder: Path) -> Path:
+    """The program, as Debian's archive gave it within the last week: as docker/build keeps the bases of images."""
+    program = kept_in / "compose-of-trixie"
+    if program.exists() and time.time() - program.stat().st_mtime < DAYS_KEPT * 86400:
+        return program
+    packed, fetched = folder / "trixie.tar", kept_in / f"compose-of-trixie.{os.getpid()}"
     fetch = ["mmdebstrap", "--quiet", "--variant=extract", '--aptopt=Acquire::Check-Valid-Until "false"']
     subprocess.run([*fetch, "--include=docker-compose", "trixie", str(packed)], check=True, timeout=300)
-    unpack = ["tar", "--extract", f"--file={packed}", f"--directory={folder}/cli-plugins", "--strip-components=5"]
-    subprocess.run([*unpack, PLUGIN], check=True, timeout=60)
+    with fetched.open("wb") as unpacked:
+        subprocess.run(["tar", "-xOf", str(packed), PLUGIN], check=True, timeout=60, stdout=unpacked)
     packed.unlink()
-    return {"DOCKER_CONFIG": str(folder)}
+    return fetched.rename(program)
 
 
 @pytest.fixture(params=["docker-compose", "docker compose"])
 def compose(request: pytest.FixtureRequest, plugin: dict[str, str], tmp_path: Path) -> Iterator[Compose]:
     """A make of compose, with a folder and a port of its own; its containers are gone afterwards."""
     folder = Path("/tmp") / f"bk-compose-{os.getpid()}"  # short, for the sockets in it
-    (port,) = free_ports(1)
-    environment = {**plugin, "SERVERS": str(folder), port_variable(SERVICE): str(port)}
+    environment = {**plugin, "SERVERS": str(folder), port_variable(SERVICE): str(free_port())}
     compose = Compose(tuple(str(request.param).split()), f"backupd-{tmp_path.name.strip('_').lower()}", environment)
     yield compose
     compose("down", "--volumes")

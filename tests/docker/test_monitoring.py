@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.docker.containers import ROOT, build, docker, free_ports
+from tests.docker.containers import ROOT, build, docker
+from tests.servers.ports import free_port
 from tests.service.prometheus import Prometheus, eventually
 
 FILE = ROOT / "docker" / "monitoring.compose.yaml"
@@ -41,13 +42,12 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for name in ("config", "state", "data", "target"):
         (folder / name).mkdir()
     (folder / "config" / "backupd.toml").write_text(CONFIGURATION.format(folder=folder))
-    (port,) = free_ports(1)
     return {
         "CONFIG_FOLDER": f"{folder}/config",
         "STATE_FOLDER": f"{folder}/state",
         "DATADIR": f"{folder}/data",
         "TARGET": f"{folder}/target",
-        "PROMETHEUS_PORT": str(port),
+        "PROMETHEUS_PORT": str(free_port()),
     }
 
 
@@ -65,7 +65,7 @@ def compose(docker_compose_command: str, tmp_path_factory: pytest.TempPathFactor
 def said(command: list[str], surroundings: dict[str, str]) -> str:
     """What it printed; it has succeeded."""
     done = subprocess.run(
-        command, env=os.environ | surroundings, capture_output=True, text=True, timeout=180, check=False
+        command, env=os.environ | surroundings, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -90,9 +90,9 @@ def monitored(compose: list[str], surroundings: dict[str, str]) -> Iterator[Prom
 
 
 def test_prometheus_scrapes_the_daemon_beside_it(monitored: Prometheus) -> None:
-    assert eventually(lambda: monitored.value('up{job="backupd"}'), accept=lambda up: up == 1)
-    assert monitored.value('backupd_job_interval_seconds{backup_job="nightly"}') == 86400
-    assert monitored.value('backupd_target_up{target="vault"}') == 1
+    monitored.becomes('up{job="backupd"}', 1)
+    monitored.becomes('backupd_job_interval_seconds{backup_job="nightly"}', 86400)
+    monitored.becomes('backupd_target_up{target="vault"}', 1)
 
 
 def test_prometheus_has_the_rules(monitored: Prometheus) -> None:

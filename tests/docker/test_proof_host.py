@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import cycle
@@ -37,8 +37,6 @@ from tests.story.test_proof_hosts import Told
 
 __all__ = ["sftp_server"]
 
-pytestmark = pytest.mark.kinds(*KINDS)
-
 BACKUPS = seeded(20, usual=5)
 OF_THE_DAMAGED = len(range(1, BACKUPS, 3))  # backups of the second of three machines in turn
 BROKEN = "r2"
@@ -46,8 +44,9 @@ ROOT_PAGE = 3  # of a table's first index
 
 
 @pytest.fixture(scope="module")
-def roots() -> Iterator[dict[str, Path]]:
+def roots(start: Callable[..., None]) -> Iterator[dict[str, Path]]:
     """The root of an image of each kind, where every user can enter it; by the lines of the documentation."""
+    start(*KINDS)
     page = (ROOT / "docs/pages/proof-host.md").read_text()
     lines = next(block for block in re.findall(r"```console\n(.*?)```", page, re.DOTALL) if "docker export" in block)
     script = "\n".join(line.removeprefix("$ ") for line in lines.splitlines())
@@ -140,7 +139,7 @@ class Proving:
 @pytest.fixture
 def fleet(
     path_in_memory: Path,
-    docker_services: object,
+    start: Callable[..., None],
     docker_compose_project_name: str,
     servers: Path,
     sftp_server: SshServer,
@@ -151,6 +150,7 @@ def fleet(
     vault.mkdir()
     store.mkdir()
     hosts = []
+    start(*KINDS)
     for number, kind in enumerate(KINDS, 1):
         server = answering(kind, kind, docker_compose_project_name, servers)
         server.add_tables()

@@ -14,10 +14,12 @@ from backupd.config import Configuration, HostConfig, JobConfig, LockConfig
 from backupd.mysql.grants import grant_script
 from backupd.mysql.locks import ServerLock
 from backupd.mysql.replication import ReplicaApplier
+from backupd.mysql.role import role_of
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Session
 from backupd.operations.backup.replicas import applier_holding, of_replica
 from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.fleet import Role
 from backupd.vocabulary.records import HoldingKind, Level
 from backupd.vocabulary.servers import Flavour, Replication
 from backupd.wiring import host_tools
@@ -65,6 +67,24 @@ def test_a_replica_says_that_it_is_one_and_a_source_does_not(pair: Any, followin
     found = following.replication()
     assert all(channel.receiving and channel.applying and not channel.until for channel in found.channels)
     assert found.open_temporary_tables == 0
+
+
+def test_a_server_is_told_with_its_role_whom_it_follows_and_how_far_it_is_behind(
+    pair: Any, following: MysqlServer
+) -> None:
+    with pair.source.session() as session:
+        source = role_of(session)
+    with pair.replica.session() as session:
+        replica = role_of(session)
+    assert (source.role, source.follows, source.lag_seconds) == (Role.SOURCE, "", None)
+    assert (replica.role, replica.flavour) == (Role.REPLICA, source.flavour)
+    assert replica.lag_seconds is not None
+    assert replica.follows.startswith("127.0.0.1:")
+    assert source.server != replica.server
+    applier = ReplicaApplier(pair.replica.connect())
+    applier.stop(applier.running())
+    with pair.replica.session() as session:
+        assert (role_of(session).role, role_of(session).lag_seconds) == (Role.REPLICA, None)
 
 
 def test_a_stopped_applier_applies_nothing_and_a_started_one_catches_up(pair: Any, following: MysqlServer) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from backupd.mysql.histograms import drop_histograms
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import StatementError
 from backupd.vocabulary.errors import ServerError
@@ -36,6 +37,21 @@ def test_an_account_has_its_grants_and_no_other(server: ServerContainer) -> None
             session.execute("INSERT INTO t.innodb (v) VALUES ('not mine to write')")
     with server.account("reader")() as session, pytest.raises(StatementError):
         session.query("SELECT COUNT(*) FROM t.innodb")
+
+
+def test_no_histogram_of_mysql_s_is_left_of_which_anybody_could_read_values(server: ServerContainer) -> None:
+    if server.flavour is Flavour.MARIADB:
+        return
+    with server.session() as session:
+        session.execute("CREATE TABLE t.`odd``na%me` (id INT PRIMARY KEY, `e``mail` VARCHAR(99))")
+        session.execute("INSERT INTO t.`odd``na%me` VALUES (1, 'alice@example.org')")
+        session.query("ANALYZE TABLE t.`odd``na%me` UPDATE HISTOGRAM ON `e``mail`")
+        session.execute("UPDATE t.`odd``na%me` SET `e``mail` = 'x'")
+        values = "SELECT COUNT(*) FROM information_schema.COLUMN_STATISTICS WHERE HISTOGRAM LIKE '%string%'"
+        assert session.value(values) == "1"
+        assert drop_histograms(session) == 0
+        assert session.value(values) == "0"
+        session.execute("DROP TABLE t.`odd``na%me`")
 
 
 def test_a_killed_server_is_away_and_comes_back_with_what_was_committed(server: ServerContainer) -> None:

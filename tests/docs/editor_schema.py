@@ -6,17 +6,21 @@ example's. What takes two keys to see only `backupd config check` tells.
 
 import json
 import tomllib
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from backupd.config import Configuration, RetentionConfig
+from backupd.config.fleet import FleetConfiguration
 from backupd.config.retention import TARGETS
 from tests.docs import settings
 from tests.docs.places import ROOT
+from tests.shipped_example import EXAMPLE, FLEET
 
 FILE = ROOT / "configs" / "backupd.schema.json"
+FLEET_FILE = ROOT / "configs" / "fleet.schema.json"
 _DIALECT = GenerateJsonSchema.schema_dialect
 
 
@@ -37,10 +41,25 @@ def text() -> str:
     return json.dumps(head | {key: made[key] for key in made if key not in head}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _documented(example: str) -> dict[str, dict[str, Any]]:
+def fleet_text() -> str:
+    """The same of fleet.toml."""
+    made = TypeAdapter(FleetConfiguration).json_schema(by_alias=True, mode="validation")
+    known = {table.__name__: _documented(example, FLEET) for _, example, table in settings.fleet_tables()}
+    for name, table in made["$defs"].items():
+        _as_typed(table, known.get(name, {}))
+    _as_typed(made, {})
+    head = {
+        "$schema": _DIALECT,
+        "title": "fleet.toml",
+        "description": "The configuration of a fleet. `backupd fleet check` knows the rules between keys as well.",
+    }
+    return json.dumps(head | {key: made[key] for key in made if key not in head}, indent=1, ensure_ascii=False) + "\n"
+
+
+def _documented(example: str, file: Path = EXAMPLE) -> dict[str, dict[str, Any]]:
     """What the example says of each key: `description`, and `default` where it has one."""
     found: dict[str, dict[str, Any]] = {}
-    for entry in settings.entries(example):
+    for entry in settings.entries(example, file):
         for key, value, mark in entry.keys:
             said: dict[str, Any] = {"description": entry.meaning}
             if mark == "#":

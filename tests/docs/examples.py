@@ -20,6 +20,7 @@ SOURCES: Mapping[str, Sequence[str]] = {
 }
 PRICE = "price"  # of `backupd demo`, under a heading rather than a command
 _HEADINGS = {
+    "what the backup with the earlier defaults cost": "earlier price",
     "what this backup cost, and what it is worth": PRICE,
     "the accident: orders come in beside the load, and somebody drops sbtest.orders": "accident",
 }

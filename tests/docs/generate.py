@@ -20,12 +20,14 @@ def written() -> Iterator[tuple[Path, str]]:
     for name, page in (
         ("commands", commands.page),
         ("configuration", settings.page),
+        ("fleet", settings.fleet_page),
         ("exit-statuses", statuses.page),
         ("json", json_documents.page),
         ("metrics", measures.page),
     ):
         yield PAGES / "reference" / f"{name}.md", _NOTE + page()
     yield editor_schema.FILE, editor_schema.text()
+    yield editor_schema.FLEET_FILE, editor_schema.fleet_text()
     yield PAGES / "images" / "architecture.svg", architecture.picture(house)
     blocks = {
         "layers": architecture.table(house),

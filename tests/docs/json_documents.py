@@ -7,7 +7,7 @@ what may be null from what is null where a value has as little as it may.
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -18,6 +18,7 @@ from backupd.catalogue.costs import RunCost
 from backupd.cli import audit, binlog_verify, documents, identity, notify
 from backupd.cli.output import SCHEMA
 from backupd.config import JobConfig
+from backupd.config.fleet import FleetConfiguration
 from backupd.host.ssh_signature import DocumentKey
 from backupd.notifications.fanout import Delivery
 from backupd.operations.binlog.rolling import RolledForward
@@ -28,10 +29,15 @@ from backupd.operations.upkeep.audit import AuditResult
 from backupd.operations.upkeep.prune import Pruning
 from backupd.operations.upkeep.rebuild import Rebuilding
 from backupd.operations.upkeep.rebuild_segments import SegmentsRebuilt
+from backupd.policy.fleet_plan import NightPlan, SharedTarget
+from backupd.policy.fleet_timetable import FleetTimetable
 from backupd.report import (
     bench_document,
     binlog_archive,
     costs,
+    fleet_check_text,
+    fleet_night_text,
+    fleet_plan_text,
     impact_text,
     probe_table,
     run_comparison,
@@ -39,12 +45,16 @@ from backupd.report import (
 )
 from backupd.report.evidence import Evidence
 from backupd.report.evidence_document import evidence_document
+from backupd.report.fleet_night import MonthReport, NightReport
 from backupd.report.impact import Impact
 from backupd.service import job_report, target_report
+from backupd.service.fleet import status_text
+from backupd.service.fleet.status import FleetStatus
 from backupd.service.site_status import SiteAlarm
 from backupd.service.storage import StorageStatus
 from backupd.vocabulary.benches import BenchRecord
 from backupd.vocabulary.extents import Survey
+from backupd.vocabulary.fleet import FleetBackup, SeenHost
 from backupd.vocabulary.identity import Identity, Machine
 from backupd.vocabulary.probes import ProbeRecord
 from backupd.vocabulary.records import Drill, Finding, RunDetails
@@ -64,7 +74,8 @@ _OTHERS = """
 - `config show --json`: the configuration in force, sizes in bytes, times in seconds; its keys are those of the
   [configuration](configuration.md), with the unit where it is a time: `every_seconds`.
 - `verify --json`: for each copy its `target`, `status` (`verified`, `sampled`, `broken`, `unreadable`,
-  `unreachable`), what was read, and its `error`; with `--job` a list `runs` of these.
+  `unreachable`), what was read, and its `error`; with `--job` a list `runs` of these, and `binlog`, the `targets` of
+  `binlog verify --json`.
 - `schedule list --json`: `schedules`, for each activity when it is due, its pause, and its `last` slot;
   `schedule next --json`: `times`.
 - `clone --json`: where the copy and its files are; of a replica its position, and the statements that are left to be
@@ -202,6 +213,7 @@ def _plain_value(hint: Any) -> Any:
         str: "text",
         bool: True,
         datetime: NOON,
+        date: NOON.date(),
         timedelta: timedelta(seconds=1),
         Path: Path("/path"),
         Any: "text",
@@ -224,6 +236,17 @@ def _run(make: Maker) -> RunDetails:
     return replace(run, samples=samples, backups=whole)
 
 
+def _seen(make: Maker) -> Mapping[str, SeenHost]:
+    """One host, which has told something where it has everything."""
+    return {"NAME": make(SeenHost)}
+
+
+def _timetable(make: Maker) -> FleetTimetable:
+    """Runs whose slots are as many as their targets."""
+    table: FleetTimetable = make(FleetTimetable)
+    return replace(table, runs=tuple(replace(run, slots=(0,) * len(run.owed.targets)) for run in table.runs))
+
+
 DOCUMENTS = (
     _Document(
         "`run --json` and `show RUN --json` of a backup",
@@ -231,14 +254,14 @@ DOCUMENTS = (
         lambda make: documents.run_document(_run(make)),
     ),
     _Document(
-        "`show RUN --json` of a backup, as `archive` of the document above; `null` where no segment follows it",
+        "`archive` of the document above; `null` where no segment follows the backup",
         "How far a run can be rolled forward",
         lambda make: documents.rolled_document(make(RolledForward)),
     ),
     _Document(
-        "`history --json`: `runs`, newest first, each as above without `penalty.samples`",
+        "`history --json`: `runs`, newest first, each as above with `rolls_to`; no `penalty.samples`, `archive`",
         "History",
-        lambda make: {"runs": [{"run_id": make(str)}]},
+        lambda make: {"runs": [{"run_id": make(str), "rolls_to": make(datetime)}]},
     ),
     _Document(
         "`status --json`: `jobs`, a list of these",
@@ -254,6 +277,38 @@ DOCUMENTS = (
         "`check --json`",
         "A preflight",
         lambda make: documents.check_document("nightly", (make(Finding),)),
+    ),
+    _Document(
+        "`fleet check --json`",
+        "The hosts of a fleet, checked",
+        lambda make: fleet_check_text.fleet_check_document(FleetConfiguration(), _seen(make), (make(Finding),)),
+    ),
+    _Document(
+        "`fleet plan --json`",
+        "The plan of a night",
+        lambda make: fleet_plan_text.fleet_plan_document(
+            make(NightPlan), _timetable(make), {"NAME": make(SharedTarget)}, zone="UTC", problems=make(Sequence[str])
+        ),
+    ),
+    _Document(
+        "`fleet status --json`",
+        "How a fleet stands",
+        lambda make: status_text.fleet_status_document(make(FleetStatus)),
+    ),
+    _Document(
+        "`fleet history --json`",
+        "Backups of a fleet, newest first",
+        lambda make: fleet_night_text.history_document([make(FleetBackup)]),
+    ),
+    _Document(
+        "`fleet report --json`",
+        "What became of a night",
+        lambda make: fleet_night_text.night_document(make(NightReport)),
+    ),
+    _Document(
+        "`fleet report --month --json`",
+        "What became of the nights of a month",
+        lambda make: fleet_night_text.month_document(make(MonthReport)),
     ),
     _Document("`drill --json`", "A drill", lambda make: documents.drill_document(make(Drill))),
     _Document(
@@ -282,7 +337,7 @@ DOCUMENTS = (
         lambda make: run_comparison.compare_document(_run(make), _run(make)),
     ),
     _Document(
-        "`report` as rows: what `history --csv` has of each backup, and the page's plots",
+        "`report` as rows: what `history --csv` has of each backup, beside `rolls_to`, and the page's plots",
         "What a backup cost",
         lambda make: costs.cost_document(make(RunCost)),
     ),

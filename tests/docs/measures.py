@@ -2,7 +2,8 @@
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,14 @@ import yaml
 
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
+from backupd.fleet.records import Records
+from backupd.policy.fleet_standing import FleetShape
+from backupd.service.fleet.metrics import FleetMetrics
+from backupd.service.fleet.site import FleetSite
 from backupd.service.metrics import Metrics
 from backupd.service.outlook import own_eyes
 from backupd.service.site import Site
+from backupd.vocabulary.fleet import Control
 from tests.docs.places import ROOT
 
 _HEAD = """# Metrics and alerts
@@ -23,9 +29,18 @@ job's label is `backup_job`, because Prometheus keeps `job` for itself.
 RULES = ROOT / "configs" / "alerts.yml"
 
 
+FLEET_RULES = ROOT / "configs" / "fleet-alerts.yml"
+_FLEET_HEAD = """
+## Metrics of a fleet
+
+`/metrics` of `backupd fleet serve`, on the leader and on a standby, and of `backupd fleet pages`. No series has the
+name of a host, a night or a run.
+"""
+
+
 def page() -> str:
-    """Every family that `/metrics` has, and every alert."""
-    return "\n".join(_lines()) + "\n"
+    """Every family that `/metrics` has, and every alert; then the same of a fleet."""
+    return "\n".join((*_lines(), *_fleet_lines())) + "\n"
 
 
 def families() -> list[Any]:
@@ -36,22 +51,51 @@ def families() -> list[Any]:
         return list(Metrics(site, live=seen.live, rooms=seen.rooms).collect())
 
 
+def fleet_families() -> list[Any]:
+    """As a scrape gets them, from a fleet that has no host yet."""
+    with tempfile.TemporaryDirectory() as folder:
+        records = Records.open(f"sqlite:///{folder}/fleet.db")
+        records.at_work(Control("control1", 1, datetime.now(UTC), datetime.now(UTC)))
+        found = list(FleetMetrics(FleetSite(records, FleetShape())).collect())
+        records.engine.dispose()
+        return found
+
+
 def _lines() -> Iterator[str]:
     yield _HEAD
-    yield "| metric | type | labels | meaning |"
-    yield "|---|---|---|---|"
-    for family in families():
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        labels = ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ()))
-        yield f"| `{name}` | {family.type} | {labels} | {family.documentation} |"
+    yield from _table(families())
     yield ""
     yield "## Alerts"
     yield ""
     yield "`configs/alerts.yml` has these rules; each says what is wrong and what to type."
     yield ""
+    yield from _alerts(RULES)
+
+
+def _fleet_lines() -> Iterator[str]:
+    yield _FLEET_HEAD
+    yield from _table(one for one in fleet_families() if one.name != "backupd_build_info")
+    yield ""
+    yield "## Alerts of a fleet"
+    yield ""
+    yield "`configs/fleet-alerts.yml` has these rules."
+    yield ""
+    yield from _alerts(FLEET_RULES)
+
+
+def _table(found: Iterable[Any]) -> Iterator[str]:
+    yield "| metric | type | labels | meaning |"
+    yield "|---|---|---|---|"
+    for family in found:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ()))
+        yield f"| `{name}` | {family.type} | {labels} | {family.documentation} |"
+
+
+def _alerts(rules: Path) -> Iterator[str]:
     yield "| alert | for | severity | says |"
     yield "|---|---|---|---|"
-    for group in yaml.safe_load(RULES.read_text())["groups"]:
+    for group in yaml.safe_load(rules.read_text())["groups"]:
         for rule in group["rules"]:
             if "alert" in rule:
                 told = rule.get("annotations", {})

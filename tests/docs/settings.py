@@ -4,8 +4,9 @@
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_origin
 
 from backupd.config import (
@@ -26,8 +27,16 @@ from backupd.config import (
     TargetRetentionConfig,
     WebhookConfig,
 )
+from backupd.config.fleet import (
+    ClusterConfig,
+    FleetConfiguration,
+    FleetHostConfig,
+    FleetTargetConfig,
+    InventoryConfig,
+    PolicyConfig,
+)
 from backupd.config.wording import keys_of, table_in
-from tests.shipped_example import everything
+from tests.shipped_example import EXAMPLE, FLEET, everything
 
 _HEAD = """# Configuration
 
@@ -38,6 +47,15 @@ defaults filled in. A value marked *example* is no default.
 - **Sizes**: `64KiB`, `5GiB` (powers of 1024), `100MB` (powers of 1000), or a number of bytes.
 - **Durations**: `500ms`, `10s`, `5m`, `2h`, `7d`, or a number of seconds.
 - **Names** of hosts, targets and jobs: 1 to 41 of `a-z`, `0-9`, `_` and `-`, beginning with a letter or a digit."""
+_FLEET_HEAD = """# Fleet configuration
+
+One TOML file on the control host, `/etc/backupd/fleet.toml` unless `--config` or `BACKUPD_FLEET_CONFIG` names another.
+Unknown keys are refused; `backupd fleet check` reports every fault at once. A value marked *example* is no default.
+
+- **Sizes**: `64KiB`, `5GiB` (powers of 1024), `100MB` (powers of 1000), or a number of bytes.
+- **Durations**: `500ms`, `10s`, `5m`, `2h`, `7d`, or a number of seconds.
+- **Names** of clusters, policies, jobs and targets: 1 to 41 of `a-z`, `0-9`, `_` and `-`, beginning with a letter or a
+  digit; of hosts: 1 to 128 of `a-z`, `A-Z`, `0-9`, `.`, `_` and `-`."""
 _NAMED = (
     (HostConfig, "hosts", "db1"),
     (DirectoryConfig, "targets", "vault"),
@@ -73,19 +91,37 @@ def tables() -> Iterator[tuple[str, str, Any]]:
     yield from _tables(HookConfig, "jobs.NAME.hooks.NAME", "jobs.nightly.hooks.cache")
 
 
+def fleet_tables() -> Iterator[tuple[str, str, Any]]:
+    """The same of fleet.toml."""
+    yield from (one for one in _tables(FleetConfiguration, "", "") if one[0] and one[2] is not InventoryConfig)
+    yield "inventory", "inventory", InventoryConfig
+    for table, kind, example in (
+        (FleetHostConfig, "hosts", "db1"),
+        (ClusterConfig, "clusters", "orders"),
+        (PolicyConfig, "policies", "default"),
+        (FleetTargetConfig, "targets", "nas1"),
+    ):
+        yield from _tables(table, f"{kind}.NAME", f"{kind}.{example}")
+
+
 def page() -> str:
     """Every table with its keys."""
-    return "\n".join(_lines()) + "\n"
+    return "\n".join(_lines(_HEAD, tables(), EXAMPLE)) + "\n"
 
 
-def entries(example: str) -> Iterator[Entry]:
+def fleet_page() -> str:
+    """The same of fleet.toml."""
+    return "\n".join(_lines(_FLEET_HEAD, fleet_tables(), FLEET)) + "\n"
+
+
+def entries(example: str, file: Path = EXAMPLE) -> Iterator[Entry]:
     """What the example that is shipped says of the keys of one of its tables."""
-    yield from _entries(_section(everything(), example))
+    yield from _entries(_section(everything(file), example))
 
 
-def _lines() -> Iterator[str]:
-    yield _HEAD
-    for name, example, table in tables():
+def _lines(head: str, shown: Iterable[tuple[str, str, Any]], file: Path) -> Iterator[str]:
+    yield head
+    for name, example, table in shown:
         kind = re.search(r'type = "(\w+)"', table.__doc__ or "")
         yield ""
         yield f"## [{name}]" + (f" of type {kind[1]}" if kind else "")
@@ -95,7 +131,7 @@ def _lines() -> Iterator[str]:
         yield "| key | default | meaning |"
         yield "|---|---|---|"
         keys = _keys(table)
-        for entry in entries(example):
+        for entry in entries(example, file):
             names = [one for one in entry.keys if one[0] in keys]
             assert len(names) == len(entry.keys), f"{example} has keys that the schema does not: {entry.keys}"
             yield f"| {_cell(names, 'key')} | {_cell(names, 'value')} | {entry.meaning.replace('|', chr(92) + '|')} |"

@@ -1,6 +1,8 @@
 """`backupd serve` with runs of a test's own: everything else is what the command does.
 
-python -m tests.fakes.daemon CONFIGURATION GATE
+    python -m tests.fakes.daemon CONFIGURATION GATE
+
+What is due waits for the file GATE (`stand_in`), or is the command on a host of fakes where GATE is a folder (`typed`).
 """
 
 import logging
@@ -22,7 +24,9 @@ def main(path: Path, gate: Path) -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     configuration = wiring.configuration(path)
     here = ("env", f"--chdir={Path.cwd()}", sys.executable, "-m")
-    program = (*here, "tests.fakes.stand_in", str(configuration.catalogue.path), str(gate))
+    program: tuple[str, ...] = (*here, "tests.fakes.stand_in", str(configuration.catalogue.path), str(gate))
+    if gate.is_dir():
+        program = (*here, "tests.fakes.typed", str(gate), "--config", str(path))
     given = DaemonSurroundings(
         load=lambda: wiring.configuration(path),
         launcher=Detached(program, configuration.paths.log),

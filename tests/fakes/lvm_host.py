@@ -10,6 +10,7 @@ import errno
 import hashlib
 import os
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -132,6 +133,7 @@ class LvmHost:
     calls: Counter[str] = field(default_factory=Counter)
     on_call: Callable[[str], None] = lambda verb: None  # a test's look at the rest of the world, or its signal
     shells: int = 0  # prepared and not yet ended
+    shell_hangs: bool = False  # once its snapshot exists, until nobody waits for it any more
     _failures: dict[str, _Failure] = field(default_factory=dict)
     _store: TemporaryDirectory[str] = field(default_factory=TemporaryDirectory)
     _minor: int = 1
@@ -208,14 +210,15 @@ class LvmHost:
         return DeviceNumber(254, self._minor)
 
     def identity(self, path: Path) -> FileIdentity:
-        """A file in a mounted snapshot has the number that the origin's has."""
+        """A file in a mounted snapshot has the number that the origin's has; a link leads where it says."""
+        real = path.resolve()
         for at, name in self.mounted.items():
-            if path.is_relative_to(at):
+            if real.is_relative_to(at.resolve()):
                 try:
-                    return FileIdentity(self.lvs[name].inodes[path.relative_to(at)], None)
+                    return FileIdentity(self.lvs[name].inodes[real.relative_to(at.resolve())], None)
                 except KeyError as error:
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
-        return FileIdentity(path.stat().st_ino, None)
+        return FileIdentity(real.stat().st_ino, None)
 
     def group(self) -> VolumeGroup:
         """The group as it is now."""
@@ -353,10 +356,11 @@ class FakeSnapshots:
             if plan.origin.pool is None:
                 host.lvs[plan.name] = replace(host._made(plan, tags), live=False)
         host.shells += 1
+        creator = _FakeCreator(host, plan, tags)
         try:
-            yield _FakeCreator(host, plan, tags)
+            yield creator
         finally:
-            host.shells -= 1
+            creator.end()
 
     def usage(self, snapshot: Snapshot) -> CowUsage:
         """Of the very snapshot: one of the same name that was made later is another."""
@@ -451,16 +455,30 @@ class FakeSnapshots:
         return lv.usage if lv is not None and lv.snapshot == snapshot else CowUsage(intact=False, state="gone")
 
 
-@dataclass(frozen=True)
+@dataclass
 class _FakeCreator:
     host: LvmHost
     plan: SnapshotPlan
     tags: frozenset[str]
+    ended: bool = False
 
     def create(self) -> Snapshot:
         """It exists from here on."""
         with self.host.call("create"):
             return self.host._take(self.plan, self.tags)
+
+    def settle(self, waiting: Callable[[], None]) -> None:
+        """At once, unless it hangs."""
+        self.host.on_call("settle")
+        while self.host.shell_hangs:
+            waiting()
+            time.sleep(0.01)
+        self.end()
+
+    def end(self) -> None:
+        """The shell is gone."""
+        self.host.shells -= not self.ended
+        self.ended = True
 
 
 @dataclass(frozen=True)

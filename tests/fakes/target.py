@@ -181,11 +181,14 @@ class MemoryTarget:
         """There are no uploads."""
 
     def remove(self, job: str, backup_id: str) -> None:
-        """Nothing of a backup is left, and all that a person has put beside it."""
+        """Nothing of a backup is left, and all that a person has put beside it. One after the other."""
         whole = (job_part(job), backup_part(backup_id))
         self._call()
-        self.stored = {key: content for key, content in self.stored.items() if key[:2] != whole or not is_ours(key[2])}
-        self.at = {key: at for key, at in self.at.items() if key in self.stored}
+        ours = [key for key in self.stored if key[:2] == whole and is_ours(key[2])]
+        for key in sorted(ours, key=lambda key: key[2] != _MANIFEST):
+            self._call()
+            del self.stored[key]
+            self.at.pop(key, None)
 
     def owner(self) -> OwnerRecord | None:
         """Who wrote last."""

@@ -104,6 +104,7 @@ _TYPED: Sequence[Sequence[str | int]] = (
     ("run", "phases"),
     ("run", "snapshot"),
     ("run", "snapshot", "redo_left_out"),
+    ("run", "snapshot", "taken_at"),
     ("run", "throughput"),
     ("schema",),
     ("schema", "major"),

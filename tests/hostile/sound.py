@@ -14,6 +14,7 @@ from backupd.config import LockConfig
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.locks import ServerLock
 from backupd.mysql.server import MysqlServer
+from backupd.vocabulary.servers import Position
 from backupd.vocabulary.storage import Manifest
 from backupd.vocabulary.volumes import Layout
 from tests.contract.mariadb import MariadbServer, mariadb
@@ -30,17 +31,16 @@ def server() -> Backup:
         return backup_of(running, machine=MACHINE, created_at=datetime(2026, 1, 2, tzinfo=UTC))
 
 
-def backup_of(running: MariadbServer, *, machine: str, created_at: datetime | None = None, run: str = RUN) -> Backup:
-    """Of a server as it is now, under the lock; of this machine's job `nightly`."""
+def backup_of(
+    running: MariadbServer, *, machine: str, created_at: datetime | None = None, run: str = RUN, locked: bool = True
+) -> Backup:
+    """Of a server as it is now, under the lock or as of a power cut; of this machine's job `nightly`."""
     canary = MysqlCanary(running.connect())
     canary.before(run)
     copy = running.folder / f"copy-{run}"
-    limits = LockConfig(wait_timeout_seconds=20, hold_budget_seconds=20, tries=1)
-    with ServerLock(running.connect(), limits).held() as held, running.frozen():
-        shutil.copytree(running.datadir, copy)
+    position, lsn = _copied(running, copy) if locked else _cut_off(running, copy)
     at = created_at or datetime.now(UTC)
     canary.after(run)
-    position = held.position
     facts = dataclasses.replace(MysqlServer(running.connect()).facts(), socket=None)
     manifest = Manifest(
         run_id=run,
@@ -51,7 +51,8 @@ def backup_of(running: MariadbServer, *, machine: str, created_at: datetime | No
         objects=(),
         server=facts,
         position=position,
-        lsn=held.receipt.lsn,
+        lsn=lsn,
+        locked=locked,
         layout=Layout.LINEAR,
         volume="vg/data",
         datadir="",
@@ -61,9 +62,23 @@ def backup_of(running: MariadbServer, *, machine: str, created_at: datetime | No
     )
     made = Backup(document_of(manifest))
     made.put(FIRST_OBJECT, [folder(".", mode=0o750), *_members(copy)])
-    made.put(BINLOG, _binlogs(copy, str(position.binlog_file), position.binlog_offset or 0))
+    made.put(BINLOG, _binlogs(copy, str(position.binlog_file), position.binlog_offset))
     shutil.rmtree(copy)
     return made
+
+
+def _copied(running: MariadbServer, copy: Path) -> tuple[Position, int | None]:
+    limits = LockConfig(wait_timeout_seconds=20, hold_budget_seconds=20, tries=1)
+    with ServerLock(running.connect(), limits).held() as held, running.frozen():
+        shutil.copytree(running.datadir, copy)
+    return held.position, held.receipt.lsn
+
+
+def _cut_off(running: MariadbServer, copy: Path) -> tuple[Position, None]:
+    """In the middle of whatever it was doing: only the newest binlog's name is known."""
+    with running.frozen():
+        shutil.copytree(running.datadir, copy)
+    return Position(max(path.name for path in copy.glob("bin.0*"))), None
 
 
 def _members(datadir: Path) -> Iterator[Entry]:
@@ -77,7 +92,7 @@ def _members(datadir: Path) -> Iterator[Entry]:
                 yield file(str(inside / name), (Path(at) / name).read_bytes(), mode=0o660)
 
 
-def _binlogs(datadir: Path, named: str, end: int) -> list[Entry]:
+def _binlogs(datadir: Path, named: str, end: int | None) -> list[Entry]:
     return [
         file(named, (datadir / named).read_bytes()[:end], mode=0o660),
         file("bin.index", f"./{named}\n".encode(), mode=0o660),

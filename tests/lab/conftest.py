@@ -15,3 +15,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section(f"machines, {sum(took.values()):.0f} s in all")
     for nodeid, seconds in sorted(took.items(), key=lambda one: -one[1]):
         terminalreporter.write_line(f"{seconds:7.1f}s {nodeid.partition('::')[2]}")
+    for report in reports:
+        for name, line in getattr(report, "user_properties", ()):
+            if name == "figure":
+                terminalreporter.write_line(f"{report.nodeid.partition('::')[2]}: {line}")

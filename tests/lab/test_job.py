@@ -1,9 +1,10 @@
 """The main job on real LVM under a real, loaded server: good runs, interrupted ones, and every kind of bad input.
 
 What is tested stands in `inside/inside_*.py` and runs as root in the lab's machine; here a machine is started for each
-group of them, as many at a time as there are processors (two at the most), each on a processor of its own. One more
-takes what they leave: a machine works half of its time and waits the other half, and the groups that wait
-most are for that one. The lab's own tests run beside them. A lab that cannot start is a failure: there is no skip.
+group of them, as many at a time as there are processors (two at the most), each on a processor of its own. Two more,
+or one where memory is short, take what they leave: a machine works half of its time and waits the other half, and the
+groups that wait most are for those. The lab's own tests run beside them. A lab that cannot start is a failure: there is
+no skip.
 """
 
 import os
@@ -19,11 +20,16 @@ from pathlib import Path
 
 import pytest
 
+from backupd.lab.room import memory_available
+from tests.lab.figures import FIGURE
+
 CHECKOUT = Path(__file__).parents[2]
 BACKUPD = Path(sys.executable).with_name("backupd")
 ROWS = 5000
 DEADLINE_SECONDS = 900
 MACHINES_AT_A_TIME = 2  # with a processor each
+MACHINES_BESIDE = 2
+MEMORY_OF_ALL = 20 << 30  # bytes, of five machines: these and one of the lab's own tests
 
 pytestmark = pytest.mark.timeout(DEADLINE_SECONDS + 300)
 
@@ -91,6 +97,30 @@ class Done:
 
 
 GROUPS = [  # the longest ones first, so that the last ones end together
+    Group("service", ("tests/lab/inside/inside_service.py",), init="systemd", waits=True),
+    Group("interruptions", ("tests/lab/inside/inside_interruptions.py",), init="systemd", waits=True),
+    Group("fleet", ("tests/lab/inside/inside_fleet.py",), load="2"),
+    Group(
+        "mariadb-11 thin",
+        tuple(f"tests/lab/inside/inside_{name}.py" for name in ("good_run", "thin", "clone")),
+        server="mariadb-11",
+        thin=True,
+        init="systemd",
+    ),
+    Group("probe", ("tests/lab/inside/inside_probe.py",)),
+    Group("storage", ("tests/lab/inside/inside_storage.py", "tests/lab/inside/inside_storage_trouble.py")),
+    Group(
+        "mysql-9 linear ext4",
+        ("tests/lab/inside/inside_good_run.py", "tests/lab/inside/inside_engines.py"),
+        server="mysql-9",
+        layout="linear",
+        filesystem="ext4",
+    ),
+    Group("mishaps", ("tests/lab/inside/inside_mishaps.py",), waits=True),
+    # A short campaign: `make campaign OF=faults` is a long one.
+    Group("under fire", ("tests/lab/inside/inside_fire.py",), load="none", waits=True),
+    Group("units", ("tests/lab/inside/inside_systemd.py",), init="systemd"),
+    Group("bench mishaps", ("tests/lab/inside/inside_bench_mishaps.py",), load="none", spare_disks=2, init="systemd"),
     Group(
         "bench",
         ("tests/lab/inside/inside_disks.py", "tests/lab/inside/inside_bench.py"),
@@ -99,6 +129,31 @@ GROUPS = [  # the longest ones first, so that the last ones end together
         spare_disks=2,
         waits=True,
     ),
+    # Two of these servers share one processor here: beside others the clone fell behind 5 transactions a second.
+    Group("clone mysql-9", ("tests/lab/inside/inside_clone.py",), server="mysql-9", load="2"),
+    # The last one drops the tables that cannot do without a lock.
+    Group("refusals", tuple(f"tests/lab/inside/inside_{name}.py" for name in ("refusals", "elsewhere", "unlocked"))),
+    Group(
+        "children volume engines",
+        tuple(f"tests/lab/inside/inside_{name}.py" for name in ("children", "volume", "engines")),
+    ),
+    Group("contracts", CONTRACTS, load="none", spare_disks=2),
+    Group("proof under load", ("tests/lab/inside/inside_consistency.py",), waits=True),
+    Group(
+        "bench disks",
+        ("tests/lab/inside/inside_bench_disks.py", "tests/lab/inside/inside_bench_volumes.py"),
+        load="none",
+        spare_disks=2,
+        init="systemd",
+    ),
+    Group(
+        "installed kernel",
+        ("tests/lab/inside/inside_good_run.py", "tests/lab/inside/inside_replay.py"),
+        kernel="uml-installed",
+    ),
+    Group("layouts", ("tests/lab/inside/inside_layouts.py",), init="systemd"),
+    Group("volumes", ("tests/lab/inside/inside_volumes.py",)),
+    Group("power cuts", ("tests/lab/inside/inside_power_cuts.py",), load="none"),
     # Its disks are programs of the same processor: beside another machine that is short of it, stripes gain little.
     Group(
         "bench stripes",
@@ -108,58 +163,18 @@ GROUPS = [  # the longest ones first, so that the last ones end together
         spare_disks=2,
         figures=True,
     ),
-    Group("probe", ("tests/lab/inside/inside_probe.py",)),
     Group("tune", ("tests/lab/inside/inside_tune.py",), load="none", disks="hdd", spare_disks=1, figures=True),
     Group("probe figures", ("tests/lab/inside/inside_probe_figures.py",), load="none", disks="hdd", figures=True),
-    Group("bench mishaps", ("tests/lab/inside/inside_bench_mishaps.py",), load="none", spare_disks=2, init="systemd"),
-    # Two of these servers share one processor here: beside others the clone fell behind 5 transactions a second.
-    Group("clone mysql-9", ("tests/lab/inside/inside_clone.py",), server="mysql-9", load="2"),
-    Group("interruptions", ("tests/lab/inside/inside_interruptions.py",), init="systemd", waits=True),
-    Group("contracts", CONTRACTS, load="none", spare_disks=2),
-    Group(
-        "mysql-9 linear ext4",
-        ("tests/lab/inside/inside_good_run.py", "tests/lab/inside/inside_engines.py"),
-        server="mysql-9",
-        layout="linear",
-        filesystem="ext4",
-    ),
-    Group(
-        "mariadb-11 thin",
-        tuple(f"tests/lab/inside/inside_{name}.py" for name in ("good_run", "thin", "clone")),
-        server="mariadb-11",
-        thin=True,
-        init="systemd",
-    ),
-    Group("units", ("tests/lab/inside/inside_systemd.py",), init="systemd"),
-    Group(
-        "bench disks",
-        ("tests/lab/inside/inside_bench_disks.py", "tests/lab/inside/inside_bench_volumes.py"),
-        load="none",
-        spare_disks=2,
-        init="systemd",
-    ),
-    Group("service", ("tests/lab/inside/inside_service.py",), init="systemd", waits=True),
     Group("side by side", ("tests/lab/inside/inside_side_by_side.py",), load="none", spare_disks=2, figures=True),
-    Group("mishaps", ("tests/lab/inside/inside_mishaps.py",), waits=True),
-    Group("storage trouble", ("tests/lab/inside/inside_storage_trouble.py",)),
-    Group("storage", ("tests/lab/inside/inside_storage.py",)),
+    # Its kernel counts a write's time in tens of milliseconds: of few writes there is nothing to go by.
+    Group("governor", ("tests/lab/inside/inside_governor.py",), load="60", disks="hdd", figures=True),
     Group("bench figures", ("tests/lab/inside/inside_bench_figures.py",), load="none", disks="hdd", figures=True),
     Group("bill figures", ("tests/lab/inside/inside_bill_figures.py",), load="closed", disks="hdd", figures=True),
-    # The second one drops the tables that cannot do without a lock, so it goes last on its machine.
-    Group("refusals", ("tests/lab/inside/inside_refusals.py", "tests/lab/inside/inside_unlocked.py")),
-    Group("elsewhere", ("tests/lab/inside/inside_elsewhere.py",)),
-    Group("layouts", ("tests/lab/inside/inside_layouts.py",), init="systemd"),
-    Group("further layouts", ("tests/lab/inside/inside_layouts.py", "-m", "matrix"), init="systemd", matrix=True),
     Group(
-        "children volume engines",
-        tuple(f"tests/lab/inside/inside_{name}.py" for name in ("children", "volume", "engines")),
-    ),
-    Group("volumes", ("tests/lab/inside/inside_volumes.py",)),
-    Group("proof under load", ("tests/lab/inside/inside_consistency.py",), waits=True),
-    Group(
-        "installed kernel",
-        ("tests/lab/inside/inside_good_run.py", "tests/lab/inside/inside_replay.py"),
-        kernel="uml-installed",
+        "further layouts interruptions probes",
+        (*(f"tests/lab/inside/inside_{name}.py" for name in ("layouts", "interruptions", "probe")), "-m", "matrix"),
+        init="systemd",
+        matrix=True,
     ),
     Group(
         "newest kernel",
@@ -178,6 +193,13 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     ),
     Group("thin", ("tests/lab/inside/inside_good_run.py",), thin=True, init="systemd", matrix=True),
     Group("clone", ("tests/lab/inside/inside_clone.py",), matrix=True),
+    Group("lying disks", ("tests/lab/inside/inside_lying_disks.py",), layout="linear", disks="delay", matrix=True),
+    Group(
+        "more power cuts",
+        ("tests/lab/inside/inside_power_cuts.py", "-m", "matrix"),
+        load="none",
+        matrix=True,
+    ),
 ]
 
 
@@ -209,11 +231,13 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
                 found[group].set_result(Done(process, time.monotonic() - began))
 
     cpus = sorted(os.sched_getaffinity(0))[-MACHINES_AT_A_TIME:]
-    with ThreadPoolExecutor(len(cpus) + 1) as pool:
+    beside = MACHINES_BESIDE if memory_available() >= MEMORY_OF_ALL else 1
+    lists = (waiting,) if any(group.figures for group in wanted) else (waiting, working)  # figures want a processor
+    with ThreadPoolExecutor(len(cpus) + beside) as pool:
         lanes = [pool.submit(machines, (working, waiting), "taskset", "--cpu-list", str(cpu)) for cpu in cpus]
-        beside = pool.submit(machines, (waiting,))
+        lanes += [pool.submit(machines, lists) for _ in range(beside)]
         yield found
-        for lane in [*lanes, beside]:
+        for lane in lanes:
             lane.result()
 
 
@@ -222,4 +246,7 @@ def test_job_in_the_lab(group: Group, results: Results, record_property: Callabl
     result = results[group].result()
     record_property("machine_seconds", result.seconds)
     done = result.process
+    for line in done.stdout.splitlines():
+        if line.startswith(FIGURE):
+            record_property("figure", line.removeprefix(FIGURE))
     assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"

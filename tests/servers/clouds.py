@@ -20,7 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from backupd.host.process import spawned
 from backupd.vocabulary.errors import LabError
-from tests.servers.s3server import free_port, wait_until_it_answers
+from tests.servers.ports import free_port
+from tests.servers.s3server import wait_until_it_answers
 
 ACCOUNT, CONTAINER, BUCKET = "backupd", "backups", "backups"
 _AZURITE = Path(__file__).parents[2] / ".cache/azurite/node_modules/azurite/dist/src/blob/main.js"

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from backupd.host.process import spawned
 from backupd.vocabulary.errors import BackupdError, LabError
+from tests.servers.ports import free_port
 
 BUCKET = "backups"
 _START_SECONDS = 30.0
@@ -92,14 +93,6 @@ def _program() -> Path:
     if not program.exists():
         raise LabError("the S3 server has not been built", hint="make setup-s3")
     return program
-
-
-def free_port() -> int:
-    """A port of loopback at which nobody listens."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def wait_until_it_answers(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

@@ -23,8 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backupd.vocabulary.errors import LabError
+from tests.servers.ports import free_port
 
-_START_SECONDS = 20.0
+_START_SECONDS = 60.0
 _ADDRESS = "127.0.0.1"
 _WHERE = "/usr/sbin:/usr/local/sbin:/sbin"
 
@@ -40,12 +41,14 @@ UseDNS no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
-DisableForwarding yes
-PermitTTY no
 MaxStartups 100
 MaxSessions 100
 LogLevel VERBOSE
 Subsystem sftp internal-sftp
+"""
+_ONLY = """\
+DisableForwarding yes
+PermitTTY no
 ForceCommand {command}
 """
 
@@ -71,10 +74,11 @@ class SshServer:
 
 
 @contextmanager
-def serving(keys: Path, *, port: int = 0, command: str = "internal-sftp") -> Iterator[SshServer]:
+def serving(keys: Path, *, port: int = 0, command: str = "internal-sftp", key_options: str = "") -> Iterator[SshServer]:
     """A server for the length of the block. Keys that `keys` has already are used again; port 0: any that is free.
 
-    `command` is what every session runs, instead of OpenSSH's own SFTP server within sshd.
+    `command` is what every session runs, instead of OpenSSH's own SFTP server within sshd. With `key_options`, as they
+    stand before a key in authorized_keys(5), nothing but these says what the key may do.
 
     Raises:
         LabError: there is no sshd, or it does not start.
@@ -83,11 +87,13 @@ def serving(keys: Path, *, port: int = 0, command: str = "internal-sftp") -> Ite
     for name in ("host_key", "client_key"):
         if not (keys / name).exists():
             _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "backupd lab", "-f", str(keys / name))
-    shutil.copyfile(keys / "client_key.pub", keys / "authorized_keys")
-    chosen = port or _free_port()
+    public_key = (keys / "client_key.pub").read_text()
+    (keys / "authorized_keys").write_text(f"{key_options} {public_key}" if key_options else public_key)
+    chosen = port or free_port()
     host_key = " ".join((keys / "host_key.pub").read_text().split()[:2])
     (keys / "known_hosts").write_text(f"[{_ADDRESS}]:{chosen} {host_key}\n")
-    (keys / "sshd_config").write_text(_CONFIGURATION.format(address=_ADDRESS, port=chosen, keys=keys, command=command))
+    configuration = _CONFIGURATION.format(address=_ADDRESS, port=chosen, keys=keys)
+    (keys / "sshd_config").write_text(configuration + ("" if key_options else _ONLY.format(command=command)))
     with _process(keys, chosen) as pid:
         yield SshServer(
             address=_ADDRESS,
@@ -131,13 +137,6 @@ def _answers(port: int) -> bool:
             return connection.recv(4) == b"SSH-"
     except OSError:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_ADDRESS, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _program(name: str) -> str:

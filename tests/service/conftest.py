@@ -121,7 +121,7 @@ def serving(folder: Path) -> Iterator[str]:
                 run.complete((Backup("vault", "/v", 1, 1, 1, "ab" * 32),))
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
 
 
 def fail_run(catalogue: Catalogue, run_id: str) -> None:

@@ -4,7 +4,6 @@ Knows: its options and its API (2.42). Refuses to know what is scraped.
 """
 
 import json
-import socket
 import subprocess
 import time
 import urllib.error
@@ -17,7 +16,8 @@ from typing import Any, TypeVar
 
 import yaml
 
-ADDRESS = "127.0.0.1"
+from tests.servers.ports import ADDRESS, free_port
+
 _PATIENCE_SECONDS = 60.0
 
 Answer = TypeVar("Answer")
@@ -49,6 +49,14 @@ class Prometheus:
         assert len(found) == 1, (expression, found)
         return float(found[0]["value"][1])
 
+    def becomes(self, expression: str, wanted: float) -> None:
+        """Of an expression that evaluates to one series: soon. A scrape of a busy machine may fail, the next one tells.
+
+        Raises:
+            AssertionError: it does not; with what it evaluates to.
+        """
+        eventually(lambda: self.value(expression), accept=lambda found: found == wanted)
+
     def get(self, path: str, **parameters: str) -> Any:
         """The data of an answer of the API."""
         address = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
@@ -61,13 +69,18 @@ class Prometheus:
         return told["data"]
 
 
-def eventually(ask: Callable[[], Answer], *, accept: Callable[[Answer], bool] = bool) -> Answer:
+def eventually(
+    ask: Callable[[], Answer],
+    *,
+    accept: Callable[[Answer], bool] = bool,
+    within_seconds: float = _PATIENCE_SECONDS,
+) -> Answer:
     """The first answer that is accepted; a refused connection is an answer, too.
 
     Raises:
         AssertionError: there was none in time; with the last one.
     """
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + within_seconds
     last: object = None
     while time.monotonic() < deadline:
         try:
@@ -79,7 +92,7 @@ def eventually(ask: Callable[[], Answer], *, accept: Callable[[Answer], bool] = 
                 return found
             last = found
         time.sleep(0.1)
-    raise AssertionError(f"after {_PATIENCE_SECONDS:.0f} s: {last!r}")
+    raise AssertionError(f"after {within_seconds:.0f} s: {last!r}")
 
 
 @contextmanager
@@ -91,9 +104,7 @@ def prometheus(folder: Path, *, scraping: dict[str, Any], rules: Path) -> Iterat
         "scrape_configs": [scraping],
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(settings))
-    with socket.socket() as place:
-        place.bind((ADDRESS, 0))
-        port = place.getsockname()[1]
+    port = free_port()
     command = [
         "prometheus",
         f"--config.file={folder}/prometheus.yml",

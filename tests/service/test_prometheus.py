@@ -27,7 +27,7 @@ VARIABLES = {variable["name"]: variable for variable in DASHBOARD["templating"][
 def page(address: str, path: str, token: str) -> bytes:
     """An answer of the daemon."""
     request = urllib.request.Request(f"http://{address}{path}", headers={"Authorization": f"Bearer {token}"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         return bytes(answer.read())
 
@@ -62,8 +62,8 @@ def test_promtool_finds_no_fault_with_the_metrics(daemon: str) -> None:
 
 
 def test_the_daemon_is_up_for_prometheus_and_its_labels_stay_what_they_are(scraped: Prometheus) -> None:
-    assert scraped.value("up") == 1
-    assert scraped.value('backupd_running{job="backupd",backup_job="nightly"}') == 1
+    scraped.becomes("up", 1)
+    scraped.becomes('backupd_running{job="backupd",backup_job="nightly"}', 1)
     assert scraped.query('{exported_job=~".+"}') == []
 
 

@@ -30,7 +30,8 @@ from tests.service.conftest import ROOT, TOKEN
 
 Found = TypeVar("Found")
 
-_SECONDS = 20.0  # patience with a busy machine
+_SECONDS = 60.0  # patience with a busy machine
+_STOP_SECONDS = 30.0  # that systemd has: TimeoutStopSec of backupd.service
 _IDLE, _SLOW = 2000, 100
 _ANSWERED_AGAIN_SECONDS = 10.0
 _FEW = 64  # descriptors; the daemon has some thirty
@@ -268,10 +269,8 @@ def test_it_dies_with_the_daemon(machine: Machine, number: int) -> None:
 def test_one_that_hangs_does_not_keep_the_daemon_from_ending(machine: Machine) -> None:
     pid = machine.pages
     os.kill(pid, signal.SIGSTOP)
-    began = time.monotonic()
     machine.process.terminate()
-    assert machine.process.wait(_SECONDS) == 0
-    assert time.monotonic() - began < 5
+    assert machine.process.wait(_STOP_SECONDS) == 0
     until(lambda: start_time(pid) is None)
 
 

@@ -279,6 +279,20 @@ def test_a_broken_copy_there_stays(world: World, offsite: ToldTarget) -> None:
     assert lying(offsite) == before
 
 
+def test_one_whose_removal_broke_off_is_neither_missing_nor_there(world: World, offsite: ToldTarget) -> None:
+    """`prune` finishes what retention has begun; until then nothing is written over what is left."""
+    copy(world)
+    (offsite.folder / world.name / "nightly" / "r1" / "manifest.json").unlink()
+    with world.catalogue() as catalogue:
+        catalogue.removing("r1", "offsite", because="expired: not among the last 2")
+        assert missing(route_of(world, catalogue), ["nightly"]) == []
+    before = lying(offsite)
+    with pytest.raises(Refused, match="run r1 is being removed from target offsite: expired") as refused:
+        copy(world)
+    assert "backupd prune" in refused.value.hint
+    assert lying(offsite) == before
+
+
 def test_one_that_is_gone_from_there_is_copied_again(world: World, offsite: ToldTarget) -> None:
     copy(world)
     offsite.remove("nightly", "r1")

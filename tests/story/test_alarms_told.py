@@ -18,6 +18,7 @@ from backupd.service.target_rooms import TargetRooms
 from backupd.vocabulary.alarms import AlarmKind
 from backupd.vocabulary.binlogs import ArchiveGap
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, Slot, SlotState
+from backupd.vocabulary.servers import Position
 from backupd.vocabulary.storage import Backup
 from tests.binlog_segments import CHAIN
 from tests.story.daemon_world import job
@@ -31,6 +32,7 @@ Look = Callable[[timedelta], list[Notice]]
 
 def back_up(path: Path, run_id: str, broken: str = "") -> None:
     with Catalogue.open(path) as catalogue, catalogue.open_run("nightly", "db1", run_id=run_id) as run:
+        run.position(Position(binlog_file="bin.000001", binlog_offset=500))
         run.complete((replace(COPY, broken=broken),))
 
 

@@ -120,7 +120,7 @@ def test_a_stop_signal_while_the_gate_waits_ends_the_run_at_once(world: World) -
     began = time.monotonic()
     with pytest.raises(Cancelled), cancellable():
         world.back_up(job=world.job(settle=SettleConfig(baseline_windows=1, patience=1e9, max_wait_seconds=600)))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60  # of ten minutes
     assert_cancelled_and_clean(world)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
@@ -130,6 +131,18 @@ def test_the_next_try_starts_at_its_time_as_a_run_of_its_own(daemon: Machine, ca
     daemon.process().end(0)
     daemon.after(hours=1)
     assert daemon.slots() == [(NIGHT, SlotState.ENDED)]
+
+
+def test_the_next_try_of_a_host_that_went_on_alone_waits_while_the_control_host_is_back(daemon: Machine) -> None:
+    in_fleet = replace(TRIED, fallback_after_seconds=3600.0)
+    daemon.schedule(job("nightly", backup=in_fleet))
+    fail(daemon)
+    daemon.catalogue.control_host_asked(["nightly"], at=daemon.now, backupd="0.9")
+    daemon.at(NIGHT + 15 * MINUTE)
+    assert daemon.newest().state is SlotState.RETRYING
+    assert len(daemon.launcher.started) == 1
+    daemon.at(NIGHT + 61 * MINUTE)
+    assert daemon.newest().state is not SlotState.RETRYING
 
 
 @whatever_passes

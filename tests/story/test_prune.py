@@ -1,7 +1,7 @@
 """Carrying out retention: what goes, what stays, and what a target in trouble does to the others."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,12 +17,13 @@ from backupd.operations.upkeep.prune import Pruning, after_run, prune
 from backupd.vocabulary.errors import Busy, TargetError
 from backupd.vocabulary.identity import Machine
 from backupd.vocabulary.records import Check, Drill, RunDetails, RunStatus
-from backupd.vocabulary.storage import Backup
+from backupd.vocabulary.storage import Backup, StoredBackup
 from tests.contract.test_targets import MANIFEST
 from tests.fakes.target import MACHINE, MemoryTarget
 from tests.mutations import sealed
 
 NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
+CALLS = 19  # of a target in the pruning of four backups, of which two go
 JOB = JobConfig(name="nightly", host="db1", targets=("here", "there"), retention=RetentionConfig(keep_last=2))
 
 
@@ -61,8 +62,9 @@ class Site:
         for number in range(count, 0, -1):
             self.back_up(f"r{count - number + 1}", NOW - timedelta(days=number))
 
-    def prune(self, **how: bool) -> Pruning:
-        return prune(JOB, (self.here, self.there), self.catalogue, ownership=self.ownership, now=NOW, **how)
+    def prune(self, *, dry_run: bool = False) -> Pruning:
+        targets = (self.here, self.there)
+        return prune(JOB, targets, self.catalogue, ownership=self.ownership, dry_run=dry_run, now=NOW)
 
     def on(self, target: MemoryTarget) -> set[str]:
         return {one.backup_id for one in target.backups("nightly")}
@@ -303,6 +305,70 @@ def test_the_row_of_a_backup_that_somebody_else_removed_says_so(site: Site) -> N
     assert site.on(site.here) == {"r1", "r2"}
 
 
+def refused_once_and_pinned(site: Site) -> None:
+    """Of the expired backup `r1`, which its target may remove by now."""
+    remove = site.here.remove
+    denying(site.here, "r1")
+    site.prune()
+    site.here.remove = remove  # type: ignore[method-assign]
+    site.catalogue.pin("r1", "before the merger")
+
+
+class Forgetful(MemoryTarget):
+    """Its listings leave out one backup, so often."""
+
+    times = 0
+    leaves_out = "r1"
+
+    def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
+        found = super().backups(job)
+        if not self.times:
+            return found
+        self.times -= 1
+        return [one for one in found if one.backup_id != self.leaves_out]
+
+
+@pytest.mark.parametrize("times", [1, 9])
+def test_a_listing_that_leaves_out_a_backup_strikes_no_row(site: Site, times: int) -> None:
+    """What lies there and is listed only the next time, or is returned without being listed, has not gone."""
+    site.nights(4)
+    here = Forgetful("here", stored=site.here.stored, records=site.here.records, at=site.here.at)
+    here.times = times
+    done = prune(JOB, (here, site.there), site.catalogue, ownership=site.ownership, now=NOW)
+    with pytest.raises(TargetError, match="target here does not list backup r1 reliably"):
+        done.require_complete()
+    assert (done.vanished, site.removed(site.here)) == ((), {})
+    assert (len(site.on(site.here)), site.on(site.there)) == (4, {"r3", "r4"})
+
+
+def test_a_removal_that_was_refused_is_not_finished_on_the_word_of_one_listing(site: Site) -> None:
+    """It is pinned by then, and whole: only what has lost its manifest is half of a backup."""
+    site.nights(4)
+    refused_once_and_pinned(site)
+    here = Forgetful("here", stored=site.here.stored, records=site.here.records, at=site.here.at)
+    here.times = 1
+    for _ in range(2):
+        prune(JOB, (here,), site.catalogue, ownership=site.ownership, now=NOW)
+    assert site.on(site.here) == {"r1", "r3", "r4"}
+
+
+def test_a_backup_that_is_copied_there_while_it_is_listed_has_not_gone(site: Site) -> None:
+    site.nights(3)
+
+    class Slow(MemoryTarget):
+        def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
+            found = super().backups(job)
+            if ("nightly", "copied", "manifest.json") not in self.stored:
+                site.back_up("copied", NOW - timedelta(hours=1), on=(site.here,))
+            return found
+
+    here = Slow("here", stored=site.here.stored, records=site.here.records, at=site.here.at)
+    done = prune(JOB, (here,), site.catalogue, ownership=site.ownership, now=NOW)
+    done.require_complete()
+    assert (done.vanished, "copied" in site.removed(site.here)) == ((), False)
+    assert "copied" in site.on(site.here)
+
+
 @pytest.mark.parametrize("foreign", [(), ("foreign",)])
 def test_a_target_on_which_not_one_known_backup_is_left_is_not_believed(site: Site, foreign: tuple[str, ...]) -> None:
     site.nights(3)
@@ -525,15 +591,71 @@ def test_what_a_store_refuses_to_remove_stays_and_the_rest_goes(site: Site) -> N
         done.require_complete()
 
 
-@pytest.mark.parametrize("call", [1, 2, 3, 4, 5])  # a listing, a look at the last good one and two removals
+@pytest.mark.parametrize("call", range(1, CALLS + 1))
 def test_whatever_call_of_a_target_fails_a_later_pruning_sets_all_right(site: Site, call: int) -> None:
+    """A listing, a look at the last good one and two removals, which break off before any of their objects."""
     site.nights(4)
     site.here.calls, site.here.fail_at_call = 0, call
-    assert [name for name, _ in site.prune().failures] == ["here"]
+    assert {name for name, _ in site.prune().failures} <= {"here"}
+    assert site.here.calls >= call
     assert {"r3", "r4"} <= site.on(site.here)
-    site.prune().require_complete()
+    again = site.prune()
+    again.require_complete()
+    assert again.vanished == ()
     assert site.on(site.here) == site.on(site.there) == {"r3", "r4"}
-    assert set(site.removed(site.here)) == {"r1", "r2"}
+    assert site.removed(site.here) == dict.fromkeys(("r1", "r2"), "expired: not among the last 2")
+
+
+class Killed(BaseException):
+    """The process is."""
+
+
+def dying_over(target: MemoryTarget, run_id: str, *, when: str) -> None:
+    """A process that removes this backup is killed, once: when its manifest has gone, or when all of it has."""
+    remove = target.remove
+
+    def removed(job: str, backup_id: str) -> None:
+        if backup_id != run_id:
+            remove(job, backup_id)
+            return
+        target.remove = remove  # type: ignore[method-assign]
+        if when == "behind":
+            remove(job, backup_id)
+        else:
+            del target.stored[job, backup_id, "manifest.json"]
+        raise Killed
+
+    target.remove = removed  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("when", ["within", "behind"])
+def test_a_removal_whose_process_was_killed_is_finished_and_told_with_its_own_reason(site: Site, when: str) -> None:
+    """It is finished whatever happens to the run meanwhile: half of a backup is none."""
+    site.nights(4)
+    dying_over(site.here, "r2", when=when)
+    with pytest.raises(Killed):
+        site.prune()
+    site.catalogue.pin("r2", "too late")
+    planned, done = site.prune(dry_run=True), site.prune()
+    assert planned.vanished == done.vanished == ()
+    assert [one.decision for one in planned.fates] == [one.decision for one in done.fates]
+    assert site.on(site.here) == {"r3", "r4"}
+    assert site.removed(site.here) == dict.fromkeys(("r1", "r2"), "expired: not among the last 2")
+    told = [one for one in site.catalogue.audit_entries() if (one.event, one.subject) == ("removed", "r2")]
+    assert [one.detail["because"] for one in told] == ["expired: not among the last 2"]
+    assert site.prune().removed == ()
+
+
+def test_a_removal_that_was_refused_and_given_up_is_nobodys_reason_later(site: Site) -> None:
+    """What a person takes away afterwards is told as that, and what is left of it stays."""
+    site.nights(3)
+    refused_once_and_pinned(site)
+    site.prune()
+    del site.here.stored["nightly", "r1", "manifest.json"]
+    done = site.prune()
+    assert done.vanished == (("here", "r1"),)
+    assert site.removed(site.here) == {"r1": "no longer on the target"}
+    assert "r1" in site.on(site.here)
 
 
 # --- after a run -----------------------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
-from backupd.catalogue import binlog_segments
+from backupd.catalogue import binlog_segments, tables
 from backupd.cli.documents import prune_document
 from backupd.cli.tables import pruned_segments_table
 from backupd.config import TargetRetentionConfig
@@ -18,10 +19,10 @@ from backupd.vocabulary.errors import NotOurs, TargetError
 from backupd.vocabulary.records import RunDetails, RunStatus
 from backupd.vocabulary.servers import Position
 from backupd.vocabulary.storage import Backup
-from tests.binlog_segments import FIRST, chain_of, lay_segments, sealed_chain
+from tests.binlog_segments import FIRST, chain_of, following, lay_segments, sealed_chain
 from tests.fakes.target import MemoryTarget
 from tests.signers import signer
-from tests.story.test_prune import JOB, NOW, Site
+from tests.story.test_prune import JOB, NOW, Forgetful, Site
 
 OTHER_CHAIN = "20261119T040000Z-0123abcd"
 
@@ -143,6 +144,16 @@ def test_where_a_backup_is_that_the_catalogue_does_not_know_everything_stays(sit
     assert (len(site.left(site.here)), len(site.left(site.there))) == (50, 21)
 
 
+def test_a_listing_that_leaves_out_a_backup_costs_it_no_segment(site: ArchiveSite) -> None:
+    site.catalogue.pin("r1", "kept")
+    here = Forgetful("here", stored=site.here.stored, records=site.here.records, at=site.here.at)
+    here.times = 1
+    prune(JOB, (here, site.there), site.catalogue, ownership=site.ownership, now=NOW)
+    assert (len(site.left(site.here)), site.left(site.there)) == (50, list(range(10, 51)))
+    prune(JOB, (here,), site.catalogue, ownership=site.ownership, now=NOW).require_complete()
+    assert (site.on(site.here), site.left(site.here)) == ({"r1", "r3", "r4"}, list(range(10, 51)))
+
+
 def test_what_another_target_s_backup_needs_and_that_target_lacks_stays(site: ArchiveSite) -> None:
     job = replace(JOB, retention=replace(JOB.retention, targets={"there": TargetRetentionConfig(keep_last=9)}))
     lost = [segment.name for segment in site.segments[14:17]]
@@ -154,6 +165,29 @@ def test_what_another_target_s_backup_needs_and_that_target_lacks_stays(site: Ar
     assert site.left(site.there) == [*range(10, 15), *range(18, 51)]
 
 
+def test_a_target_that_the_configuration_has_no_more_keeps_no_segment_on_others(
+    site: ArchiveSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its last backup stays on record for good, and lacks all that has been archived since: nobody restores it."""
+    job = replace(JOB, targets=("here",))
+    gone = [segment.name for segment in site.segments[14:]]
+    site.there.remove_segments("nightly", gone)
+    site.catalogue.segments_removed("nightly", "there", gone, because="it was taken out of the job by then")
+
+    def pruned(configured: tuple[str, ...]) -> None:
+        prune(
+            job, (site.here,), site.catalogue, ownership=site.ownership, configured=configured, now=NOW
+        ).require_complete()
+
+    said = "target here: segments stay that only backups on target there are rolled forward by: it lacks them"
+    with caplog.at_level("INFO"):
+        pruned(("here", "there"))
+        assert (site.left(site.here), said in caplog.messages) == (list(range(15, 51)), True)
+        caplog.clear()
+        pruned(("here",))
+    assert (site.left(site.here), said in caplog.messages) == (list(range(30, 51)), False)
+
+
 def test_what_follows_a_backup_whose_place_is_not_known_yet_stays(site: ArchiveSite) -> None:
     """A drill of a backup without a lock may find where it stands."""
     taken = site.segments[24].received_at + timedelta(minutes=30)
@@ -162,6 +196,38 @@ def test_what_follows_a_backup_whose_place_is_not_known_yet_stays(site: ArchiveS
     site.prune().require_complete()
     assert site.on(site.here) == {"lock-free", "r3", "r4"}
     assert site.left(site.here) == list(range(25, 51))
+
+
+def test_a_clock_that_was_ahead_while_a_backup_without_a_place_was_taken_costs_it_no_segment(
+    tmp_path: Path,
+) -> None:
+    """By an hour, and then it was set right: what was received within that hour bears earlier times than the backup."""
+    site = ArchiveSite(tmp_path, nights=0)
+    ahead = NOW - timedelta(minutes=10)
+    with site.catalogue:
+        with site.catalogue.open_run("nightly", "db1", run_id="lock-free") as run:
+            site.store(site.here, "lock-free", ahead)
+            run.complete((Backup("here", "here/lock-free", 10, 5, 1, "b" * 64),))
+        by_the_clock(site, "lock-free", ahead)
+        last = site.segments[-1]
+        for number in range(1, 21):  # three minutes each
+            at = ahead - timedelta(hours=1) + timedelta(minutes=3 * number)
+            last = replace(following(last), received_at=at)
+            site.known(last, site.here, site.there)
+        for run_id in ("r1", "r2"):
+            site.back_up(run_id, NOW, behind=last)
+        site.catalogue.pin("lock-free", "kept")
+        site.prune().require_complete()
+        assert site.on(site.here) == {"lock-free", "r1", "r2"}
+        assert site.left(site.here) == list(range(10, 31)), "it was begun behind the tenth"
+        assert site.left(site.there) == [30]
+
+
+def by_the_clock(site: ArchiveSite, run_id: str, at: datetime) -> None:
+    """The run began and ended then."""
+    runs = tables.runs
+    with site.catalogue._writing() as connection:
+        connection.execute(update(runs).where(runs.c.run_id == run_id).values(started_at=at, ended_at=at))
 
 
 def test_a_chain_that_no_kept_backup_is_of_goes_whole(site: ArchiveSite) -> None:
@@ -199,3 +265,11 @@ def test_what_is_printed_counts_them_by_target_and_reason(site: ArchiveSite) -> 
     for pruning, dry_run, word in ((planned, True, "remove "), (done, False, "removed ")):
         lines = pruned_segments_table([pruning], dry_run=dry_run).splitlines()
         assert [word in line and "before the oldest backup, r3" in line for line in lines] == [False, True, True]
+
+
+def test_a_job_without_an_archive_is_told_nothing_of_segments(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    site = Site(tmp_path)
+    site.back_up("r1", NOW - timedelta(days=1))
+    with caplog.at_level("INFO"):
+        site.prune()
+    assert "segment" not in caplog.text

@@ -61,7 +61,7 @@ def back_up(catalogue: Catalogue, run_id: str, *targets: MemoryTarget, attention
         run.verdict(Verdict(GateOutcome.START, Reason.SETTLED, "3 windows within 10 %", 61.5))
         run.position(Position("binlog.000007", 4242, "0-1-99", (ReplicaPosition("", "source.000001", 17, "0-2-3"),)))
         run.lock(LockReceipt("backup-stage", 2, 0.5, 0.031, "metadata-locks", lsn=1 << 40))
-        run.snapshot(SnapshotFacts("bk_r1", "labvg/data", Layout.STRIPED, 3, 65536, 4096, 1 << 30, 700))
+        run.snapshot(SnapshotFacts("bk_r1", "labvg/data", Layout.STRIPED, 3, 65536, 4096, 1 << 30, 700, taken_at=NOW))
         run.bill(Bill(50.5, 12.25, 1 << 20, 3, 30.5, 7.5))
         run.losses(Losses(Counted.LOGGED, 50.5, 110.5, None, 4000, 60.5))
         run.samples([Sample(1.0, "settle", iops=5.0)])

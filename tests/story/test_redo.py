@@ -42,8 +42,12 @@ def left_out(world: World) -> int:
     return snapshot.redo_left_out
 
 
-def test_what_recovery_needs_of_the_redo_log_is_stored_and_the_rest_is_a_hole(world: World) -> None:
+@pytest.mark.parametrize("version", [(10, 11, 6), (11, 8, 6)])
+def test_what_recovery_needs_of_the_redo_log_is_stored_and_the_rest_is_a_hole(
+    world: World, version: tuple[int, int, int]
+) -> None:
     was = with_log(world)
+    world.database.facts = replace(world.database.facts, version_number=version)
     world.database.lsn = TOLD
     world.back_up()
     now = stored_log(world)
@@ -62,7 +66,7 @@ def test_what_recovery_needs_of_the_redo_log_is_stored_and_the_rest_is_a_hole(wo
         (None, HEAD, {}),
         (30 * MIB, HEAD, {}),
         (TOLD, HEAD[:4096] + b"x" + HEAD[4097:], {}),
-        (TOLD, HEAD, {"version_number": (11, 8, 3)}),
+        (TOLD, HEAD, {"version_number": (11, 4, 3)}),
         (TOLD, HEAD, {"flavour": Flavour.MYSQL, "version_number": (9, 7, 4)}),
     ],
     ids=["no LSN", "an LSN before the checkpoint", "damaged", "another version", "MySQL"],

@@ -34,9 +34,16 @@ def test_the_applier_stands_still_for_the_snapshot_and_runs_before_anything_is_w
         world.at[moment] = lambda moment=moment: seen.setdefault(moment, world.database.appliers())  # type: ignore[misc]
     assert world.back_up().status is RunStatus.SUCCESS
     standing = {moment for moment, appliers in seen.items() if appliers == STANDING}
-    assert standing == {"sync", "lock.asked", "host.create", "lock.ended"}
+    assert standing == {"lock.asked", "host.create", "lock.ended"}
     assert all(seen[moment] == APPLIERS for moment in {*moments} - standing)
     assert world.left() == []
+
+
+def test_what_it_has_written_is_synced_before_it_stands_still_and_the_rest_once_it_does(world: World) -> None:
+    synced: list[bool] = []
+    world.at["sync"] = lambda: synced.append(world.database.appliers() == STANDING)
+    assert world.back_up().status is RunStatus.SUCCESS
+    assert synced == [False, True]
 
 
 def test_it_does_not_stand_still_for_an_owner_record(world: World) -> None:

@@ -56,9 +56,24 @@ def another_file(world: World) -> None:
     (world.datadir / "ibdata1").write_bytes(bytes(100_000))
 
 
+def moved_behind_a_link(world: World) -> None:
+    """The server works on in its folder, and so does whoever follows the link: out of the snapshot, to live files."""
+    moved = world.datadir.with_name("moved")
+    world.datadir.rename(moved)
+    world.datadir.symlink_to(moved)
+
+
+def file_behind_a_link(world: World) -> None:
+    moved = world.datadir / "moved"
+    (world.datadir / "ibdata1").rename(moved)
+    (world.datadir / "ibdata1").symlink_to(moved)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        (moved_behind_a_link, "mysql is reached by a symbolic link in the snapshot, at mysql of its file system"),
+        (file_behind_a_link, "ibdata1 is reached by a symbolic link in the snapshot, at mysql/ibdata1"),
         (moved_aside, "mysql differs from what the snapshot has at mysql of its file system"),
         (gone, "mysql is not in the snapshot"),
         (another_file, "ibdata1 differs from what the snapshot has at mysql/ibdata1"),

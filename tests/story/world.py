@@ -200,7 +200,7 @@ class World:
 
     def __post_init__(self) -> None:
         for folder in (self.datadir, self.vault, self.places.run, self.places.staging):
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
         self.spool.mkdir(mode=0o700)
         for name, size in FILES.items():
             (self.datadir / name).parent.mkdir(exist_ok=True)

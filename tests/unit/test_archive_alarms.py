@@ -14,12 +14,16 @@ from backupd.service.job_status import job_statuses
 from backupd.service.outlook import own_eyes
 from backupd.service.site import Site
 from backupd.vocabulary.alarms import Alarm, AlarmKind
-from backupd.vocabulary.binlogs import ArchiveGap
+from backupd.vocabulary.binlogs import NOT_LOGGED, ArchiveGap
+from backupd.vocabulary.records import Drill
+from backupd.vocabulary.servers import Position
+from backupd.vocabulary.storage import Backup
 from tests.binlog_segments import CHAIN, FIRST
 from tests.unit.test_metrics import NIGHTLY, configured, failed, good, metrics_of, value
 
 ARCHIVED = {"nightly": {"host": "db1", "targets": ("vault",), "binlog": {}}}
 LAST_AT = datetime(2026, 11, 20, 4, 0, 9, tzinfo=UTC)
+POSITION = Position(binlog_file="bin.000001", binlog_offset=500)
 MINUTE = timedelta(minutes=1)
 ARCHIVE_ALARMS = (AlarmKind.BINLOG_GAP, AlarmKind.BINLOG_BEHIND, AlarmKind.BINLOG_SPOOL)
 NAMES = ("waiting_seconds", "received_timestamp_seconds", "last_transaction_timestamp_seconds", "gap_timestamp_seconds")
@@ -52,10 +56,17 @@ def told(site: Site) -> list[float | None]:
     return [value(answer, f"binlog_{name}", **NIGHTLY) for name in NAMES]
 
 
+def placed(catalogue: Catalogue, run_id: str, position: Position = POSITION) -> None:
+    """A good backup whose place in the binlog is known."""
+    with catalogue.open_run("nightly", "db1", run_id=run_id) as run:
+        run.position(position)
+        run.complete((Backup("vault", "/v", 5000, 400, 12, "ab" * 32),))
+
+
 def test_a_gap_is_an_alarm_until_a_good_backup_was_started_after_it_was_noticed(
     catalogue: Catalogue, tmp_path: Path, now: datetime
 ) -> None:
-    good(catalogue, "before")
+    placed(catalogue, "before")
     noticed = datetime.now(UTC)
     catalogue.archive_gap("nightly", ArchiveGap(CHAIN, "the log was reset", noticed, LAST_AT))
     later = site(catalogue, tmp_path, now + MINUTE)
@@ -65,9 +76,35 @@ def test_a_gap_is_an_alarm_until_a_good_backup_was_started_after_it_was_noticed(
     assert told(later)[3] == pytest.approx(noticed.timestamp())
     failed(catalogue, ValueError("no"), "bad")
     assert alarms(later) == [gap]
-    good(catalogue, "after")
+    placed(catalogue, "after")
     assert alarms(later) == []
     assert told(later)[3] is None
+
+
+def test_a_backup_without_a_lock_ends_no_gap_before_a_drill_has_found_its_place(
+    catalogue: Catalogue, tmp_path: Path, now: datetime
+) -> None:
+    catalogue.archive_gap("nightly", ArchiveGap(CHAIN, "the log was reset", datetime.now(UTC), LAST_AT))
+    placed(catalogue, "r1", replace(POSITION, binlog_offset=None))
+    later = site(catalogue, tmp_path, now + MINUTE)
+    assert [alarm.about for alarm in alarms(later)] == [CHAIN]
+    catalogue.record_drill(Drill("r1", ok=True, checks=(), seconds=9.0, at=datetime.now(UTC), position=POSITION))
+    assert alarms(later) == []
+    assert told(later)[3] is None
+
+
+def test_a_log_that_lacked_changes_is_an_alarm_until_a_backup_was_started_after_it_was_whole_again(
+    catalogue: Catalogue, tmp_path: Path, now: datetime
+) -> None:
+    gap = ArchiveGap(CHAIN, f"{NOT_LOGGED}the server's binlog is off", now - MINUTE, LAST_AT)
+    catalogue.archive_gap("nightly", gap)
+    placed(catalogue, "meanwhile")
+    later = site(catalogue, tmp_path, now + MINUTE)
+    assert [alarm.about for alarm in alarms(later)] == [CHAIN]
+    catalogue.archive_gap("nightly", replace(gap, resumed_at=datetime.now(UTC)))
+    assert [alarm.about for alarm in alarms(later)] == [CHAIN]
+    placed(catalogue, "afterwards")
+    assert alarms(later) == []
 
 
 def test_a_gap_behind_a_chain_without_a_transaction_is_dated_by_when_it_was_noticed(
@@ -193,6 +230,18 @@ def test_a_server_whose_log_nobody_receives_is_an_alarm_with_the_reason_until_it
     assert reached == pytest.approx(now.timestamp(), abs=1)
     catalogue.archive_contact("nightly", at=now + 20 * MINUTE)
     assert alarms(silent) == []
+
+
+def test_a_receiver_that_is_behind_is_not_called_none_at_all(
+    catalogue: Catalogue, tmp_path: Path, now: datetime
+) -> None:
+    good(catalogue, "before")
+    catalogue.archive_contact("nightly", at=now)
+    catalogue.archive_contact("nightly", at=now + 19 * MINUTE, behind_bytes=3 << 20, complete=False)
+    (alarm,) = alarms(site(catalogue, tmp_path, now + 20 * MINUTE))
+    assert alarm.text.endswith("for 20 min: a receiver is at work, 3.0 MiB behind")
+    (alarm,) = alarms(site(catalogue, tmp_path, now + 30 * MINUTE))
+    assert alarm.text.endswith("for 30 min: no receiver is at work")
 
 
 def test_an_archive_that_somebody_waits_for_and_that_never_begins_is_an_alarm(

@@ -7,20 +7,21 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from sqlalchemy import delete
+from hypothesis import strategies as st
+from sqlalchemy import delete, update
 
-from backupd.catalogue import archive_outline, binlog_tables
+from backupd.catalogue import archive_outline, binlog_tables, tables
 from backupd.catalogue.store import Catalogue
 from backupd.operations.binlog.placed_backups import placed_backups
 from backupd.operations.binlog.rolling import leads_to, rolled_forward
 from backupd.policy.binlog_chain import ChainRow, PlacedBackup, rows
-from backupd.policy.roll_forward import reach, reach_by_rows
-from backupd.vocabulary.binlogs import BinlogSegment
+from backupd.policy.reach import reach as reach_by_rows
+from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
 from backupd.vocabulary.records import Drill, DrilledMoment, RunDetails
 from tests.binlog_segments import BEGAN, chain_of
+from tests.held_archives import reach
 from tests.share import examples
 from tests.unit.catalogues import catalogue, path
-from tests.unit.test_condensed_chain import archives
 from tests.web.sample import GOOD, NOW, sample_site
 
 __all__ = ["catalogue", "path"]
@@ -42,7 +43,34 @@ def kept(catalogue: Catalogue, segments: Sequence[BinlogSegment]) -> list[Binlog
 
 def drawn(catalogue: Catalogue, backups: Sequence[PlacedBackup]) -> tuple[ChainRow, ...]:
     with catalogue._reading() as connection:
-        return archive_outline._outline(connection, catalogue.identity().name, "nightly", backups).rows
+        pieces = archive_outline.ended(connection, catalogue.identity().name, "nightly")
+        return archive_outline.drawn_rows(connection, pieces, backups)
+
+
+OTHER = "20261120T050000Z-89abcdef"
+WRITTEN = chain_of(60, rotates_after=7)
+
+
+def backup_at(segment: BinlogSegment, offset: int, number: int) -> PlacedBackup:
+    """Taken when the server's log ended so many bytes before the end of that segment."""
+    place = BinlogPlace(segment.file, max(4, segment.end - offset))
+    return PlacedBackup(f"run-{number:02}", place, segment.gtid_start, segment.received_at)
+
+
+@st.composite
+def archives(draw: st.DrawFn) -> tuple[list[BinlogSegment], list[PlacedBackup]]:
+    """Chains with some segments lost, one of them in another chain, in an order as after a clock that was set back."""
+    there = [segment for segment in WRITTEN if draw(st.integers(0, 19))]
+    cut = draw(st.integers(0, 60))
+    again = [replace(segment, chain=OTHER) if segment.number > cut else segment for segment in there]
+    idle = [
+        replace(segment, first_at=None, last_at=None, transactions=0) if not draw(st.integers(0, 5)) else segment
+        for segment in again
+    ]
+    if draw(st.booleans()):
+        idle = draw(st.permutations(idle))
+    taken = draw(st.lists(st.tuples(st.sampled_from(WRITTEN), st.sampled_from([0, 1, 500, 1000, 7])), max_size=5))
+    return idle, [backup_at(segment, offset, number) for number, (segment, offset) in enumerate(taken)]
 
 
 def ends(row: ChainRow) -> Sequence[object]:
@@ -86,6 +114,10 @@ def test_backups_are_those_that_the_runs_tell_and_each_leads_to_what_follows_it(
         catalogue = site.catalogue
         doubted = catalogue.runs(job="sample-shop")[7].run_id
         catalogue.record_drill(Drill(doubted, False, (), 1.0, site.now() + timedelta(days=1)))
+        told = catalogue.run(GOOD).started_at + timedelta(seconds=1.5)
+        with catalogue._engine.begin() as connection:  # one that has its snapshot's instant, beside those that have not
+            known = update(tables.snapshots).where(tables.snapshots.c.run_id == GOOD).values(taken_at=told)
+            assert connection.execute(known).rowcount == 1
         found = catalogue.archive_outlines(["sample-shop", "sample-archive", "nothing"])
         runs: list[RunDetails] = catalogue.runs(job="sample-shop", ours=True, limit=None)
         good = catalogue.run(GOOD)

@@ -1,6 +1,7 @@
 """Content is read in large requests, one at a time, past the page cache; and no disk can hold a copy up for ever."""
 
 import errno
+import logging
 import os
 import subprocess
 import threading
@@ -82,10 +83,10 @@ def filled(folder: Path) -> Path:
     return root
 
 
-def stored(root: Path, *, pacing: Pacing | None = None, streams: int = 1) -> int:
+def stored(root: Path, *, pacing: Pacing | None = None, streams: int = 1, manner: CopyManner | None = None) -> int:
     """How many plain bytes."""
     listing = list_members(root, Exclusions(datadir=PurePosixPath()))
-    manner = CopyManner(pacing or Pacing())
+    manner = manner or CopyManner(pacing or Pacing())
     told = store_streams(root, listing, Objects().opening, streams=streams, manner=manner)
     return sum(each.plain_bytes for each in told.objects)
 
@@ -134,6 +135,20 @@ def test_where_direct_reads_are_refused_pages_are_given_back(
     assert stored(root) > 9 * MIB
     assert {(0, 4 * MIB), (4 * MIB, 4 * MIB)} <= set(given_back)
     assert sum(size for _, size in given_back) >= 9 * MIB
+
+
+def test_a_file_system_that_takes_no_direct_reads_is_told_once_in_a_copy(
+    root: Path, monkeypatch: pytest.MonkeyPatch, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A copy has a reader for its binlog as well."""
+    refuses_to_open(monkeypatch, disk)
+    (root / "other").write_bytes(os.urandom(MIB))
+    manner = CopyManner(Pacing())
+    with caplog.at_level(logging.INFO):
+        stored(root, streams=2, manner=manner)
+        stored(root, manner=manner)
+    told = [record for record in caplog.records if "takes no direct reads (Invalid argument)" in record.getMessage()]
+    assert [record.levelno for record in told] == [logging.INFO]
 
 
 def test_requests_are_large_and_aligned_and_one_is_in_flight_for_all_streams(root: Path, disk: Disk) -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from backupd.archive import tarchild
 from backupd.archive.index import Member
 from backupd.archive.members import Members
 from backupd.archive.packing import CopyManner
@@ -224,7 +225,7 @@ def with_field(place: slice, field: bytes) -> bytes:
 
 
 def record(keyword: str, value: str) -> bytes:
-    size = next(size for size in range(1, 1000) if len(f"{size} {keyword}={value}\n") == size)
+    size = next(size for size in range(1, 1000) if len(f"{size} {keyword}={value}\n".encode()) == size)
     return f"{size} {keyword}={value}\n".encode()
 
 
@@ -410,6 +411,26 @@ def test_what_tar_cannot_unpack_is_told_in_its_words(root: Path, into: Path) -> 
         unpack(iter(chunks(content)), told, into)
 
 
+@pytest.mark.parametrize("reads", ["true", "cat > /dev/null"], ids=["nothing", "everything"])
+def test_tar_that_hangs_is_given_up_and_its_disk_is_named(
+    monkeypatch: pytest.MonkeyPatch, root: Path, into: Path, tmp_path: Path, reads: str
+) -> None:
+    """Be it that it takes no byte, or that it has taken all and does not end."""
+    program = tmp_path / "bin" / "tar"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{reads}\nexec sleep 3600\n")
+    program.chmod(0o755)
+    (root / "much").write_bytes(os.urandom(4 << 20))  # more than a pipe holds
+    content, stored = packed(root)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(tarchild, "_STALLED_SECONDS", 0.5)
+    with pytest.raises(UsageError, match=r"tar has done nothing for 0\.5 s") as told:
+        unpack(iter(chunks(content)), stored, into)
+    assert "dmesg" in told.value.hint
+    assert str(into) in told.value.message
+
+
+@pytest.mark.thorough
 def test_two_objects_that_both_have_files_in_folders_that_are_not_there_come_in_side_by_side(into: Path) -> None:
     """Each tar finds some folder missing a moment before the other one makes it."""
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backupd.policy import gtid
-from backupd.policy.binlog_chain import PlacedBackup, continuations, follows, order, rows
+from backupd.policy.binlog_chain import PlacedBackup, continuations, covering, follows, order, rows
 from backupd.vocabulary.binlogs import BinlogPlace, SegmentOrigin
 from backupd.vocabulary.servers import Flavour
 from tests.binlog_segments import BEGAN, CHAIN, FIRST, UUID, chain_of, following
@@ -61,6 +61,35 @@ def test_what_does_not_continue_a_segment_is_told_why(before: Any, values: dict[
     assert reason in follows(before, replace(following(before), **values))
 
 
+def test_why_a_segment_does_not_follow_is_a_sentence_with_both_names() -> None:
+    after = following(FIRST)
+    one, two = FIRST.name, after.name
+    said = {
+        f"{two} is of another chain than {one}": replace(after, machine="db2-00000000"),
+        f"after number 1 of chain {CHAIN} comes number 4": replace(after, number=4),
+        f"{two} was written to follow another segment than the {one} that is there": replace(after, previous=""),
+        f"{two} is of another server than {one}": replace(after, origin=OTHER, gtid_start=""),
+        f"{two} begins at binlog.000007:1005 instead of binlog.000007:1004": replace(after, start=1005),
+        f"{two} begins with another set of GTIDs than {one} ends with": replace(after, gtid_start="0-1-11"),
+    }
+    for sentence, segment in said.items():
+        assert follows(FIRST, segment) in (sentence, sentence.replace(two, segment.name))
+    second = replace(following(ENDED), start=9)
+    assert follows(ENDED, second) == (
+        f"{second.name} begins at binlog.000008:9 instead of the start of the binlog after binlog.000007"
+    )
+
+
+def test_another_server_s_log_goes_on_between_two_transactions_that_have_gtids() -> None:
+    assert follows(FIRST, replace(following(FIRST), origin=OTHER, file="mysql-bin.000001", start=4)) == ""
+
+
+def test_a_server_of_another_version_goes_on_with_its_own_log() -> None:
+    upgraded = replace(FIRST.origin, version="11.8.2-MariaDB")
+    assert follows(FIRST, replace(following(FIRST), origin=upgraded)) == ""
+    assert follows(FIRST, replace(following(FIRST), origin=upgraded, start=1005)) != ""
+
+
 def test_sets_of_gtids_are_compared_as_sets() -> None:
     before = replace(FIRST, gtid_end=f"{UUID}:1-3:4-9")
     assert follows(before, replace(following(before), gtid_start=f"{UUID.upper()}:1-9")) == ""
@@ -90,6 +119,17 @@ def test_a_row_tells_from_where_to_where_it_goes() -> None:
     assert (row.gtid_start, row.gtid_end) == ("", "0-1-50")
     assert (row.first_at, row.last_at) == (BEGAN, BEGAN + timedelta(seconds=49))
     assert row.ended == ""
+
+
+def test_a_row_begins_in_its_first_segment_s_binlog_and_ends_in_its_last_one_s() -> None:
+    (row,) = rows(chain_of(2, first=ENDED))
+    assert (row.start, row.end) == (BinlogPlace("binlog.000007", 4), BinlogPlace("binlog.000008", 1004))
+
+
+def test_a_row_without_transactions_has_no_first_and_no_last_one() -> None:
+    (row,) = rows([replace(FIRST, transactions=0, first_at=None, last_at=None)])
+    assert row.first_at is None
+    assert row.last_at is None
 
 
 def test_a_segment_with_two_contents_is_never_chosen() -> None:
@@ -142,8 +182,43 @@ def test_of_two_histories_the_backup_is_rolled_forward_by_its_own() -> None:
     assert continuations(backup(2, 300, gtid="", taken_at=BEGAN + month), found) == [tuple(later[1:])]
 
 
+def taken_over(before: Any, server_id: int, file: str) -> Any:
+    """The first segment of another server's log, which goes on where this one ended."""
+    return replace(following(before), origin=replace(OTHER, server_id=server_id), file=file, start=4, end=1004)
+
+
+def test_a_place_in_the_third_server_s_log_of_a_row_is_found_in_that() -> None:
+    second = taken_over(FIRST, 2, "b.000001")
+    third = taken_over(following(second), 3, "c.000001")
+    row = [FIRST, second, following(second), third, following(third)]
+    within = PlacedBackup("r1", BinlogPlace("c.000001", 1304), "0-1-43", BEGAN + timedelta(seconds=43))
+    assert continuations(within, rows(row)) == [(row[4],)]
+    switched = PlacedBackup("r1", BinlogPlace("b.000001", 2004), "0-1-30", BEGAN + timedelta(seconds=30))
+    assert continuations(switched, rows(row)) == [tuple(row[3:])]
+
+
+def test_a_place_between_two_segments_is_covered_from_the_earlier_one_on() -> None:
+    chain = chain_of(6)
+    assert covering(backup(3, 0), chain) == covering(backup(3, 0), chain[::-1]) == {CHAIN: 2}
+
+
+def test_a_backup_of_a_server_that_had_written_nothing_for_a_day_stands_at_the_end_of_the_last_segment() -> None:
+    chain, day = chain_of(6), timedelta(days=1)
+    quiet = [*chain[:2], *(replace(one, received_at=one.received_at + day) for one in chain[2:])]
+    taken = replace(backup(2, 1000, gtid=""), taken_at=BEGAN + day)
+    assert continuations(taken, rows(quiet)) == [tuple(quiet[2:])]
+
+
+def test_a_segment_that_was_received_within_five_minutes_before_the_backup_may_have_its_place() -> None:
+    chain = chain_of(6)
+    latest = chain[1].received_at + timedelta(minutes=5)
+    assert continuations(backup(2, 300, gtid="", taken_at=latest), rows(chain)) == [tuple(chain[1:])]
+    assert continuations(backup(2, 300, gtid="", taken_at=latest + timedelta(seconds=1)), rows(chain)) == []
+
+
 def made_at(at: datetime) -> str:
-    return base64.b64encode(int(at.timestamp()).to_bytes(4, "little") + bytes(100)).decode()
+    """As a server writes it: the time, and that this is a FORMAT_DESCRIPTION_EVENT."""
+    return base64.b64encode(int(at.timestamp()).to_bytes(4, "little") + bytes([15]) + bytes(95)).decode()
 
 
 def test_a_chain_that_began_within_another_one_is_a_way_of_its_own() -> None:

@@ -64,6 +64,16 @@ def test_a_program_of_the_wrong_flavour_or_too_old_is_refused_with_the_package(t
         assert "mysql-community-client" in raised.value.hint
 
 
+# MariaDB's of before 11 refuses servers of 11 and later (10.11.19 on 11.8.9), and does not tell which series it is of.
+def test_a_program_of_before_mariadb_11_is_too_old_for_a_server_from_11_on(tmp_path: Path) -> None:
+    path = program(tmp_path, "b", version="mariadb-binlog Ver 3.5 for debian-linux-gnu at x86_64")
+    assert matching_client(FACTS, path).path == str(path)
+    upgraded = replace(FACTS, version="11.8.9-MariaDB", version_number=(11, 8, 9))
+    with pytest.raises(ServerError, match="of a series before 11, which is too old") as raised:
+        matching_client(upgraded, path)
+    assert "install mariadb-client" in raised.value.hint
+
+
 def test_a_program_older_than_the_server_within_a_series_is_a_warning(tmp_path: Path) -> None:
     path = program(tmp_path, "b", version="mysqlbinlog  Ver 9.1.0 for Linux", options="--connection-server-id=#")
     mysql = replace(FACTS, flavour=Flavour.MYSQL, version="9.7.4", version_number=(9, 7, 4))
@@ -131,6 +141,7 @@ def test_an_id_is_no_address_that_a_machine_can_have(machine: str, job: str) -> 
         ("Lost connection to server during query", EndKind.SERVER_AWAY),
         ("Can't connect to local server through socket '/run/s' (2)", EndKind.SERVER_AWAY),
         ("Binary log is not open", EndKind.BINLOG_OFF),
+        ("Could not find server version: Master reported unrecognized MariaDB …", EndKind.PROGRAM_TOO_OLD),
         ("something that nobody has heard of", EndKind.FAILED),
     ],
 )

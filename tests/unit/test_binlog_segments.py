@@ -1,5 +1,6 @@
 """What the catalogue knows of binlog archives."""
 
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +14,8 @@ from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.operations.binlog.describing import new_chain
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment, ChangeKind, TableChange
-from backupd.vocabulary.errors import Untrusted
+from backupd.vocabulary.errors import Refused, Untrusted
+from backupd.vocabulary.records import RunDetails, RunStatus
 from backupd.vocabulary.storage import Signature
 from tests.binlog_segments import BEGAN, CHAIN, FIRST, chain_of
 from tests.unit.catalogues import catalogue, path
@@ -127,6 +129,35 @@ def test_the_latest_is_the_one_that_was_received_last(catalogue: Catalogue) -> N
     catalogue.segment_stored(chain[1].name, "disk", at=AT)
     assert catalogue.latest_segment("nightly") == chain[2]
     assert catalogue.latest_segment("nightly", target="disk") == chain[1]
+
+
+def begin(catalogue: Catalogue, run_id: str) -> None:
+    with suppress(Refused), catalogue.open_run("nightly", "db1", run_id=run_id):
+        raise Refused("it only begins")
+
+
+def test_a_run_knows_behind_which_segment_it_began_or_an_earlier_one(catalogue: Catalogue) -> None:
+    begin(catalogue, "before")
+    chain = known(catalogue, 3)
+    begin(catalogue, "behind")
+    later = replace(chain[2], number=4, previous=chain[2].digest, received_at=BEGAN - timedelta(days=1))
+    catalogue.add_segment(later)
+    assert catalogue.received_before("behind", "nightly") == chain[2]
+    names = [segment.name for segment in chain]
+    catalogue.left_spool(names)
+    catalogue.forget_segments(names[2:])
+    assert catalogue.received_before("behind", "nightly") == chain[1]
+    catalogue.forget_segments(names)
+    for run_id in ("before", "behind"):
+        assert catalogue.received_before(run_id, "nightly") == later, "the first that there is"
+
+
+def test_of_a_run_that_another_catalogue_has_begun_nobody_knows_behind_which_segment(catalogue: Catalogue) -> None:
+    known(catalogue, 1)
+    run = RunDetails("r1", "nightly", "db1", catalogue.identity().name, RunStatus.SUCCESS, AT, ended_at=AT)
+    catalogue.import_run(run)
+    assert catalogue.received_before("r1", "nightly") is None
+    assert catalogue.received_before("r2", "nightly") is None
 
 
 def test_another_machine_s_segments_are_not_ours(catalogue: Catalogue) -> None:

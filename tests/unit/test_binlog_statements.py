@@ -1,11 +1,17 @@
 """Which tables a statement changes, from its text."""
 
+from dataclasses import replace
+from itertools import count
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from backupd.mysql.binlog.statement_changes import changes_of, without_passwords
-from backupd.vocabulary.binlogs import ChangeKind
+from backupd.vocabulary.binlogs import ChangeKind, TableChange
+from tests.share import examples
+
+_NUMBERS = count()
 
 CREATE, ALTER, RENAME, DROP, TRUNCATE = (
     ChangeKind.CREATE,
@@ -40,7 +46,7 @@ INSERT, UPDATE, DELETE, OTHER = ChangeKind.INSERT, ChangeKind.UPDATE, ChangeKind
         ("TRUNCATE TABLE a.t", [("a", "t", TRUNCATE)]),
         ("truncate t", [("shop", "t", TRUNCATE)]),
         ("CREATE TABLE IF NOT EXISTS t (id INT)", [("shop", "t", CREATE)]),
-        ("CREATE OR REPLACE TABLE t (id INT)", [("shop", "t", CREATE)]),
+        ("CREATE OR REPLACE TABLE t (id INT)", [("shop", "t", DROP), ("shop", "t", CREATE)]),
         ("CREATE TEMPORARY TABLE t (id INT)", []),
         ("CREATE OR REPLACE TEMPORARY TABLE t (id INT)", []),
         ("CREATE DATABASE IF NOT EXISTS d", [("d", "", CREATE)]),
@@ -52,6 +58,27 @@ INSERT, UPDATE, DELETE, OTHER = ChangeKind.INSERT, ChangeKind.UPDATE, ChangeKind
         ("ALTER TABLE t RENAME COLUMN a TO b, RENAME KEY k TO l", [("shop", "t", ALTER)]),
         ("ALTER TABLE t RENAME TO a.u", [("shop", "t", ALTER), ("shop", "t", RENAME), ("a", "u", RENAME)]),
         ("ALTER TABLE t COMMENT 'RENAME TO x'", [("shop", "t", ALTER)]),
+        ("ALTER TABLE t DROP PARTITION p0, p1", [("shop", "t", ALTER), ("shop", "t", DROP)]),
+        ("alter table a.t force, drop partition if exists p", [("a", "t", ALTER), ("a", "t", DROP)]),
+        ("ALTER TABLE t TRUNCATE PARTITION ALL", [("shop", "t", ALTER), ("shop", "t", TRUNCATE)]),
+        (
+            "ALTER TABLE t EXCHANGE PARTITION p WITH TABLE a.`u` WITHOUT VALIDATION",
+            [("shop", "t", ALTER), *(("shop", "t", TRUNCATE), ("a", "u", ALTER), ("a", "u", TRUNCATE))],
+        ),
+        (
+            "ALTER TABLE t CONVERT PARTITION p TO TABLE u",
+            [("shop", "t", ALTER), ("shop", "t", TRUNCATE), ("shop", "u", CREATE)],
+        ),
+        (
+            "ALTER TABLE t CONVERT TABLE a.u TO PARTITION p VALUES LESS THAN (9)",
+            [("shop", "t", ALTER), ("a", "u", DROP)],
+        ),
+        ("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", [("shop", "t", ALTER)]),
+        ("ALTER TABLE t DISCARD TABLESPACE", [("shop", "t", ALTER), ("shop", "t", TRUNCATE)]),
+        ("ALTER TABLE t DISCARD PARTITION ALL TABLESPACE", [("shop", "t", ALTER), ("shop", "t", TRUNCATE)]),
+        ("ALTER TABLE t REORGANIZE PARTITION p INTO (PARTITION q VALUES LESS THAN (5))", [("shop", "t", ALTER)]),
+        ("ALTER TABLE t COMMENT 'DROP PARTITION p', DROP `partition`", [("shop", "t", ALTER)]),
+        ("ALTER TABLE t EXCHANGE PARTITION p WITH", [("shop", "", OTHER)]),
         ("ALTER DATABASE d CHARACTER SET utf8mb4", [("d", "", ALTER)]),
         ("SET STATEMENT max_statement_time=1 FOR ALTER TABLE t FORCE", [("shop", "t", ALTER)]),
         (
@@ -89,6 +116,36 @@ def test_the_name_of_a_statement_that_was_cut_off_behind_it_is_known() -> None:
 @given(st.text(alphabet=st.sampled_from("DROPTABLE if,.`\"'/*-#!; \n\\x")), st.text())
 def test_any_text_is_read(statement: str, rest: str) -> None:
     assert all(one.rows == 0 for one in changes_of(f"DROP TABLE {statement}{rest}", "shop"))
+
+
+_WORDS = (
+    "INSERT INTO UPDATE SET DELETE FROM WHERE DROP TABLE RENAME TO t a. `t` `t``u` ( , = /* */ /*! -- - 'x' \"t\" 1 ;"
+)
+_PIECES = st.sampled_from([*_WORDS.split(), "DROP TABLE", "t ", "-- x\n", "/* x */", " ", "\n"])
+
+
+_TEXTS = st.lists(_PIECES, max_size=6).map("".join)
+_BEGINNINGS = st.sampled_from(["INSERT INTO t", "UPDATE t SET", "DELETE FROM t WHERE", "DROP TABLE a -", "TRUNCATE t"])
+
+
+def as_if_first(statement: str) -> list[TableChange]:
+    """Of a schema of which nothing is remembered."""
+    schema = f"schema{next(_NUMBERS)}"
+    return [
+        replace(one, schema="shop" if one.schema == schema else one.schema) for one in changes_of(statement, schema)
+    ]
+
+
+@settings(max_examples=examples(2000))
+@given(_BEGINNINGS, _TEXTS, st.integers(0, 40), _TEXTS)
+@example("DELETE FROM t WHERE", "", 40, "VER")
+@example("DROP TABLE t -", "-x", 15, " y")
+@example("INSERT INTO t", " VALUES (1)", 13, ".u VALUES (1)")
+def test_a_statement_changes_the_same_whatever_was_read_before(
+    beginning: str, rest: str, shared: int, other: str
+) -> None:
+    for statement in (beginning + rest, (beginning + rest)[:shared] + other):
+        assert list(changes_of(statement, "shop")) == as_if_first(statement)
 
 
 @pytest.mark.parametrize(

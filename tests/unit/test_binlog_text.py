@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from backupd.mysql.binlog.source import BinlogSource, ServerBinlog
 from backupd.operations.binlog.standing import _behind
 from backupd.policy.binlog_chain import PlacedBackup
-from backupd.policy.roll_forward import Hole, Reach, RestorableStretch
+from backupd.policy.reach import Hole, Reach, RestorableStretch
 from backupd.report.binlog_archive import (
     ArchivedOnTarget,
     ArchiveListing,

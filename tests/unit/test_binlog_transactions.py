@@ -1,6 +1,7 @@
 """Transactions of recorded binlogs, as MySQL's own program prints them; what of MariaDB's needs no server."""
 
 import random
+import re
 import struct
 import zlib
 from datetime import UTC, datetime
@@ -70,6 +71,19 @@ def test_mysqls_gtids_with_and_without_tags() -> None:
     assert [one.gtid for one in found[3:5]] == [f"{NAMED}:1000000", f"{NAMED}:a_tag:70000"]
 
 
+def test_of_a_replica_the_time_is_that_of_the_server_where_it_was_committed() -> None:
+    text = (DATA / "mysql-9.7.4-replica.txt").read_text()
+    found = recorded("mysql-9.7.4-replica")
+    originally, immediately = (
+        [int(told) for told in re.findall(rf"^# {which}_commit_timestamp=(\d+)", text, re.MULTILINE)]
+        for which in ("original", "immediate")
+    )
+    assert [one.gtid is not None and ":a_tag:" in one.gtid for one in found] == [False, False, True, True]
+    assert originally[2] == 0, "the server did not know it"
+    times = [original or now for original, now in zip(originally, immediately, strict=True)]
+    assert [round(one.committed_at.timestamp() * 1_000_000) for one in found] == times
+
+
 def test_what_was_executed_goes_on_from_file_to_file() -> None:
     after, begun = TransactionReader(Flavour.MYSQL, "f"), TransactionReader(Flavour.MYSQL, "f")
     for event in EventStream("f").feed(binlog("mysql-9.7.4-gtids")):
@@ -111,6 +125,20 @@ def test_a_transaction_is_open_from_its_gtid_to_its_commit() -> None:
     assert found.statement == "INSERT INTO t VALUES ('COMMIT')"
 
 
+def test_the_words_of_a_statement_that_was_not_understood_are_told_wherever_it_stands() -> None:
+    """Nothing else tells whether it changes a table that is looked for."""
+    said = b"DELETE o FROM orders AS o JOIN former USING (id)"
+    (found,) = fed(
+        made(layout.MARIADB_GTID, gtid(1, ddl=False)),
+        made(layout.QUERY, query(b"INSERT INTO t VALUES (1)")),
+        made(layout.QUERY, query(said)),
+        made(layout.QUERY, query(b"DELETE t FROM t JOIN u")),
+        made(layout.XID, bytes(8)),
+    )
+    assert [change.kind for change in found.changes] == [ChangeKind.INSERT, ChangeKind.OTHER]
+    assert found.statement == said.decode()
+
+
 def test_without_gtids_a_statement_or_what_begins_to_commit_is_a_transaction() -> None:
     found = fed(
         made(layout.QUERY, query(b"DROP TABLE t")),
@@ -150,7 +178,8 @@ def test_a_compressed_statement_of_mariadbs_is_read_as_far_as_it_is_needed() -> 
 def test_more_tables_than_are_told_apart_are_one_that_is_not_known() -> None:
     tally = ChangeTally()
     for number in range(MOST_TABLES + 5):
-        tally.add(layout.QUERY, memoryview(query(b"TRUNCATE t%d" % number)))
+        event = bytes(layout.HEADER_BYTES) + query(b"TRUNCATE t%d" % number)
+        tally.add(layout.QUERY, event, len(event))
     assert len(tally.changes) == MOST_TABLES + 1
     assert tally.changes[-1] == TableChange("", "", ChangeKind.OTHER)
 

@@ -6,6 +6,8 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,11 @@ def without_root_s_rights(argv: list[str]) -> list[str]:
     """Root may read and write whatever the mode says; tests may run as root or not."""
     rights = "-dac_override,-dac_read_search,-fowner"
     return ["setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}", "--", *argv] if os.geteuid() == 0 else argv
+
+
+def elsewhere(path: Path) -> sqlite3.Connection:
+    """What another process does, for a thread to do."""
+    return sqlite3.connect(path, isolation_level=None, check_same_thread=False)
 
 
 def refusal(path: Path) -> CatalogueError:
@@ -267,6 +274,18 @@ def test_processes_that_find_no_catalogue_make_one_between_them(path: Path) -> N
     assert [other.returncode for other in others] == [0, 0, 0, 0]
     with Catalogue.open(path) as catalogue:
         assert {run.run_id for run in catalogue.runs()} == {"r0", "r1", "r2", "r3"}
+
+
+@pytest.mark.exhaustive
+def test_a_run_is_not_lost_because_others_have_written_for_longer_than_five_seconds(path: Path) -> None:
+    with Catalogue.open(path) as catalogue, closing(elsewhere(path)) as others:
+        with catalogue.open_run("nightly", "db1", run_id="r1") as run:
+            others.execute("BEGIN IMMEDIATE")
+            end = threading.Timer(6.0, others.execute, ("COMMIT",))
+            end.start()
+            run.complete((BACKUP,))
+            end.join()
+        assert catalogue.run("r1").status is RunStatus.SUCCESS
 
 
 def test_a_reader_sees_a_live_run_grow_and_never_holds_it_up(path: Path) -> None:

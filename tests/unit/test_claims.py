@@ -1,5 +1,6 @@
 """Who may act now: locks that the kernel forgets when their holder dies."""
 
+import errno
 import os
 import resource
 import stat
@@ -48,6 +49,22 @@ def test_a_disk_is_one_benchs_and_whoever_is_refused_one_disk_has_claimed_none(t
             pass
     with other.disks(("/dev/sdb", "/dev/sdc"), "r2"):
         pass
+
+
+def test_a_lock_whose_file_cannot_be_removed_is_given_back_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(_path: Path, *, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as read_only:
+        read_only.setattr(Path, "unlink", refused)
+        with Claims(tmp_path).removing("r1"):
+            pass
+    assert "backup-r1.lock stays: [Errno 30] Read-only file system" in caplog.text
+    with Claims(tmp_path).removing("r1"):
+        pass
+    assert not (tmp_path / "backup-r1.lock").exists()
 
 
 def test_a_backup_has_many_readers_or_one_that_removes_it(tmp_path: Path) -> None:
@@ -125,6 +142,26 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
         holder.wait()
         with Claims(tmp_path).job("nightly", "r2"):
             pass
+
+
+class PassedOver:
+    """The kernel's list of locks, read while others come and go: at first without the one that is looked for."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def read_text(self) -> str:
+        self.looks += 1
+        return "" if self.looks < 3 else Path("/proc/locks").read_text()
+
+
+def test_a_lock_that_the_kernels_list_has_passed_over_is_held_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backupd.host.claims._LOCKS", PassedOver())
+    with Claims(tmp_path).job("nightly", "r1"):
+        assert (Claims(tmp_path).holder_of_job("nightly") or "").startswith("run r1 of job nightly")
+    assert Claims(tmp_path).holder_of_job("nightly") is None
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_sentence(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from backupd.policy.owner_record import OwnerRecord
 from backupd.targets.directory import DirectoryTarget
-from backupd.vocabulary.errors import TargetError
+from backupd.vocabulary.errors import AlreadyThere, TargetError
+from tests.contract.test_target_segments import put_segment
 from tests.contract.test_targets import MANIFEST
 from tests.fakes.target import MACHINE
 
@@ -372,6 +373,32 @@ def test_removal_that_is_denied_says_who_must_own_the_folder(tmp_path: Path, mon
 
 
 # --- owner records ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_segment_that_is_there_already_has_its_name_durably_once_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    """Its writer may have been killed between the name and the sync of the folder."""
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
+    put_segment(target, b"x")
+    if not links:
+        monkeypatch.setattr(os, "link", failing(errno.EPERM))
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def told(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    monkeypatch.setattr(os, "fsync", told)
+    with pytest.raises(AlreadyThere):
+        put_segment(target, b"x")
+    assert tmp_path / MACHINE / JOB / "binlog" in synced
+    monkeypatch.setattr(os, "fsync", lambda file: None if _is_file(file) else failing(errno.EIO)())
+    with pytest.raises(TargetError, match="Input/output error") as failed:
+        put_segment(target, b"x")
+    assert not isinstance(failed.value, AlreadyThere)
 
 
 def test_where_there_are_no_hard_links_an_owner_record_is_created_under_its_name(

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"
-IMAGES = ("backupd", "lab", "prometheus", "server")
+IMAGES = ("backupd", "fleet", "lab", "prometheus", "server")
 FILES = tuple(sorted(path.name for path in DOCKER.iterdir()))
 
 
@@ -58,7 +58,8 @@ def test_the_images_have_the_packages_of_the_one_list_and_name_none_themselves()
     assert installed_groups("lab") == [{"python", "check", "lab"}]
     assert installed_groups("backupd") == [{"python"}, {"host"}]
     assert installed_groups("prometheus") == [{"monitoring"}]
-    assert {"python", "check", "lab", "host", "monitoring"} <= listed_groups()
+    assert installed_groups("fleet") == [{"python", "fleet", "demo"}]
+    assert {"python", "check", "lab", "host", "monitoring", "fleet", "demo"} <= listed_groups()
     named = [
         re.findall(r"apt(?:-get)? (?:-\S+ )*install|pip install [^-]", text(f"{image}.Dockerfile")) for image in IMAGES
     ]
@@ -66,7 +67,12 @@ def test_the_images_have_the_packages_of_the_one_list_and_name_none_themselves()
 
 
 @pytest.mark.parametrize(
-    ("image", "pins"), [("lab", {"requirements-dev.txt"}), ("backupd", {"requirements-dev.txt", "requirements.txt"})]
+    ("image", "pins"),
+    [
+        ("lab", {"requirements-dev.txt"}),
+        ("fleet", {"requirements-dev.txt"}),
+        ("backupd", {"requirements-dev.txt", "requirements.txt"}),
+    ],
 )
 def test_the_images_have_the_pinned_python_packages(image: str, pins: set[str]) -> None:
     assert re.search(r"^    \.ci/setup-python\b", text(f"{image}.Dockerfile"), re.MULTILINE)
@@ -90,7 +96,7 @@ def test_only_files_of_the_project_reach_the_build(image: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_no_file_names_a_host_or_a_folder_of_one_machine(name: str) -> None:
-    elsewhere = r"\w+://(?!127\.0\.0\.1:)\S+|/(?:home|opt|work|mnt)/\S+|\b[\w-]+\.(?:com|org|net|io)\b"
+    elsewhere = r"\w+://(?!127\.0\.0\.1:|backupd@/)\S+|/(?:home|opt|work|mnt)/\S+|\b[\w-]+\.(?:com|org|net|io)\b"
     assert re.findall(elsewhere, (DOCKER / name).read_text()) == []
 
 
@@ -100,7 +106,7 @@ def test_each_file_begins_by_saying_what_it_is(name: str) -> None:
     assert re.match(r"# \w", lines[0])
 
 
-@pytest.mark.parametrize("image", ["backupd", "lab"])
+@pytest.mark.parametrize("image", ["backupd", "fleet", "lab"])
 def test_certificates_come_as_a_secret_and_stay_in_no_layer(image: str) -> None:
     written = text(f"{image}.Dockerfile")
     assert re.search(r"--mount=type=secret,id=authorities", written)

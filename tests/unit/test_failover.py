@@ -7,14 +7,13 @@ import pytest
 
 from backupd.operations.restore.log_to_moment import tells_places
 from backupd.policy.binlog_chain import PlacedBackup, continuations, rows
-from backupd.policy.condensed_chain import condensed_rows
 from backupd.policy.failover import Agreement, ArchivedEnd, History, agreement
 from backupd.policy.moments import Latest, ToGtid, ToPosition
-from backupd.policy.roll_forward import plan
 from backupd.policy.segment_file import from_line, signed, to_line
 from backupd.vocabulary.binlogs import BinlogPlace
 from backupd.vocabulary.errors import UsageError
 from tests.binlog_segments import BEGAN, FIRST, UUID, chain_of, following
+from tests.held_archives import plan
 from tests.signers import signer
 
 ARCHIVED = History("0-1-100,1-1-7", "0-1-100,0-9-40,1-1-7")
@@ -74,9 +73,8 @@ WHOLE = [*BEFORE, *AFTER]
 TAKEN = PlacedBackup("r1", BinlogPlace("binlog.000007", 1504), "0-1-15", BEGAN + timedelta(seconds=15))
 
 
-@pytest.mark.parametrize("rows_of", [rows, lambda segments: condensed_rows(segments, [TAKEN])])
-def test_a_row_leads_to_another_server_s_log(rows_of: "object") -> None:
-    (row,) = rows_of(WHOLE)  # type: ignore[operator]
+def test_a_row_leads_to_another_server_s_log() -> None:
+    (row,) = rows(WHOLE)
     assert (row.gtid_end, row.end) == ("0-1-60", BinlogPlace("binlog.000007", 3500))
     (found,) = continuations(TAKEN, [row])
     assert (found[0].end, found[-1].origin) == (2004, _ORIGIN)

@@ -35,12 +35,16 @@ def governor(
     max_rate: int | None = None,
     must_finish_by: float | None = None,
     total_bytes: int | None = None,
+    later_bytes: int = 0,
+    area_seconds: Callable[[], float | None] = lambda: None,
 ) -> CopyGovernor:
     return CopyGovernor(
         check=check,
         max_rate=max_rate,
         must_finish_by=must_finish_by,
         total_bytes=total_bytes,
+        later_bytes=later_bytes,
+        area_seconds=area_seconds,
         clock=clock,
         wait=clock.wait,
     )
@@ -87,6 +91,48 @@ def test_max_rate_holds_while_the_deadline_is_far() -> None:
     clock = Clock()
     copy(governor(clock, max_rate=10 * MIB, must_finish_by=2000.0, total_bytes=100 * MIB), 100 * MIB)
     assert clock.now - 1000 == pytest.approx(10, rel=0.01)
+
+
+def test_rate_is_raised_to_outrun_the_cow_area_and_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    pacing = governor(clock, max_rate=MIB, total_bytes=100 * MIB, area_seconds=lambda: 1010.0 - clock.now)
+    with caplog.at_level(logging.WARNING):
+        copy(pacing, 100 * MIB)
+    assert clock.now < 1005.5
+    assert pacing.outran_area
+    assert len([record for record in caplog.records if "COW area" in record.message]) == 1
+
+
+def test_max_rate_holds_while_the_cow_area_lasts_and_what_the_spool_sends_later_needs_no_area() -> None:
+    clock = Clock()
+    lasting = governor(
+        clock,
+        max_rate=10 * MIB,
+        total_bytes=200 * MIB,
+        later_bytes=100 * MIB,
+        area_seconds=lambda: 1020.0 - clock.now,
+    )
+    copy(lasting, 100 * MIB)
+    assert clock.now - 1000 == pytest.approx(10, rel=0.01)
+    assert not lasting.outran_area
+
+
+def test_a_fill_that_slows_down_gives_max_rate_back() -> None:
+    clock = Clock()
+    pacing = governor(
+        clock, max_rate=MIB, total_bytes=100 * MIB, area_seconds=lambda: 20.0 if clock.now < 1002 else None
+    )
+    copy(pacing, 50 * MIB)
+    assert 30 < clock.now - 1000 < 45
+
+
+def test_a_low_rate_notices_while_it_waits_that_the_cow_area_has_begun_to_fill() -> None:
+    clock = Clock()
+    pacing = governor(
+        clock, max_rate=1000, total_bytes=4 * MIB, area_seconds=lambda: 10.0 if clock.now >= 1005 else None
+    )
+    copy(pacing, 4 * MIB, block=4 * MIB)
+    assert clock.now - 1000 < 20
 
 
 def test_copy_that_is_longer_than_estimated_goes_on_at_max_rate() -> None:

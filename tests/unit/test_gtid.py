@@ -57,20 +57,27 @@ def test_a_tag_holds_for_the_intervals_after_it() -> None:
 def test_what_was_executed_is_the_set_of_what_was_added(added: list[tuple[str, int]]) -> None:
     executed = ExecutedGtids()
     for source, number in added:
-        executed.add_gtid(f"{source}:{number}")
+        executed.add_gtid((source, number))
     assert members(str(executed)) == members(",".join(f"{source}:{number}" for source, number in added))
     assert str(ExecutedGtids(str(executed))) == str(executed)
 
 
 def test_a_set_is_written_as_mysql_writes_it() -> None:
     executed = ExecutedGtids(f"{SOURCES[1]}:1-5:nightly:2,{SOURCES[0]}:7")
-    executed.add_gtid(f"{SOURCES[1]}:6")
+    executed.add_gtid((SOURCES[1], 6))
     assert str(executed) == f"{SOURCES[0]}:7,{SOURCES[1]}:1-6:nightly:2"
+
+
+def test_a_gtid_of_the_other_kind_of_server_is_in_no_set() -> None:
+    with pytest.raises(ServerError, match="1-8-4 is none of MySQL's"):
+        ExecutedGtids().add_gtid((1, 8, 4))
+    with pytest.raises(ServerError, match=f"{SOURCES[0]}:4 is none of MariaDB's"):
+        BinlogGtids().add_gtid((SOURCES[0], 4))
 
 
 def test_mariadbs_log_ends_with_the_last_of_each_domain() -> None:
     executed = BinlogGtids("1-7-3,0-1-41")
-    executed.add_gtid("1-8-4")
+    executed.add_gtid((1, 8, 4))
     assert str(executed) == "0-1-41,1-8-4"
     assert str(BinlogGtids()) == ""
     with pytest.raises(ServerError, match="MariaDB"):

@@ -79,3 +79,28 @@ def test_what_is_kept_is_not_given_back() -> None:
         world.mounted.add(MOUNT.name)
         claim.keep()
     assert (journal.rows, world.mounted) == ([], {MOUNT.name})
+
+
+def test_what_is_released_early_is_released_once_and_its_row_is_struck_at_the_end() -> None:
+    journal, world = Journal(), World()
+    released: list[Holding] = []
+
+    def release(holding: Holding) -> None:
+        released.append(holding)
+        world.unmount(holding)
+
+    releases = {HoldingKind.MOUNT: release}
+    with held(journal, MOUNT, releases) as claim:
+        with claim.released_after(releases):
+            world.mounted.add(MOUNT.name)
+        assert (world.mounted, journal.rows) == (set(), [MOUNT])
+    assert (released, journal.rows) == ([MOUNT], [])
+
+
+def test_what_does_not_let_itself_be_released_early_is_tried_again_at_the_end() -> None:
+    journal, world = Journal(), World(busy=True)
+    with held(journal, MOUNT, world.releases) as claim:
+        with claim.released_after(world.releases):
+            world.mounted.add(MOUNT.name)
+        world.busy = False
+    assert (world.mounted, journal.rows, journal.attentions) == (set(), [], [])

@@ -9,7 +9,7 @@ import pytest
 from backupd.catalogue.store import Catalogue
 from backupd.host.machine_ids import this_machine
 from backupd.vocabulary.errors import ExitStatus, Refused
-from backupd.vocabulary.identity import Identity, Machine, is_name, new_name
+from backupd.vocabulary.identity import Identity, Machine, is_name, mark, new_name
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 HERE = Machine("db1", {"machine-id": "a1", "product-uuid": "b1"})
@@ -24,6 +24,8 @@ HERE = Machine("db1", {"machine-id": "a1", "product-uuid": "b1"})
         ("a b_c", "a-b-c-"),
         ("", "host-"),
         ("x" * 99, "x" * 40 + "-"),
+        ("-db1", "db1-"),
+        ("x" * 39 + "_a", "x" * 39 + "-"),
     ],
 )
 def test_a_name_is_the_host_s_and_eight_digits_that_no_other_machine_has(host: str, begins: str) -> None:
@@ -113,3 +115,42 @@ def test_another_machine_is_told_what_has_happened_and_what_to_do(tmp_path: Path
     assert told.value.exit_status is ExitStatus.REFUSED
     for command in ("show", "new", "adopt"):
         assert f"`backupd identity {command}`" in told.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "proper"),
+    [
+        ("db1-0a1b2c3d", True),
+        ("d-00000000", True),
+        ("x" * 40 + "-0a1b2c3d", True),
+        ("x" * 41 + "-0a1b2c3d", False),
+        ("-db1-0a1b2c3d", False),
+        ("db1-0A1B2C3D", False),
+        ("db1-0a1b2c3", False),
+        ("db1-0a1b2c3d\n", False),
+        ("../db1-0a1b2c3d", False),
+        ("", False),
+    ],
+)
+def test_a_machine_s_name_is_safe_in_a_path_and_in_a_tag(name: str, proper: bool) -> None:
+    assert is_name(name) is proper
+
+
+def test_an_id_is_marked_the_same_however_it_is_written_and_by_its_kind() -> None:
+    """A mark that came out differently after an upgrade would refuse every catalogue on its own machine."""
+    assert mark("machine-id", "0123456789abcdef") == "bca6172e81ea91f0042b13326b5906c9"
+    assert mark("machine-id", " 0123456789ABCDEF\n") == mark("machine-id", "0123456789abcdef")
+    assert mark("product-uuid", "0123456789abcdef") != mark("machine-id", "0123456789abcdef")
+
+
+def test_what_another_machine_is_told_is_one_sentence_with_three_ways_out() -> None:
+    with pytest.raises(Refused) as told:
+        Identity("db1-00000000", {"machine-id": "a"}, NOW).require_of(Machine("db1", {"machine-id": "b"}))
+    assert told.value.message == (
+        "this catalogue belongs to another machine, db1-00000000: was the catalogue copied, or this machine cloned?"
+        " nothing was changed"
+    )
+    assert told.value.hint == (
+        "see `backupd identity show`; on a clone: `backupd identity new`; if this machine replaces that one:"
+        " `backupd identity adopt`"
+    )

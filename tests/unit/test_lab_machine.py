@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import subprocess
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,9 +22,10 @@ from backupd.lab.disks import (
     volume_argv,
 )
 from backupd.lab.kernels import UserModeKernel
-from backupd.lab.machine import Hardware, boot_environment, idlest_processor, kernel_argv
+from backupd.lab.machine import Hardware, boot_environment, kernel_argv
 from backupd.lab.options import Filesystem, LabLayout, LabOptions, ServerKind
-from backupd.lab.plan import Control, Purpose, plan_for
+from backupd.lab.plan import GuestControl, Purpose, plan_for
+from backupd.lab.processor import one_processor
 from backupd.lab.servers import SOFTWARE
 from backupd.lab.site import guest_site, host_site
 from backupd.lab.sizes import KIB, MIB, sizes_for
@@ -32,7 +34,7 @@ from backupd.vocabulary.volumes import AUTO
 
 DISKS = [Path(f"/dev/ubd{letter}") for letter in "bcde"]
 HARDWARE = Hardware(
-    control=Control(Path("/t/control")),
+    control=GuestControl(Path("/t/control")),
     memory_folder=Path("/memory"),
     disks=tuple(Path(f"/d/{letter}.img") for letter in "bcdef"),
     kernel=UserModeKernel("/k/linux.uml", Path("/m"), ("seccomp=auto",)),
@@ -221,8 +223,17 @@ def test_the_demos_second_job_is_what_the_first_was_once_into_the_same_folder(tm
     assert (old.host, old.targets, old.snapshot.size) == (new.host, new.targets, new.snapshot.size)
 
 
-def test_a_machine_keeps_to_one_processor_that_we_may_use() -> None:
-    assert idlest_processor() in os.sched_getaffinity(0)
+def test_each_machine_has_a_processor_of_its_own_and_further_ones_share(tmp_path: Path) -> None:
+    ours = os.sched_getaffinity(0)
+    with ExitStack() as running:
+        taken = [running.enter_context(one_processor(tmp_path / "locks")) for _ in ours]
+        assert sorted(taken) == sorted(ours)
+        assert running.enter_context(one_processor(tmp_path / "locks")) in ours
+    with one_processor(tmp_path / "locks") as first, one_processor(tmp_path / "locks") as second:
+        assert (first != second) is (len(ours) > 1)
+
+
+def test_a_machine_keeps_to_one_processor() -> None:
     argv = kernel_argv(replace(HARDWARE, processor=1))
     assert argv[:3] == ["taskset", "--cpu-list", "1"]
     assert argv[3:] == kernel_argv(HARDWARE)

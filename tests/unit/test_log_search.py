@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backupd.policy.log_search import LogSearch
-from backupd.policy.segment_file import summed
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, ChangeKind, LoggedTransaction, TableChange
-from tests.binlog_segments import BEGAN, FIRST
+from tests.binlog_segments import BEGAN, FIRST, summed
 from tests.share import examples
 
 SCHEMAS, TABLES = ("shop", "Shop", "s"), ("orders", "a", "")
@@ -75,7 +74,8 @@ def test_no_segment_with_what_is_wanted_is_passed_by(wanted: LogSearch, transact
         (TableChange("shop", "order", ChangeKind.DELETE), "", False),
         (TableChange("shop", "orders", ChangeKind.DROP), "", False),  # another kind
         (TableChange("shop", "", ChangeKind.DROP), "DROP DATABASE shop", False),
-        (TableChange("shop", "", ChangeKind.OTHER), "DELETE o FROM orders o, x", False),
+        (TableChange("shop", "", ChangeKind.OTHER), "DELETE o FROM orders o, x", True),  # of a kind that is not known
+        (TableChange("shop", "", ChangeKind.OTHER), "GRANT ALL ON *.* TO someone", False),
     ],
 )
 def test_table_and_kind_are_of_one_change(change: TableChange, statement: str, found: bool) -> None:
@@ -97,6 +97,12 @@ def test_table_and_kind_are_of_one_change(change: TableChange, statement: str, f
 def test_what_may_have_changed_a_table_is_found(change: TableChange, statement: str, found: bool) -> None:
     wanted = LogSearch(tables=(("shop", "orders"),))
     assert wanted.matches(transaction(change, statement=statement)) is found
+
+
+def test_without_a_table_what_was_not_understood_is_of_its_own_kind_alone() -> None:
+    unknown = transaction(TableChange("shop", "", ChangeKind.OTHER), statement="GRANT ALL ON *.* TO someone")
+    assert not LogSearch(kinds=frozenset({ChangeKind.DELETE})).matches(unknown)
+    assert LogSearch(kinds=frozenset({ChangeKind.OTHER})).matches(unknown)
 
 
 def test_a_span_has_its_beginning_and_not_its_end() -> None:

@@ -14,12 +14,12 @@ from backupd.operations.binlog.reading import SegmentReader
 from backupd.operations.restore.log_to_moment import log_end
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.moments import ToPosition
-from backupd.policy.roll_forward import plan
 from backupd.policy.trust import Trust
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, SegmentOrigin
 from backupd.vocabulary.servers import Flavour
 from tests.binlog_archives import WrittenBinlogs
 from tests.binlog_segments import FIRST
+from tests.held_archives import plan
 
 FILE, START = "binlog.000001", 4
 AT = datetime(2026, 11, 27, tzinfo=UTC)

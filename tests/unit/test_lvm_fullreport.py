@@ -1,13 +1,16 @@
 """What LVM's one report of everything is understood to say; every report here was printed by LVM 2.03.16."""
 
 import json
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from backupd.lvm import fullreport, report
+from backupd.lvm import empty_disks, fullreport, report
 from backupd.lvm.fullreport import parse_landscape
+from backupd.lvm.refusals import LOOK
 from backupd.vocabulary.errors import SnapshotError, UnexpectedOutput
 from backupd.vocabulary.extents import HiddenVolume, Landscape, Occupied, PlacedGroup, PlacedVolume, VolumeKind
 from backupd.vocabulary.volumes import Layout, Volume
@@ -68,6 +71,19 @@ def test_host_without_lvm_is_told_what_to_install(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(SnapshotError, match="LVM could not report: program not found: lvm") as caught:
         fullreport.landscape()
     assert caught.value.hint == "install the package that has lvm"
+
+
+@pytest.mark.parametrize("asked", [fullreport.landscape, empty_disks.physical_volumes])
+def test_a_report_that_lvm_does_not_give_says_where_to_look(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: Callable[[], object]
+) -> None:
+    for name in ("lvm", "pvs"):
+        (tmp_path / name).write_text("#!/bin/sh\necho sorry >&2\nexit 5\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr("backupd.host.process._environment", lambda: {"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    with pytest.raises(SnapshotError, match=r"LVM could not report: .* ended with status 5: sorry") as caught:
+        asked()
+    assert caught.value.hint == LOOK
 
 
 def test_host_without_groups_has_none() -> None:

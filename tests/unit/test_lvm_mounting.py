@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.lvm.mounting import LinuxMounts, mount_argv, mount_of, mount_to_write, parse_mountinfo
+from backupd.lvm.mounting import FILESYSTEMS, LinuxMounts, mount_argv, mount_of, mount_to_write, mounts, parse_mountinfo
 from backupd.vocabulary.errors import SnapshotError, UnexpectedOutput
 from backupd.vocabulary.volumes import DeviceNumber, Snapshot
 from tests.fakes.lvm_host import striped_volume
@@ -26,6 +26,31 @@ def test_mountinfo_is_read_with_its_octal_escapes() -> None:
     assert (root.path, root.filesystem, root.device) == (Path("/"), "overlay", DeviceNumber(0, 19))
     assert (data.path, data.filesystem, data.device) == (Path("/mnt/my data"), "xfs", DeviceNumber(254, 0))
     assert (sub.root, sub.path, sub.filesystem) == ("/sub\tdir", Path("/mnt/a\\b"), "ext4")
+
+
+def test_a_file_system_that_is_on_two_devices_is_known_by_its_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Linux tells of an XFS with a log of its own; the part that is on the other device is in no snapshot."""
+    file = tmp_path / "mountinfo"
+    monkeypatch.setattr("backupd.lvm.mounting._MOUNTS", file)
+    number = tmp_path.stat().st_dev
+    line = f"40 23 {os.major(number)}:{os.minor(number)} / / rw - xfs /dev/mapper/vg-data rw,attr2,{{}}noquota\n"
+    file.write_text(line.format("logdev=/dev/sdb1,logbufs=8,"))
+    assert mount_of(tmp_path).elsewhere == ("logdev=/dev/sdb1",)
+    file.write_text(line.format("logbufs=8,"))
+    assert mount_of(tmp_path).elsewhere == ()
+
+
+def test_only_a_newline_ends_a_line_of_mountinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any user who may mount by FUSE chooses the path; what cannot be read here keeps every snapshot mounted."""
+    odd = b"/home/a/\r \x0b \x0c \x1c \x1d \x1e \xc2\x85 \xe2\x80\xa8 \xe2\x80\xa9 \xff".replace(b" ", b"")
+    file = tmp_path / "mountinfo"
+    file.write_bytes(b"40 23 0:50 / " + odd + b" rw,nosuid,nodev - fuse.sshfs a@b: rw,user_id=1000\n" + LINES.encode())
+    monkeypatch.setattr("backupd.lvm.mounting._MOUNTS", file)
+    found = mounts()
+    assert [one.filesystem for one in found] == ["fuse.sshfs", "overlay", "xfs", "ext4"]
+    assert os.fsencode(found[0].path) == odd
 
 
 def test_line_of_unknown_form_is_shown() -> None:
@@ -62,6 +87,14 @@ def test_mount_is_read_only_and_nouuid_is_for_xfs_alone(filesystem: str, nouuid:
     assert {"ro", "nodev", "nosuid", "noexec", "noatime"} <= set(options)
     assert ("nouuid" in options) is nouuid
     assert not {"norecovery", "noload"} & set(options)
+
+
+@pytest.mark.parametrize("filesystem", FILESYSTEMS)
+def test_no_error_of_a_snapshot_makes_the_kernel_panic(filesystem: str) -> None:
+    """`tune2fs -e panic` is in the snapshot's superblock too, and one that has overflowed gives only errors."""
+    argv = mount_argv(Path("/dev/vg/s"), Path("/mnt"), filesystem=filesystem)
+    errors = [option for option in argv[argv.index("-o") + 1].split(",") if option.startswith("errors=")]
+    assert errors == (["errors=remount-ro"] if filesystem == "ext4" else [])  # XFS knows no such option
 
 
 def test_only_where_it_is_told_so_a_log_is_not_replayed() -> None:

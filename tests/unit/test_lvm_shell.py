@@ -15,6 +15,7 @@ while read -r word rest; do
     case $word in
         say) echo "  $rest" ;;
         slowly) sleep 0.3; echo done > "$rest"; echo "  said at the end" ;;
+        once-told) until [ -e "$rest.go-on" ]; do sleep 0.01; done; echo done > "$rest"; echo "  said at the end" ;;
         die) echo "  Segmentation fault"; exit 139 ;;
         *) echo "  No such command '$word'.  Try 'help'." ;;
     esac
@@ -47,6 +48,11 @@ def until(answer: Callable[[], str | None]) -> str:
     raise AssertionError("no answer")
 
 
+def let_go(effect: Path) -> None:
+    """The command `once-told` that is to have this effect goes on now."""
+    effect.with_name(f"{effect.name}.go-on").touch()
+
+
 def _fail_after_sending(command: str) -> None:
     with lvm_shell(None) as shell:
         shell.send(command)
@@ -68,11 +74,13 @@ def test_reply_is_what_this_command_said_and_no_other() -> None:
 
 @pytest.mark.usefixtures("like_lvm")
 def test_there_is_no_reply_before_the_command_has_ended(tmp_path: Path) -> None:
+    effect = tmp_path / "effect"
     with lvm_shell(None) as shell:
-        shell.send(f"slowly {tmp_path / 'effect'}")
+        shell.send(f"once-told {effect}")
         assert shell.reply() is None
+        let_go(effect)
         assert meaningful(until(shell.reply)) == "said at the end"
-        assert (tmp_path / "effect").exists()
+        assert effect.exists()
 
 
 @pytest.mark.usefixtures("like_lvm")
@@ -87,12 +95,60 @@ def test_end_of_the_block_waits_for_a_command_that_is_under_way(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("like_lvm")
+def test_whoever_waits_for_its_end_can_do_something_else_meanwhile(tmp_path: Path) -> None:
+    effect, seen = tmp_path / "effect", []
+
+    def look() -> None:
+        seen.append(effect.exists())
+        let_go(effect)
+
+    with lvm_shell(None) as shell:
+        shell.send(f"once-told {effect}")
+        shell.end(look)
+        assert effect.read_text() == "done\n"
+    assert seen[0] is False
+
+
+@pytest.mark.usefixtures("like_lvm")
+def test_whoever_waits_for_its_end_no_longer_leaves_that_to_the_block(tmp_path: Path) -> None:
+    effect = tmp_path / "effect"
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with lvm_shell(None) as shell:
+        shell.send(f"once-told {effect}")
+        with pytest.raises(ZeroDivisionError):
+            shell.end(fail)
+        assert not effect.exists()
+        let_go(effect)
+    assert effect.read_text() == "done\n"
+
+
+@pytest.mark.usefixtures("like_lvm")
+def test_one_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    effect = tmp_path / "effect"
+    monkeypatch.setattr("backupd.host.process._PARTING_SECONDS", 0.2)
+    with lvm_shell(None) as shell:
+        shell.send(f"once-told {effect}")
+        shell.end(lambda: None)
+        monkeypatch.setattr("backupd.host.process._PARTING_SECONDS", 120.0)  # that a second wait would take
+        began = time.monotonic()
+    assert time.monotonic() - began < 60
+    assert not effect.exists()
+    let_go(effect)
+    assert until(lambda: effect.read_text() if effect.exists() else None) in ("", "done\n")
+
+
+@pytest.mark.usefixtures("like_lvm")
 def test_shell_that_died_is_an_error_with_its_last_words() -> None:
     with lvm_shell(None) as shell:
-        with pytest.raises(SnapshotError, match="ended in mid-command: Segmentation fault"):
+        with pytest.raises(SnapshotError, match="ended in mid-command: Segmentation fault") as told:
             ask(shell, "die")
-        with pytest.raises(SnapshotError, match="has ended"):
+        assert "dmesg" in told.value.hint
+        with pytest.raises(SnapshotError, match="has ended") as told:
             shell.send("say one")
+        assert "dmesg" in told.value.hint
 
 
 def test_missing_lvm_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

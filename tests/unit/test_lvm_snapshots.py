@@ -2,16 +2,15 @@
 
 import json
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from backupd.lvm import Mark, classic, devicemapper
+from backupd.lvm import Mark, classic, devicemapper, thin
 from backupd.lvm.devicemapper import MappedDevice, TableLine
 from backupd.lvm.removal import chosen_removal_argv, remove_argv
-from backupd.lvm.snapshots import LvmSnapshots
+from backupd.lvm.snapshots import LvmSnapshots, reported
 from backupd.vocabulary.errors import ExitStatus, GroupBusy, SnapshotError, SnapshotVoid
 from backupd.vocabulary.volumes import CowUsage, DeviceNumber, Snapshot, SnapshotPlan
 from tests.fakes.lvm_host import striped_volume
@@ -128,6 +127,13 @@ def test_failure_of_lvm_is_told_with_what_to_do(programs: Programs) -> None:
     assert caught.value.exit_status is ExitStatus.SNAPSHOT
 
 
+def test_report_of_lvm_that_hangs_ends_with_where_to_look(programs: Programs) -> None:
+    programs.script("pvs", "exec sleep 60")
+    with pytest.raises(SnapshotError, match=r"pvs did not end within 0\.2 s") as caught:
+        reported(["pvs"], within_seconds=0.2)
+    assert "dmsetup info" in caught.value.hint
+
+
 def test_ours_are_those_with_all_three_tags(programs: Programs) -> None:
     programs.report("lvs", "volumes_snapshots")
     assert LvmSnapshots(MACHINE).ours() == (("labvg", "backupd-r1", "r1"),)
@@ -208,6 +214,24 @@ def test_snapshot_that_is_gone_is_not_removed_again(programs: Programs, said: st
     programs.lvremove(f"echo '  {said}' >&2; exit 5")
     LvmSnapshots(MACHINE).remove("labvg", "backupd-r1", "r1")
     assert len(programs.calls()) == 1
+
+
+@pytest.mark.parametrize("script", ["echo '  Volume group \"labvg\" not found' >&2; exit 5", "exit 0"])
+def test_snapshot_that_only_lvm_does_not_see_is_not_called_removed(
+    programs: Programs, tmp_path: Path, script: str
+) -> None:
+    """As while no path leads to its disks: LVM knows of no such group then, and the kernel keeps its devices."""
+    device = tmp_path / "sys" / "block" / "dm-3" / "dm"
+    device.mkdir(parents=True)
+    (device / "name").write_text("labvg-backupd--r1\n")
+    programs.report("lvs", "volumes_nothing")
+    programs.lvremove(script)
+    snapshots = LvmSnapshots(MACHINE, sysfs=tmp_path / "sys")
+    with pytest.raises(SnapshotError, match="the kernel still has its device") as caught:
+        snapshots.remove("labvg", "backupd-r1", "r1")
+    assert "backupd recover" in caught.value.hint
+    (device / "name").unlink()
+    snapshots.remove("labvg", "backupd-r1", "r1")
 
 
 def test_busy_snapshot_is_tried_again_and_then_told(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,10 +327,12 @@ def test_lvm_that_does_not_answer_before_the_lock_is_not_waited_for_without_end(
 ) -> None:
     monkeypatch.setattr("backupd.lvm.snapshots._REPORT_SECONDS", 0.2)
     monkeypatch.setattr("backupd.host.process._PARTING_SECONDS", 0.2)
-    programs.shell(OBEDIENT_LVCONVERT, lvcreate="sleep 3")
-    began = time.monotonic()
-    assert "LVM has not answered within 0.2 s: lvcreate" in refused(tmp_path).message
-    assert time.monotonic() - began < 2
+    goes_on = tmp_path / "goes on"
+    programs.shell(OBEDIENT_LVCONVERT, lvcreate=f"until [ -e '{goes_on}' ]; do sleep 0.05; done")
+    error = refused(tmp_path)  # at all: LVM itself never ends
+    assert "LVM has not answered within 0.2 s: lvcreate" in error.message
+    assert "dmsetup info" in error.hint
+    goes_on.touch()
 
 
 def test_refusal_in_the_rehearsal_comes_before_anything_is_locked(programs: Programs, tmp_path: Path) -> None:
@@ -491,8 +517,19 @@ def test_rehearsal_is_the_same_line_without_effect() -> None:
 
 
 def test_no_event_daemon_is_started_by_a_removal() -> None:
-    assert "activation/monitoring=0" in remove_argv("vg", "s")
-    assert "activation/monitoring=0" in chosen_removal_argv("vg", "s", MARK)
+    assert "activation/monitoring=0" in settings(remove_argv("vg", "s"))
+    assert "activation/monitoring=0" in settings(chosen_removal_argv("vg", "s", MARK))
+
+
+def test_what_lvm_has_done_is_heard_although_its_configuration_silences_it() -> None:
+    made, deactivated = classic.preparing(PLAN, MARK)
+    commands = [made.argv, deactivated.argv, remove_argv("vg", "s"), chosen_removal_argv("vg", "s", MARK)]
+    commands += [method.line_argv(PLAN, MARK, rehearsal=True) for method in (classic, thin)]
+    assert all("log/silent=0" in settings(argv) for argv in commands)
+
+
+def settings(argv: list[str]) -> list[str]:
+    return argv[argv.index("--config") + 1].split()
 
 
 @pytest.mark.parametrize("state", ["Invalid", "gone"])

@@ -1,6 +1,7 @@
 """A manifest survives being written and read, and nothing else passes for one."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,6 +87,7 @@ RUNS = st.builds(
         cow_extended=NUMBERS,
         size_reason=PROSE,
         redo_left_out=NUMBERS,
+        taken_at=st.none() | INSTANTS,
     ),
     attention=st.lists(PROSE, max_size=2).map(tuple),
     throughput=st.lists(st.builds(StageSection, WORDS, NUMBERS, SECONDS), max_size=2).map(tuple),
@@ -174,7 +176,7 @@ def test_manifest_survives_being_written_and_read(manifest: Manifest) -> None:
 def test_document_is_readable_and_stable() -> None:
     text = manifests.to_text(ONE)
     assert text.startswith(
-        '{\n  "schema": {\n    "major": 1,\n    "minor": 2\n  },\n  "run_id": "20260102T030405Z-ab12",\n'
+        '{\n  "schema": {\n    "major": 1,\n    "minor": 3\n  },\n  "run_id": "20260102T030405Z-ab12",\n'
     )
     assert text.endswith("}\n")
     reordered = replace(ONE, server=replace(ONE.server, settings=dict(reversed(list(ONE.server.settings.items())))))
@@ -218,6 +220,12 @@ def test_a_word_that_a_restore_depends_on_must_be_known() -> None:
     body = json.loads(manifests.to_text(ONE))
     body["server"]["flavour"] = "postgresql"
     with pytest.raises(VerificationError, match=r"no valid manifest\.server.flavour: 'postgresql'"):
+        manifests.from_text(sealed(body))
+
+
+def test_a_document_without_a_schema_is_none_of_ours() -> None:
+    body = {key: value for key, value in json.loads(manifests.to_text(ONE)).items() if key != "schema"}
+    with pytest.raises(Unreadable, match="the manifest has no valid schema: None"):
         manifests.from_text(sealed(body))
 
 
@@ -368,7 +376,7 @@ def keys(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return []
 
 
-ADDED = {("run", "snapshot", "redo_left_out"), ("signature",)}  # by a minor
+ADDED = {("run", "snapshot", "redo_left_out"), ("run", "snapshot", "taken_at"), ("signature",)}  # by a minor
 OF_OLD = [path for path in keys(BODY) if path[0] not in {"digest", "schema"} and path not in ADDED]
 
 
@@ -498,3 +506,57 @@ def test_key_that_is_there_twice_is_refused() -> None:
     text = manifests.to_text(ONE).replace('"major": 1,', '"major": 1, "major": 1,')
     with pytest.raises(VerificationError, match="twice"):
         manifests.from_text(text)
+
+
+def test_what_was_signed_is_published_as_it_is_and_what_was_not_gets_a_digest_of_now() -> None:
+    signed = manifests.from_text(manifests.to_text(manifests.signed(ONE, SIGNER)))
+    assert manifests.to_publish(signed) is signed
+    unsigned = manifests.to_publish(manifests.from_text(manifests.to_text(ONE)))
+    assert (unsigned, unsigned.digest) == (ONE, "")
+    newer = json.loads(manifests.to_text(signed))
+    lost = replace(signed, digest=manifests._digest({**newer, "of_tomorrow": 1}))
+    with pytest.raises(Unreadable) as refused:
+        manifests.to_publish(lost)
+    assert refused.value.message == (
+        f"the manifest of run {ONE.run_id} was written by a newer backupd: this one cannot write it unchanged"
+    )
+    assert refused.value.hint == "use that newer backupd; nothing is wrong with the backup"
+
+
+def test_what_is_signed_again_has_the_new_signature_alone_and_the_digest_of_its_document() -> None:
+    again = manifests.signed(manifests.signed(ONE, SIGNER), OTHER)
+    read = manifests.from_text(manifests.to_text(again))
+    assert read == again
+    assert read.signature is not None
+    assert read.signature.key == OTHER.public
+    assert again.digest == read.digest == json.loads(manifests.to_text(again))["digest"]
+
+
+def test_a_signature_and_a_digest_that_are_wrong_are_told_with_what_to_do() -> None:
+    body = json.loads(manifests.to_text(manifests.signed(ONE, SIGNER)))
+    hint = "it was damaged or changed on the target; restore another backup"
+    for text, message in (
+        (json.dumps({**body, "host": "x"}), "the manifest was changed after it was written: its digest differs"),
+        (sealed({**body, "host": "x"}), "the manifest was changed after it was signed: its signature is wrong"),
+    ):
+        with pytest.raises(VerificationError) as refused:
+            manifests.from_text(text)
+        assert (refused.value.message, refused.value.hint) == (message, hint)
+    with pytest.raises(Unreadable) as outside:
+        manifests.from_text(sealed({**BODY, "datadir": "/x"}))
+    assert outside.value.hint == "something other than backupd wrote it: restore another backup"
+
+
+def test_no_more_is_read_than_any_manifest_has() -> None:
+    text = manifests.to_text(ONE).encode()
+    assert manifests.from_chunks([text[:100], memoryview(text[100:])]) == ONE
+    taken: list[int] = []
+
+    def endless() -> Iterator[bytes]:
+        while True:
+            taken.append(manifests.MOST_BYTES // 2)
+            yield bytes(taken[-1])
+
+    with pytest.raises(VerificationError, match="the manifest is larger than 32 MiB"):
+        manifests.from_chunks(endless())
+    assert len(taken) == 3

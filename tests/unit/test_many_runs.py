@@ -207,3 +207,12 @@ def test_the_history_loads_nothing_that_acts_on_a_host() -> None:
     assert {"sqlalchemy", "backupd.operations.opening"} <= loaded
     heavy = {"pymysql", "cryptography", "boto3", "asyncssh", "alembic", "fastapi", "jinja2", "apscheduler"}
     assert loaded & (heavy | {"prometheus_client", "backupd.wiring", "backupd.lab.run"}) == set()
+
+
+def test_of_many_runs_the_same_is_told_as_of_each() -> None:
+    """Of few of them the ids are handed over, of more the query is asked again."""
+    with catalogue_of(150, samples_per_run=1) as path, Catalogue.open(path) as catalogue:
+        many = catalogue.runs(limit=None)
+        assert len(many) > 100
+        assert many[:50] == catalogue.runs(limit=50)
+        assert many[:3] == [catalogue.runs(limit=number + 1)[number] for number in range(3)]

@@ -189,7 +189,7 @@ def test_a_look_that_is_not_answered_does_not_hold_up_the_lock_nor_does_anybody_
         assert server.asked.wait(60)
         began = time.monotonic()
         with cost_meter.silent():
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 30  # of 60
             server.answers.set()
             hanging.result()
             cost_meter.look()

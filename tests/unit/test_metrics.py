@@ -81,7 +81,7 @@ def good(catalogue: Catalogue, run_id: str = "r1") -> None:
         run.lock(LockReceipt("ftwrl", 1, 0.5, 0.04, "metadata-locks", stalled=4))
         run.snapshot(replace(SNAPSHOT, cow_used_peak=None))
         run.cow_peak(850)
-        run.bill(Bill(50.0, penalty_seconds=12.5))
+        run.bill(Bill(50.0, 12.5, copied_on_write=4096, disks=3, disk_seconds=30.5, disk_read_seconds=20.25))
         run.losses(Losses(Counted.LOGGED, 50.0, 110.0, None, 4000, 60.0))
         run.samples([Sample(-1.0, "baseline", iops=900.0)])
         run.samples([Sample(at, "settle", iops=iops) for at, iops in enumerate((300.0, 600.0, 600.0, 600.0))])
@@ -140,6 +140,9 @@ def test_a_good_backup_is_told_with_what_it_cost(catalogue: Catalogue, tmp_path:
         "transactions_expected": 5500,
         "transactions_lost": 1500,
         "write_penalty_seconds": 12.5,
+        "copied_on_write_bytes": 4096,
+        "disk_busy_seconds": 30.5,
+        "disk_read_seconds": 20.25,
         "job_interval_seconds": 86400,
     }
     assert {name: value(answer, name, **NIGHTLY) for name in expected} == pytest.approx(expected)
@@ -163,6 +166,9 @@ def test_what_was_not_measured_is_not_told(catalogue: Catalogue, tmp_path: Path)
         "backupd_settle_seconds",
         "backupd_transactions_lost",
         "backupd_write_penalty_seconds",
+        "backupd_copied_on_write_bytes",
+        "backupd_disk_busy_seconds",
+        "backupd_disk_read_seconds",
     }
 
 

@@ -1,5 +1,6 @@
 """The schema that the migrations make is the schema that the code knows, and an upgrade loses nothing."""
 
+import os
 import re
 import shutil
 import sqlite3
@@ -180,6 +181,22 @@ def test_an_upgrade_keeps_every_row_and_a_copy_of_what_was(populated: Path, futu
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     assert rows(copy, "SELECT version_num FROM alembic_version") == [(tables.HEAD,)]
     assert list(populated.parent.glob("*.partial")) == []
+
+
+def test_the_copy_has_its_name_durably_before_anything_is_upgraded(
+    populated: Path, future: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    durable: list[set[str]] = []
+    fsync = os.fsync
+
+    def synced(descriptor: int) -> None:
+        fsync(descriptor)
+        if (folder := Path(f"/proc/self/fd/{descriptor}")).is_dir():
+            durable.append({path.name for path in folder.iterdir()})
+
+    monkeypatch.setattr(os, "fsync", synced)
+    upgrade(populated, migrations=future(""))
+    assert any(f"catalogue.db.before-{TOMORROW}" in names for names in durable)
 
 
 def test_an_upgrade_that_was_done_is_not_done_again(populated: Path, future: Callable[[str], Path]) -> None:

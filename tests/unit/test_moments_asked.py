@@ -10,9 +10,9 @@ from backupd.catalogue.audit import Event
 from backupd.catalogue.store import Catalogue
 from backupd.cli.moments import archived_job
 from backupd.policy.moments import Latest
-from backupd.policy.roll_forward import plan
 from backupd.vocabulary.errors import UsageError
 from tests.binlog_segments import BEGAN
+from tests.held_archives import plan
 from tests.unit.catalogues import catalogue, path
 from tests.unit.test_failover import TAKEN
 from tests.unit.test_metrics import configured, good

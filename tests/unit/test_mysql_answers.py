@@ -1,5 +1,6 @@
 """What servers answer, read without one: process lists, positions, versions, errors, and what a login asks for."""
 
+import socket
 import ssl
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from backupd.mysql.locksession import _writing
 from backupd.mysql.login import Login, connection_options
 from backupd.mysql.positions import PositionReader, lag_seconds
 from backupd.mysql.refusals import statement_error
-from backupd.mysql.session import Row, Session, whole_seconds
+from backupd.mysql.server import MysqlServer
+from backupd.mysql.session import Row, Session, connector, whole_seconds
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour, Position, ReplicaPosition
 
@@ -236,3 +238,16 @@ def test_the_grant_script_is_what_an_administrator_pastes() -> None:
 
 def test_waits_are_rounded_up_because_zero_is_no_wait_at_all() -> None:
     assert [whole_seconds(seconds) for seconds in (0, 0.2, 1, 1.1)] == [1, 1, 1, 2]
+
+
+@pytest.mark.timeout(30)
+def test_a_server_that_does_not_answer_is_not_waited_for_by_whoever_watches_a_snapshot(
+    path_in_memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backupd.mysql.server._PROMPT_SECONDS", 0.2)
+    with socket.socket(socket.AF_UNIX) as mute:
+        mute.bind(str(path_in_memory / "mute"))
+        mute.listen()
+        server = MysqlServer(connector(Login("backup", socket=path_in_memory / "mute")))
+        with pytest.raises(ServerError):
+            server.replica_lag_seconds()

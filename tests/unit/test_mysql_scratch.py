@@ -185,6 +185,7 @@ class Answering:
     """A MariaDB with these variables, which has nothing else to tell."""
 
     named: Mapping[str, str]
+    peer: int | None = None
 
     def variables(self) -> Mapping[str, str]:
         usual = {"aria_block_size": "8192", "version": "10.11.19-MariaDB", "datadir": "/d", "innodb_page_size": "16384"}

@@ -6,8 +6,14 @@ Where its cost explodes near saturation it is a fifth, and what the first ten se
 load that rises after a quiet beginning can make it twice as dear as the constant speed that is done before that.
 """
 
+import json
+from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
+from random import Random
+from statistics import fmean
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -155,6 +161,38 @@ def test_copy_never_stands_still_and_is_looked_at_without_reads_every_two_second
     assert max(later - earlier for earlier, later in pairwise(course.offs)) <= OFF_EVERY_SECONDS + 3 * TICK
 
 
+def test_writes_that_are_too_fast_for_the_kernels_counters_are_no_baseline() -> None:
+    """It counts whole milliseconds: seven writes of a fast disk may show none. Met in the lab, where it counts tens."""
+    pace = Pace.at_first(0.004, Budgets(max_latency=2.0))
+    for write_seconds in (0.0, 0.03, 0.0, 0.03, 0.0) * 20:
+        pace = pace.after(PaceLook(TICK, 7, write_seconds, 0, reads=1, read_bytes=1 << 20, reading_seconds=0.05))
+    assert pace.base_seconds is None or pace.base_seconds > 0
+    assert pace.abort is None
+
+
+def test_chance_alone_does_not_hold_a_copy_at_its_slowest() -> None:
+    """Reading costs nothing here, and what ten writes take scatters as it did in the lab: from a half to thrice."""
+    dice, pace, shares = Random(1), Pace.at_first(0.008, Budgets(max_latency=2.0)), []
+    for _ in range(600):
+        took = 10 * 0.008 * dice.lognormvariate(0, 0.5)
+        pace = pace.after(PaceLook(TICK, 10, took, 1, reads=1, read_bytes=4 << 20, reading_seconds=0.05))
+        shares.append(pace.allowed)
+    assert fmean(shares[100:]) > 0.6
+
+
+def test_a_look_at_which_both_could_hold_does_not_begin_the_ten_seconds_anew() -> None:
+    """What a write takes is a matter of chance: budget and deadline that cannot both hold seem to, now and then."""
+    pace = Pace.at_first(0.005, Budgets(max_latency=1.05))
+    for number in range(300):
+        slow = 0.1 if number % 20 < 14 else 0.04  # seconds of ten writes while something reads
+        took = 0.05 if pace.off else slow
+        look = PaceLook(TICK, 10, took, 1, 1, 4 << 20, 0.1, bytes_left=1 << 30, deadline_seconds=20.0)
+        pace = pace.after(look)
+        if pace.abort is not None:
+            break
+    assert pace.abort is not None
+
+
 def test_replica_that_falls_behind_slows_the_copy() -> None:
     pace = Pace.at_first(0.005, Budgets(max_lag_seconds=10.0))
     for _ in range(20):
@@ -163,3 +201,54 @@ def test_replica_that_falls_behind_slows_the_copy() -> None:
         )
     assert pace.allowed == LEAST_SHARE
     assert "budget" in pace.decision.reason
+
+
+# --- recorded series -------------------------------------------------------------------------------------------------
+
+# Looks of `tests/lab/inside/inside_governor.py`: a second load comes and goes while a copy is within a budget. What was
+# seen is what the law of then led to: how the server would have answered to other speeds is not in it.
+FOLDER = Path(__file__).parents[1] / "data" / "pacing"
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What the law decides at each look of a recording."""
+
+    at: list[float]  # seconds since the copy began
+    shares: list[float]
+    abort: str | None
+    came: float  # the second load
+    went: float
+
+    def between(self, begin: float, end: float) -> list[float]:
+        return [share for at, share in zip(self.at, self.shares, strict=True) if begin <= at < end]
+
+    @property
+    def turns(self) -> int:
+        """How often the speed changed its direction."""
+        moves = [later - earlier for earlier, later in pairwise(self.shares) if later != earlier]
+        return sum(one * other < 0 for one, other in pairwise(moves))
+
+
+@pytest.fixture(scope="module", params=["recorded-hdd"])
+def course(request: pytest.FixtureRequest) -> Replayed:
+    recording = json.loads((FOLDER / f"{request.param}.json").read_text())
+    pace = Pace.at_first(recording["usual_seconds"], Budgets(**recording["budgets"]), slowdown=recording["slowdown"])
+    at, ats, shares = 0.0, [], []
+    for values in recording["looks"]:
+        look = PaceLook(**dict(zip(recording["columns"], values, strict=True)))
+        pace, at = pace.after(look), at + look.seconds
+        ats.append(at)
+        shares.append(pace.allowed)
+    return Replayed(ats, shares, pace.abort, recording["came"], recording["went"])
+
+
+def test_a_recorded_copy_yields_to_the_second_load_and_is_at_full_speed_once_it_has_gone(course: Replayed) -> None:
+    assert min(course.between(course.came, course.went)) < 0.3
+    assert max(course.between(course.went, course.went + 3)) == 1.0
+    assert fmean(course.between(course.went, course.at[-1])) > 0.9
+    assert course.abort is None
+
+
+def test_a_recorded_copy_does_not_oscillate(course: Replayed) -> None:
+    assert course.turns <= course.at[-1], "more than one change of direction a second"

@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from backupd.config import BinlogConfig, CopyConfig, JobConfig, SettleConfig, SnapshotConfig, SnapshotSize
-from backupd.operations.backup import binlog_spool, preflight
+from backupd.lvm.extending import further_bytes
+from backupd.operations.backup import binlog_spool, preflight, volume_checks
 from backupd.operations.tools import FilesystemRoom
+from backupd.policy.snapshot_plan import plan_snapshot
 from backupd.vocabulary.errors import CommandError, ExitStatus, NoTargetAnswers, Refused, SnapshotError
+from backupd.vocabulary.penalty import SnapshotLife
 from backupd.vocabulary.records import Finding, Level, RunStatus
 from backupd.vocabulary.servers import Blocker, Cluster, DataPath, Flavour, Membership
 from backupd.vocabulary.volumes import DeviceNumber, Layout, MountPoint, PvsGone, Segment
@@ -185,6 +188,8 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("other snapshots", lambda world: world.host.add_foreign_snapshot("hers"), REFUSED, "already has: hers"),
         ("volume state", as_it_is, OK, "no merge"),
         ("volume state", volume(conditions=("pvmove",)), REFUSED, "pvmove"),
+        ("volume state", volume(conditions=("mismatches exist",)), WARNING, "found its legs to differ"),
+        ("volume state", volume(conditions=("mismatches exist", "resync (9.00 %)")), REFUSED, "resync (9.00 %)"),
         ("snapshot room", as_it_is, OK, "30 extents"),
         ("snapshot room", full_group, REFUSED, "need 30, have 3"),
         ("target vault", as_it_is, OK, "writable"),
@@ -206,6 +211,32 @@ def test_a_finding(world: World, name: str, trouble: Callable[[World], None], le
     assert bool(found[name].hint) == (level is not OK)
 
 
+def test_a_file_system_that_is_on_two_devices_is_refused_before_the_lock() -> None:
+    """The kernel mounts no XFS without its log's device, and that one is in no snapshot."""
+    mount = MountPoint(Path("/data"), DeviceNumber(254, 0), "xfs", elsewhere=("logdev=/dev/sdb1",))
+    (found,) = volume_checks.of_filesystem(mount)
+    assert (found.level, "logdev=/dev/sdb1" in found.detail) == (REFUSED, True)
+    assert found.hint
+    assert list(volume_checks.of_filesystem(replace(mount, elsewhere=()))) == []
+
+
+@pytest.mark.parametrize(
+    ("conditions", "hint"),
+    [
+        (("pvmove",), "wait until it has finished"),
+        (("refresh needed",), "lvchange --refresh labvg/data"),
+        (("partial",), "lvconvert --repair labvg/data"),
+    ],
+)
+def test_what_waiting_does_not_cure_is_not_to_be_waited_for(
+    world: World, conditions: tuple[str, ...], hint: str
+) -> None:
+    volume(conditions=conditions)(world)
+    found = findings(world)["volume state"]
+    assert (found.level, hint in found.hint) == (REFUSED, True)
+    assert ("wait" in found.hint) is (conditions == ("pvmove",))
+
+
 @pytest.mark.parametrize("name", ["catalogue", "run folder", "staging folder", "folder of target vault"])
 def test_nothing_of_ours_may_lie_on_the_volume_that_is_snapshotted(world: World, name: str) -> None:
     everything_here = MountPoint(world.mount_root, world.host.volume.device, "xfs")
@@ -220,6 +251,35 @@ def test_nothing_of_ours_may_lie_on_the_volume_that_is_snapshotted(world: World,
 def test_a_target_needs_room_for_the_last_backup_and_a_tenth(world: World, free: int, level: Level) -> None:
     free_bytes(free)(world)
     assert findings(world, last_stored_bytes=1000)["target vault"].level is level
+
+
+def rate_limit(world: World, max_rate: int | None, *past: SnapshotLife) -> Finding | None:
+    job = world.job(copy=replace(world.job().copy, max_rate=max_rate))
+    found = preflight.examine(job, world.tools, last_stored_bytes=None, past=past).findings
+    return next((finding for finding in found if finding.name == "rate limit"), None)
+
+
+def test_a_rate_limit_at_which_the_cow_area_fills_first_is_told_with_the_rate_that_would_do(world: World) -> None:
+    volume, group = world.tools.snapshots.volume_and_group_at(world.host.volume.device)
+    plan = plan_snapshot(volume, group, "any", world.job().snapshot)
+    room = plan.size + further_bytes(plan, group)
+    used = world.tools.files.used_bytes(world.mount_root)
+    life = SnapshotLife(plan.chunk_size, room // 100, 1.0)  # the area lasts for 90 s at most
+    told = rate_limit(world, used // 200, life)
+    assert told is not None
+    assert (told.level, told.attention) == (WARNING, False)
+    assert "takes 3 min 20 s" in told.detail
+    assert "the copy will exceed copy.max_rate" in told.detail
+    assert told.hint.startswith("raise copy.max_rate to ")
+    enough = rate_limit(world, used // 80, life)
+    assert enough is not None
+    assert enough.level is OK
+
+
+def test_a_rate_limit_is_not_judged_before_a_run_has_shown_how_fast_the_area_fills(world: World) -> None:
+    assert rate_limit(world, 1024) is None
+    assert rate_limit(world, 1024, SnapshotLife(chunk_size=1, filled=1 << 40, seconds=1.0)) is None
+    assert rate_limit(world, None, SnapshotLife(512 << 10, 1 << 40, 1.0)) is None
 
 
 def test_a_probe_that_is_not_asked_for_is_not_missed(world: World) -> None:

@@ -1,21 +1,26 @@
 """The one door to other programs: deadlines, groups, and children that die with us."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from backupd.host import process as programs
-from backupd.vocabulary.errors import CommandError
+from backupd.host.marked_processes import marked
+from backupd.host.signals import cancellable
+from backupd.vocabulary.errors import Cancelled, CommandError
 
 
-def gone(pid: int, *, within_seconds: float = 5.0) -> bool:
+def gone(pid: int, *, within_seconds: float = 20.0) -> bool:
     """Whether a process ends in time; a zombie has ended."""
     deadline = time.monotonic() + within_seconds
     while programs.start_time(pid) is not None:
@@ -56,11 +61,13 @@ def test_a_deadline_ends_the_program_and_what_it_started(tmp_path: Path) -> None
 
 
 def test_a_command_that_must_finish_is_not_killed_at_its_deadline(tmp_path: Path) -> None:
-    witness = tmp_path / "witness"
+    witness, goes_on = tmp_path / "witness", tmp_path / "goes on"
+    script = f"until [ -e '{goes_on}' ]; do sleep 0.01; done; touch {witness}"
     with pytest.raises(CommandError, match="did not end") as caught:
-        programs.run(["sh", "-c", f"sleep 0.5; touch {witness}"], timeout_seconds=0.1, must_finish=True)
+        programs.run(["sh", "-c", script], timeout_seconds=0.1, must_finish=True)
     assert "left running" in caught.value.hint
-    deadline = time.monotonic() + 5
+    goes_on.touch()
+    deadline = time.monotonic() + 20
     while not witness.exists():
         assert time.monotonic() < deadline, "it was killed"
         time.sleep(0.01)
@@ -78,10 +85,72 @@ def test_a_command_that_must_finish_does_not_die_of_what_it_prints_when_we_were_
             assert time.monotonic() < deadline
             time.sleep(0.01)
         parent.kill()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while not witness.exists():
         assert time.monotonic() < deadline, "it died of SIGPIPE"
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("must_finish", [True, False])
+def test_no_command_is_killed_because_no_descriptor_is_free(must_finish: bool, tmp_path: Path) -> None:
+    """LVM would be killed in mid-suspend for a table of descriptors that is full for a moment."""
+    witness = tmp_path / "witness"
+    script = textwrap.dedent(f"""
+        import os, resource
+        from backupd.host import process
+        start = process._start
+        def start_and_fill(*given, **named):
+            child = start(*given, **named)
+            free = os.dup(0)
+            os.close(free)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))
+            return child
+        process._start = start_and_fill
+        process.run(["sh", "-c", "sleep 0.5; touch {witness}"], timeout_seconds=60, must_finish={must_finish})
+    """)
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert witness.exists()
+
+
+def test_a_command_that_must_finish_is_left_running_whatever_happens_to_us(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_given: object, **_named: object) -> bool:
+        raise MemoryError
+
+    monkeypatch.setattr("select.poll", fail)
+    witness = tmp_path / "witness"
+    with pytest.raises(MemoryError):
+        programs.run(["sh", "-c", f"sleep 0.5; touch {witness}"], timeout_seconds=60, must_finish=True)
+    deadline = time.monotonic() + 20
+    while not witness.exists():
+        assert time.monotonic() < deadline, "it was killed"
+        time.sleep(0.01)
+
+
+OOM_SCORE = Path("/proc/self/oom_score_adj")
+
+
+@pytest.fixture
+def first_to_go() -> Iterator[None]:
+    """Where memory runs out, this process is to go first, as a run is by its unit."""
+    usual = OOM_SCORE.read_text()
+    OOM_SCORE.write_text("500")
+    yield
+    OOM_SCORE.write_text(usual)
+
+
+@pytest.mark.usefixtures("first_to_go")
+def test_what_must_finish_is_not_what_goes_first_where_memory_runs_out() -> None:
+    """Any other child is: LVM may be in mid-suspend, and then the database would stand still for good."""
+    look = ["sh", "-c", f"sleep 0.2; cat {OOM_SCORE}"]
+    assert int(programs.run(look, timeout_seconds=60).stdout) == 500
+    spared = f"for look in $(seq 1000); do [ $(cat {OOM_SCORE}) -gt 0 ] || break; sleep 0.01; done; cat {OOM_SCORE}"
+    look = ["sh", "-c", spared]  # it begins with our score
+    assert int(programs.run(look, timeout_seconds=60, must_finish=True).stdout) <= 0
+    with programs.spawned(look, dies_with_us=False) as child:
+        assert child.stdout is not None
+        assert int(child.stdout.read()) <= 0
 
 
 def test_a_child_ends_with_its_block() -> None:
@@ -119,9 +188,90 @@ def test_a_child_that_must_not_be_killed_and_hangs_is_left_and_stays_in_the_ledg
     with programs.spawned(["sleep", "60"], dies_with_us=False, ledger=ledger) as child:
         pass
     assert ended == []
-    assert f"process {child.pid} hangs and was left running" in caplog.text
+    assert f"left running: process {child.pid}, because killing it could do damage" in caplog.text
     child.kill()
     child.wait()
+
+
+@pytest.fixture
+def unending(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """No signal ends a process, as where it stands in the kernel before a dead disk; what ends this one after all."""
+    monkeypatch.setattr(programs, "_GRACE_SECONDS", 0.1)
+    killpg = os.killpg
+    monkeypatch.setattr(os, "killpg", lambda group, _number: killpg(group, 0))
+    return lambda pid: killpg(pid, signal.SIGKILL)
+
+
+@pytest.mark.timeout(30)
+def test_a_program_that_cannot_be_killed_is_not_waited_for(unending: Callable[[int], None]) -> None:
+    with pytest.raises(CommandError, match=r"sleep did not end within 0\.1 s") as caught:
+        programs.run(["sleep", "60"], timeout_seconds=0.1)
+    left = re.search(r"left running as process (\d+), which was killed and hangs in the kernel", caught.value.hint)
+    assert left is not None
+    unending(int(left[1]))
+
+
+@pytest.mark.timeout(30)
+def test_a_child_that_cannot_be_killed_is_left_and_stays_in_the_ledger(
+    unending: Callable[[int], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    ended: list[int] = []
+    ledger = SimpleNamespace(started=lambda *_: None, ended=lambda pid, _: ended.append(pid))
+    with programs.spawned(["sleep", "60"], ledger=ledger) as child:
+        pass
+    assert ended == []
+    assert f"left running: process {child.pid}, which was killed and hangs in the kernel" in caplog.text
+    unending(child.pid)
+    child.wait()
+
+
+class StoppedAsItIsTaken:
+    """Popen's own lock, and a stop signal that comes at the worst moment: it is taken, and no `try` has begun."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._told = False
+
+    def acquire(self, blocking: bool = True) -> bool:
+        taken = self._lock.acquire(blocking)
+        if not self._told:
+            self._told = True
+            signal.raise_signal(signal.SIGTERM)
+        return taken
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+@pytest.mark.parametrize("ask", [lambda child: child.poll(), lambda child: child.wait(5)], ids=["poll", "wait"])
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("dies_with_us", [True, False])
+def test_a_signal_while_a_child_is_asked_leaves_neither_the_child_nor_its_row(
+    ask: Callable[["subprocess.Popen[bytes]"], int | None], dies_with_us: bool
+) -> None:
+    alive: list[int] = []
+    ledger = SimpleNamespace(started=lambda pid, *_: alive.append(pid), ended=lambda pid, _: alive.remove(pid))
+    with (
+        pytest.raises(Cancelled),
+        cancellable(),
+        programs.spawned(["cat"], stdin=subprocess.PIPE, dies_with_us=dies_with_us, ledger=ledger) as child,
+    ):
+        child._waitpid_lock = StoppedAsItIsTaken()  # type: ignore[attr-defined]
+        ask(child)
+    assert child.returncode is not None
+    assert alive == []
+
+
+@pytest.mark.timeout(30)
+def test_a_child_is_not_waited_for_when_time_is_up() -> None:
+    with programs.spawned(["sleep", "60"]) as child, pytest.raises(subprocess.TimeoutExpired):
+        child.wait(-1)
 
 
 def test_a_child_dies_when_we_are_killed(tmp_path: Path) -> None:
@@ -207,4 +357,4 @@ def test_a_process_of_somebody_else_s_bears_no_mark_of_ours() -> None:
         with programs.spawned(argv, environment={"BACKUPD_TEST_MARK": str(ours)}) as child:
             assert child.stdout is not None
             assert child.stdout.readline() == b"\n"
-            assert programs.marked("BACKUPD_TEST_MARK", str(ours)) is ours
+            assert marked("BACKUPD_TEST_MARK", str(ours)) is ours

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.random_moment import drawn
-from backupd.policy.roll_forward import Reach, RestorableStretch, plan, reach
+from backupd.policy.reach import Reach, RestorableStretch
 from backupd.vocabulary.binlogs import BinlogPlace
 from backupd.vocabulary.errors import UsageError
+from tests.held_archives import plan, reach
 from tests.unit.test_roll_forward import NOW, History, histories
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

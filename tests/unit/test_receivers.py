@@ -13,7 +13,7 @@ import pytest
 
 from backupd.config import BinlogConfig, Configuration, HostConfig, PathsConfig
 from backupd.host.claims import Claims
-from backupd.host.process import variable_of
+from backupd.host.marked_processes import variable_of
 from backupd.service.launch import RECEIVER_VARIABLE
 from backupd.service.receivers import (
     FIRST_PAUSE_SECONDS,

@@ -61,17 +61,18 @@ def test_a_run_without_a_lock_has_no_time_of_one() -> None:
 
 def test_csv_has_a_header_with_units_and_nothing_where_nothing_is_known() -> None:
     failed = RunCost("r1", "nightly", "db1", "db1-0a1b2c3d", RunStatus.FAILED, NOW, error="lock-not-granted")
-    head, good, bad = csv_text([GOOD, failed]).splitlines()
+    head, good, bad = csv_text([GOOD, failed], {GOOD.run_id: NOW}).splitlines()
     names = head.split(",")
-    assert names == list(cost_document(GOOD))
+    assert names == [*cost_document(GOOD), "rolls_to"]
     for unit in ("lock_hold_seconds", "stored_bytes", "copy_bytes_per_second", "penalty_initial_ratio"):
         assert unit in names
     assert dict(zip(names, good.split(","), strict=True))["lock_hold_seconds"] == "0.03"
+    assert good.endswith(f",{NOW.isoformat()}")
     assert dict(zip(names, bad.split(","), strict=True)) == {
         **dict.fromkeys(names, ""), "run_id": "r1", "job": "nightly", "host": "db1", "machine": "db1-0a1b2c3d",
         "status": "failed", "started_at": NOW.isoformat(), "error": "lock-not-granted", "copies": "0",
     }  # fmt: skip
-    assert csv_text([]) == head + "\n"
+    assert csv_text([], {}) == head + "\n"
 
 
 # --- many ------------------------------------------------------------------------------------------------------------

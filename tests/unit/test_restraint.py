@@ -13,6 +13,7 @@ from backupd.vocabulary.penalty import PaceChange
 
 MIB = 1 << 20
 USUAL = 0.005  # seconds of a write, before the snapshot
+ROUND_SECONDS = 2**32 / 1000  # after which the kernel's counter of milliseconds is at 0 again
 
 
 class Volume:
@@ -40,7 +41,7 @@ class Volume:
     def counters(self) -> DiskCounters:
         if self.broken is not None:
             raise CommandError(self.broken)
-        return DiskCounters(writes=round(self.counted[0]), write_seconds=self.counted[1])
+        return DiskCounters(writes=round(self.counted[0]), write_seconds=self.counted[1] % ROUND_SECONDS)
 
 
 def governor(
@@ -49,6 +50,7 @@ def governor(
     budgets: Budgets | None = None,
     told: Callable[[PaceChange], None] = lambda _change: None,
     must_finish_by: float | None = None,
+    max_rate: int | None = None,
 ) -> tuple[CopyGovernor, Restraint]:
     def clock() -> float:
         return volume.now
@@ -65,6 +67,7 @@ def governor(
     pacing = CopyGovernor(
         restraint=restraint,
         must_finish_by=must_finish_by,
+        max_rate=max_rate,
         total_bytes=100_000 * MIB,
         clock=clock,
         wait=volume.wait,
@@ -118,6 +121,15 @@ def test_budget_and_deadline_that_cannot_both_hold_end_the_copy_with_a_hint() ->
     assert volume.now < 1030
 
 
+def test_what_max_rate_holds_back_is_not_taken_for_a_slow_disk() -> None:
+    """Else the copy would be given up for a deadline that the disks can keep."""
+    volume, told = Volume(), list[PaceChange]()
+    pacing, _ = governor(volume, budgets=Budgets(max_latency=10.0), told=told.append, max_rate=10 * MIB)
+    assert 9 < copy(volume, pacing, seconds=20) <= 10
+    fastest = max(change.bytes_per_second / change.share for change in told if change.bytes_per_second)
+    assert fastest / MIB == pytest.approx(100, rel=0.1)
+
+
 def test_counters_that_cannot_be_read_leave_the_copy_at_full_speed_and_are_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -145,6 +157,16 @@ def test_counters_that_jump_or_stand_still_are_not_believed(becomes: tuple[float
     assert restraint.trouble is not None
     assert said in restraint.trouble
     assert copy(volume, pacing, seconds=10) > 95
+
+
+def test_counter_that_comes_round_is_believed() -> None:
+    """The kernel counts milliseconds in 32 bits: those of a busy volume come round every few days."""
+    volume = Volume()
+    volume.counted = (0.0, ROUND_SECONDS - 5)
+    pacing, restraint = governor(volume, budgets=Budgets(max_latency=1.5))
+    assert copy(volume, pacing, seconds=20) < 40
+    assert volume.counted[1] > ROUND_SECONDS
+    assert restraint.trouble is None
 
 
 def test_what_a_probe_of_ours_does_to_the_counters_is_not_laid_at_the_servers_door() -> None:

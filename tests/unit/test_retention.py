@@ -149,6 +149,11 @@ def test_a_broken_backup_stays_until_there_is_a_newer_good_one_and_counts_for_no
     assert expired(decisions) == {"older": "expired: broken (frame 1 differs), and there is a newer good one"}
 
 
+def test_a_broken_backup_as_new_as_a_good_one_goes() -> None:
+    decisions = decide([backup("2026-11-20", "good"), backup("2026-11-20", "broken", broken="flipped")], policy(1), NOW)
+    assert list(expired(decisions)) == ["broken"]
+
+
 def test_where_all_are_broken_all_stay() -> None:
     assert expired(decide([replace(one, broken="flipped") for one in every(24, 5)], policy(1), NOW)) == {}
 
@@ -190,6 +195,37 @@ def test_what_either_of_two_clocks_keeps_stays() -> None:
 def test_a_storage_whose_clock_is_a_little_ahead_has_no_wrong_one() -> None:
     decisions = decide([backup(NOW + timedelta(minutes=5), "new"), *every(24, 2)], policy(1), NOW)
     assert kept(decisions) == {"new": "last good one, last 1 of 1"}
+
+
+def test_the_only_whole_copy_and_what_nobody_can_tell_stay_and_say_so() -> None:
+    only = replace(backup("2026-11-01", "only"), only_whole=True)
+    unsure = replace(backup("2026-11-02", "unsure"), uncertain="its target does not answer")
+    both_broken = replace(backup("2026-11-03", "broken"), only_whole=True, broken="flipped")
+    decisions = decide([*every(24, 2), only, unsure, both_broken], policy(1), NOW)
+    assert kept(decisions) == {
+        "20261121-1200": "last good one, last 1 of 1",
+        "only": "only complete copy: all others of this run are broken",
+        "unsure": "its target does not answer",
+    }
+    assert expired(decisions)["broken"] == "expired: broken (flipped), and there is a newer good one"
+
+
+def test_an_hour_ahead_is_a_clock_that_differs_and_more_is_a_wrong_one() -> None:
+    hour = timedelta(hours=1)
+    assert kept(decide([backup(NOW + hour, "new")], policy(1), NOW)) == {"new": "last good one, last 1 of 1"}
+    later = backup(NOW + hour + timedelta(seconds=1), "new")
+    assert kept(decide([later], policy(1), NOW)) == {"new": "dated in the future: a clock is or was wrong"}
+
+
+def test_all_reasons_of_the_hosts_clock_are_told_in_one_line() -> None:
+    day = timedelta(days=1)
+    newer = replace(backup(NOW - day, "newer"), at_by_host=NOW - 9 * day)
+    older = replace(backup(NOW - 2 * day, "older"), at_by_host=NOW - day)
+    decisions = decide([newer, older], policy(1, daily=1), NOW, zone=UTC)
+    assert kept(decisions) == {
+        "newer": "last good one, last 1 of 1, daily 2026-11-20",
+        "older": "last good one, last 1 of 1, daily 2026-11-20 (by the time of its run)",
+    }
 
 
 # --- what holds for every history ------------------------------------------------------------------------------------

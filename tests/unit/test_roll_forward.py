@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.moments import BeforeGtid, Latest, Moment, ToGtid, ToPosition, ToTime
-from backupd.policy.roll_forward import plan, reach
 from backupd.policy.segment_retention import SegmentDecision, decision, needed
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment, LoggedTransaction
 from backupd.vocabulary.errors import UsageError
 from tests.binlog_segments import BEGAN, FIRST, chain_of
+from tests.held_archives import plan, reach
 from tests.share import examples
 
 NOW = BEGAN + timedelta(days=1)
@@ -355,3 +355,43 @@ def test_a_gtid_of_two_histories_is_refused() -> None:
         plan(taken, [*written, *anew], BeforeGtid("0-1-25"), now=NOW + timedelta(days=3))
     assert "name the backup" in refused.value.hint
     assert plan(taken[:1], [*written, *anew], BeforeGtid("0-1-25"), now=NOW + timedelta(days=3)).backup == taken[0]
+
+
+# --- what retention says of a segment --------------------------------------------------------------------------------
+
+ELSEWHERE = "20261120T040000Z-ffffffff"  # a chain that no backup has its place in
+
+
+def test_each_segment_is_told_why_it_stays_or_goes() -> None:
+    taken = WRITTEN[4].received_at
+    needs = needed(WRITTEN, [replace(backup_after(WRITTEN, 45), taken_at=taken), backup_after(WRITTEN, 55)])
+
+    def said(segment: BinlogSegment) -> tuple[bool, str]:
+        told = decision(segment, needs, NOW)
+        assert told.name == segment.name
+        return told.keep, told.reason
+
+    assert said(WRITTEN[4]) == (True, "backup r45 is rolled forward by it")
+    assert said(WRITTEN[3]) == (False, "expired: before the oldest backup, r45")
+    other = replace(WRITTEN[0], chain=ELSEWHERE)
+    assert said(other) == (False, "expired: no backup can be rolled forward by its chain")
+    assert needs.newest is not None
+    assert said(replace(other, received_at=needs.newest.taken_at)) == (
+        True,
+        f"received since the last backup, {needs.newest.run_id}",
+    )
+    assert said(replace(other, received_at=NOW)) == (True, f"received since the last backup, {needs.newest.run_id}")
+    ahead = replace(other, received_at=NOW + timedelta(seconds=1))
+    assert said(ahead) == (True, "dated in the future: a clock is or was wrong")
+    assert needs.from_number == {WRITTEN[4].chain: 2}
+
+
+def test_without_a_backup_no_segment_goes() -> None:
+    told = decision(WRITTEN[0], needed(WRITTEN, []), NOW)
+    assert told == SegmentDecision(WRITTEN[0].name, True, "there is no backup that tells what is needed")
+
+
+def test_of_several_backups_the_one_that_needs_most_is_named() -> None:
+    backups = [backup_after(WRITTEN, done) for done in (55, 25, 42)]
+    assert needed(WRITTEN, backups).first == {WRITTEN[2].chain: (3, "r25"), WRITTEN[4].chain: (2, "r42")}
+    assert needed(WRITTEN, backups).newest == backups[0]

@@ -133,6 +133,9 @@ def test_bytes_and_what_replicas_have_to_write_are_told_beforehand(server: Loadi
 def test_a_replica_that_is_loaded_into_is_an_attention() -> None:
     place = new_place("db1", "restored")
     assert list(attentions(SERVER, place)) == []
-    assert list(attentions(replace(SERVER, is_replica=True), place)) == [
-        "db1 is a replica itself: its source does not receive schema restored"
-    ]
+    told = "db1 is a replica itself: its source does not receive schema restored"
+    own = ", and its binary log has transactions then that its source lacks"
+    replica = replace(SERVER, is_replica=True)
+    assert list(attentions(replica, place)) == [told + own]
+    assert list(attentions(replica, replace(place, logged=False))) == [told]
+    assert list(attentions(replace(replica, logs=False), place)) == [told]

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backupd.policy import segment_file
-from backupd.policy.segment_file import LONGEST_LINE, LONGEST_SET, MOST_CHANGES, from_line, summed, to_line
+from backupd.policy.segment_file import LONGEST_LINE, LONGEST_SET, MOST_CHANGES, from_line, to_line
 from backupd.policy.trust import Trust
 from backupd.policy.typed_json import digests
 from backupd.vocabulary.binlogs import BinlogSegment, ChangeKind, SegmentOrigin, TableChange
 from backupd.vocabulary.errors import ServerError, Unreadable, VerificationError
 from backupd.vocabulary.servers import Flavour
-from tests.binlog_segments import FIRST, UUID, following
+from tests.binlog_segments import FIRST, UUID, following, summed
 from tests.share import examples
 from tests.signers import signer
 

@@ -11,7 +11,10 @@ from backupd.archive.encryption import read_identities
 from backupd.catalogue.store import Catalogue
 from backupd.operations.binlog.reading import SegmentReader
 from backupd.operations.binlog.verifying import SegmentsVerified, verify_segments
+from backupd.policy.binlog_chain import PlacedBackup, rows
+from backupd.policy.reach import Hole, reach
 from backupd.policy.trust import Trust
+from backupd.vocabulary.binlogs import BinlogPlace
 from backupd.vocabulary.errors import TargetError, VerificationError
 from tests.binlog_segments import FIRST, StoredSegment, lay_segments, sealed_chain
 from tests.fakes.target import MemoryTarget
@@ -109,6 +112,39 @@ def test_one_that_is_missing_everywhere_has_no_row_any_more(archive: Archive) ->
         *archive.names[3:],
     ]
     assert "comes number 4" in archive.verify().breaks[0]
+
+
+def test_what_is_lost_everywhere_is_a_gap_wherever_it_was(archive: Archive) -> None:
+    lost = [archive.names[number] for number in (1, 2, 4)]
+    for target in (archive.target, archive.other):
+        target.remove_segments("nightly", lost)
+    archive.verify()
+    assert archive.catalogue.archive_gaps("nightly") == [], "another target has them, by the catalogue"
+    archive.target, archive.other = archive.other, archive.target
+    archive.verify()
+    told = {gap.chain: gap for gap in archive.catalogue.archive_gaps("nightly")}
+    assert list(told) == [f"{FIRST.chain}-0000000002", f"{FIRST.chain}-0000000005"]
+    second, third, fifth = (archive.chain[number].segment for number in (1, 2, 4))
+    assert "2 segments from" in told[f"{FIRST.chain}-0000000002"].reason
+    between = [(gap.last_at, gap.resumed_at) for gap in told.values()]
+    assert between == [(second.first_at, third.last_at), (fifth.first_at, fifth.last_at)]
+    assert [hole.reason for hole in holes(archive)] == [gap.reason for gap in told.values()]
+
+
+def holes(archive: Archive) -> tuple[Hole, ...]:
+    """What cannot be restored, where there is a backup at the beginning of each segment that is there."""
+    kept = list(archive.catalogue.segments("nightly"))
+    places = [(one.name, BinlogPlace(one.file, one.start), one.gtid_start, one.first_at or AT) for one in kept]
+    backups = [PlacedBackup(*place) for place in places]
+    return reach(backups, rows(kept), archive.catalogue.archive_gaps("nightly")).holes
+
+
+def test_what_waits_in_the_spool_still_is_no_gap(archive: Archive) -> None:
+    segment = replace(archive.chain[2].segment, chain="20261121T040000Z-0123abcd", number=1, previous="")
+    archive.catalogue.add_segment(segment)
+    archive.catalogue.segment_stored(segment.name, "disk", at=AT)
+    assert [one.name for one in archive.verify().lost] == [segment.name]
+    assert archive.catalogue.archive_gaps("nightly") == []
 
 
 def test_without_a_share_that_reads_it_a_changed_bit_is_not_seen_but_a_size_is(archive: Archive) -> None:

@@ -1,5 +1,6 @@
 """What may be typed for RUN, and which run it means."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from backupd.vocabulary.faults import BadValue
 from backupd.vocabulary.instants import parse_instant
 from backupd.vocabulary.records import Phase, RunDetails, RunStatus
 from backupd.vocabulary.selectors import Selector, parse_selector
+from backupd.vocabulary.servers import Position
 from backupd.vocabulary.storage import Backup
 from tests.unit.catalogues import catalogue, path
-from tests.unit.test_catalogue import failed
+from tests.unit.test_catalogue import SNAPSHOT, failed
 
 __all__ = ["catalogue", "path"]
 
@@ -153,6 +155,18 @@ def test_the_snapshot_is_older_than_what_came_after_it_and_no_older_than_the_run
     with catalogue.open_run("nightly", "db1", run_id="r2") as going:
         assert catalogue.run("r2").snapshot_by is None
         going.complete((HERE,))
+
+
+def test_the_instant_of_the_snapshot_does_not_move_with_what_comes_after_the_run(
+    catalogue: Catalogue,
+) -> None:
+    """Hooks after a run, the hours until a dead one is found, and a clock that is set are in no phase."""
+    at = datetime(2026, 11, 20, 3, 0, 0, 250_000, tzinfo=UTC)
+    with catalogue.open_run("nightly", "db1", run_id="r1") as run:
+        run.position(Position("binlog.000007", 4242))
+        run.snapshot(replace(SNAPSHOT, taken_at=at))
+        run.complete((HERE,))
+    assert catalogue.run("r1").snapshot_by == at.replace(second=1, microsecond=0)
 
 
 def test_as_of_a_time_is_the_newest_good_run_whose_snapshot_was_taken_by_then(catalogue: Catalogue, path: Path) -> None:

@@ -16,6 +16,7 @@ from backupd.policy.settle_gate import (
     SettleLimits,
     breach,
     decide,
+    seconds_to_limit,
     waiting_may_pay,
     way_out,
 )
@@ -274,6 +275,24 @@ def test_the_way_out_of_a_cow_area_that_is_too_small_has_figures() -> None:
     )
     in_general = way_out(samples, LIMITS, CowForecast(total), area=COW_AREA)
     assert in_general == "raise snapshot.size, raise the job's limits, or choose a quieter hour"
+
+
+def test_the_way_out_names_the_jobs_own_rate_limit() -> None:
+    slowed = replace(COW_AREA, sooner="raise copy.max_rate (now 5 MiB/s)")
+    for cow in (None, CowForecast(1 << 30), CowForecast(1 << 30, copy_seconds=80)):
+        told = way_out(filling(90 * MIB), LIMITS, cow, area=slowed)
+        assert ", raise copy.max_rate (now 5 MiB/s), " in told
+
+
+def test_room_that_the_area_may_still_be_given_counts_until_its_limit() -> None:
+    samples = filling(10 * MIB)  # 150 MiB by now
+    assert seconds_to_limit(samples, LIMITS, CowForecast(500 * MIB)) == pytest.approx(25.0)
+    assert seconds_to_limit(samples, LIMITS, CowForecast(500 * MIB, growth=500 * MIB)) == pytest.approx(65.0)
+
+
+def test_a_first_glance_forecasts_no_limit() -> None:
+    assert seconds_to_limit(filling(10 * MIB, seconds=9), LIMITS, CowForecast(100 * MIB)) is None
+    assert seconds_to_limit(filling(10 * MIB, seconds=10), LIMITS, None) is None
 
 
 # --- for any series --------------------------------------------------------------------------------------------------

@@ -16,7 +16,12 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     ("folder", "name"),
-    [(folder, name) for named in (thorough.QUICK, thorough.LONG) for folder in named for name in named[folder]],
+    [
+        (folder, name)
+        for named in (thorough.QUICK, thorough.LONG, thorough.ON_SERVERS)
+        for folder in named
+        for name in named[folder]
+    ],
 )
 def test_every_module_that_is_named_is_there(folder: str, name: str) -> None:
     assert (ROOT / "tests" / folder / f"{name}.py").is_file()

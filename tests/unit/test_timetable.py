@@ -7,9 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from backupd.policy.blackouts import never_end, next_start
+from backupd.policy.blackouts import minutes_of_the_week, never_end, next_start
 from backupd.policy.lateness import Due, Missed, Start, Wait, due_slots, lateness
-from backupd.policy.timetable import Timetable, require_cron, stable_offset
+from backupd.policy.timetable import (
+    FIELDS_HINT,
+    Timetable,
+    first_showing,
+    last_showing,
+    longest_gap_seconds,
+    require_cron,
+    require_zone,
+    stable_offset,
+)
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.schedule import Blackout
 from backupd.vocabulary.units import format_duration
@@ -78,6 +87,84 @@ def test_what_is_not_a_schedule_is_refused_with_the_field_that_is_wrong(expressi
     assert len(refused.value.message) < 200
 
 
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("30 2 * *", '"30 2 * *" has 4 fields, a cron schedule has five'),
+        ("@reboot", '"@reboot" has 1 field, a cron schedule has five'),
+        ("60 2 * * *", '"60 2 * * *" is not a cron schedule: "60" is not a valid minute'),
+        ("0 0 31 2 *", '"0 0 31 2 *" never occurs: there is no such day'),
+        ("0 0 */31 2 MON#5", '"0 0 */31 2 MON#5" never occurs: there is no such day'),
+        ("0 0 * * *" + " " * 192, f'"0 0 * * *{" " * 50}…" is longer than 200 characters'),
+        ("x" * 60, f'"{"x" * 60}" has 1 field, a cron schedule has five'),
+        ("x" * 61, f'"{"x" * 59}…" has 1 field, a cron schedule has five'),
+        ("1 " * 31, f'"{"1 " * 29}1…" has 31 fields, a cron schedule has five'),
+        ("ü * * * *", '"ü * * * *" is not a cron schedule: "ü" is not a valid minute'),
+    ],
+)
+def test_a_refusal_is_one_sentence_with_the_expression_in_quotes(expression: str, message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        require_cron(expression)
+    assert refused.value.message == message
+    assert refused.value.hint == FIELDS_HINT
+
+
+def test_an_expression_may_have_200_characters() -> None:
+    assert require_cron("0 0 * * *" + " " * 191)
+
+
+@pytest.mark.parametrize(
+    ("alias", "means"),
+    [
+        *(("@yearly", "0 0 1 1 *"), ("@annually", "0 0 1 1 *"), ("@monthly", "0 0 1 * *"), ("@daily", "0 0 * * *")),
+        *(("@midnight", "0 0 * * *"), ("@hourly", "0 * * * *"), (" @HOURLY ", "0 * * * *")),
+    ],
+)
+def test_every_alias_is_answered_with_its_five_fields(alias: str, means: str) -> None:
+    with pytest.raises(UsageError, match="does not have five cron fields") as refused:
+        require_cron(alias)
+    assert refused.value.hint == f'write "{means}"'
+
+
+def test_a_zone_that_is_none_is_answered_with_the_one_that_was_meant() -> None:
+    assert require_zone(BERLIN) == BERLIN
+    with pytest.raises(UsageError) as refused:
+        require_zone("Europe/Berlim")
+    assert (refused.value.message, refused.value.hint) == (
+        'unknown time zone "Europe/Berlim"',
+        "did you mean Europe/Berlin?",
+    )
+    for odd in ("", "../etc/passwd", "Europe", "\0", "x" * 99):
+        with pytest.raises(UsageError, match="unknown time zone") as refused:
+            require_zone(odd)
+    assert refused.value.message == f'unknown time zone "{"x" * 59}…"'
+    assert refused.value.hint == 'use an IANA name, such as "Europe/Berlin" or "UTC"'
+
+
+@pytest.mark.parametrize(
+    ("expression", "gap"),
+    [
+        ("30 2 * * *", timedelta(days=1)),
+        ("0 */6 * * *", timedelta(hours=6)),
+        ("0 8,9,20 * * *", timedelta(hours=12)),
+        ("0 8,20,21 * * *", timedelta(hours=12)),
+        ("0 0 * * 0", timedelta(days=7)),
+        ("0 0 * * 1-5", timedelta(days=3)),
+        ("0 0 1 * *", timedelta(days=31)),
+        ("0 0 31 * *", timedelta(days=61)),
+        ("0 0 29 2 *", timedelta(days=4 * 365 + 1)),
+        ("0 10,22 * * 0", timedelta(days=6, hours=12)),
+        ("* * * * *", timedelta(minutes=1)),
+    ],
+)
+def test_the_longest_gap_is_that_between_two_slots_that_follow_each_other(expression: str, gap: timedelta) -> None:
+    assert longest_gap_seconds(expression) == gap.total_seconds()
+
+
+def test_what_never_comes_has_no_longest_gap() -> None:
+    assert longest_gap_seconds("0 0 */31 2 MON#5") == timedelta.max.total_seconds()
+
+
 def test_an_alias_is_refused_with_what_to_write_instead() -> None:
     with pytest.raises(UsageError) as refused:
         require_cron("@Weekly")
@@ -115,6 +202,34 @@ def test_an_offset_moves_every_slot_and_nothing_else(instant: datetime, cron: st
     assert list(islice(moved, 3)) == [due + timedelta(seconds=offset) for due in islice(plain, 3)]
 
 
+@pytest.mark.parametrize(
+    ("reading", "first", "last"),
+    [
+        ("2026-06-01T02:30", "2026-06-01T00:30", "2026-06-01T00:30"),
+        ("2026-10-25T02:30", "2026-10-25T00:30", "2026-10-25T01:30"),  # twice
+        ("2026-03-29T02:30", "2026-03-29T01:00", "2026-03-29T01:00"),  # never: the clock jumps
+    ],
+)
+def test_a_time_is_shown_once_twice_or_when_the_clock_jumps(reading: str, first: str, last: str) -> None:
+    shown = datetime.fromisoformat(reading)
+    found = (first_showing(shown, BERLIN), last_showing(shown, BERLIN))
+    assert found == (utc(first), utc(last))
+    assert all(instant.tzinfo is UTC for instant in found)
+
+
+@pytest.mark.parametrize(
+    ("cron", "due"),
+    [
+        ("0 0 1 3 *", "2026-03-01"),
+        ("0 0 1 1 *", "2027-01-01"),
+        ("0 0 31 12 *", "2026-12-31"),
+        ("0 0 1 1,2 *", "2026-02-01"),
+    ],
+)
+def test_a_month_begins_with_its_first_day(cron: str, due: str) -> None:
+    assert Timetable(cron, "UTC").after(utc("2026-01-15T12:00")) == utc(due)
+
+
 def test_asked_within_a_repeated_hour_it_never_answers_with_the_past() -> None:
     second_quarter_past_two = AUTUMN + timedelta(minutes=15)
     assert Timetable("30 2 * * *", BERLIN).after(second_quarter_past_two) == utc("2026-10-26T01:30")
@@ -135,6 +250,7 @@ def test_the_end_of_the_calendar_is_an_end_and_no_error() -> None:
         utc("9999-12-29T23:00"),
         utc("9999-12-30T23:00"),
     ]
+    assert Timetable("0 0 * * *", BERLIN).after(utc("9999-12-30T23:00")) is None
     assert len(list(Timetable("0 * * * *", "America/New_York").following(utc("9999-12-31T12:00")))) < 12
 
 
@@ -145,6 +261,7 @@ def test_offsets_are_stable_whole_and_spread() -> None:
     quarters = [sum(low <= offset < low + 900 for offset in offsets) for low in (0, 900, 1800, 2700)]
     assert min(quarters) > 60
     assert stable_offset(0, "host") == 0
+    assert stable_offset(3600, "db1", "nightly") == 1746, "or an upgrade moves every slot"
     assert stable_offset(3600, "ab", "c") != stable_offset(3600, "a", "bc")
 
 
@@ -189,6 +306,25 @@ def test_no_start_lies_within_a_blackout_whatever_the_clock_does(now: datetime, 
     assert start is not None
     assert now <= start <= now + timedelta(hours=32)
     assert next_start(start, blackouts, zone) == start
+
+
+def test_a_window_over_a_day_that_a_zone_skips_goes_on_after_it() -> None:
+    """Samoa had no 30 December 2011: the night of the 29th, cut off by that, is followed by the night of the 30th."""
+    nights = (blackout("22:00", "04:00"),)
+    assert next_start(utc("2011-12-30T08:30"), nights, "Pacific/Apia") == utc("2011-12-30T14:00")
+    assert next_start(utc("2011-12-30T13:59"), nights, "Pacific/Apia") == utc("2011-12-30T14:00")
+
+
+def test_asked_in_any_zone_a_start_is_told_in_utc() -> None:
+    start = next_start(datetime.fromisoformat("2026-06-05T12:00:00-07:00"), (), BERLIN)
+    assert start == utc("2026-06-05T19:00")
+    assert start.tzinfo is UTC
+
+
+def test_the_minutes_of_a_week_are_counted_from_monday_s_midnight() -> None:
+    assert minutes_of_the_week((blackout("22:30", "04:15", "0"),)) == set(range(1350, 1695))
+    assert minutes_of_the_week((blackout("23:45", "00:30", "6"),)) == {*range(10065, 10080), *range(30)}
+    assert minutes_of_the_week((blackout("01:10", "01:20", "12"),)) == {*range(1510, 1520), *range(2950, 2960)}
 
 
 def test_blackouts_that_leave_no_minute_of_the_week_never_end() -> None:

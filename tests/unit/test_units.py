@@ -8,7 +8,7 @@ import typer
 
 from backupd.cli.main import app
 from backupd.config import Configuration
-from backupd.service.launch import unit_argv
+from backupd.host.launching import unit_argv
 from backupd.vocabulary.errors import ExitStatus
 
 UNITS = Path(__file__).parents[2] / "configs" / "systemd"
@@ -72,7 +72,7 @@ def test_the_sandbox_of_what_takes_no_snapshot_is_that_of_a_run_without_volumes(
     ours, run = (settings(UNITS / name) for name in (file, RUN))
     words = {word for name, value in ours if name == "CapabilityBoundingSet" for word in value.split()}
     allowed = {word for name, value in run if name == "CapabilityBoundingSet" for word in value.split()}
-    assert allowed - words == {"CAP_IPC_LOCK", "CAP_MKNOD"}
+    assert allowed - words == {"CAP_IPC_LOCK", "CAP_MKNOD", "CAP_SYS_RESOURCE"}
     of_lvm = {"Wants", "After", "OnFailure", "CapabilityBoundingSet", "DeviceAllow", "ReadWritePaths"}
     assert [one for one in run if one[0] not in of_lvm and one not in ours] == []
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from playwright.sync_api import Browser, Page, Playwright
 
 CHROMIUM = "/usr/bin/chromium"
+PATIENCE_MS = 120_000  # with a busy machine, where a page's own default is 30 s
 _FACTS = Path(__file__).with_name("facts.js").read_text()
 _VIOLATIONS = """
     window.violations = [];
@@ -58,7 +59,7 @@ class Looked:
 def chromium(playwright: Playwright) -> Iterator[Browser]:
     """Debian's, without a window; its sandbox refuses to be started by root."""
     alone = ["--no-sandbox"] if os.geteuid() == 0 else []
-    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=alone)
+    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=alone, timeout=PATIENCE_MS)
     try:
         yield browser
     finally:
@@ -72,6 +73,7 @@ def opened(browser: Browser, address: str, look: Look = Look.DESKTOP, *, scripts
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=look.scheme, java_script_enabled=scripts
     )
+    context.set_default_timeout(PATIENCE_MS)
     try:
         page = context.new_page()
         page.goto(address)
@@ -86,6 +88,7 @@ def look_at(browser: Browser, address: str, look: Look, *, picture: Path | None 
     """Open the page, listen to what the browser complains of, and tell what is on it."""
     width, height = look.size
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=look.scheme)
+    context.set_default_timeout(PATIENCE_MS)
     try:
         context.add_init_script(_VIOLATIONS)
         page = context.new_page()

@@ -24,7 +24,7 @@ from backupd.service.site import Site
 from backupd.service.web.application import application
 from backupd.service.web.serving import settings
 from backupd.vocabulary.errors import TargetError
-from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Sample, Verdict
+from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, PaceChange, Reason, Sample, Verdict
 from backupd.vocabulary.records import Check, Drill, Phase
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
 from backupd.vocabulary.servers import LockReceipt
@@ -44,21 +44,32 @@ def chrome() -> Iterator[Browser]:
 
 
 @contextmanager
-def served(application: ASGIApp) -> Iterator[str]:
-    """It answers at this address while the block lasts; a free port of this machine's own."""
+def server_of(application: ASGIApp) -> Iterator[uvicorn.Server]:
+    """It answers while the block lasts, at a free port of this machine's own."""
     server = uvicorn.Server(settings(application))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not server.started and thread.is_alive() and time.monotonic() < deadline:
         thread.join(0.005)
     assert server.started
     try:
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}"
+        yield server
     finally:
         server.should_exit = True
         thread.join()
+
+
+def address_of(server: uvicorn.Server) -> str:
+    """Its URL."""
+    return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+
+
+@contextmanager
+def served(application: ASGIApp) -> Iterator[str]:
+    """It answers at this address while the block lasts."""
+    with server_of(application) as server:
+        yield address_of(server)
 
 
 def shown(site: Site) -> ASGIApp:
@@ -94,7 +105,7 @@ def configured(folder: Path, **service: Any) -> Configuration:
                 "nightly": {
                     "host": "db1",
                     "targets": ["disk"],
-                    "schedules": {"backup": {"cron": "0 2 * * *"}, "drill": {"cron": "0 5 * * 0"}},
+                    "schedules": {"backup": {"cron": "0 4 * * *"}, "drill": {"cron": "0 5 * * 0"}},
                 },
                 "shop": {"host": "db1", "targets": ["disk", "cloud"]},
                 "new": {"host": "db1", "targets": ["cloud"], "schedules": {"backup": {"cron": "30 1 * * *"}}},
@@ -104,8 +115,11 @@ def configured(folder: Path, **service: Any) -> Configuration:
 
 
 @contextmanager
-def told(catalogue: Catalogue, folder: Path) -> Iterator[None]:
-    """What the pages are to show: a good run, one that failed, and `going`, which runs while the block lasts."""
+def told(catalogue: Catalogue, folder: Path) -> Iterator[datetime]:
+    """What the pages are to show: a good run, one that failed, and `going`, which runs while the block lasts.
+
+    Yields the instant at which `going` told how far it is.
+    """
     with catalogue.open_run("nightly", "db1", run_id="good") as run:
         run.took(Phase.COPY, 100.0)
         run.took(Phase.SETTLE, 61.5)
@@ -120,6 +134,12 @@ def told(catalogue: Catalogue, folder: Path) -> Iterator[None]:
                 *(Sample(at, "settle", iops=320.0, ratio=1.25) for at in (2.0, 3.0, 4.0)),
             ]
         )
+        run.paced(
+            [
+                PaceChange(65.0, 0.5, 20 << 20, "any faster, the copy would exceed its budget"),
+                PaceChange(130.0, 1.0, 40 << 20, "the server is not writing"),
+            ]
+        )
         run.complete((NIGHTLY,))
     catalogue.record_drill(Drill("good", True, (Check("starts", True, "yes", "yes"),), 60.0, datetime.now(UTC)))
     with pytest.raises(TargetError), catalogue.open_run("shop", "db1", run_id="bad"):
@@ -132,10 +152,11 @@ def told(catalogue: Catalogue, folder: Path) -> Iterator[None]:
     catalogue.slot_ended(drill, exit_status=9)
     catalogue.take_slot(replace(drill, due_at=now - timedelta(hours=1)))
     catalogue.pause("new", "the <b>disks</b> are changed")
-    since = now.timestamp() - 50
     with catalogue.open_run("nightly", "db1", run_id="going") as run:
+        at = datetime.now(UTC)
+        since = at.timestamp() - 50
         LiveRuns(folder / "run").tell("going", Progress(Phase.COPY, since, since + 50, done=25 << 20, total=100 << 20))
-        yield
+        yield at
         run.complete((NIGHTLY,))
 
 
@@ -146,8 +167,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def site(folder: Path) -> Iterator[Site]:
-    with Catalogue.open(folder / "catalogue.sqlite") as catalogue, told(catalogue, folder):
-        yield Site(configured(folder), catalogue, lambda: datetime.now(UTC) + timedelta(seconds=5))
+    """Its clock stands 5 seconds later: what `going` still takes is the same for the first test and for the last."""
+    with Catalogue.open(folder / "catalogue.sqlite") as catalogue, told(catalogue, folder) as at:
+        yield Site(configured(folder), catalogue, lambda: at + timedelta(seconds=5))
 
 
 @pytest.fixture(scope="session")

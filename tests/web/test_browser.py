@@ -18,11 +18,11 @@ from backupd.host.live_progress import LiveRuns, Progress
 from backupd.service.site import Site
 from backupd.service.web.guard import HEADERS
 from backupd.vocabulary.records import Phase
-from tests.web.browsing import Look, Looked, look_at, opened
+from tests.web.browsing import PATIENCE_MS, Look, Looked, look_at, opened
 from tests.web.conftest import served, shown
 from tests.web.sample import ATTENTION, FAILED, GOOD, LIVE, NOW, end, sample_site
 
-expect.set_options(timeout=20_000)  # milliseconds: a busy machine's
+expect.set_options(timeout=PATIENCE_MS)
 
 PAGES = {
     "overview": "/",

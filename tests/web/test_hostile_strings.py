@@ -68,6 +68,8 @@ def questions(app: Application, ids: list[str]) -> list[str]:
     """Each route, with each of these runs or a job where it takes one, and with hostile words as each parameter."""
     asked: list[str] = []
     for route in flat(app.routes):
+        named = route.path.replace("{run_id}", "").replace("{job}", "")
+        assert "{" not in named, "a parameter that nobody here fills in"
         paths = [
             route.path.replace("{run_id}", run_id).replace("{job}", job)
             for run_id in [*ids, WORDS]
@@ -83,9 +85,6 @@ def questions(app: Application, ids: list[str]) -> list[str]:
 def flat(routes: Iterable[object]) -> Iterator[Route]:
     for route in routes:
         if isinstance(route, Route):
-            assert "{" not in route.path.replace("{run_id}", "").replace("{job}", ""), (
-                "a parameter that nobody here fills in"
-            )
             yield route
         elif not isinstance(route, Mount):  # of our own static files
             yield from flat(route.original_router.routes)  # type: ignore[attr-defined]  # as FastAPI keeps it

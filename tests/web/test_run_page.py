@@ -1,5 +1,6 @@
 """The page of a run and what its script asks for, without a browser."""
 
+import re
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -44,6 +45,16 @@ def test_the_page_has_everything_of_a_good_run(browser: httpx.Client) -> None:
     for words in ("/backups/nightly/good", "held 31 ms", "opened after", "Proven", "4.00x at first", "<svg"):
         assert words in text
     assert "data-live" not in text
+
+
+def test_each_change_of_the_copy_s_speed_is_on_the_page_with_its_reason(browser: httpx.Client) -> None:
+    text = unescape(browser.get("/runs/good").text)
+    told = re.findall(r"<(?:dt|th)[^>]*>(Speed after [^<]+)</(?:dt|th)>\s*<(?:dd|td)[^>]*>([^<]+)<", text)
+    assert told == [
+        ("Speed after 1 min 05 s", "50% (20.0 MiB/s): any faster, the copy would exceed its budget"),
+        ("Speed after 2 min 10 s", "100% (40.0 MiB/s): the server is not writing"),
+    ]
+    assert "Speed after" not in browser.get("/runs/bad").text
 
 
 def test_what_a_host_said_is_text_in_the_error_and_in_the_log(browser: httpx.Client, log: Path) -> None:

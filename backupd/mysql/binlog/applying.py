@@ -52,6 +52,9 @@ _MEMORY_TABLES = (
     " AND table_schema NOT IN ('information_schema', 'performance_schema', 'sys')"
 )
 _GTIDS = {Flavour.MARIADB: "SELECT @@global.gtid_slave_pos", Flavour.MYSQL: "SELECT @@global.gtid_executed"}
+LOST_AT_A_SHUTDOWN = (
+    "the server was in the middle of a transaction, or had prepared ones (XA) or tables in memory, which end with it"
+)
 _RELAY_LOG = re.compile(r".*\.([0-9]{6,10})")
 _LONGEST_ERROR = 500
 _OTHERWISE = (
@@ -79,7 +82,6 @@ class Applied:
     """Where the server stands: a replica can be seeded from there."""
 
     position: Position
-    transferred: int  # bytes of log
     seconds: float
 
 
@@ -120,14 +122,14 @@ def apply(
     _require_gtid(session, end)
     if logs.sizes:
         _kept(session, words, end)
-    return Applied(end, logs.size, time.monotonic() - began)
+    return Applied(end, time.monotonic() - began)
 
 
 def stop(server: RunningServer, start: Position) -> Position | None:
     """Where the server stands, whose `apply` from `start` was interrupted: between two transactions, following nobody.
 
-    None where it cannot go on from there once it is shut down: MEMORY tables and temporary ones would be empty then,
-    and an error says that a transaction was not done whole.
+    None where it cannot go on from there once it is shut down: MEMORY tables and temporary ones would be empty then, a
+    transaction that XA has prepared would be unknown to its XA COMMIT, and an error says that one was not done whole.
 
     Raises:
         ServerError: it is gone, or refused a statement.
@@ -141,7 +143,7 @@ def stop(server: RunningServer, start: Position) -> Position | None:
     session.execute(f"STOP {word}")
     row = session.one(f"SHOW {word} STATUS") or {}
     reached = _reached(row)
-    if int(row.get("Last_SQL_Errno") or 0) or reached is None or _holds_in_memory(session):
+    if int(row.get("Last_SQL_Errno") or 0) or reached is None or _holds_what_a_shutdown_loses(session):
         return None
     session.execute(f"RESET {word} ALL")
     return _kept(session, words, Position(reached.file, reached.offset, executed_gtids(session)))
@@ -159,8 +161,10 @@ def _kept(session: Session, words: Words, position: Position) -> Position:
     return position
 
 
-def _holds_in_memory(session: Session) -> bool:
-    """Whether a shutdown would lose what later events may need."""
+def _holds_what_a_shutdown_loses(session: Session) -> bool:
+    """And what later events may need. MySQL 9.7 did not know a transaction again that its applier had prepared."""
+    if session.query("XA RECOVER"):
+        return True
     temporary = session.query("SHOW GLOBAL STATUS LIKE '%open_temp_tables'")
     return session.value(_MEMORY_TABLES) != "0" or not temporary or any(row["Value"] != "0" for row in temporary)
 

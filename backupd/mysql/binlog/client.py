@@ -5,7 +5,8 @@ without a name, which it reads from its stdin. Nothing secret is on a command li
 
 Raw events pass through it unread but for those that begin and end a file. Still one that is older than the server may
 stumble over what it does not know, so one of an older major series is refused. MariaDB's says its own series only from
-11 on: before, `--version` has the number of the program ("Ver 3.5", seen on 10.11.19), and nobody can tell.
+11 on: before, `--version` has the number of the program ("Ver 3.5", seen on 10.11.19). That refuses a server of 11 or
+later itself ("unrecognized MariaDB version", on 11.8.9), and receives from any before.
 """
 
 import hashlib
@@ -27,6 +28,7 @@ _PACKAGES = {
     Flavour.MARIADB: "install mariadb-client (Debian, Ubuntu) or MariaDB-client (RPM)",
     Flavour.MYSQL: "install mysql-community-client, Oracle's (mysql-client in Ubuntu), in the server's series",
 }
+_TELLING_SERIES = (11,)  # MariaDB's programs tell their series from this one on
 _ONLY_MYSQL = "--connection-server-id"
 _VERSION = re.compile(r"\b([0-9]{1,3})\.([0-9]{1,3})\.([0-9]{1,3})\b", re.ASCII)
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b"}
@@ -137,6 +139,8 @@ def _asked(path: str) -> BinlogClient:
 def _unfit(client: BinlogClient, facts: ServerFacts) -> str | None:
     if client.flavour is not facts.flavour:
         return f"{client.path}, which is {client.flavour}'s"
+    if client.flavour is Flavour.MARIADB and client.series is None and facts.version_number >= _TELLING_SERIES:
+        return f"{client.path} of a series before {_TELLING_SERIES[0]}, which is too old"
     if client.series is not None and client.series[0] < facts.version_number[0]:
         return f"{client.path} of {'.'.join(map(str, client.series))}, which is too old"
     return None

@@ -22,6 +22,7 @@ class EndKind(StrEnum):
     BINLOG_OFF = "binlog off"
     DISK_FULL = "disk full"
     TOO_MUCH_UNREAD = "too much unread"  # we ended it: what it received was not read, and reached its limit
+    PROGRAM_TOO_OLD = "program too old"  # the server was upgraded, and the program here was not
     FAILED = "failed"
 
 
@@ -49,6 +50,7 @@ _SAYINGS = (  # the first that is found counts; in lower case
     ("bogus data in log event", EndKind.OTHER_LOG),
     ("cannot replicate anonymous transaction", EndKind.PLACE_GONE),  # gtid_mode was set ON behind it (MySQL 9.7.4)
     ("cannot replicate gtid-transaction", EndKind.PLACE_GONE),  # or OFF
+    ("could not find server version", EndKind.PROGRAM_TOO_OLD),  # MariaDB 10.11.19's, of 11.8.9
     ("already connected", EndKind.ID_TAKEN),
     ("as this replica has connected", EndKind.ID_TAKEN),
     ("same server_uuid/server_id", EndKind.ID_TAKEN),
@@ -77,4 +79,6 @@ def judged_end(said: str) -> ReceiverEnd:
     """What this last line of the program's stderr means."""
     lower = said.lower()
     kind = next((kind for words, kind in _SAYINGS if words in lower), EndKind.FAILED)
+    if kind is EndKind.PROGRAM_TOO_OLD:
+        said = f"the client program is older than the server: {said}"
     return ReceiverEnd(kind, said)

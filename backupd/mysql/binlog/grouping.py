@@ -22,6 +22,9 @@ _ENDS = (b"COMMIT", b"ROLLBACK")
 #: What an event has to be read of, for its group to be told; of all others the type says enough.
 TELLING: Final = frozenset((layout.QUERY, layout.QUERY_COMPRESSED, layout.MARIADB_GTID))
 
+#: What never ends a transaction that is open, nor says anything of one.
+MORE_OF_ONE: Final = _WITHIN_STANDALONE - _LAST
+
 
 class Grouping:
     """Follows the events of one file, from between two transactions on."""

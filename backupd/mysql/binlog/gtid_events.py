@@ -7,12 +7,12 @@ Knows: MariaDB's GTID and Gtid_list; MySQL's GTID, anonymous and tagged GTID (fr
 
 import struct
 import uuid
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import NamedTuple
 
 from backupd.mysql.binlog import layout
 from backupd.mysql.binlog.events import ImpossibleEvent, LogEvent
-from backupd.policy.gtid import BinlogGtids, ExecutedGtids
+from backupd.policy.gtid import BinlogGtids, ExecutedGtids, OneGtid
 
 _MARIADB = struct.Struct("<QI")  # number, domain
 _LIST_ENTRY = struct.Struct("<IIQ")  # domain, server, number
@@ -22,16 +22,17 @@ _INTERVAL = struct.Struct("<QQ")  # first, and the one behind the last
 _TIME_BYTES = 7
 _HAS_ORIGINAL_TIME = 1 << 55
 _MOST_TAG = 32  # characters
+_LATEST = 250_000_000_000_000_000  # microseconds since 1970: in the year 9892, and what follows cannot be told
+_COMMITTED, _ORIGINALLY_COMMITTED = 6, 7  # fields of the GTID that may have a tag: times
 _TAGGED_LIST = 1  # in the first and last byte of the count of MySQL's list that may have tags
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class BegunGtid:
+class BegunGtid(NamedTuple):
     """What the first event of a transaction tells of it."""
 
-    gtid: str | None  # as servers write it; None: the server gave it none
-    committed_at: datetime | None  # MySQL's, in microseconds; None where it is not told
+    gtid: OneGtid | None  # None: the server gave it none
+    # Microseconds since 1970, by the clock of the server that its client wrote to; None: not told, as of MariaDB's.
+    committed_at: int | None
 
 
 def begun(event: LogEvent) -> BegunGtid | None:
@@ -43,12 +44,12 @@ def begun(event: LogEvent) -> BegunGtid | None:
     try:
         if event.kind == layout.MARIADB_GTID:
             number, domain = _MARIADB.unpack_from(event.body)
-            return BegunGtid(f"{domain}-{event.server_id}-{number}", None)
+            return BegunGtid((domain, event.server_id, number), None)
         if event.kind in (layout.GTID, layout.ANONYMOUS_GTID):
             return _mysql(event)
         if event.kind == layout.TAGGED_GTID:
             return _tagged(event.body)
-    except (struct.error, IndexError, OverflowError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ImpossibleEvent(f"the GTID at {event.start} is too short or makes no sense") from error
     return None
 
@@ -98,13 +99,16 @@ def _mysql(event: LogEvent) -> BegunGtid:
     body = event.body
     _, source, number, *_ = _MYSQL.unpack_from(body)
     at = _MYSQL.size
-    when = _moment(int.from_bytes(body[at : at + _TIME_BYTES], "little") & ~_HAS_ORIGINAL_TIME)
-    gtid = f"{_uuid(source)}:{number}" if event.kind == layout.GTID else None
+    when = int.from_bytes(body[at : at + _TIME_BYTES], "little")
+    if when & _HAS_ORIGINAL_TIME:
+        when &= ~_HAS_ORIGINAL_TIME
+        when = int.from_bytes(body[at + _TIME_BYTES : at + 2 * _TIME_BYTES], "little") or when  # 0: it was not told
+    gtid = (_uuid(source), number) if event.kind == layout.GTID else None
     return BegunGtid(gtid, when if len(body) > at else None)
 
 
 def _tagged(body: memoryview) -> BegunGtid:
-    """Fields have numbers, in their order; one that is not needed is left out."""
+    """Fields have numbers, in their order; one that is not needed is left out, as an original time that is the same."""
     version, at = _varied(body, 0)
     if version != 1:
         raise IndexError
@@ -125,10 +129,13 @@ def _tagged(body: memoryview) -> BegunGtid:
             value, at = _varied(body, at)
             if field == 2:
                 number = value >> 1  # the lowest bit is the sign
-            elif field == 6:
-                committed = value
+            elif field in (_COMMITTED, _ORIGINALLY_COMMITTED):
+                if value > _LATEST:
+                    raise IndexError
+                committed = value or committed
+            elif field > _ORIGINALLY_COMMITTED:
                 break
-    return BegunGtid(f"{_uuid(source)}:{tag}:{number}", None if committed is None else _moment(committed))
+    return BegunGtid((f"{_uuid(source)}:{tag}", number), committed)
 
 
 def _varied(body: memoryview, at: int) -> tuple[int, int]:
@@ -150,8 +157,9 @@ def _tag(body: memoryview, at: int) -> tuple[str, int]:
 def _uuid(octets: bytes | memoryview) -> str:
     if len(octets) != 16:
         raise IndexError
-    return str(uuid.UUID(bytes=bytes(octets)))
+    return _uuid_text(bytes(octets))
 
 
-def _moment(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds)
+@lru_cache(maxsize=64)
+def _uuid_text(octets: bytes) -> str:
+    return str(uuid.UUID(bytes=octets))

@@ -7,7 +7,7 @@ Refuses to judge whether its log continues another's: `failover` does, and whoev
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from backupd.mysql.binlog.source import BinlogSource, ServerBinlog, log_filter
+from backupd.mysql.binlog.source import BinlogSource, ServerBinlog
 from backupd.mysql.positions import replica_statement
 from backupd.mysql.session import Row, Session
 from backupd.mysql.sqltext import literal
@@ -26,7 +26,7 @@ class PromotedServer:
     """What one needs to know of a server to go on with its log."""
 
     file: str | None  # its newest binlog before which nothing was executed that is not archived; None: there is none
-    filter: str  # the setting by which it leaves out transactions of its source's, or from its log; empty: none
+    filter: str  # the setting by which it leaves out transactions of its source's; empty: none
 
 
 def promoted_server(session: Session, source: BinlogSource, archived: str) -> PromotedServer:
@@ -58,10 +58,9 @@ def _executed_before(session: Session, file: str) -> str | None:
 
 
 def _filter(session: Session) -> str:
-    found = [name for name in (log_filter(session),) if name]
-    for told in (session.variables(), *session.query(replica_statement(session))):
-        found += _set_filters(told)
-    return found[0] if found else ""
+    """Of what it replicates: a filter of its own log is told as `BinlogSource.left_out` before."""
+    told = (session.variables(), *session.query(replica_statement(session)))
+    return next((name for each in told for name in _set_filters(each)), "")
 
 
 def _set_filters(told: Row) -> list[str]:

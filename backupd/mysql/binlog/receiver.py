@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 _READ_BYTES = 8 << 20  # of one poll
 _WATCH_SECONDS = 0.5
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS = 0.2  # of a segment's seconds it is little, and five times a second cost an idle host nothing
 _SAID_BYTES = 2048  # of the last that the program said
 _LINE = 500  # characters of it
 _NUMBER = re.compile(r"\.([0-9]+)\Z", re.ASCII)
@@ -62,8 +62,11 @@ class ReceivedBytes:
 class Receiver:
     """What has been received, in order. Only its own thread may call it."""
 
-    def __init__(self, child: "subprocess.Popen[bytes]", folder: Path, said: int, *, first: str, limit: int) -> None:
-        self._child, self._folder, self._said = child, folder, said
+    def __init__(
+        self, child: "subprocess.Popen[bytes]", end: select.poll, folder: Path, said: int, *, first: str, limit: int
+    ) -> None:
+        """`end` tells that the program has ended."""
+        self._child, self._end, self._folder, self._said = child, end, folder, said
         self._file, self._at = first, 0
         self._limit, self._over_limit = limit, threading.Event()
         self._watching = threading.Event()
@@ -109,18 +112,9 @@ class Receiver:
     def wait(self, seconds: float) -> None:
         """Until there is something to poll, the program has ended, or so much time is over."""
         over = time.monotonic() + seconds
-        descriptor = _opened_process(self._child)
-        try:
-            while not self._has_more() and (left := over - time.monotonic()) > 0:
-                if descriptor is None:
-                    return
-                look = select.poll()
-                look.register(descriptor, select.POLLIN)
-                if look.poll(min(left, _LOOK_SECONDS) * 1000):
-                    return
-        finally:
-            if descriptor is not None:
-                os.close(descriptor)
+        while not self._has_more() and (left := over - time.monotonic()) > 0:
+            if self._end.poll(min(left, _LOOK_SECONDS) * 1000):
+                return
 
     def watch(self) -> None:
         """Until `stop_watching`, or the program had to be killed: what is not read does not fill the disk."""
@@ -220,10 +214,23 @@ def receiving(
                 ledger=ledger,
             )
         )
-        receiver = Receiver(child, folder, said, first=start.file, limit=limit)
+        end = held.enter_context(_end_of(child))
+        receiver = Receiver(child, end, folder, said, first=start.file, limit=limit)
         with shielded():
             held.enter_context(ScopedThread("binlog-watch", receiver.watch, stop=receiver.stop_watching))
         yield receiver
+
+
+@contextmanager
+def _end_of(child: "subprocess.Popen[bytes]") -> Iterator[select.poll]:
+    """Readable when the program has ended."""
+    descriptor = os.pidfd_open(child.pid)
+    try:
+        end = select.poll()
+        end.register(descriptor, select.POLLIN)
+        yield end
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -236,11 +243,6 @@ def _memory(name: str, text: str = "") -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _opened_process(child: "subprocess.Popen[bytes]") -> int | None:
-    """None where it has ended."""
-    return os.pidfd_open(child.pid) if child.poll() is None else None
 
 
 def _base(name: str) -> str:

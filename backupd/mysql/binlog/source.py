@@ -12,6 +12,7 @@ from backupd.mysql.facts import expire_seconds, flavour_of
 from backupd.mysql.positions import binlog_statement, replica_statement
 from backupd.mysql.recorded import is_binlog
 from backupd.mysql.session import Row, Session, StatementError
+from backupd.mysql.system_zone import system_zone
 from backupd.policy.binlog_chain import file_number
 from backupd.vocabulary.binlogs import BinlogPlace, SegmentOrigin
 from backupd.vocabulary.errors import ServerError
@@ -34,6 +35,14 @@ class ServerBinlog:
 
 
 @dataclass(frozen=True, slots=True)
+class LogState:
+    """Where a server's log ends, as it is now."""
+
+    place: BinlogPlace
+    left_out: str  # as of a `BinlogSource`
+
+
+@dataclass(frozen=True, slots=True)
 class BinlogSource:
     """A server's binlog as it is now."""
 
@@ -46,7 +55,9 @@ class BinlogSource:
     expire_seconds: int | None  # None: for ever
     encrypted: bool  # on the server's disk; it sends them decrypted
     own_writes: bool  # a replica's: what it applies is in its binlog too
+    purged: str = ""  # MySQL's `gtid_purged`: executed, and in none of its files; some of it never was in one
     left_out: str = ""  # why it lacks a part of what changes the data, and how that is set; empty: it has all
+    applied: str = ""  # MariaDB's `gtid_slave_pos`: the last that each domain was sent by another server
 
     @property
     def may_replay_otherwise(self) -> bool:
@@ -70,7 +81,8 @@ def binlog_source(session: Session) -> BinlogSource:
     """
     variables = session.variables()
     flavour = flavour_of(session)
-    on = variables.get("log_bin") == "ON"
+    # The variable stays ON where a server could not write its log, and turned it off until its next start.
+    on = variables.get("log_bin") == "ON" and session.one(binlog_statement(session)) is not None
     end, gtid = _end_and_gtid(session, flavour) if on else (None, "")
     own_writes = "ON" in (variables.get("log_slave_updates"), variables.get("log_replica_updates"))
     return BinlogSource(
@@ -79,6 +91,7 @@ def binlog_source(session: Session) -> BinlogSource:
             version=variables["version"],
             server_id=int(variables["server_id"]),
             uuid=variables.get("server_uuid", "") if flavour is Flavour.MYSQL else "",
+            zone=system_zone(session),
         ),
         format=variables.get("binlog_format", "ROW"),  # MySQL is to lose the variable, and with it the other formats
         end=end,
@@ -88,7 +101,9 @@ def binlog_source(session: Session) -> BinlogSource:
         expire_seconds=expire_seconds(variables),
         encrypted=any(variables.get(name) == "ON" for name in _ENCRYPTED),
         own_writes=own_writes,
+        purged="".join(variables.get("gtid_purged", "").split()),
         left_out=_left_out(session, own_writes=own_writes) if on else "",
+        applied=_applied(session) if flavour is Flavour.MARIADB else "",
     )
 
 
@@ -139,6 +154,10 @@ def _state(session: Session) -> str:
     return "".join((session.value("SELECT @@GLOBAL.gtid_binlog_state") or "").split())
 
 
+def _applied(session: Session) -> str:
+    return "".join((session.value("SELECT @@GLOBAL.gtid_slave_pos") or "").split())
+
+
 def server_of(session: Session) -> tuple[int, str]:
     """The server's id, and MySQL's uuid of it."""
     uuid = ", @@GLOBAL.server_uuid AS uuid" if flavour_of(session) is Flavour.MYSQL else ""
@@ -146,8 +165,8 @@ def server_of(session: Session) -> tuple[int, str]:
     return int(row.get("id") or 0), row.get("uuid") or ""
 
 
-def end_of_log(session: Session, *, of: SegmentOrigin) -> BinlogPlace:
-    """Behind the last event that the server has written.
+def end_of_log(session: Session, *, of: BinlogSource) -> LogState:
+    """Behind the last event that the server has written, and whether it leaves something out by now.
 
     Where one has received more than that of this file, the log is another: a server whose log is RESET tells a
     receiver nothing until the new file of the same name is longer than the old one was (seen on MariaDB 10.11.19).
@@ -155,12 +174,13 @@ def end_of_log(session: Session, *, of: SegmentOrigin) -> BinlogPlace:
     Raises:
         ServerError: the binlog is off, the session is over, or it is another server that answers by now.
     """
-    if server_of(session) != (of.server_id, of.uuid):
+    if server_of(session) != (of.origin.server_id, of.origin.uuid):
         raise ServerError("another server answers than the one whose binlog is received")
     row = session.one(binlog_statement(session))
     if row is None:
         raise ServerError("the server's binlog is off", hint="set log_bin, and restart the server")
-    return BinlogPlace(_name(row.get("File")), int(row.get("Position") or 0))
+    place = BinlogPlace(_name(row.get("File")), int(row.get("Position") or 0))
+    return LogState(place, _left_out(session, own_writes=of.own_writes))
 
 
 def sizes_of_log(session: Session) -> tuple[ServerBinlog, ...]:

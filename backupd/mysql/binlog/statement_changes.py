@@ -8,19 +8,11 @@ changes beside is not seen.
 import re
 from typing import Final
 
+from backupd.mysql.binlog.statement_words import SqlName, StatementOfAnotherForm, StatementWords
 from backupd.vocabulary.binlogs import ChangeKind, TableChange
 
 MOST_READ = 64 << 10  # bytes of a statement that are looked at
 
-_TOKENS: Final = re.compile(
-    r"""(?P<blank>\s++ | --(?=\s|\Z)[^\n]*+ | \#[^\n]*+ | /\*(?!M?!)(?:.*?\*/|.*) | /\*M?!\d*+ | \*/)
-      | (?P<quoted>`[^`]*+(?:``[^`]*+)*(?:`|\Z))
-      | (?P<doubled>"[^"\\]*+(?:(?:""|\\.)[^"\\]*+)*(?:"|\\?\Z))
-      | (?P<string>'[^'\\]*+(?:(?:''|\\.)[^'\\]*+)*(?:'|\\?\Z))
-      | (?P<word>[\w$]++)
-      | (?P<sign>.)""",
-    re.VERBOSE | re.DOTALL,
-)
 _TELLS_PASSWORD: Final = re.compile(r"\bIDENTIFIED\b|PASSWORD", re.IGNORECASE)
 _LITERAL: Final = re.compile(
     r"""'[^'\\]*+(?:(?:''|\\.)[^'\\]*+)*(?:'|\\?\Z)|"[^"\\]*+(?:(?:""|\\.)[^"\\]*+)*(?:"|\\?\Z)""", re.DOTALL
@@ -32,14 +24,13 @@ _ROW_WORDS: Final = frozenset(("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "QUIC
 _BEFORE_TABLE: Final = frozenset(("OR", "REPLACE", "ONLINE", "OFFLINE", "IGNORE"))
 _BEFORE_INDEX: Final = frozenset(("OR", "REPLACE", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "ONLINE", "OFFLINE"))
 _NO_NEW_NAME: Final = frozenset(("COLUMN", "INDEX", "KEY"))  # that ALTER TABLE renames within the table
-_NOBODY = ("", "")
 
-_Token = tuple[str, str]  # what it is, and its text; of a quoted name what is in the quotes
-_Name = tuple[str, str]  # schema, table
-
-
-class _NotUnderstood(Exception):
-    """The statement is of another form."""
+# A server writes the same statement again and again, with other values behind what was read of it: by the schema and
+# the first words, how it began, and what it changes.
+_KNOWN: Final[dict[tuple[str, ...], tuple[str, tuple[TableChange, ...]]]] = {}
+_MOST_KNOWN = 1000
+_LONGEST_HEAD = 200  # characters of a statement that are remembered
+_ENDING_WORDS: Final = frozenset(" \n\t(")  # behind them the same words are the same, whatever follows
 
 
 def changes_of(statement: str, schema: str, *, cut: bool = False) -> tuple[TableChange, ...]:
@@ -47,12 +38,21 @@ def changes_of(statement: str, schema: str, *, cut: bool = False) -> tuple[Table
 
     Of a statement whose end was cut off, no list of tables is understood.
     """
-    words = _Words(statement, schema, cut=cut)
+    head = statement[:_LONGEST_HEAD]
+    key = (schema, *head.split(None, 3)[:3])
+    known = _KNOWN.get(key)
+    if known is not None and head.startswith(known[0]) and not cut:
+        return known[1]
+    words = StatementWords(statement, schema, cut=cut)
     try:
-        found = _read(words)
-    except _NotUnderstood:
-        return (TableChange(schema, "", ChangeKind.OTHER),)
-    return tuple(TableChange(schema, table, kind) for kind, (schema, table) in found)
+        found = tuple(TableChange(schema, table, kind) for kind, (schema, table) in _read(words))
+    except StatementOfAnotherForm:
+        found = (TableChange(schema, "", ChangeKind.OTHER),)
+    if (end := words.read_to) is not None and end < _LONGEST_HEAD and head[end : end + 1] in _ENDING_WORDS:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = head[: end + 1], found
+    return found
 
 
 def without_passwords(statement: str) -> str:
@@ -60,103 +60,30 @@ def without_passwords(statement: str) -> str:
     return _LITERAL.sub("'…'", statement) if _TELLS_PASSWORD.search(statement) else statement
 
 
-class _Words:
-    """A statement, word by word, without blanks and comments."""
-
-    def __init__(self, statement: str, schema: str, *, cut: bool) -> None:
-        self._tokens = [_token(found) for found in _TOKENS.finditer(statement) if found["blank"] is None]
-        if cut:
-            self._tokens[-1:] = [("cut", "")]
-        self._schema = schema
-        self._at = 0
-
-    def take(self) -> _Token:
-        """The next one; empty behind the last."""
-        self._at += 1
-        return self._tokens[self._at - 1] if self._at <= len(self._tokens) else _NOBODY
-
-    def next_is(self, *words: str) -> bool:
-        """Whether one of these words comes next."""
-        kind, text = self._tokens[self._at] if self._at < len(self._tokens) else _NOBODY
-        return (kind == "word" and text.upper() in words) or (kind == "sign" and text in words)
-
-    def passed(self, *words: str) -> bool:
-        """These words came, and are behind us; none of them is where they did not all come."""
-        at = self._at
-        for word in words:
-            if not self.next_is(word):
-                self._at = at
-                return False
-            self._at += 1
-        return True
-
-    def pass_any(self, words: frozenset[str]) -> None:
-        """Whatever comes of these words is behind us."""
-        while self.next_is(*words):
-            self._at += 1
-
-    def require(self, *words: str) -> None:
-        """One of these words comes."""
-        if not self.next_is(*words):
-            raise _NotUnderstood
-        self._at += 1
-
-    def name(self) -> _Name:
-        """A table's, with its schema."""
-        first = self._part()
-        return (first, self._part()) if self.passed(".") else (self._schema, first)
-
-    def schema_name(self) -> _Name:
-        """A schema's."""
-        return self._part(), ""
-
-    @property
-    def at_end(self) -> bool:
-        """Nothing follows but a delimiter."""
-        return self._at >= len(self._tokens) or self.next_is(";")
-
-    def _part(self) -> str:
-        kind, text = self.take()
-        if kind not in ("word", "quoted", "doubled") or not text:
-            raise _NotUnderstood
-        return text
+_Found = list[tuple[ChangeKind, SqlName]]
 
 
-def _token(found: re.Match[str]) -> _Token:
-    kind, text = found.lastgroup or "", found[0]
-    if kind in ("quoted", "doubled"):
-        inner = text[1:-1].replace(text[0] * 2, text[0])
-        return (kind, inner) if len(text) > 1 and text.endswith(text[0]) else ("open", text)
-    return kind, text
-
-
-_Found = list[tuple[ChangeKind, _Name]]
-
-
-def _read(words: _Words) -> _Found:
-    if words.passed("SET", "STATEMENT"):  # MariaDB's: variables for one statement
-        while not words.next_is("FOR"):
-            if words.take() == _NOBODY:
-                raise _NotUnderstood
-        words.take()
+def _read(words: StatementWords) -> _Found:
+    words.pass_variables()
     kind, text = words.take()
     verb = text.upper()
     if kind == "word" and verb in _CONTROL:
         return []
     reader = _READERS.get(verb)
     if kind != "word" or reader is None:
-        raise _NotUnderstood
+        raise StatementOfAnotherForm
     return reader(words)
 
 
-def _create(words: _Words) -> _Found:
-    words.passed("OR", "REPLACE")
+def _create(words: StatementWords) -> _Found:
+    replacing = words.passed("OR", "REPLACE")
     if words.passed("TEMPORARY"):
         words.require("TABLE")
         return []
     if words.passed("TABLE"):
         words.passed("IF", "NOT", "EXISTS")
-        return [(ChangeKind.CREATE, words.name())]
+        table = words.name()
+        return [(kind, table) for kind in ([ChangeKind.DROP] * replacing + [ChangeKind.CREATE])]
     if words.next_is(*_SCHEMAS):
         words.take()
         words.passed("IF", "NOT", "EXISTS")
@@ -164,17 +91,15 @@ def _create(words: _Words) -> _Found:
     return _index(words)
 
 
-def _index(words: _Words) -> _Found:
+def _index(words: StatementWords) -> _Found:
     """CREATE INDEX and DROP INDEX: they alter a table."""
     words.pass_any(_BEFORE_INDEX)
     words.require("INDEX")
-    while not words.passed("ON"):
-        if words.take() == _NOBODY:
-            raise _NotUnderstood
+    words.pass_until("ON")
     return [(ChangeKind.ALTER, words.name())]
 
 
-def _alter(words: _Words) -> _Found:
+def _alter(words: StatementWords) -> _Found:
     if words.next_is(*_SCHEMAS):
         words.take()
         return [(ChangeKind.ALTER, words.schema_name())]
@@ -184,15 +109,40 @@ def _alter(words: _Words) -> _Found:
     table = words.name()
     found: _Found = [(ChangeKind.ALTER, table)]
     while not words.at_end:
-        if not words.passed("RENAME"):
+        if words.passed("RENAME"):
+            if not words.next_is(*_NO_NEW_NAME):
+                _ = words.passed("TO") or words.passed("AS") or words.passed("=")
+                found += [(ChangeKind.RENAME, table), (ChangeKind.RENAME, words.name())]
+        elif rows_gone := _rows_gone(words, table):
+            found += rows_gone
+        else:
             words.take()
-        elif not words.next_is(*_NO_NEW_NAME):
-            _ = words.passed("TO") or words.passed("AS") or words.passed("=")
-            found += [(ChangeKind.RENAME, table), (ChangeKind.RENAME, words.name())]
     return found
 
 
-def _drop(words: _Words) -> _Found:
+def _rows_gone(words: StatementWords, table: SqlName) -> _Found:
+    """What takes all rows out of a table, or of its partitions: whoever looks for an accident asks for these kinds."""
+    if words.passed("DROP", "PARTITION"):
+        return [(ChangeKind.DROP, table)]
+    if words.passed("TRUNCATE", "PARTITION") or words.passed("DISCARD"):
+        return [(ChangeKind.TRUNCATE, table)]
+    if words.passed("EXCHANGE", "PARTITION"):
+        words.take()
+        words.require("WITH")
+        words.require("TABLE")
+        other = words.name()
+        return [(ChangeKind.TRUNCATE, table), (ChangeKind.ALTER, other), (ChangeKind.TRUNCATE, other)]
+    if words.passed("CONVERT", "PARTITION"):
+        words.take()
+        words.require("TO")
+        words.require("TABLE")
+        return [(ChangeKind.TRUNCATE, table), (ChangeKind.CREATE, words.name())]
+    if words.passed("CONVERT", "TABLE"):
+        return [(ChangeKind.DROP, words.name())]
+    return []
+
+
+def _drop(words: StatementWords) -> _Found:
     if words.passed("TEMPORARY"):
         words.require(*_TABLES)
         return []
@@ -208,16 +158,16 @@ def _drop(words: _Words) -> _Found:
     while words.passed(","):
         found.append((ChangeKind.DROP, words.name()))
     if not words.at_end and not words.next_is("RESTRICT", "CASCADE", "WAIT", "NOWAIT"):
-        raise _NotUnderstood
+        raise StatementOfAnotherForm
     return found
 
 
-def _truncate(words: _Words) -> _Found:
+def _truncate(words: StatementWords) -> _Found:
     words.passed("TABLE")
     return [(ChangeKind.TRUNCATE, words.name())]
 
 
-def _rename(words: _Words) -> _Found:
+def _rename(words: StatementWords) -> _Found:
     words.require(*_TABLES)
     words.passed("IF", "EXISTS")
     found: _Found = []
@@ -228,29 +178,29 @@ def _rename(words: _Words) -> _Found:
         if not words.passed(","):
             break
     if not words.at_end:
-        raise _NotUnderstood
+        raise StatementOfAnotherForm
     return found
 
 
-def _insert(words: _Words) -> _Found:
+def _insert(words: StatementWords) -> _Found:
     words.pass_any(_ROW_WORDS)
     words.passed("INTO")
     return [(ChangeKind.INSERT, words.name())]
 
 
-def _update(words: _Words) -> _Found:
+def _update(words: StatementWords) -> _Found:
     words.pass_any(_ROW_WORDS)
     table = words.name()
     words.require("SET")
     return [(ChangeKind.UPDATE, table)]
 
 
-def _delete(words: _Words) -> _Found:
+def _delete(words: StatementWords) -> _Found:
     words.pass_any(_ROW_WORDS)
     words.require("FROM")
     table = words.name()
     if not words.at_end and not words.next_is("WHERE", "ORDER", "LIMIT", "RETURNING"):
-        raise _NotUnderstood
+        raise StatementOfAnotherForm
     return [(ChangeKind.DELETE, table)]
 
 

@@ -3,8 +3,9 @@
 Knows: in which order these begin and end.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import logging
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -22,11 +23,13 @@ from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.operations.upkeep.ownership import ownership_of
 from backupd.operations.upkeep.proofs_read import read_proofs
 from backupd.operations.upkeep.prune import after_run
-from backupd.vocabulary.errors import BackupdError
-from backupd.vocabulary.records import RunDetails
+from backupd.vocabulary.errors import BackupdError, Cancelled, UsageError
+from backupd.vocabulary.records import GOOD, RunDetails
 
 if TYPE_CHECKING:  # what a run that is good does without
     from backupd.policy.retries import RetryPlan
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,17 @@ class Surroundings:
     tools: Callable[[Catalogue], Tools]
     telling: Callable[[], AbstractContextManager[BackupTelling]]
     failed: Callable[[Catalogue], None]  # told while the record of a run that failed can still be read
+    configured: Collection[str]  # targets that can be restored from
     plan_retry: Callable[[Catalogue, BaseException], "RetryPlan | None"] = lambda _catalogue, _error: None
     proof_keys: frozenset[str] = frozenset()  # of the proof hosts that are believed
 
 
-def run_job(job: JobConfig, around: Surroundings, *, run_id: str) -> RunDetails:
+def run_job(job: JobConfig, around: Surroundings, *, run_id: str, max_rate: int | None = None) -> RunDetails:
     """One backup, logged, told of, and followed by the job's retention; the run's record.
+
+    `max_rate` is as `run_backup` has it.
+
+    A stop signal that comes once the backup is complete ends what follows it, and the run is as good as it was.
 
     Raises:
         BackupdError: why there is none, or why a person should look; it was told.
@@ -67,12 +75,28 @@ def run_job(job: JobConfig, around: Surroundings, *, run_id: str) -> RunDetails:
         try:
             tools = around.tools(catalogue)
             with around.telling() as telling:
-                run_backup(job, tools, catalogue, run_id=run_id, telling=replace(telling, begun=begun))
+                told = replace(telling, begun=begun)
+                run_backup(job, tools, catalogue, run_id=run_id, telling=told, max_rate=max_rate)
+            if job.binlog is not None:
+                catalogue.archive_awaited(job.name, at=datetime.now(UTC))
+            read_proofs(job.name, tools.targets, catalogue, around.proof_keys, around.notifier, answers=around.answers)
+            after_run(
+                *(job, run_id, tools.targets, catalogue),
+                ownership=ownership_of(catalogue, tools),
+                configured=around.configured,
+            )
+        except Cancelled as late:
+            if not _is_good(catalogue, run_id):
+                around.failed(catalogue)
+                raise
+            log.warning("%s once the backup was complete; what follows a backup is left to the next run", late.message)
         except BackupdError:
             around.failed(catalogue)
             raise
-        if job.binlog is not None:
-            catalogue.archive_awaited(job.name, at=datetime.now(UTC))
-        read_proofs(job.name, tools.targets, catalogue, around.proof_keys, around.notifier, answers=around.answers)
-        after_run(job, run_id, tools.targets, catalogue, ownership=ownership_of(catalogue, tools))
         return catalogue.run(run_id)
+
+
+def _is_good(catalogue: Catalogue, run_id: str) -> bool:
+    with suppress(UsageError):  # it was ended before it had a row
+        return catalogue.run(run_id).status in GOOD
+    return False

@@ -3,7 +3,7 @@
 Knows: which probe, canary and limits this run goes by.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backupd.catalogue import RunJournal
@@ -89,6 +89,14 @@ class Attempt:
     def probe_folder(self) -> Path:
         """On the volume itself: its chunks are to be copied on write as the server's are."""
         return self.tools.places.probe_folder(self.ready.mount.path, self.run.run_id)
+
+
+def with_ceiling(job: JobConfig, max_rate: int | None) -> JobConfig:
+    """The job as a run goes by it that may read so many bytes a second; the job's own limit counts where it is less."""
+    if max_rate is None:
+        return job
+    limits = [rate for rate in (max_rate, job.copy.max_rate) if rate is not None]
+    return replace(job, copy=replace(job.copy, max_rate=min(limits)))
 
 
 def copy_forecast(job: JobConfig, tools: Tools, catalogue: Catalogue, ready: Ready) -> float | None:

@@ -34,7 +34,8 @@ from backupd.vocabulary.servers import Flavour, LockReceipt, Position
 from backupd.vocabulary.storage import Manifest, StoredObject
 
 _REDO_LOG = "ib_logfile0"
-_CUT_BY = frozenset({(10, 11)})  # of MariaDB: recoveries from cut logs were compared with others on 10.11.19
+# Of MariaDB: recoveries from cut logs were compared with others on 10.11.19 and 11.8.9 (tests/contract/test_redo.py).
+_CUT_BY = frozenset({(10, 11), (11, 8)})
 _BINLOG_FOLDER = PurePosixPath(".backupd-binlog")  # for a binlog that lives outside the archived folder
 
 
@@ -228,6 +229,7 @@ def _snapshot(snapshot: SnapshotFacts) -> SnapshotSection:
         cow_extended=snapshot.cow_extended,
         size_reason=snapshot.size_reason,
         redo_left_out=snapshot.redo_left_out,
+        taken_at=snapshot.taken_at,
     )
 
 

@@ -20,6 +20,7 @@ from backupd.operations.backup.attempt import Attempt
 from backupd.operations.backup.point_in_time import PointInTime, tablespaces_of
 from backupd.operations.backup.storing import Contents, StoredContents, Storing
 from backupd.policy.pacing import Budgets, Pace
+from backupd.report.words import size as size_words
 from backupd.vocabulary.errors import SnapshotError, SnapshotVoid
 from backupd.vocabulary.penalty import PaceChange
 from backupd.vocabulary.records import Holding, HoldingKind, Phase
@@ -79,6 +80,11 @@ def copy_snapshot(
     finally:  # the next gate learns from a copy that failed too
         run.paced(changes)
         run.copied(min(governor.paced, size), of_bytes=size, used_bytes=used)
+    if governor.outran_area and job.copy.max_rate is not None:
+        run.attention(
+            f"the copy exceeded copy.max_rate ({size_words(job.copy.max_rate)}/s): at that rate the COW area would have"
+            " been full before it was done"
+        )
     if restraint is not None and restraint.trouble is not None:
         run.attention(restraint.trouble)
     for trouble in spool.trouble if spool is not None else ():
@@ -152,6 +158,8 @@ def _governor(
         max_rate=attempt.job.copy.max_rate,
         must_finish_by=attempt.must_finish_by,
         total_bytes=size + sent_later,
+        later_bytes=sent_later,
+        area_seconds=lambda: observer.cow_seconds if observer is not None else None,
         restraint=restraint,
         on_progress=lambda done: attempt.phases.telling.copied(min(done, size), size),
     )

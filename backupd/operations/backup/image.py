@@ -57,11 +57,18 @@ class Tablespaces:
 def require_same_files(ready: Ready, at: Path, identify: Identify) -> None:
     """The datadir in the snapshot mounted at `at` is the one that was looked at before the lock, and so is what stays.
 
+    No link is followed: an absolute one in the snapshot leads to the live files, which have the same inodes.
+
     Raises:
-        SnapshotError: it is another folder, or not there: nothing of it may be stored.
+        SnapshotError: it is another folder, not there, or behind a link: nothing of it may be stored.
     """
     for live, expected in ready.landmarks.items():
         inside = ready.mount.inside(live)
+        if (at / inside).resolve() != at.resolve() / inside:
+            raise SnapshotError(
+                f"{live} is reached by a symbolic link in the snapshot, at {inside} of its file system",
+                hint=_hint(live),
+            )
         try:
             found = identify(at / inside)
         except OSError as error:

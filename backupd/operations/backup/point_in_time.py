@@ -4,12 +4,13 @@ Knows: what must be ready before the lock, and that nothing of ours touches a di
 """
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from backupd.config import LockStrategy
-from backupd.host.holdings import held
+from backupd.host.holdings import Claim, held
 from backupd.mysql import HeldLock
 from backupd.operations.backup import contents, image, replicas
 from backupd.operations.backup.attempt import Attempt
@@ -29,11 +30,17 @@ class PointInTime:
     locked: bool  # False: `position` is empty, and what there is to know of it is in the image
     tablespaces: image.Tablespaces  # that the server had just before
     binlogs: LiveBinlogs | None  # where the snapshot has none of them
+    settle: Callable[[Callable[[], None]], None]  # see `SnapshotCreator`
     told_lsn: int | None  # by the server after the snapshot was taken: the redo log in it ends before
 
 
-def snapshot_under_lock(attempt: Attempt, owed: ExitStack) -> PointInTime:
-    """The instant that the backup shows. Within `quiet` nothing of ours touches a disk."""
+def snapshot_under_lock(attempt: Attempt, owed: ExitStack, flushed: Claim | None) -> PointInTime:
+    """The instant that the backup shows. Within `quiet` nothing of ours touches a disk.
+
+    When it ends the catalogue is written, whose disk may hang. The server is as it was by then: its appliers run, and
+    the settings that `flushed` is answered for are restored. LVM may still be at work: that costs nobody anything, and
+    is waited for by `settle`, once somebody watches the snapshot.
+    """
     run, tools, plan = attempt.run, attempt.tools, attempt.plan
     if attempt.canary is not None:
         attempt.canary.before(run.run_id)
@@ -42,28 +49,47 @@ def snapshot_under_lock(attempt: Attempt, owed: ExitStack) -> PointInTime:
     binlogs = owed.enter_context(live_binlogs(*elsewhere)) if elsewhere is not None else None
     holding = Holding(HoldingKind.SNAPSHOT, f"{plan.origin.vg}/{plan.name}", {"run": run.run_id})
     owed.enter_context(held(run, holding, tools.releases))
-    applier = tools.applier if attempt.ready.facts.is_replica else None
+    creator = owed.enter_context(tools.snapshots.prepared(plan, run))
     with (
         attempt.renewal.silent(),  # before the applier stands still: a target that does not answer is waited for
-        tools.snapshots.prepared(plan, run) as creator,
-        replicas.applier_stopped(applier, attempt.job.host, run, tools.releases),
+        _applier_stopped(attempt) as stopped,
     ):
         _sync(attempt)
         with attempt.cost_meter.silent():
-            with run.quiet():
+            with run.quiet(), _released_after(attempt, flushed), _released_after(attempt, stopped):
                 with _lock_held(attempt) as lock:
                     began = time.monotonic()
                     snapshot = creator.create()
-                    took = time.monotonic() - began
+                    took, taken_at = time.monotonic() - began, datetime.now(UTC)
                 run.took(Phase.SNAPSHOT, took)
                 run.position(lock.position)
-                run.snapshot(_facts(snapshot, plan))
+                run.snapshot(_facts(snapshot, plan, taken_at))
             if binlogs is not None and lock.position.binlog_file is not None:
                 _hold_binlogs(attempt, binlogs, lock.position.binlog_file)
     locked = attempt.job.lock.strategy is not LockStrategy.NONE
     return PointInTime(
-        snapshot, lock.position, locked=locked, tablespaces=tablespaces, binlogs=binlogs, told_lsn=lock.reached_lsn
+        snapshot,
+        lock.position,
+        locked=locked,
+        tablespaces=tablespaces,
+        binlogs=binlogs,
+        settle=creator.settle,
+        told_lsn=lock.reached_lsn,
     )
+
+
+@contextmanager
+def _applier_stopped(attempt: Attempt) -> Iterator[Claim | None]:
+    """A replica's appliers stand still; most of what is to be synced is on the disk before they do."""
+    applier = attempt.tools.applier if attempt.ready.facts.is_replica else None
+    if applier is not None:
+        _sync(attempt)
+    with replicas.applier_stopped(applier, attempt.job.host, attempt.run, attempt.tools.releases) as stopped:
+        yield stopped
+
+
+def _released_after(attempt: Attempt, claim: Claim | None) -> AbstractContextManager[None]:
+    return nullcontext() if claim is None else claim.released_after(attempt.tools.releases)
 
 
 def _hold_binlogs(attempt: Attempt, binlogs: LiveBinlogs, named: str) -> None:
@@ -114,7 +140,7 @@ def write_canary_after(attempt: Attempt) -> None:
         attempt.run.attention(f"the canary row after the unlock could not be written: {error.message}")
 
 
-def _facts(snapshot: Snapshot, plan: SnapshotPlan) -> SnapshotFacts:
+def _facts(snapshot: Snapshot, plan: SnapshotPlan, taken_at: datetime) -> SnapshotFacts:
     origin = snapshot.origin
     return SnapshotFacts(
         name=snapshot.name,
@@ -127,4 +153,5 @@ def _facts(snapshot: Snapshot, plan: SnapshotPlan) -> SnapshotFacts:
         pool=f"{origin.vg}/{origin.pool.name}" if origin.pool is not None else None,
         chunk_reason=plan.chunk_reason,
         size_reason=plan.size_reason,
+        taken_at=taken_at,
     )

@@ -4,6 +4,7 @@ Knows: what must be true of server, volume, target and host before anything is t
 A finding is `refused` where a backup would be impossible or no backup, `warning` where it would be dearer or poorer.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,12 +17,14 @@ from backupd.operations.backup import (
     destinations,
     lock_free,
     preflush,
+    rate_limit,
     replicas,
     spool_folder,
     volume_checks,
 )
 from backupd.operations.findings import HOST_FAULTS, ok, refused
 from backupd.operations.tools import Tools
+from backupd.policy.snapshot_plan import plan_snapshot
 from backupd.targets import Target
 from backupd.vocabulary.errors import ConfigurationError, NoTargetAnswers, Refused, SnapshotError
 from backupd.vocabulary.gauges import Tuning
@@ -111,11 +114,21 @@ def examine(
     if ready is not None:
         ready = replace(ready, targets=reached.usable, unusable=reached.unusable)
         findings += _places(tools, ready)
+        findings += _rate_limit(job, ready, past, tunings, used_bytes=tools.files.used_bytes(ready.mount.path))
         findings += spool_folder.examine(
             job.copy, tools, tools.targets, mount=ready.mount, volume=ready.volume, paths=ready.paths
         )
         findings += binlog_spool.examine(job.binlog, tools, mount=ready.mount, volume=ready.volume)
     return Examination(tuple(findings), ready, targets_away=reached.all_away)
+
+
+def _rate_limit(
+    job: JobConfig, ready: Ready, past: Sequence[SnapshotLife], tunings: Mapping[str, Tuning], *, used_bytes: int
+) -> Iterator[Finding]:
+    tuning = tunings.get(ready.volume.uuid)
+    with contextlib.suppress(SnapshotError):  # told by `of_room`
+        plan = plan_snapshot(ready.volume, ready.group, "preflight", job.snapshot, past, tuning=tuning)
+        yield from rate_limit.examine(job, plan, ready.group, past, used_bytes=used_bytes)
 
 
 def of_identity(identity: Identity, machine: Machine) -> Finding:
@@ -129,6 +142,13 @@ def of_identity(identity: Identity, machine: Machine) -> Finding:
         hint = "give it an /etc/machine-id (systemd-machine-id-setup), then `backupd identity adopt`"
         return Finding("identity", Level.WARNING, told, hint)
     return ok("identity", f"{identity.name}, this machine by its {', '.join(sorted(identity.bound_to))}")
+
+
+def of_catalogue(faults: Sequence[str], *, hint: str) -> Iterator[Finding]:
+    """Nothing, where its file is whole."""
+    if faults:
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        yield Finding("catalogue", Level.WARNING, f"its file is damaged: {faults[0]}{more}", hint, attention=True)
 
 
 def _examine_host(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from backupd.catalogue import RunJournal
-from backupd.host.holdings import Releases, held
+from backupd.host.holdings import Claim, Releases, held
 from backupd.mysql import Flusher
 from backupd.operations.findings import ok, refused
 from backupd.vocabulary.errors import ServerError
@@ -25,21 +25,21 @@ def dirty_pages_flushed(
     releases: Releases,
     *,
     begun: Callable[[], None] = lambda: None,
-) -> Iterator[None]:
+) -> Iterator[Claim | None]:
     """Few pages are dirty when the block begins, and the server goes on writing them until it ends.
 
     Then its settings are what they were. Where they cannot be restored their row stays for `backupd recover`, and the
     run needs attention, as with every holding; so does it where the server could not be told. With no flusher nothing
-    is touched.
+    is touched, and nothing claimed.
 
     Raises:
         ServerError: the server does not report its settings.
     """
     if flusher is None:
-        yield
+        yield None
         return
     begun()
-    with held(run, holding_of(host, flusher), releases):
+    with held(run, holding_of(host, flusher), releases) as claim:
         try:
             with run.phase(Phase.PREFLUSH):
                 found = flusher.flush()
@@ -54,7 +54,7 @@ def dirty_pages_flushed(
                 found.seconds,
                 found.ended,
             )
-        yield
+        yield claim
 
 
 def holding_of(host: str, flusher: Flusher) -> Holding:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from backupd.config import JobConfig
-from backupd.host.holdings import HoldingJournal, Releases, held
+from backupd.host.holdings import Claim, HoldingJournal, Releases, held
 from backupd.mysql import Applier, Server
 from backupd.operations.findings import ok, refused
 from backupd.vocabulary.errors import ServerError
@@ -24,22 +24,24 @@ _STOP_APPLIER = "set lock.stop_applier = true for this job"
 
 
 @contextmanager
-def applier_stopped(applier: Applier | None, host: str, journal: HoldingJournal, releases: Releases) -> Iterator[None]:
+def applier_stopped(
+    applier: Applier | None, host: str, journal: HoldingJournal, releases: Releases
+) -> Iterator[Claim | None]:
     """The appliers that run now stand still within the block, and run again after it, whatever happens.
 
-    What is stopped already stays so. With no applier, or none that runs, nothing is touched. A failed start is no
-    error, as with every holding: its row stays for `backupd recover`, and the run needs attention.
+    What is stopped already stays so. With no applier, or none that runs, nothing is touched, and nothing claimed. A
+    failed start is no error, as with every holding: its row stays for `backupd recover`, and the run needs attention.
 
     Raises:
         ServerError: they could not be stopped; they have been started again.
     """
     channels = applier.running() if applier is not None else ()
     if applier is None or not channels:
-        yield
+        yield None
         return
-    with held(journal, applier_holding(host, channels), releases):
+    with held(journal, applier_holding(host, channels), releases) as claim:
         applier.stop(channels)
-        yield
+        yield claim
 
 
 def applier_holding(host: str, channels: tuple[str, ...]) -> Holding:

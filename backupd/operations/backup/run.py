@@ -14,10 +14,10 @@ from datetime import datetime
 from backupd.archive.spool import Spool
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig, LockStrategy
-from backupd.host.holdings import Claim, held
+from backupd.host.holdings import Claim, held, not_waiting_for_ever
 from backupd.host.signals import shielded
 from backupd.operations.backup import contents, preflight, preflush, spool_folder
-from backupd.operations.backup.attempt import Attempt, copy_forecast
+from backupd.operations.backup.attempt import Attempt, copy_forecast, with_ceiling
 from backupd.operations.backup.copies import Copies
 from backupd.operations.backup.copying import Copied, copy_snapshot, send_spooled
 from backupd.operations.backup.meter import CostMeter
@@ -43,21 +43,29 @@ log = logging.getLogger(__name__)
 
 
 def run_backup(
-    job: JobConfig, tools: Tools, catalogue: Catalogue, *, run_id: str, telling: BackupTelling | None = None
+    job: JobConfig,
+    tools: Tools,
+    catalogue: Catalogue,
+    *,
+    run_id: str,
+    telling: BackupTelling | None = None,
+    max_rate: int | None = None,
 ) -> None:
     """Take one backup; the catalogue has its record. Whether this returns or raises, nothing of ours is left.
+
+    It reads at most `max_rate` bytes a second, or what the job itself allows where that is less.
 
     Raises:
         Busy, Refused, ServerError, SnapshotError, GaveUp, TargetError, VerificationError, Cancelled: as they say;
             there is no backup then, and the run's row keeps the error.
     """
-    telling = telling or BackupTelling()
+    telling, job = telling or BackupTelling(), with_ceiling(job, max_rate)
     ownership = ownership_of(catalogue, tools)
     signer = ownership.signer()  # before the row: the catalogue of another machine stays as it is
     must_finish_by = _must_finish_by(job.copy.must_finish_by)  # however long the run waits, the instant stays the same
     with (
         tools.claims.run(run_id),  # before the row: a row without a living lock is a dead run's
-        catalogue.open_run(job.name, job.host, run_id=run_id) as run,
+        catalogue.open_run(job.name, job.host, run_id=run_id, max_rate=max_rate) as run,
         ExitStack() as claimed,
     ):
         claimed.enter_context(tools.claims.job(job.name, run_id))
@@ -149,7 +157,8 @@ def _held_objects(attempt: Attempt, target: Target) -> AbstractContextManager[Cl
 
     detail = {"target": target.name, "machine": target.machine, "job": job, "backup": run_id}
     holding = Holding(HoldingKind.PARTIAL, f"{target.name}/{job}/{run_id}", detail)
-    return held(attempt.run, holding, {**releases, HoldingKind.PARTIAL: remove})
+    bounded = not_waiting_for_ever(remove, where=f"target {target.name}")
+    return held(attempt.run, holding, {**releases, HoldingKind.PARTIAL: bounded})
 
 
 def _spool(attempt: Attempt) -> AbstractContextManager[Spool | None]:
@@ -168,16 +177,17 @@ def _take(attempt: Attempt, owed: ExitStack, spool: Spool | None) -> Copied:
         baseline = take_baseline(attempt, owed, probe)
     with preflush.dirty_pages_flushed(
         tools.flusher, attempt.job.host, run, tools.releases, begun=lambda: phases.telling.phase(Phase.PREFLUSH)
-    ):
+    ) as flushed:
         phases.hooks.before(Phase.LOCK_WAIT)
         phases.telling.phase(Phase.LOCK_WAIT)
-        point = snapshot_under_lock(attempt, owed)
+        point = snapshot_under_lock(attempt, owed, flushed)
     write_canary_after(attempt)
     with ExitStack() as watching:
         with shielded():  # a signal between its thread's start and the block would leave the thread behind
             observer = watching.enter_context(observer_of(attempt, baseline, point.snapshot, probe))
         in_limits = observer.require_within_limits
         try:
+            point.settle(in_limits)
             phases.hooks.after(Phase.LOCK_WAIT, waiting=in_limits)  # with somebody who watches the snapshot
             with phases.enter(Phase.SETTLE, waiting=in_limits):
                 verdict = wait_until_cheap(attempt, observer)

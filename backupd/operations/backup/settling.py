@@ -7,6 +7,7 @@ decides is in `settle_gate`, how things are watched in `observer`.
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 
 from backupd.catalogue import RunJournal
 from backupd.host.holdings import held
@@ -17,6 +18,7 @@ from backupd.lvm.extending import extension, further_bytes
 from backupd.operations.backup.attempt import Attempt
 from backupd.policy.settle_gate import COW_AREA, Area
 from backupd.report.gate_words import gate_words
+from backupd.report.words import size
 from backupd.vocabulary.errors import CommandError, GaveUp, UnexpectedOutput
 from backupd.vocabulary.penalty import GateOutcome, Reason, Verdict
 from backupd.vocabulary.records import Holding, HoldingKind
@@ -69,7 +71,7 @@ def observer_of(attempt: Attempt, baseline: Baseline, snapshot: Snapshot, probe:
         duty=job.settle.duty,
         tick_seconds=LOOK_SECONDS,
         limits=attempt.settle_limits,
-        area=_area(attempt.ready.volume),
+        area=_area(attempt.ready.volume, attempt.job.copy.max_rate),
         meter=attempt.meter,
         copy_seconds=attempt.copy_seconds,
         guess_seconds=attempt.guess_seconds,
@@ -91,12 +93,14 @@ def _extension(attempt: Attempt, snapshot: Snapshot) -> Callable[[int, int], int
     return extension(attempt.tools.snapshots, snapshot, attempt.plan)
 
 
-def _area(volume: Volume) -> Area:
+def _area(volume: Volume, max_rate: int | None) -> Area:
     """What the snapshot's old blocks, or the new ones of a thin volume, fill."""
+    sooner = "" if max_rate is None else f"raise copy.max_rate (now {size(max_rate)}/s)"
     if volume.pool is None:
-        return COW_AREA
+        return replace(COW_AREA, sooner=sooner)
     pool = f"{volume.vg}/{volume.pool.name}"
-    return Area(f"thin pool {pool}", f"extend the pool (lvextend --size +SIZE, or --poolmetadatasize +SIZE, {pool})")
+    remedy = f"extend the pool (lvextend --size +SIZE, or --poolmetadatasize +SIZE, {pool})"
+    return Area(f"thin pool {pool}", remedy, sooner)
 
 
 def wait_until_cheap(attempt: Attempt, observer: Observer) -> Verdict:

@@ -13,7 +13,7 @@ from pathlib import Path
 from backupd.archive.spool import Spool, spool_error
 from backupd.config import CopyConfig
 from backupd.host.filesystem import identity, remove_tree
-from backupd.host.holdings import HoldingJournal, held
+from backupd.host.holdings import HoldingJournal, held, not_waiting_for_ever
 from backupd.mysql import KEYS
 from backupd.operations.findings import HOST_FAULTS, ok
 from backupd.operations.tools import HostTools
@@ -52,7 +52,8 @@ def spool_of(
         try:
             _require_safe(root)
             holding = Holding(HoldingKind.SPOOL, str(folder), {"run": run_id, "root": _known_by(root)})
-            owed.enter_context(held(journal, holding, tools.releases))
+            release = not_waiting_for_ever(tools.releases[HoldingKind.SPOOL], where=f"the spool {root}")
+            owed.enter_context(held(journal, holding, {**tools.releases, HoldingKind.SPOOL: release}))
             folder.mkdir(mode=0o700)
         except OSError as error:
             spool.close(spool_error(error, "used"))

@@ -27,6 +27,13 @@ _WAY_OUT = (
 )
 
 
+_UNEQUAL = "mismatches exist"  # of a RAID that was scrubbed: nothing of it is being changed
+_HEALTH = {  # what LVM says of a RAID and waiting does not cure (lvmraid(7), "Health"): what does
+    "refresh needed": "a disk of it has failed for a while: see dmesg, then lvchange --refresh {0}",
+    "partial": "bring the missing disk back, or lvconvert --repair {0}",
+}
+
+
 def of_filesystem(mount: MountPoint) -> Iterator[Finding]:
     """Told here because the snapshot's mount refuses it, and that would be after the lock."""
     if mount.filesystem not in FILESYSTEMS:
@@ -35,6 +42,13 @@ def of_filesystem(mount: MountPoint) -> Iterator[Finding]:
             Level.REFUSED,
             f"{mount.path} is {mount.filesystem}: backupd can only mount snapshots of {' and '.join(FILESYSTEMS)}",
             f"put the datadir on {' or '.join(FILESYSTEMS)}, directly on a logical volume",
+        )
+    elif mount.elsewhere:
+        yield Finding(
+            "file system",
+            Level.REFUSED,
+            f"{mount.path} is not on its volume alone ({', '.join(mount.elsewhere)}): no snapshot of it can be mounted",
+            "put the datadir on a file system that has all its parts on one logical volume",
         )
 
 
@@ -56,15 +70,26 @@ def of_volume(volume: Volume) -> Iterator[Finding]:
             "backupd takes snapshots of linear, striped, raid1 and thin volumes, cached or not",
         )
     yield _other_snapshots(volume)
+    yield _state(volume)
+
+
+def _state(volume: Volume) -> Finding:
+    """Legs of a mirror differ after a scrub where nothing valid lies, too: that keeps nobody from a snapshot."""
+    forbidding = [condition for condition in volume.conditions if condition != _UNEQUAL]
+    if forbidding:
+        cures = [_HEALTH[condition].format(volume.full_name) for condition in forbidding if condition in _HEALTH]
+        if len(cures) < len(forbidding):
+            cures.append("wait until it has finished: see `lvs -a -o +devices`")
+        told = f"{volume.full_name}: {', '.join(volume.conditions)}"
+        return Finding("volume state", Level.REFUSED, told, "; ".join(cures))
     if volume.conditions:
-        yield Finding(
+        return Finding(
             "volume state",
-            Level.REFUSED,
-            f"{volume.full_name}: {', '.join(volume.conditions)}",
-            "wait until it has finished: see `lvs -a -o +devices`",
+            Level.WARNING,
+            f"{volume.full_name}: the last scrub found its legs to differ ({_UNEQUAL})",
+            f"prove the backup (`backupd drill`); lvchange --syncaction repair {volume.full_name} makes them alike",
         )
-    else:
-        yield ok("volume state", "no merge, pvmove or resync")
+    return ok("volume state", "no merge, pvmove or resync")
 
 
 def _other_snapshots(volume: Volume) -> Finding:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from backupd.mysql.binlog.promoted import PromotedServer
 from backupd.mysql.binlog.source import BinlogSource
 from backupd.operations.binlog.describing import new_chain
+from backupd.policy import gtid
 from backupd.policy.binlog_chain import PlacedBackup, is_same_server
 from backupd.policy.failover import Agreement, ArchivedEnd, History, agreement
 from backupd.policy.segment_file import FIRST_OFFSET
@@ -77,25 +78,36 @@ def taken_over(
             f" at {last.gtid_end}",
             hint="the archive goes on as soon as it has; if it never will, its next transaction begins a new chain",
         )
+    if not gtid.is_within(source.purged, last.gtid_end):
+        return f"{named}; none of its binlogs has {source.purged}, which is not archived"
     found = promoted(source, last.gtid_end)
     if found.filter:
         return f"{named}; {found.filter} is set there: its log may lack transactions"
     if found.file is None:
         return f"{named}; none of its binlogs begins before the end of what is archived, with nothing else"
     begin = BinlogPlace(found.file, FIRST_OFFSET)
-    return Beginning(last.chain, begin, "", "", archived=begin, before=last, other=ArchivedEnd(archived))
+    return Beginning(last.chain, begin, source.purged, "", archived=begin, before=last, other=ArchivedEnd(archived))
 
 
 def new_beginning(
-    source: BinlogSource, end: BinlogPlace, last: BinlogSegment | None, backups: Sequence[PlacedBackup]
+    source: BinlogSource,
+    end: BinlogPlace,
+    last: BinlogSegment | None,
+    backups: Sequence[PlacedBackup],
+    *,
+    anew: bool = False,
 ) -> Beginning:
     """A new chain: from the newest of the backups on, if the server still has what followed it; else from the end.
+    What was backed up before the log was whole is no beginning.
 
-    Another server has the same places: what was backed up while its log was archived is none of this one's.
+    Another server has the same places: what was backed up while its log was archived is none of this one's. With
+    `anew`, what followed those backups has just been archived, up to where the log could not be gone on with.
     """
     chain = new_chain(datetime.now(UTC), after="" if last is None else last.chain)
-    since = last.received_at if last is not None and not is_same_server(last.origin, source.origin) else None
-    own = (each for each in backups if since is None or each.taken_at > since)
+    is_behind = last is not None and (anew or not is_same_server(last.origin, source.origin))
+    archived_at = last.received_at if last is not None and is_behind else None
+    since = [at for at in (archived_at, source.origin.whole_since) if at is not None]
+    own = (each for each in backups if all(each.taken_at > at for at in since))
     backup = next((each for each in own if source.has(each.place)), None)
     if backup is not None:
         place, gtids = backup.place, backup.gtid

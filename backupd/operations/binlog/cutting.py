@@ -16,17 +16,21 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from backupd.mysql.binlog.events import EventStream, LogEvent
-from backupd.mysql.binlog.layout import FORMAT_DESCRIPTION, GTID_LIST, PREVIOUS_GTIDS
-from backupd.mysql.binlog.transactions import TransactionReader
+from backupd.mysql.binlog.layout import BETWEEN_TRANSACTIONS, FORMAT_DESCRIPTION, GTID_LIST, INCIDENT, PREVIOUS_GTIDS
+from backupd.mysql.binlog.transactions import TransactionReader, moment
 from backupd.policy import gtid
 from backupd.policy.failover import ArchivedEnd, History
-from backupd.policy.segment_file import FIRST_OFFSET, summed
+from backupd.policy.segment_file import FIRST_OFFSET, ChangeSum
 from backupd.vocabulary.binlogs import BinlogPlace, LoggedTransaction, TableChange
 from backupd.vocabulary.servers import Flavour
 
 
 class OtherHistory(Exception):
     """The server's log is not the one that was archived, or lacks a part of it. The message says why."""
+
+
+class LackingLog(OtherHistory):
+    """The server's log lacks changes of its data, or did: no chain leads over that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,23 @@ class _Uncut:
     since: float | None = None  # when its first event came
     events: list[bytes] = field(default_factory=list)
     size: int = 0
-    transactions: list[LoggedTransaction] = field(default_factory=list)
+    transactions: int = 0
+    first_at: int | None = None  # when the first of these was committed, and the last, in microseconds since 1970
+    last_at: int | None = None
+    changes: ChangeSum = field(default_factory=ChangeSum)
     whole: int = 0  # of `events`, those up to the last place between two transactions
     whole_end: int = 0
+
+    def count(self, reader: TransactionReader, event: LogEvent) -> None:
+        """The transaction that ended with this event, which the reader has just followed."""
+        at = reader.committed_at(event)
+        self.transactions += 1
+        if self.first_at is None or at < self.first_at:
+            self.first_at = at
+        if self.last_at is None or at > self.last_at:
+            self.last_at = at
+        for where, rows in reader.rows.items():
+            self.changes.add(where, rows or 0)
 
 
 class SegmentCutter:
@@ -75,16 +93,19 @@ class SegmentCutter:
         age_seconds: float,
         begin: BinlogPlace,
         gtids: str,
+        purged: str = "",
         state: str = "",
         archived: BinlogPlace | None = None,
         other: ArchivedEnd | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`gtids` is what had been executed at `begin`, which lies between two transactions, and `state` the last of
-        each server of MariaDB's. With `other`, the archive is another server's, and `begin` the first event of a file.
+        each server of MariaDB's; `purged` is MySQL's set of those that are in none of its files. With `other`, the
+        archive is another server's, and `begin` the first event of a file.
         """
         self._flavour = flavour
         self._size, self._age_seconds, self._clock = size, age_seconds, clock
+        self._purged = purged
         self._archived = archived or begin
         self._other = other  # until the end of its history is found
         self.format = ""  # base64 of the newest format description event
@@ -102,15 +123,38 @@ class SegmentCutter:
 
         Raises:
             ServerError: it is no binlog, or is damaged.
+            LackingLog: the server notes that it lost events; what lies before that is complete.
             OtherHistory: it does not go on with what was archived.
         """
         if file != self._file:
             self._open(BinlogPlace(file, FIRST_OFFSET), self._reader.gtids, self._reader.state)
+        reader, size = self._reader, self._size
         for event in self._stream.feed(data):
-            self._take(event)
-            if self._uncut.size >= self._size and not self._reader.within:
-                yield self._cut()
-            elif self._uncut.size >= 2 * self._size:
+            if event.kind in BETWEEN_TRANSACTIONS or self._other is not None:
+                if not self._takes(event):
+                    continue
+                ended = False
+            elif event.kind == INCIDENT and event.end > self._end:
+                if self._uncut.whole:
+                    yield self._cut()
+                raise LackingLog(f"the server lost events, as it noted at {file}:{event.start}")
+            else:
+                ended = reader.ends(event)
+            uncut = self._uncut
+            if event.end <= self._end:
+                continue
+            self._end = event.end
+            if uncut.since is None:
+                uncut.since = self._clock()
+            uncut.events.append(event.raw)
+            uncut.size += len(event.raw)
+            if ended:
+                uncut.count(reader, event)
+            if not reader.within:
+                uncut.whole, uncut.whole_end = len(uncut.events), event.end
+                if uncut.size >= size:
+                    yield self._cut()
+            elif uncut.size >= 2 * size:
                 yield self._cut(all_of_it=True)
         if file_ended and self._other is None:
             yield self._cut(all_of_it=True, file_ended=True)
@@ -133,24 +177,15 @@ class SegmentCutter:
         since = self._uncut.since
         return self._age_seconds if since is None else max(0.0, since + self._age_seconds - self._clock())
 
-    def _take(self, event: LogEvent) -> None:
+    def _takes(self, event: LogEvent) -> bool:
+        """Whether this event is one to be archived, which is of no transaction, or may be archived already."""
         if event.kind == FORMAT_DESCRIPTION:
             self.format = base64.b64encode(event.raw).decode()
-        transaction = self._followed(event)
         if self._other is not None:
-            self._look_for_the_end(self._other, event, transaction)
-            return
-        if event.artificial or event.end <= self._end:
-            return
-        uncut, self._end = self._uncut, event.end
-        if uncut.since is None:
-            uncut.since = self._clock()
-        uncut.events.append(event.raw)
-        uncut.size += len(event.raw)
-        if transaction is not None:
-            uncut.transactions.append(transaction)
-        if not self._reader.within:
-            uncut.whole, uncut.whole_end = len(uncut.events), event.end
+            self._look_for_the_end(self._other, event, self._reader.feed(event))
+            return False
+        self._follow(event)
+        return not event.artificial
 
     def _look_for_the_end(self, archived: ArchivedEnd, event: LogEvent, transaction: LoggedTransaction | None) -> None:
         """What is archived of the other server's is left out; behind it pieces begin.
@@ -175,29 +210,30 @@ class SegmentCutter:
         self._other, self._end = None, event.end
         self._uncut = _Uncut(event.end, here.gtids, whole_end=event.end)
 
-    def _followed(self, event: LogEvent) -> LoggedTransaction | None:
-        """The transaction that ends with the event. What a file says of those before it is what they had.
+    def _follow(self, event: LogEvent) -> None:
+        """What a file says of those before it is what they had, with what was purged or never was in one.
 
         Raises:
             OtherHistory: it is not.
         """
-        if event.kind not in (GTID_LIST, PREVIOUS_GTIDS) or event.artificial or self._other is not None:
-            return self._reader.feed(event)
-        executed = self._reader.gtids  # a set may be long: it is asked for at a file's beginning and at a cut
-        transaction = self._reader.feed(event)
-        if not gtid.same(executed, self._reader.gtids):
-            raise OtherHistory(
-                f"{self._file} follows {self._reader.gtids or 'nothing'}, and {executed or 'nothing'} was archived"
-            )
-        return transaction
+        tells = event.kind in (GTID_LIST, PREVIOUS_GTIDS) and not event.artificial
+        executed = self._reader.gtids if tells else ""  # a set may be long: it is asked for only here and at a cut
+        self._reader.ends(event)
+        if tells and not gtid.same(executed, told := self._executed_before_the_file()):
+            raise OtherHistory(f"{self._file} follows {told or 'nothing'}, and {executed or 'nothing'} was archived")
+
+    def _executed_before_the_file(self) -> str:
+        if not self._purged:
+            return self._reader.told
+        executed = gtid.ExecutedGtids(self._reader.told)
+        executed.include(self._purged)
+        return str(executed)
 
     def _cut(self, *, all_of_it: bool = False, file_ended: bool = False) -> CutPiece:
         uncut, within = self._uncut, self._reader.within
         count = len(uncut.events) if all_of_it else uncut.whole
         end = self._end if all_of_it else uncut.whole_end
         gtids = self._reader.gtids  # behind the last whole transaction, whether one is open or not
-        times = [transaction.committed_at for transaction in uncut.transactions]
-        changes, everything = summed(change for one in uncut.transactions for change in one.changes)
         piece = CutPiece(
             file=self._file,
             start=uncut.start,
@@ -207,12 +243,12 @@ class SegmentCutter:
             gtid_start=uncut.gtid_start,
             gtid_end=gtids,
             gtid_state=self._reader.state,
-            transactions=len(times),
+            transactions=uncut.transactions,
             within_transaction=within and all_of_it and not file_ended,
-            first_at=min(times, default=None),
-            last_at=max(times, default=None),
-            changes=changes,
-            all_changes=everything,
+            first_at=None if uncut.first_at is None else moment(uncut.first_at),
+            last_at=None if uncut.last_at is None else moment(uncut.last_at),
+            changes=uncut.changes.changes,
+            all_changes=uncut.changes.everything,
             events=tuple(uncut.events[:count]),
         )
         left = uncut.events[count:]

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from backupd.catalogue.store import Catalogue
 from backupd.operations.binlog.placed_backups import placed_backup
-from backupd.policy.roll_forward import followed_until
+from backupd.policy.reach import followed_until
 from backupd.vocabulary.records import RunDetails
 
 

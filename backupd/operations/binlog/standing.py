@@ -1,6 +1,6 @@
 """How the archive of a job's binlog stands: asked of the catalogue, of the claims of this host, and of the server."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from backupd.catalogue.store import Catalogue
@@ -12,9 +12,8 @@ from backupd.operations.binlog.beginnings import following_place
 from backupd.operations.binlog.placed_backups import placed_backups
 from backupd.operations.binlog.tools import binlog_of
 from backupd.operations.configured_servers import login_of
-from backupd.policy.binlog_chain import is_same_server, order
-from backupd.policy.condensed_chain import condensed_rows
-from backupd.policy.roll_forward import reach_by_rows
+from backupd.policy.binlog_chain import ChainRow, PlacedBackup, is_same_server, order
+from backupd.policy.reach import reach
 from backupd.policy.segment_file import FIRST_OFFSET
 from backupd.report.binlog_archive import (
     ArchivedOnTarget,
@@ -36,22 +35,28 @@ def archive_listing(job: JobConfig, catalogue: Catalogue, *, target: str | None,
         CatalogueError: the catalogue cannot be read.
     """
     gaps = catalogue.archive_gaps(job.name)
-    outline = catalogue.archive_outlines([job.name]).get(job.name) if target is None else None
-    if outline is not None:
-        backups, rows = list(outline.backups), outline.rows
-    else:
-        runs = [run for run in catalogue.runs(job=job.name, ours=True, limit=None) if _is_on(run, target)]
-        backups = [backup for backup in reversed(placed_backups(runs)) if backup.good]
-        rows = condensed_rows(catalogue.segments(job.name, target=target), backups)
+    backups, rows = _outline(job.name, catalogue, target)
     return ArchiveListing(
         job=job.name,
         at=now,
-        reach=reach_by_rows(backups, rows, gaps),
-        backups=tuple(backups),
+        reach=reach(backups, rows, gaps),
+        backups=backups,
         gaps=tuple(gaps),
         targets=_targets(job, catalogue),
         spool=_spool(job, catalogue),
     )
+
+
+def _outline(job: str, catalogue: Catalogue, target: str | None) -> tuple[tuple[PlacedBackup, ...], Sequence[ChainRow]]:
+    """Good backups, the oldest first, and the rows of the archive."""
+    if target is None:
+        outline = catalogue.archive_outlines([job]).get(job)
+        if outline is not None:
+            return outline.backups, outline.rows
+    runs = [run for run in catalogue.runs(job=job, ours=True, limit=None) if _is_on(run, target)]
+    backups = tuple(backup for backup in reversed(placed_backups(runs)) if backup.good)
+    with catalogue.archive_search(job, backups, target=target) as archive:
+        return backups, archive.rows
 
 
 def archive_standing(

@@ -1,8 +1,9 @@
 """From the spool to the targets: each target is given the segments that it lacks, in their order, by its own thread.
 
-Knows: that a target that is away is tried again and keeps no other waiting, and so is a catalogue that cannot be asked
-for a moment: whoever receives finds out if that lasts; that a segment leaves the spool once all
-targets have it; what a writer that died between storing a segment and recording that has left.
+Knows: that nothing is stored in a folder that another machine has taken over; that a target that is away is tried again
+and keeps no other waiting, and so is a catalogue that cannot be asked for a moment: whoever receives finds out if that
+lasts; that a segment leaves the spool once all targets have it; what a writer that died between storing a segment and
+recording that has left.
 """
 
 import hashlib
@@ -104,7 +105,8 @@ class _Sender(ScopedThread):
     def __init__(self, store: SegmentStore, target: Target, stop: threading.Event) -> None:
         self._store, self._target, self._stop = store, target, stop
         self._news = threading.Event()
-        self._owned = False  # an owner record of this machine's has been written in this process
+        self._stored: BinlogSegment | None = None  # whether it leaves the spool is to be asked, or once more
+        self._looked_at: float | None = None  # when the folder was found to be this machine's, in this process
         super().__init__(f"binlog {target.name}", self._work_on, stop=self._end)
 
     def ring(self) -> None:
@@ -133,13 +135,12 @@ class _Sender(ScopedThread):
 
     def _send_all(self) -> None:
         store, gone = self._store, set[str]()
+        self._let_go()
         while lacking := store.catalogue.lacking_segments(store.job, self._target.name):
-            if not self._owned:
-                store.ownership.take(self._target)
-                self._owned = True
             for segment in lacking:
                 if self._stop.is_set():
                     return
+                self._require_ours()
                 try:
                     self._send(segment)
                 except FileNotFoundError as error:  # it was dropped, for the spool was full: then it waits no more
@@ -147,8 +148,30 @@ class _Sender(ScopedThread):
                         raise UsageError(f"{segment.name} is not in the binlog spool any more", hint=_HINT) from error
                     gone.add(segment.name)
                     continue
+                self._stored = segment
                 store.catalogue.segment_stored(segment.name, self._target.name, at=datetime.now(UTC))
-                store.released(segment)
+                self._let_go()
+
+    def _require_ours(self) -> None:
+        """The folder is this machine's, as of a minute ago at most: an archive lives for months, and another machine
+        may take its identity over meanwhile. Where an owner record is missing, it is written.
+
+        Raises:
+            NotOurs: somebody else has written there.
+            TargetError: nobody can tell.
+        """
+        ownership, now = self._store.ownership, self._store.ownership.clock()
+        if self._looked_at is not None and now - self._looked_at < ownership.renewal_seconds:
+            return
+        if self._looked_at is None or ownership.require_ours(self._target):
+            ownership.take(self._target)
+        self._looked_at = now
+
+    def _let_go(self) -> None:
+        """What was stored last leaves the spool where every target has it: it is lacking no more, and not asked for."""
+        if self._stored is not None:
+            self._store.released(self._stored)
+            self._stored = None
 
     def _send(self, segment: BinlogSegment) -> None:
         """It is on the target, whoever brought it there."""

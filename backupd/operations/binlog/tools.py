@@ -11,6 +11,7 @@ from backupd.mysql.binlog.promoted import PromotedServer, promoted_server
 from backupd.mysql.binlog.receiver import receiving
 from backupd.mysql.binlog.source import (
     BinlogSource,
+    LogState,
     ServerBinlog,
     binlog_source,
     end_of_log,
@@ -29,7 +30,6 @@ from backupd.operations.configured_servers import login_of
 from backupd.operations.tools import HostTools
 from backupd.operations.upkeep.ownership import ownership_of
 from backupd.targets import Target
-from backupd.vocabulary.binlogs import BinlogPlace, SegmentOrigin
 from backupd.vocabulary.errors import ConfigurationError, ServerError
 
 _UNREAD_BYTES = 256 << 20  # that a receiver may write ahead of us
@@ -100,7 +100,7 @@ def _tools(
     )
 
 
-def _end(connect: Connect, of: SegmentOrigin) -> BinlogPlace:
+def _end(connect: Connect, of: BinlogSource) -> LogState:
     with connect() as session:
         return end_of_log(session, of=of)
 

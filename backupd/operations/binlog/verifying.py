@@ -6,7 +6,7 @@ then becomes of the rows. There may be half a million segments: a page of rows a
 
 import logging
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -17,9 +17,10 @@ from backupd.catalogue.store import Catalogue
 from backupd.operations.binlog.reading import SegmentReader
 from backupd.policy.binlog_chain import follows
 from backupd.policy.segment_file import to_line
+from backupd.report.words import many
 from backupd.targets import Target
 from backupd.targets.names import is_segments
-from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment, lost_from
 from backupd.vocabulary.errors import BackupdError, TargetError, Unreadable, VerificationError
 from backupd.vocabulary.escaping import some
 
@@ -195,15 +196,36 @@ def _look_again(
             reason = error.message
         others = tuple(sorted(on_targets[segment.name] - {target.name}))
         found.lost.append(LostSegment(segment.name, reason, others))
-    _end_where_the_last_is_lost(catalogue, reader.job, [one.name for one in found.lost if not one.elsewhere])
+    waiting = {segment.name for segment in catalogue.spooled_segments(reader.job)} if found.lost else set()
+    nowhere = {one.name for one in found.lost if not one.elsewhere} - waiting
+    _record_gaps(catalogue, reader.job, [segment for segment in expected if segment.name in nowhere])
     lost = [one.name for one in found.lost]
     catalogue.segments_removed(reader.job, target.name, lost, because="found missing or changed")
     catalogue.forget_segments(lost)
 
 
-def _end_where_the_last_is_lost(catalogue: Catalogue, job: str, nowhere: Sequence[str]) -> None:
-    """The chain whose last segment nobody has ends: another one of its name is not stored where a changed one lies."""
-    last = catalogue.latest_segment(job)
-    if last is not None and last.name in nowhere:
-        reason = "its last segment was lost on every target"
-        catalogue.archive_gap(job, ArchiveGap(last.chain, reason, datetime.now(UTC), last.last_at))
+def _record_gaps(catalogue: Catalogue, job: str, nowhere: Sequence[BinlogSegment]) -> None:
+    """What nobody has is a gap, and where it is a chain's last segment the chain ends: another one of its name is not
+    stored where a changed one lies.
+    """
+    last, at = catalogue.latest_segment(job), datetime.now(UTC)
+    ended = {gap.chain for gap in catalogue.archive_gaps(job)}
+    for lost in _side_by_side(nowhere):
+        if last is not None and last.name == lost[-1].name:
+            gap = ArchiveGap(last.chain, "its last segment was lost on every target", at, lost[0].first_at)
+        else:
+            reason = f"lost on every target: {many(len(lost), 'segment')} from {lost[0].name} on"
+            gap = ArchiveGap(lost_from(lost[0].chain, lost[0].number), reason, at, lost[0].first_at, lost[-1].last_at)
+        if gap.chain not in ended:
+            catalogue.archive_gap(job, gap)
+
+
+def _side_by_side(segments: Iterable[BinlogSegment]) -> Iterator[list[BinlogSegment]]:
+    group: list[BinlogSegment] = []
+    for segment in sorted(segments, key=lambda one: (one.chain, one.number)):
+        if group and (segment.chain, segment.number) != (group[-1].chain, group[-1].number + 1):
+            yield group
+            group = []
+        group.append(segment)
+    if group:
+        yield group

@@ -43,7 +43,13 @@ def clonable_copy(
             yield copy
         return
     with copy_at_moment(
-        *(forward, manifest, sources), to=to, keeps=keeps, identities=identities, confined=confined, telling=telling
+        *(forward, manifest, sources),
+        to=to,
+        keeps=keeps,
+        as_replica=seeding,
+        identities=identities,
+        confined=confined,
+        telling=telling,
     ) as there:
         server = ScratchServer(to, manifest, seeding=seeding, without_binlogs=True, confined=confined)
         there.folder.worked_in()

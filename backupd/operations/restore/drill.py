@@ -141,5 +141,7 @@ def _own(server: RunningServer, copy: _Copy, telling: Callable[[str], None]) -> 
         return ()
     manifest = copy.manifest
     telling("running the job's own checks")
-    taken_at = snapshot_by(manifest.created_at, manifest.run.phases)
+    run = manifest.run
+    told = None if run.snapshot is None else run.snapshot.taken_at
+    taken_at = snapshot_by(manifest.created_at, run.phases, taken_at=told)
     return own_checks(server, copy.own, flavour=manifest.server.flavour, taken_at=taken_at)

@@ -36,7 +36,9 @@ def attentions(server: LoadingServer, place: LoadingPlace) -> Iterator[str]:
             f" {place.schema}, and a RENAME TABLE out of it would stop them"
         )
     if server.is_replica:
-        yield f"{place.host} is a replica itself: its source does not receive schema {place.schema}"
+        yield f"{place.host} is a replica itself: its source does not receive schema {place.schema}" + (
+            ", and its binary log has transactions then that its source lacks" if server.logs and place.logged else ""
+        )
 
 
 def left_behind(shapes: Sequence[TableShape]) -> Iterator[str]:

@@ -8,7 +8,7 @@ Segments may lead from one server's log to another's: places are compared within
 """
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
@@ -18,10 +18,13 @@ from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.operations.binlog.reading import SegmentReader
 from backupd.policy.binlog_chain import order, parts
 from backupd.policy.moments import BeforeGtid, ToGtid, ToPosition
+from backupd.policy.rising_numbers import doubt
 from backupd.policy.roll_forward import RestorePlan
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, LoggedTransaction
 from backupd.vocabulary.errors import UsageError, VerificationError
 from backupd.vocabulary.servers import Flavour
+
+Looking = Callable[[BinlogSegment, int, bytes], None]  # at bytes of a segment, from that offset of its file on
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def _require_by_number_alone(plan: RestorePlan) -> None:
         raise UsageError(
             f"{moment} cannot be restored: no transaction in the archive has this GTID, although {last.name} has one of"
             " its number",
-            hint=f"`backupd binlog search {last.job}` lists the GTIDs that there are",
+            hint=doubt(moment, [last]) or f"`backupd binlog search {last.job}` lists the GTIDs that there are",
         )
 
 
@@ -157,8 +160,11 @@ def first_place(plan: RestorePlan, reached: BinlogPlace) -> BinlogPlace:
     return reached if following is None else BinlogPlace(following.file, following.start)
 
 
-def log_pieces(plan: RestorePlan, start: BinlogPlace, end: LogEnd, reader: SegmentReader) -> Iterator[LogPiece]:
-    """The bytes from one place to the end, by files; a segment is read when its turn comes.
+def log_pieces(
+    plan: RestorePlan, start: BinlogPlace, end: LogEnd, reader: SegmentReader, looking: Looking
+) -> Iterator[LogPiece]:
+    """The bytes from one place to the end, by files; a segment is read when its turn comes, and what is taken of it is
+    looked at.
 
     Raises as `log_end` does, while it is walked through.
     """
@@ -166,12 +172,16 @@ def log_pieces(plan: RestorePlan, start: BinlogPlace, end: LogEnd, reader: Segme
     logs = logs[:-1] if end.before_last_log else logs
     for log in logs:
         begin, stop = start if log is logs[0] else None, end.place if log is logs[-1] else None
-        for number, piece in enumerate(_pieces_of(log, begin, stop, reader)):
+        for number, piece in enumerate(_pieces_of(log, begin, stop, reader, looking)):
             yield replace(piece, begins_log=number == 0)
 
 
 def _pieces_of(
-    part: Sequence[BinlogSegment], begin: BinlogPlace | None, end: BinlogPlace | None, reader: SegmentReader
+    part: Sequence[BinlogSegment],
+    begin: BinlogPlace | None,
+    end: BinlogPlace | None,
+    reader: SegmentReader,
+    looking: Looking,
 ) -> Iterator[LogPiece]:
     """Of one server's log, from `begin` to `end`, or from where it begins to where it ends."""
     wanted = [
@@ -185,12 +195,15 @@ def _pieces_of(
         first = max(segments[0].start, begin.offset if begin is not None and begin.file == file else 0)
         stop = end.offset if end is not None and end.file == file else segments[-1].end
         if first < stop:
-            events = _cut(segments, first, stop, reader)
+            events = _cut(segments, first, stop, reader, looking)
             described = base64.b64decode(segments[0].format)
             yield LogPiece(file, first, described, events, segments[0].origin.flavour)
 
 
-def _cut(segments: Sequence[BinlogSegment], start: int, stop: int, reader: SegmentReader) -> Iterator[bytes]:
+def _cut(
+    segments: Sequence[BinlogSegment], start: int, stop: int, reader: SegmentReader, looking: Looking
+) -> Iterator[bytes]:
     for segment in segments:
-        content = reader.content(segment)
-        yield content[max(0, start - segment.start) : max(0, stop - segment.start)]
+        content = reader.content(segment)[max(0, start - segment.start) : max(0, stop - segment.start)]
+        looking(segment, max(start, segment.start), content)
+        yield content

@@ -6,6 +6,7 @@ they are whole, MyISAM's and Aria's files too; so a signal has it stop between t
 was killed is restored anew.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from backupd.host.filesystem import remove_tree
 from backupd.host.signals import shielded
-from backupd.mysql.binlog.applying import ApplyingProgress, apply, stop
+from backupd.mysql.binlog.applying import LOST_AT_A_SHUTDOWN, ApplyingProgress, apply, stop
 from backupd.mysql.binlog.relay_logs import RelayLogs, laid_down
 from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.scratch import RunningServer, ScratchServer
@@ -24,6 +25,7 @@ from backupd.mysql.server_programs import matching_program
 from backupd.mysql.startup import RELAY_FOLDER
 from backupd.operations.binlog.reading import SegmentReader
 from backupd.operations.restore.as_recorded import opened_as_recorded
+from backupd.operations.restore.events_in_log import EventsInLog
 from backupd.operations.restore.fallback import AgreedCopies, content_of
 from backupd.operations.restore.into_folder import fill, require_room
 from backupd.operations.restore.log_to_moment import LogEnd, first_place, log_end, log_pieces, tells_places
@@ -31,7 +33,9 @@ from backupd.operations.restore.parts import parts_of
 from backupd.operations.restore.restored_copy import recovered_position, remove_own_binlogs, shut_down
 from backupd.operations.restore.unfinished import Filling, occupied_bytes, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
+from backupd.policy.log_zone import LogZone, log_zone
 from backupd.policy.roll_forward import RestorePlan
+from backupd.policy.time_zones import require_rules
 from backupd.targets import BackupSource
 from backupd.vocabulary.binlogs import BinlogPlace
 from backupd.vocabulary.errors import BackupdError, Cancelled, VerificationError
@@ -50,6 +54,11 @@ class RollForward:
     plan: RestorePlan
     reader: SegmentReader
     applied: Callable[[ApplyingProgress], None] = lambda _progress: None  # told while the log is applied
+
+
+def zone_of_log(plan: RestorePlan, manifest: Manifest) -> LogZone:
+    """In which time zone the plan's segments are applied; TZ of our environment counts where nothing is recorded."""
+    return log_zone(manifest.server, plan.segments, named=bool(os.environ.get("TZ")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +84,22 @@ def copy_at_moment(
     *,
     to: Path,
     keeps: bool = True,
+    as_replica: bool = False,
     identities: "Identities | None" = None,
     confined: bool = True,
     telling: Callable[[str], None] = lambda _step: None,
 ) -> Iterator[MomentCopy]:
     """Within the block the folder has the files, marked as incomplete.
 
+    Scheduled events are as their server had them; what the log says of them does not run on a copy that is to be
+    used `as_replica`.
+
     `sources` are copies of the plan's backup, whose manifest it is, one that was `judged`. What an interruption leaves
     is gone on with by the same call if that `keeps` it; after any other error the folder is as empty as before.
 
     Raises:
         UsageError: the folder is not empty, has no room, cannot be written, or has an unfinished restore of something
-            else; something is encrypted, and no identity opens it.
+            else; something is encrypted, and no identity opens it; servers here do not know the log's time zone.
         TargetError: no target gives the backup, or a segment.
         VerificationError: what is stored is not what was written, recovered to another position than was recorded, or
             does not lead to the moment.
@@ -95,6 +108,8 @@ def copy_at_moment(
     """
     plan = forward.plan
     matching_program(manifest.server)
+    if zone := zone_of_log(plan, manifest).name:
+        require_rules(zone)
     copies = AgreedCopies(sources, manifest, identities)
     forward.reader.require_key(plan.segments)
     telling(f"looking for {plan.end.moment} in the binlog archive")
@@ -106,7 +121,9 @@ def copy_at_moment(
     with resumable(to, what, keeps=keeps) as folder:
         relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
         _restored(folder, copies, relocation, plan, confined=confined, telling=telling)
-        rolling = _Rolling(forward, manifest, relocation, folder, end, telling, confined=confined)
+        rolling = _Rolling(
+            *(forward, manifest, relocation, folder, end, telling), as_replica=as_replica, confined=confined, zone=zone
+        )
         yield MomentCopy(relocation, rolling.done(), end.committed_at, folder)
 
 
@@ -151,7 +168,9 @@ class _Rolling:
     folder: Filling
     end: LogEnd
     telling: Callable[[str], None]
+    as_replica: bool
     confined: bool
+    zone: str  # of the log
 
     def done(self) -> Position:
         """They are there, and the server has ended cleanly."""
@@ -162,23 +181,26 @@ class _Rolling:
         unit = 1 << 20 if size >= 10 << 20 else 1 << 10
         rounded = format_size(-(-size // unit) * unit, separator=" ")
         self.telling(f"fetching {rounded} of binlog in {len(plan.segments)} segment{'s'[len(plan.segments) == 1 :]}")
-        with laid_down(log_pieces(plan, first, self.end, self.forward.reader), self.relocation) as logs:
+        events = EventsInLog(passed_by=self.as_replica)
+        pieces = log_pieces(plan, first, self.end, self.forward.reader, events.look)
+        with laid_down(pieces, self.relocation) as logs:
             server = ScratchServer(
                 *(self.relocation.folder, self.manifest),
                 applying=True,
                 without_binlogs=reached is not None,
                 confined=self.confined,
+                zone=self.zone,
             )
             self.folder.worked_in()
             if reached is None:
                 forget_the_old_server(self.relocation.datadir)
             with server.running() as running:
-                position = self._applied(running, reached, first, logs)
+                position = self._applied(running, reached, first, logs, events)
                 self._shut_down(running, position)
         return position
 
     def _applied(
-        self, server: RunningServer, reached: Position | None, first: BinlogPlace, logs: RelayLogs
+        self, server: RunningServer, reached: Position | None, first: BinlogPlace, logs: RelayLogs, events: EventsInLog
     ) -> Position:
         if reached is None:
             self.telling("recovering the backup")
@@ -189,21 +211,27 @@ class _Rolling:
         start = Position(first.file, first.offset, reached.gtid) if logs.sizes else reached
         wanted = Position(self.end.place.file, self.end.place.offset, self.end.gtids)
         self.telling(f"applying the binlog from {_words(first)} to {_words(self.end.place)}")
+        events.begin(server.session)
         try:
-            return apply(server, logs, start=start, end=wanted, telling=self.forward.applied).position
+            position = apply(server, logs, start=start, end=wanted, telling=self.forward.applied).position
         except Cancelled as interrupted:
             with shielded():
-                self._keep(server, reached, interrupted)
+                self._keep(server, reached, events, interrupted)
             raise
+        events.put_back(server.session)
+        return position
 
-    def _keep(self, server: RunningServer, start: Position, interrupted: Cancelled) -> None:
+    def _keep(self, server: RunningServer, start: Position, events: EventsInLog, interrupted: Cancelled) -> None:
         """What is applied so far is not lost, if the server can be stopped there."""
         if not tells_places(self.forward.plan):
             return
         self.telling("stopping between two transactions")
         try:
             position = stop(server, start)
-            if position is not None:
+            if position is None:
+                interrupted.add_note(f"what was applied so far is lost: {LOST_AT_A_SHUTDOWN}")
+            else:
+                events.put_back(server.session, position)
                 self._shut_down(server, position)
         except BackupdError as error:
             interrupted.add_note(f"what was applied so far is lost: {error.message}")

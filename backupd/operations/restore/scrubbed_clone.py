@@ -42,7 +42,8 @@ WITHIN_SECONDS = 1800.0
 
 _MAGIC = (b"\xfebin", b"\xfdbin")  # of a binlog or relay log; of an encrypted one of MySQL's
 _NUMBERED = re.compile(r".+\.[0-9]{6,}")
-_SERVER_LOG = re.compile(r".+\.(log|err)(\.[0-9]+)?(\.json|\.gz)?")  # MySQL's as JSON: host.err.00.json
+# MySQL's as JSON: host.err.00.json. Rotated: host-slow.log.1.gz, host-slow.log-20261127.xz (dateext), host.err-old.
+_SERVER_LOG = re.compile(r".+\.(log|err)([.-].+)?", re.IGNORECASE)
 _ARIA_LOG = re.compile(r"aria_log\.[0-9]+")
 _DOUBLEWRITE = re.compile(r"#ib_[0-9]+_[0-9]+\.b?dblwr")
 _REDO_SIZES = ("8388608", "16777216")  # both small, and taken by both servers

@@ -18,6 +18,7 @@ from typing import BinaryIO
 from backupd.host.filesystem import MORE_ROOM, explained_write, opened_plain
 from backupd.mysql.recorded import judged
 from backupd.mysql.relocation import Relocation
+from backupd.mysql.rolling_back import await_rollback
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.session import Session
 from backupd.mysql.sqltext import comment, literal, quoted, require_definition
@@ -69,7 +70,8 @@ def export(
     When it raises, the folder has no `tables`.
 
     Raises:
-        ServerError: no matching server is here, or it did not start on the files, or refused to export a table.
+        ServerError: no matching server is here, or it did not start on the files, or refused to export a table;
+            or a prepared transaction has changes in one.
         Unreadable: the manifest names what no server has.
         UsageError: a table could not be copied; nothing here can keep a server within its bounds.
     """
@@ -146,7 +148,9 @@ def by_hand(folder: Path, manifest: Manifest, tables: Sequence[Table]) -> str:
             f"the files in {folder} are as the snapshot had them: they must be recovered before a server can import"
             f" them",
             f"1. start {manifest.server.flavour} {manifest.server.version} on a copy of them:"
-            f" --datadir={relocation.datadir} --innodb-force-recovery=1 --skip-networking --skip-replica-start",
+            f" --datadir={relocation.datadir} --innodb-force-recovery=1 --skip-networking --skip-replica-start,"
+            " end what XA RECOVER lists, and wait until information_schema.INNODB_TRX is empty: what was not committed"
+            " is rolled back in the background",
             f"2. FLUSH TABLES {named} FOR EXPORT; and keep SHOW CREATE TABLE of each",
             "3. copy the .ibd and .cfg files away; then UNLOCK TABLES and end that server",
             "4. where they are wanted, in a new schema, after SET sql_log_bin = 0: CREATE TABLE … (if it"
@@ -163,6 +167,8 @@ def _exported(
     session, named = server.session, f"{quoted(table.schema)}.{quoted(table.name)}"
     row = session.one(f"SHOW CREATE TABLE {named}") or {}
     imported = engine_of(session, table) == _TRANSPORTABLE
+    if imported:
+        await_rollback(session, table, telling)
     session.execute(f"FLUSH TABLES {named} {'FOR EXPORT' if imported else 'WITH READ LOCK'}")
     files = _copied(to, manifest, table)  # they do not change until the tables are unlocked
     session.execute("UNLOCK TABLES")

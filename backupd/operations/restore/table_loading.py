@@ -28,6 +28,7 @@ from backupd.mysql.sqltext import quoted
 from backupd.mysql.table_shape import TableShape, shape_of
 from backupd.mysql.tablefiles import Table, restored_files
 from backupd.mysql.tablespace_loading import (
+    binlogs_here,
     datadir_here,
     import_tablespace,
     obstacle_of_table,
@@ -119,8 +120,8 @@ class TableLoading:
             planned = tuple(self._planned(session, table, against) for table in tables)
             found = tuple(attentions(self.server, self.place))
             plan = LoadingPlan(self.server, self.place, planned, against, found, datadir_here(session))
-        if plan.datadir is not None:
-            _require_room(plan.datadir, plan.size, self.place.host)
+            binlogs = binlogs_here(session) if self.server.logs and self.place.logged else None
+        _require_room(plan, binlogs)
         self._tell(plan)
         return plan
 
@@ -198,6 +199,7 @@ class TableLoading:
                 tablespace=tablespace,
                 beneath=self.folder,
                 took=pacer.took,
+                telling=self.telling,
             )
             imported = Table(self.place.loading, shape.table.name)
             _require_whole(to, imported, f"{shape.table}, once imported,", hint="load it with --by rows")
@@ -257,17 +259,30 @@ def _require_whole(session: Session, table: Table, called: str, *, hint: str = _
             )
 
 
-def _require_room(datadir: Path, size: int, host: str) -> None:
-    """A server whose file system runs full stands still for all its clients.
+def _require_room(plan: LoadingPlan, binlogs: Path | None) -> None:
+    """A server whose file system runs full stands still for all its clients. Rows are written to its log as well.
 
     Raises:
-        Refused: these bytes would leave it less than the share that has to stay free.
+        Refused: these bytes would leave a file system less than the share that has to stay free.
     """
-    free, total, _ = room(datadir)
+    logged = sum(table.size for table in plan.tables if table.way is LoadingWay.ROWS) if binlogs is not None else 0
+    if plan.datadir is not None:
+        beside = binlogs is not None and binlogs.stat().st_dev == plan.datadir.stat().st_dev
+        _require_free(plan.datadir, "datadir", plan, logged=logged if beside else 0, tables=plan.size)
+        if beside:
+            return
+    if binlogs is not None:
+        _require_free(binlogs, "binary log", plan, logged=logged, tables=0)
+
+
+def _require_free(folder: Path, called: str, plan: LoadingPlan, *, logged: int, tables: int) -> None:
+    free, total, _ = room(folder)
     least = min(round(total * _STAYS_FREE), _STAYS_FREE_BYTES)
-    if free - size < least:
+    if free - tables - logged < least:
+        taken = [f"these tables ({words.size(tables)})"] if tables else []
+        taken += [f"their rows in its binary log (about {words.size(logged)})"] if logged else []
         raise Refused(
-            f"the file system of the datadir of {host} has {words.size(free)} free: with these tables"
-            f" ({words.size(size)}) less than {words.size(least)} would stay free",
+            f"the file system of the {called} of {plan.place.host} has {words.size(free)} free: with"
+            f" {' and '.join(taken)} less than {words.size(least)} would stay free",
             hint="free some there, or restore the tables into a folder, with --to DIR",
         )

@@ -129,7 +129,8 @@ def copy_run(
     with claims.run(run_id), claims.reading(run_id):
         run = catalogue.run(run_id)  # as it is now that nobody removes it
         source = _source(route, run)
-        if _is_there(run.backup_on(route.destination.name)):
+        there = run.backup_on(route.destination.name)
+        if there is not None and there.is_there and not there.is_being_removed:
             _require_for_these(route, run)
             return None
         manifest = manifests.to_publish(manifest_of(source))
@@ -227,6 +228,11 @@ def _require_nothing_there(route: CopyRoute, run: RunDetails) -> None:
         TargetError: nobody can tell.
     """
     target, known = route.destination, run.backup_on(route.destination.name)
+    if known is not None and known.is_being_removed:
+        raise Refused(
+            f"run {run.run_id} is being removed from target {target.name}: {known.removed_because}",
+            hint="`backupd prune` finishes it",
+        )
     if known is not None and known.removed_at is None:  # not good: else there would be nothing to do
         raise Refused(
             f"target {target.name} has a copy of run {run.run_id} that is broken: {known.broken}",

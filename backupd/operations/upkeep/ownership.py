@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
 
 from backupd.catalogue.owners import ChainEnd
 from backupd.catalogue.store import Catalogue
 from backupd.host.claims import Claims
-from backupd.host.scoped_thread import ScopedThread
+from backupd.host.daemon_thread import await_end
 from backupd.operations.tools import HostTools
 from backupd.policy import owner_record
 from backupd.policy.owner_record import OwnerRecord
@@ -31,6 +33,7 @@ from backupd.vocabulary.identity import Identity, Machine
 log = logging.getLogger(__name__)
 
 RENEWAL_SECONDS = 60.0  # at most between two records of a live run: its clone then knows an older one
+_UNDER_WAY_SECONDS = 10.0  # that a renewal may still take when the lock is about to be asked for, or the run ends
 _HINT = (
     "see `backupd identity show` on both; on the clone: `backupd identity new`; on the machine that keeps the"
     " identity: `backupd identity adopt`"
@@ -231,8 +234,12 @@ class Ownership:
             raise NotOurs(_sentence(found or record, target), hint=_HINT)
 
 
-class Renewal(ScopedThread):
-    """Goes on with a live run's chains, in a thread of its own for the length of its block."""
+class Renewal:
+    """Goes on with a live run's chains, in a thread of its own for the length of its block.
+
+    Storage that hangs keeps the thread for as long as it hangs, but no run: neither one that is about to ask for the
+    lock nor one that ends.
+    """
 
     def __init__(
         self, ownership: Ownership, targets: Sequence[Target], lost: Callable[[Target, NotOurs], None]
@@ -240,31 +247,58 @@ class Renewal(ScopedThread):
         self._ownership = ownership
         self._left = list(targets)
         self._lost = lost
-        self._silence = threading.Lock()
+        self._renewing = threading.Lock()
+        self._silence = threading.Event()
         self._ended = threading.Event()
-        super().__init__("backupd owner", self._go_on, stop=self._ended.set)
+        self._failed: list[BaseException] = []
+        self._thread = threading.Thread(target=self._go_on, name="backupd owner", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ended.set()
+        await_end(self._thread, within_seconds=_UNDER_WAY_SECONDS)
+        if error is None and self._failed:
+            raise self._failed[0]
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Nothing is written while the block lasts; what is being written is waited for."""
-        with self._silence:
+        """No target is begun with while the block lasts; one that is being written to is waited for for some seconds.
+
+        One that hangs for longer is left to it: if it answers within the block, a row is written then.
+        """
+        self._silence.set()
+        try:
+            if self._renewing.acquire(timeout=_UNDER_WAY_SECONDS):
+                self._renewing.release()
             yield
+        finally:
+            self._silence.clear()
 
     def renew(self) -> None:
         """Go on with every chain now. A target that does not answer is tried again the next time."""
-        with self._silence:
+        with self._renewing:
             for target in tuple(self._left):
-                try:
-                    self._ownership.take(target)
-                except NotOurs as error:
-                    self._left.remove(target)
-                    self._lost(target, error)
-                except BackupdError as error:
-                    log.warning("target %s: the owner record was not renewed: %s", target.name, error.message)
+                if not self._silence.is_set():
+                    self._renew(target)
+
+    def _renew(self, target: Target) -> None:
+        try:
+            self._ownership.take(target)
+        except NotOurs as error:
+            self._left.remove(target)
+            self._lost(target, error)
+        except BackupdError as error:
+            log.warning("target %s: the owner record was not renewed: %s", target.name, error.message)
 
     def _go_on(self) -> None:
-        while not self._ended.wait(self._ownership.renewal_seconds):
-            self.renew()
+        try:
+            while not self._ended.wait(self._ownership.renewal_seconds):
+                self.renew()
+        except BaseException as error:  # noqa: BLE001 - nothing is swallowed: the block's end raises it
+            self._failed.append(error)
 
 
 def _sentence(found: OwnerRecord, target: Target) -> str:

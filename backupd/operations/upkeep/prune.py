@@ -6,7 +6,7 @@ own folder; nothing at all while a run of the job lives, or where another machin
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,7 +16,16 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig
 from backupd.operations.upkeep.former_targets import rule_on
 from backupd.operations.upkeep.ownership import Ownership
-from backupd.operations.upkeep.prune_plan import GONE, Fate, PruneWork, SegmentFate, decided, known_of, plan_for
+from backupd.operations.upkeep.prune_plan import (
+    GONE,
+    Fate,
+    PruneWork,
+    SegmentFate,
+    decided,
+    found_on,
+    known_of,
+    plan_for,
+)
 from backupd.operations.upkeep.prune_segments import prune_segments
 from backupd.targets import Target
 from backupd.vocabulary.errors import Busy, TargetError
@@ -69,10 +78,14 @@ def prune(
     catalogue: Catalogue,
     *,
     ownership: Ownership,
+    configured: Collection[str] | None = None,
     dry_run: bool = False,
     now: datetime | None = None,
 ) -> Pruning:
     """Remove what the job's retention gives up, and what dead runs left; with `dry_run` only say so, changing no row.
+
+    `configured` are the targets that can be restored from: what backups on others need of the binlog archive does not
+    count. Without it, backups count wherever the catalogue has them.
 
     A target that the job no longer names is pruned by the last rule that it had; see `former_targets`.
 
@@ -88,7 +101,7 @@ def prune(
     with ExitStack() as claimed:
         if not dry_run:
             claimed.enter_context(ownership.claims.pruning(job.name))
-        work = PruneWork(job, catalogue, ownership, now or datetime.now(UTC), dry_run)
+        work = PruneWork(job, catalogue, ownership, now or datetime.now(UTC), dry_run, configured)
         for target in targets:
             rule = rule_on(job, target.name, catalogue)
             if rule is None:
@@ -102,7 +115,7 @@ def prune(
                     ownership.require_ours(target)
                 elif not ownership.take_as_room_allows(target):
                     work.full.add(target.name)
-                stored = target.backups(job.name)
+                stored = found_on(work, target)
                 plan = plan_for(work, target, stored)
                 if not dry_run:
                     plan = [_carry_out(work, target, stored, fate) for fate in plan]
@@ -121,7 +134,13 @@ def prune(
 
 
 def after_run(
-    job: JobConfig, run_id: str, targets: Sequence[Target], catalogue: Catalogue, *, ownership: Ownership
+    job: JobConfig,
+    run_id: str,
+    targets: Sequence[Target],
+    catalogue: Catalogue,
+    *,
+    ownership: Ownership,
+    configured: Collection[str] | None = None,
 ) -> Pruning | None:
     """Prune after a good run of the job; its row and its backups stay what they are whatever becomes of this.
 
@@ -133,7 +152,7 @@ def after_run(
         CatalogueError: it cannot be read or written.
     """
     try:
-        pruning = prune(job, targets, catalogue, ownership=ownership)
+        pruning = prune(job, targets, catalogue, ownership=ownership, configured=configured)
     except Busy as error:
         log.info("not pruned: %s", error.message)
         return None
@@ -157,7 +176,8 @@ def _failing_alone(work: PruneWork, target: Target) -> Iterator[None]:
 
 
 def _carry_out(work: PruneWork, target: Target, stored: Sequence[StoredBackup], fate: Fate) -> Fate:
-    """Objects first, row second: a row that says `removed` is never wrong. A target that refuses is told of.
+    """Objects first, row second: a row that says `removed` is never wrong. A target that refuses is told of. Why it
+    is removed is written down before: a removal that breaks off is finished by the next pruning.
 
     What somebody on this host restores, verifies or drills now is left to the next pruning. Removing takes its time:
     before each removal it is decided again, by what was pinned, proven or found broken since the plan was made, and
@@ -173,6 +193,7 @@ def _carry_out(work: PruneWork, target: Target, stored: Sequence[StoredBackup], 
             if decision.keep:
                 return replace(fate, decision=decision)
             _require_ours(work, target)
+            work.catalogue.removing(backup_id, target.name, because=reason)
             target.remove(work.job.name, backup_id)
     except Busy as error:
         return replace(fate, decision=RetentionDecision(backup_id, keep=True, reason=f"{error.message}; else {reason}"))

@@ -15,7 +15,7 @@ from backupd.operations.restore.verify import manifest_of
 from backupd.operations.upkeep.ownership import Ownership
 from backupd.policy.retention import Candidate, RetentionRule, by_each_clock, decide, good_ones
 from backupd.targets import BackupSource, Target
-from backupd.targets.listing import require_listed
+from backupd.targets.listing import is_returned, require_listed
 from backupd.targets.names import is_ours
 from backupd.vocabulary.errors import Busy, TargetError, Unreadable, VerificationError
 from backupd.vocabulary.records import RunDetails
@@ -58,6 +58,7 @@ class PruneWork:
     ownership: Ownership
     now: datetime
     dry_run: bool
+    configured: Collection[str] | None = None  # targets that can be restored from; None: all
     rules: dict[str, RetentionRule] = field(default_factory=dict)  # by target
     uncertain: dict[tuple[str, str], str] = field(default_factory=dict)  # by target and run: why
     full: set[str] = field(default_factory=set)  # targets that had no room for an owner record
@@ -67,15 +68,34 @@ class PruneWork:
     failures: list[tuple[str, TargetError]] = field(default_factory=list)
 
 
+def found_on(work: PruneWork, target: Target) -> list[StoredBackup]:
+    """What lies there of the job, and what a removal that broke off may have left where no listing tells of it.
+
+    What the catalogue has and the target has not is noted. The catalogue is asked first: a backup that is copied there
+    meanwhile is on record before the next listing.
+
+    Raises:
+        TargetError: it cannot be read, or cannot be believed.
+    """
+    expected = work.catalogue.on_target(work.job.name, target.name)
+    stored = list(target.backups(work.job.name))
+    _note_vanished(work, target, expected, stored)
+    listed = {one.backup_id for one in stored}
+    for run in expected.values():
+        if run.run_id not in listed and _is_being_removed(run, target):
+            stored.append(StoredBackup(work.job.name, run.run_id, finished=False, at=run.started_at))
+    return stored
+
+
 def plan_for(work: PruneWork, target: Target, stored: Sequence[StoredBackup]) -> list[Fate]:
     """What is to become of everything of the job that is on the target, newest first."""
     known = known_of(work, target, stored)
-    _note_vanished(work, target, known.backups, {one.backup_id for one in stored if one.finished})
     decisions = decided(work, target, stored, known)
     if any(not decision.keep for decision in decisions.values()):
         _look_at_the_last_good_ones(work, target, stored, known)
         _look_at_the_broken(work, target, stored, known)
         decisions = decided(work, target, stored, known)
+    _note_kept(work, target, stored, known, decisions)
     order = sorted(stored, key=lambda one: (one.at, one.backup_id), reverse=True)
     sizes = {name: backup.bytes_stored for name, backup in known.backups.items()}
     return [Fate(target.name, decisions[one.backup_id], one.at, sizes.get(one.backup_id)) for one in order]
@@ -244,23 +264,75 @@ def _agree(stored: StoredBackup, run: RunDetails) -> bool:
     return run.ended_at is not None and run.started_at <= stored.at <= run.ended_at + _CLOCKS_DIFFER
 
 
-def _note_vanished(work: PruneWork, target: Target, known: Collection[str], finished: Collection[str]) -> None:
-    """The rows of backups that somebody else removed say so from now on.
+def _is_being_removed(run: RunDetails, target: Target) -> bool:
+    backup = run.backup_on(target.name)
+    return backup is not None and backup.is_being_removed
+
+
+def _note_kept(
+    work: PruneWork,
+    target: Target,
+    stored: Sequence[StoredBackup],
+    known: KnownBackups,
+    decisions: Mapping[str, RetentionDecision],
+) -> None:
+    """The rows of backups whose removal failed, and that stay now, no longer say that it was started.
+
+    They are whole: a manifest is the first that goes.
+    """
+    for one in stored:
+        backup = known.backups.get(one.backup_id)
+        is_whole = one.finished and backup is not None and backup.is_being_removed
+        if is_whole and decisions[one.backup_id].keep and not work.dry_run:
+            work.catalogue.removing(one.backup_id, target.name, because="")
+
+
+def _note_vanished(
+    work: PruneWork, target: Target, expected: Mapping[str, RunDetails], stored: Sequence[StoredBackup]
+) -> None:
+    """The rows of backups that somebody else removed say so from now on. What we started to remove is ours to end.
 
     Raises:
-        TargetError: not one is there. Then it is the target that is missing, as far as anybody can tell.
+        TargetError: not one is there: then it is the target that is missing, as far as anybody can tell. Or one is
+            there that was not listed.
     """
+    known = {run_id: backup for run_id, run in expected.items() if (backup := _on(run, target)) is not None}
+    finished = _finished(stored)
     missing = [run_id for run_id in known if run_id not in finished]
     if missing and len(missing) == len(known):
         raise TargetError(
             f"none of the {len(missing)} backups of job {work.job.name} that the catalogue lists there was found",
             hint="nothing was changed; is its file system mounted, are its path or bucket unchanged?",
         )
-    for run_id in missing:
+    if missing:
+        _require_gone(work, target, missing)
+    vanished = [run_id for run_id in missing if not known[run_id].is_being_removed]
+    for run_id in vanished:
         log.warning("backup %s of job %s is %s (%s)", run_id, work.job.name, GONE, target.name)
         work.vanished.append((target.name, run_id))
         if not work.dry_run:
             work.catalogue.removed(run_id, target.name, because=GONE)
+
+
+def _require_gone(work: PruneWork, target: Target, missing: Sequence[str]) -> None:
+    """What the target did not list is not there. A listing may lie, and what a backup needs of the binlog archive goes
+    with its row: each is asked for by name, and the listing for a second time.
+
+    Raises:
+        TargetError: one is there, or the target cannot be read.
+    """
+    job = work.job.name
+    there = [run_id for run_id in missing if is_returned(target, job, run_id)]
+    there = there or sorted(_finished(target.backups(job)).intersection(missing))
+    if there:
+        raise TargetError(
+            f"target {target.name} does not list backup {there[0]} reliably: it is there, and a listing left it out",
+            hint="nothing was changed; check the target's storage, then try again",
+        )
+
+
+def _finished(stored: Sequence[StoredBackup]) -> set[str]:
+    return {one.backup_id for one in stored if one.finished}
 
 
 def _unknown(stored: StoredBackup, target: Target) -> RetentionDecision:
@@ -272,13 +344,17 @@ def _unknown(stored: StoredBackup, target: Target) -> RetentionDecision:
 def _unfinished(work: PruneWork, target: Target, stored: StoredBackup, known: KnownBackups) -> RetentionDecision:
     """Remains go once no run can be at work on them: its lock is asked, and no clock.
 
-    Of a run that has had a whole backup there somebody has taken the manifest away, and may say why. Where something
-    lies that no run writes, a person put it there, and it is none of our business.
+    What we started to remove goes for the reason that it had then, whatever has become of its run since. Of a run
+    that has had a whole backup there somebody else has taken the manifest away, and may say why. Where something lies
+    that no run writes, a person put it there, and it is none of our business.
     """
     run = known.runs.get(stored.backup_id)
     if _is_alive(work, stored.backup_id):
         return RetentionDecision(stored.backup_id, keep=True, reason="unfinished: its run is alive")
-    if run is not None and run.backup_on(target.name) is not None:
+    backup = None if run is None else run.backup_on(target.name)
+    if backup is not None and backup.is_being_removed:
+        return RetentionDecision(stored.backup_id, keep=False, reason=backup.removed_because)
+    if backup is not None:
         return RetentionDecision(stored.backup_id, keep=True, reason="it was complete before: its manifest was removed")
     if run is not None and work.catalogue.pending_manifest(run.run_id) is not None:
         return RetentionDecision(stored.backup_id, keep=True, reason="unfinished: `backupd recover` may finish it")

@@ -1,7 +1,8 @@
 """Retention of a job's binlog archive on one target, once that of its backups there has been carried out.
 
 Read `prune_segments` aloud. Knows: which backups count, and what is known of one whose place in the log is not. A
-segment goes once no backup that is kept on its target needs it, nor one on another target that lacks the segment.
+segment goes once no backup that is kept on its target needs it, nor one on another target that lacks the segment and
+can be restored from.
 There may be a million segments: only those that go are read, page by page.
 """
 
@@ -44,12 +45,13 @@ def prune_segments(
     """
     job = work.job.name
     chains = work.catalogue.archive_chains(job)
-    runs = work.catalogue.on_target(job, target.name) if chains else {}
+    if not chains:
+        return
+    runs = work.catalogue.on_target(job, target.name)
     gone = {fate.decision.backup_id for fate in plan if fate.removed or (work.dry_run and not fate.decision.keep)}
     unknown = [each.backup_id for each in stored if each.finished and each.backup_id not in runs.keys() | gone]
-    if not chains or unknown:
-        if unknown:
-            log.info("target %s: no segment is removed: %s is not in the catalogue", target.name, min(unknown))
+    if unknown:
+        log.info("target %s: no segment is removed: %s is not in the catalogue", target.name, min(unknown))
         return
     needs = _needs(work, [run for run in runs.values() if run.run_id not in gone])
     if needs.newest is None:
@@ -60,33 +62,41 @@ def prune_segments(
         needed_on = {name: numbers[chain] for name, numbers in others.items() if chain in numbers}
         part = ExpiredPart(chain, needs.from_number.get(chain), before, needed_on)
         _prune_chain(work, target, part, needs, require_ours)
+        for other in work.catalogue.kept_for(job, target.name, part):
+            log.info(
+                "target %s: segments stay that only backups on target %s are rolled forward by: it lacks them",
+                *(target.name, other),
+            )
 
 
 def _needs_elsewhere(work: PruneWork, target: str) -> dict[str, dict[str, int]]:
-    """By other target and chain, the number of the first segment that a backup there may be rolled forward by."""
+    """By other target and chain, the number of the first segment that a backup there may be rolled forward by.
+
+    A target that the configuration has no more is never pruned: its last backups would need all that comes, for ever.
+    """
     names = {one.target for one in work.catalogue.stored() if one.job == work.job.name} - {target}
+    names = names if work.configured is None else names.intersection(work.configured)
     found = {name: work.catalogue.on_target(work.job.name, name) for name in names}
     return {name: _needs(work, runs.values()).from_number for name, runs in found.items()}
 
 
 def _needs(work: PruneWork, runs: Collection[RunDetails]) -> SegmentNeeds:
-    backups = [found for run in runs if (found := _placed(work, run)) is not None]
-    around = [segment for backup in backups for segment in work.catalogue.segments_at(work.job.name, backup.place)]
-    return needed(around, backups)
+    backups = [found for run in runs for found in _placed(work, run)]
+    return needed(work.catalogue.segments_at(work.job.name, {backup.place for backup in backups}), backups)
 
 
-def _placed(work: PruneWork, run: RunDetails) -> PlacedBackup | None:
+def _placed(work: PruneWork, run: RunDetails) -> list[PlacedBackup]:
     """Where it stands in the log. One of which that is not known yet stands no earlier than behind what had been
-    received when it was taken: a drill may find the place. None where nothing was ever received.
+    received when it was taken: a drill may find the place. What that was tell the clock, which may have been ahead, and
+    the catalogue as it was when the run began, whose chain may have ended before the backup was taken: what either of
+    them tells is needed. Nothing where nothing was ever received.
     """
     if (found := placed_backup(run)) is not None:
-        return found
-    taken_at = run.snapshot_by or run.started_at
-    before = work.catalogue.latest_segment(work.job.name, before=taken_at - _RECEIVED_WITHIN)
-    if before is not None:
-        return PlacedBackup(run.run_id, BinlogPlace(before.file, before.end), "", taken_at)
-    first = next(work.catalogue.segments(work.job.name), None)
-    return None if first is None else PlacedBackup(run.run_id, BinlogPlace(first.file, first.start), "", taken_at)
+        return [found]
+    job, taken_at = work.job.name, run.snapshot_by or run.started_at
+    by_clock = work.catalogue.latest_segment(job, before=taken_at - _RECEIVED_WITHIN)
+    told = (by_clock or next(work.catalogue.segments(job), None), work.catalogue.received_before(run.run_id, job))
+    return [PlacedBackup(run.run_id, BinlogPlace(one.file, one.end), "", taken_at) for one in told if one is not None]
 
 
 def _prune_chain(

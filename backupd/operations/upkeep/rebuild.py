@@ -16,7 +16,7 @@ from backupd.operations.restore.proofs import ProofHosts, proofs_of
 from backupd.operations.restore.verify import manifest_of
 from backupd.policy.trust import Trust
 from backupd.targets import BackupSource, Target
-from backupd.vocabulary.errors import BackupdError, TargetError, VerificationError
+from backupd.vocabulary.errors import BackupdError, TargetError, VerificationError, worst_of
 from backupd.vocabulary.escaping import some
 from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Throughput, Verdict
 from backupd.vocabulary.records import Phase, RunDetails, RunStatus, SnapshotFacts
@@ -51,7 +51,7 @@ class Rebuilding:
             return
         told = some([f"{run_id}: {error.message}" for run_id, error in self.failures], _TOLD, "; ")
         errors = [error for _, error in self.failures]
-        worst = next((error for error in errors if isinstance(error, VerificationError)), errors[0])
+        worst = worst_of(errors)
         raise type(worst)(f"not all manifests could be read: {told}", hint=worst.hint)
 
 

@@ -22,7 +22,7 @@ from backupd.policy.trust import Trust
 from backupd.targets import Target
 from backupd.targets.names import BINLOG, is_segments
 from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogSegment
-from backupd.vocabulary.errors import BackupdError, TargetError, Untrusted, VerificationError
+from backupd.vocabulary.errors import BackupdError, TargetError, Untrusted, VerificationError, worst_of
 from backupd.vocabulary.escaping import some
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def require_rebuilt(archives: Sequence[SegmentsRebuilt]) -> None:
     if failures:
         told = some([f"{name}: {error.message}" for name, error in failures], _TOLD, "; ")
         errors = [error for _, error in failures]
-        worst = next((error for error in errors if isinstance(error, VerificationError)), errors[0])
+        worst = worst_of(errors)
         raise type(worst)(f"not all segments could be added: {told}", hint=worst.hint)
 
 

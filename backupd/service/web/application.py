@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import anyio.to_thread
 from fastapi import FastAPI
+from jinja2 import Environment
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
@@ -25,13 +26,13 @@ THREADS = 8  # that read the catalogue at a time; each has a connection of its o
 
 
 class Application(FastAPI):
-    """An ASGI application that shows one site."""
+    """An ASGI application that shows one site. Its state has the `templates` of its pages, those of refusals too."""
 
     guard: WebGuard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The guard answers, or lets the routes answer."""
-        await self.guard(super().__call__, scope, receive, send)
+        await self.guard(super().__call__, {**scope, "app": self}, receive, send)
 
 
 def application(site: Site, outlook: MachineView, *, token: str | None = None) -> Application:
@@ -43,28 +44,49 @@ def application(site: Site, outlook: MachineView, *, token: str | None = None) -
     Raises:
         ValueError: the token is empty.
     """
+    made = guarded(
+        token,
+        address=site.configuration.service.address,
+        templates=looks.environment(),
+        title="backupd",
+        description="What the catalogue knows of runs, jobs and schedules. Read-only.",
+    )
+    made.state.site, made.state.outlook = site, outlook
+    made.state.metrics = Metrics(site, live=outlook.live, rooms=outlook.rooms)
+    made.include_router(pages.router)
+    made.include_router(run_page.router)
+    made.include_router(archive_page.router)
+    made.include_router(api.router)
+    return made
+
+
+def guarded(
+    token: str | None, *, address: str, table: str = "service", templates: Environment, title: str, description: str
+) -> Application:
+    """An application without a page yet: the guard around it, its refusals, and `/static`.
+
+    `table` is the one of the configuration that the address and the token are from.
+
+    Raises:
+        ValueError: the token is empty.
+    """
     if token == "":
         raise ValueError("an empty token would let anybody in")
     made = Application(
-        title="backupd",
+        title=title,
         version=__version__,
-        description="What the catalogue knows of runs, jobs and schedules. Read-only.",
+        description=description,
         lifespan=_few_threads,
         docs_url=None,  # they load their scripts from elsewhere; `/api` lists the same
         redoc_url=None,
         redirect_slashes=False,
         default_response_class=looks.AsciiJsonResponse,
     )
-    made.guard = WebGuard(token, allowed_hosts(site.configuration.service.address), refuse)
-    made.state.site, made.state.outlook = site, outlook
-    made.state.metrics = Metrics(site, live=outlook.live, rooms=outlook.rooms)
+    made.guard = WebGuard(token, allowed_hosts(address), refuse, table)
+    made.state.templates = templates
     explain_failures(made)
     made.add_api_route("/static/colours.css", _colours, include_in_schema=False)
     made.mount("/static", StaticFiles(directory=looks.STATIC), name="static")
-    made.include_router(pages.router)
-    made.include_router(run_page.router)
-    made.include_router(archive_page.router)
-    made.include_router(api.router)
     return made
 
 

@@ -2,7 +2,7 @@
 
 Knows: that a visitor may send nothing, too little, or too slowly, may take no answer, and may come two thousand
 times. Where there are too many, whoever has waited longest without asking anything goes, so that connections which
-are only held keep nobody out.
+are only held keep nobody out. And that a server may end at the moment at which a visitor was let in.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ CONNECTIONS = 128  # at a time
 OF_ONE_ADDRESS = 64  # of them; of IPv6 one network of 64 bits, which is what one customer has
 HEAD_SECONDS = 10.0  # until a request's head is whole, from the connection or from the answer before
 REQUEST_SECONDS = 30.0  # from there until the answer is taken
+LAST_HEAD_SECONDS = 0.5  # until the head of a request is whole that nobody else can answer, for the server ends
 LONGEST_HEAD = 64 << 10  # bytes
 
 
@@ -27,6 +28,7 @@ class PatientProtocol(H11Protocol):
         self._waits_since: float | None = None  # for a head, by the loop's clock; None: it is being answered
         self._cycle: object = None  # what the deadline is for
         self._deadline: asyncio.TimerHandle | None = None
+        self._is_last = False  # what is asked is answered, and nothing after it
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """It may stay, or another one goes for it."""
@@ -56,6 +58,16 @@ class PatientProtocol(H11Protocol):
             self._deadline.cancel()
         super().connection_lost(exc)
 
+    def shutdown(self) -> None:
+        """The server ends. Whoever was let in just before has asked nothing yet, and is given a moment to: where
+        another process answers from now on, it will never see this connection.
+        """
+        if self.cycle is None:
+            self._is_last = True
+            self._end_after(LAST_HEAD_SECONDS)
+        else:
+            super().shutdown()
+
     def hang_up(self) -> None:
         """At once, whatever was to be sent still."""
         self.connections.discard(self)  # `connection_lost` comes a moment later, and others are counted now
@@ -66,6 +78,7 @@ class PatientProtocol(H11Protocol):
         answering = self.cycle is not None and not self.cycle.response_complete
         if answering and self.cycle is not self._cycle:
             self._cycle, self._waits_since = self.cycle, None
+            self.cycle.keep_alive = self.cycle.keep_alive and not self._is_last
             self._end_after(REQUEST_SECONDS)
         elif not answering and (self._waits_since is None or self._deadline is None):
             self._waits_since = self.loop.time()

@@ -54,6 +54,7 @@ class WebGuard:
     token: str | None  # None: nobody is shown a page, and who reaches the port may read the figures
     hosts: frozenset[str]  # names and addresses that a browser may have asked for
     refuse: Refuse
+    table: str = "service"  # of the configuration, with address and token_file
 
     async def __call__(self, application: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer what may not be asked; let the application answer the rest."""
@@ -70,10 +71,10 @@ class WebGuard:
     def _objection(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         if self.token is None and host_in(headers.get("host", "")) not in self.hosts:
-            hint = "use localhost, or the address in the configuration's [service]"
+            hint = f"use localhost, or the address in the configuration's [{self.table}]"
             return self.refuse(scope, 421, "this machine does not serve pages under that name", hint)
         if self.token is None and scope["path"] not in OPEN_PATHS | FIGURES:
-            hint = "set service.token_file in the configuration, and restart the daemon"
+            hint = f"set {self.table}.token_file in the configuration, and restart the daemon"
             return self.refuse(scope, 403, "the pages need a token, and none is configured", hint)
         if scope["path"] not in OPEN_PATHS and not self._is_known(headers.get("authorization", "")):
             hint = "enter the token of the configuration's token_file as the password, with any user name"

@@ -6,6 +6,7 @@ escaped, and shown `plain`.
 
 import json
 import platform
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -24,26 +25,35 @@ from backupd.vocabulary.escaping import plain
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
+PLACES = (("/", "Overview"), ("/history", "History"), ("/schedule", "Schedule"), ("/targets", "Targets"))
+
+Navigation = Sequence[tuple[str, str]]  # of the navigation: the path, and its name
 
 
 @cache
 def environment() -> Environment:
-    """The templates."""
-    made = templating.environment(_HERE / "templates", shown=plain)
+    """The templates of a host's pages."""
+    return environment_of(_HERE / "templates", name="backupd", places=PLACES)
+
+
+def environment_of(*folders: Path, name: str, places: Navigation) -> Environment:
+    """The templates in these folders and, of those that they lack, the ones of a host's pages. `name`: of the site."""
+    made = templating.environment(*folders, _HERE / "templates", shown=plain)
     made.filters |= {"since": _since, "meaning": _meaning, "outcome": outcome_of, "full": full_words}
-    made.globals |= {"host": platform.node(), "version": __version__}
+    made.globals |= {"host": platform.node(), "version": __version__, "site_name": name, "places": places}
     return made
 
 
-def read_templates() -> None:
+def read_templates(templates: Environment) -> None:
     """From now on no page reads a file."""
-    for name in environment().list_templates():
-        environment().get_template(name)
+    for name in templates.list_templates():
+        templates.get_template(name)
 
 
 def page(request: Request, template: str, *, status: int = 200, **shown: Any) -> HTMLResponse:
-    """A whole page. `shown` is what its template asks for."""
-    text = environment().get_template(template).render(path=request.url.path, **shown)
+    """A whole page of the application that is asked. `shown` is what its template asks for."""
+    templates: Environment = request.app.state.templates
+    text = templates.get_template(template).render(path=request.url.path, **shown)
     return HTMLResponse(text, status_code=status)
 
 

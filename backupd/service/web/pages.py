@@ -97,7 +97,7 @@ def history(
 @router.get("/api")
 def api(request: Request) -> Response:
     """What programs may ask."""
-    return page(request, "api.html", questions=_questions(request.app.openapi()))
+    return page(request, "api.html", questions=questions(request.app.openapi()))
 
 
 @router.get("/targets")
@@ -106,7 +106,7 @@ def targets(request: Request, site: AskedSite, rooms: AskedRooms) -> Response:
     return page(request, "targets.html", now=site.now(), targets=target_statuses(site, rooms))
 
 
-def _questions(document: dict[str, Any]) -> list[tuple[str, str, list[dict[str, Any]]]]:
+def questions(document: dict[str, Any]) -> list[tuple[str, str, list[dict[str, Any]]]]:
     """Each path with its summary and its parameters."""
     asked = ((path, methods["get"]) for path, methods in document["paths"].items())
     return [(path, get.get("description", ""), get.get("parameters", [])) for path, get in asked]

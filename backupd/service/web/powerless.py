@@ -59,6 +59,23 @@ def powerless_afterwards() -> Iterator[None]:
         ) from error
 
 
+def nothing_more_to_gain() -> None:
+    """We stay who we are, can never become more, and end with whoever started us.
+
+    Raises:
+        ConfigurationError: the kernel does not let us give that up.
+    """
+    _set_limits(files=True)
+    try:
+        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+        _prctl(_PR_SET_DUMPABLE, 0)
+        _prctl(_PR_SET_PDEATHSIG, _SIGKILL)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the pages' process cannot drop its privileges: {error.strerror}", hint="this is a bug; please report it"
+        ) from error
+
+
 def _account() -> pwd.struct_passwd | None:
     """Whom root becomes; None where we are not root."""
     if os.geteuid() != 0:
@@ -84,12 +101,15 @@ def _become_reader(account: pwd.struct_passwd) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _set_limits() -> None:
+def _set_limits(*, files: bool = False) -> None:
+    """`files`: some may still be written."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    if not stat.S_ISREG(os.fstat(sys.stderr.fileno()).st_mode):  # where it is a file, complaints must get there
+    if not files and not stat.S_ISREG(
+        os.fstat(sys.stderr.fileno()).st_mode
+    ):  # where it is a file, complaints must get there
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     with suppress(OSError):  # /proc may not be writable
         Path("/proc/self/oom_score_adj").write_text("1000")  # where memory runs out, the pages go first

@@ -115,13 +115,13 @@ def run_view(site: Site, seen: MachineView, run: RunDetails) -> RunView:
         run=run,
         alive=running is not None and running.alive,
         getting=getting_on(running, last_good(site, run), now=now) if running is not None and running.alive else None,
-        facts=tuple(_facts(run)),
-        bars=_bars(spans(run.phases, now=_going_on(told, now))),
+        facts=facts(run),
+        bars=phase_bars(spans(run.phases, now=_going_on(told, now))),
         plots=tuple(
             Plot(course.title, course.unit, course_picture(course), numbers(course))
             for course in courses(run.samples, threshold=job.settle.threshold if job is not None else None)
         ),
-        copies=tuple(_copy(run, backup) for backup in run.backups),
+        copies=copies(run),
         log=tuple(seen.logs.tail(run.run_id, lines=LOG_LINES)),
     )
 
@@ -192,7 +192,7 @@ def _going_on(told: Progress | None, now: datetime) -> tuple[Phase, float] | Non
 # --- what became of it -----------------------------------------------------------------------------------------------
 
 
-def _bars(found: tuple[PhaseSpan, ...]) -> tuple[Bar, ...]:
+def phase_bars(found: tuple[PhaseSpan, ...]) -> tuple[Bar, ...]:
     """Every phase is seen, however short."""
     whole = max((span.end for span in found), default=0.0) or 1.0
     bars = []
@@ -204,13 +204,19 @@ def _bars(found: tuple[PhaseSpan, ...]) -> tuple[Bar, ...]:
     return tuple(bars)
 
 
-def _facts(run: RunDetails) -> list[tuple[str, str]]:
+def facts(run: RunDetails) -> tuple[tuple[str, str], ...]:
     """What the terminal says too, and how fast the copy was."""
-    facts = [(name[:1].upper() + name[1:], words) for name, words in (*course_facts(run), *bill_words(run))]
+    found = [(name[:1].upper() + name[1:], words) for name, words in (*course_facts(run), *bill_words(run))]
     for stage in run.throughput:
         if stage.rate is not None:
-            facts.append((f"Stage {stage.stage}", f"{size(stage.rate)}/s alone, {size(stage.bytes)}"))
-    return [*facts, *((f"Speed after {duration(change.at_seconds)}", pace_words(change)) for change in run.pace)]
+            found.append((f"Stage {stage.stage}", f"{size(stage.rate)}/s alone, {size(stage.bytes)}"))
+    found += [(f"Speed after {duration(change.at_seconds)}", pace_words(change)) for change in run.pace]
+    return tuple(found)
+
+
+def copies(run: RunDetails) -> tuple[Copy, ...]:
+    """Each backup, in the job's order."""
+    return tuple(_copy(run, backup) for backup in run.backups)
 
 
 def _copy(run: RunDetails, backup: Backup) -> Copy:

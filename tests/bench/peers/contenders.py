@@ -22,6 +22,17 @@ BACKUPD = "backupd"
 FAST_PV = "backupd, COW area on a fast PV"
 TUNED = "backupd, COW area and spool on fast disks"
 
+# Who reads a snapshot, all else being equal, and by which word this program has him do it.
+_READER = "tests.bench.peers.snapshot_reader"
+READERS: Mapping[str, str] = MappingProxyType(
+    {
+        "GNU tar": "tar",
+        "GNU tar, read-ahead of 16 MiB": "read-ahead",
+        "own reader": "own",
+        "own reader, three at once": "own-by-three",
+    }
+)
+
 MYLVM_SNAPSHOT = f"{VOLUME}_snapshot"  # as mylvmbackup names it
 
 _ZSTD = "zstd -1 --quiet"
@@ -92,7 +103,9 @@ def contenders(ground: PeerGround, folder: Path) -> Mapping[str, Contender]:
             loads_into_a_server=True,
         ),
     ]
-    return MappingProxyType({one.name: one for one in (*everyone, *ours)})
+    reading = f"python -c 'import {_READER}' && tar --version && lvs"
+    readers = [Contender(name, f"python -m {_READER} {how}", "", warm_up=reading) for name, how in READERS.items()]
+    return MappingProxyType({one.name: one for one in (*everyone, *ours, *readers)})
 
 
 def snapshot_settings(name: str, fast_pv: Path, *, spool: Path) -> str:

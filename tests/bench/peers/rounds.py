@@ -22,7 +22,7 @@ from backupd.host.process import Completed, run
 from backupd.lab import configuration, disks, load, server
 from backupd.lab.guest import SPARE
 from backupd.lab.options import CLOSED, Load
-from backupd.lab.plan import Control, Plan
+from backupd.lab.plan import GuestControl, Plan
 from backupd.lab.site import LabSite, guest_site, host_site
 from backupd.load.counters import KernelCounters
 from backupd.mysql.session import Login, Session
@@ -35,6 +35,7 @@ from tests.bench.peers.contenders import (
     MYLVM_SNAPSHOT,
     NAMES,
     ON_FAST_PV,
+    READERS,
     Contender,
     PeerGround,
     contenders,
@@ -87,10 +88,10 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="rounds")
     parser.add_argument("--load", choices=("closed", "rate"), required=True)
     parser.add_argument("--rounds", type=int, required=True)
-    parser.add_argument("--only", choices=NAMES, action="append", default=[])
+    parser.add_argument("--only", choices=(*NAMES, *READERS), action="append", default=[])
     told = parser.parse_args(words)
     site = guest_site()
-    plan = Plan.from_json(Control(Path("/run/lab/control")).plan.read_text(encoding="utf-8"))
+    plan = Plan.from_json(GuestControl(Path("/run/lab/control")).plan.read_text(encoding="utf-8"))
     stored = site.backups / "peers"
     everyone = dict(contenders(PeerGround(site, plan.sizes.volume, SPARE[0]), stored))
     with Session.open(Login("root", socket=site.socket)) as session:
@@ -98,7 +99,7 @@ def main(words: Sequence[str]) -> int:
         rate = saturated(machine)
         asked = CLOSED if told.load == "closed" else Load("rate", max(1, round(RATE_SHARE * rate)))
         _tell({"load": str(asked), "saturated": rate})
-        return int(_rounds(machine, told.only or list(everyone), told.rounds, asked))
+        return int(_rounds(machine, told.only or NAMES, told.rounds, asked))
 
 
 def _rounds(machine: PeerMachine, names: Sequence[str], rounds: int, asked: Load) -> bool:

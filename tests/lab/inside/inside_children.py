@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from backupd.host.process import run
 from backupd.lab.servers import SOFTWARE
 from backupd.policy.signing import KEY_FILE
-from tests.lab.inside.host import GATE_OFF, SERVER, SITE, STAGING, Changes, Host
+from backupd.vocabulary.errors import CommandError
+from tests.lab.inside.host import GATE_OFF, SERVER, SITE, STAGING, Changes, Host, tool
 
 KNOWN = {entry.pw_uid for entry in pwd.getpwall()}  # root, nobody, all people, and the server's own account
 SERVER_PROGRAM = Path(SOFTWARE[SERVER].program).name
@@ -170,3 +172,19 @@ def test_what_writes_to_the_servers_volume_in_a_run_is_the_volumes_owner(of_a_ru
     assert "sysbench" in {each.program for each in probes}
     assert {each.uids for each in probes} == {frozenset({OWNER})}
     assert {each.powers for each in probes} == {0}
+
+
+def test_program_that_the_kernel_does_not_let_die_is_left_and_named() -> None:
+    """It reads a disk that does not answer: SIGKILL ends it when that does, be it in an hour."""
+    disk = "lab-silent"
+    tool("dmsetup", "create", disk, "--table", "0 8 zero")
+    tool("dmsetup", "suspend", disk)
+    began = time.monotonic()
+    try:
+        with pytest.raises(CommandError) as told:
+            run(["dd", f"if=/dev/mapper/{disk}", "of=/dev/null", "iflag=direct", "count=1"], timeout_seconds=1)
+        assert time.monotonic() - began < 20
+        assert "hangs in the kernel" in told.value.hint
+    finally:
+        tool("dmsetup", "resume", disk)
+        tool("dmsetup", "remove", "--retry", disk)

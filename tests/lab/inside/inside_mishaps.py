@@ -72,7 +72,7 @@ def test_lock_that_is_not_granted_lets_the_writers_go_between_its_tries(host: Ho
     began = time.time()
     with session(host, *THEIRS, "LOCK TABLES theirs WRITE"):
         host.fails({**GATE_OFF, **FTWRL}, status=SERVER, says="not granted")
-        assert host.seconds_to_write() < 1
+        assert host.seconds_to_write() < 4  # and not for as long as the table is locked
     assert stall_since(began) < 2.5
 
 

@@ -19,7 +19,7 @@ from tests.lab.inside.places import volume
 
 VG = SITE.volume_group
 DATA = ("--volume", f"{VG}/data")
-SMALL = ("--file-size", "16M", "--rewrite-size", "1M", "--seconds", "1", "--repeat", "1")
+SMALL = ("--file-size", "16M", "--rewrite-size", "1M", "--seconds", "1", "--repeat", "1", "--max-wait", "2")
 SYSBENCH = Path("/usr/bin/sysbench")
 
 
@@ -57,8 +57,8 @@ def keys(document: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 def test_every_option_adds_its_rows_and_every_figure_is_there(host: Host) -> None:
     document = host.backupd(
-        *("probe", *DATA, *SMALL, "--json", "--max-wait", "2", "--chunk-sizes", "4k,64k"),
-        *("--snapshots", "1,2", "--reads", "--while-copying"),
+        *("probe", *DATA, *SMALL, "--json", "--chunk-sizes", "4k,64k", "--snapshots", "1,2"),
+        *("--reads", "--while-copying"),
     ).document
     variants = {(row["chunk_size"], row["snapshots"]) for row in document["rows"]} - {(None, 0)}
     assert variants == {(4096, 1), (65536, 1), (4096, 2)}
@@ -122,7 +122,7 @@ def test_syncing_modes_and_threads_have_rows(host: Host) -> None:
 
 def test_a_job_names_volume_and_chunk_size_and_the_probe_can_be_seen_later(host: Host, tmp_path: Path) -> None:
     page = tmp_path / "probe.html"
-    document = host.backupd("probe", "nightly", *SMALL, "--json", "--html", str(page)).document
+    document = host.backupd("probe", "nightly", *SMALL, "--modes", "direct", "--json", "--html", str(page)).document
     assert document["volume"]["name"] == f"{VG}/data"
     assert document["settings"]["chunk_size"] == 65536
     assert "<svg" in page.read_text()
@@ -134,7 +134,8 @@ def test_a_job_names_volume_and_chunk_size_and_the_probe_can_be_seen_later(host:
 
 
 def test_a_passive_probe_sees_the_servers_own_writes(host: Host) -> None:
-    rows = host.backupd("probe", *DATA, "--passive", "--seconds", "2", "--repeat", "2", "--json").document["rows"]
+    asked = ("--passive", "--seconds", "2", "--repeat", "1", "--max-wait", "4")
+    rows = host.backupd("probe", *DATA, *asked, "--json").document["rows"]
     assert [(row["mode"], row["phase"]) for row in rows] == [
         ("passive", "baseline"),
         ("passive", "first"),
@@ -188,12 +189,17 @@ def test_a_foreign_snapshot_is_refused_and_kept(host: Host) -> None:
         assert "foreign" in tool("lvs", "--noheadings", "--options", "lv_name", VG)
 
 
+@pytest.mark.matrix  # as of every host: tests/story/test_measure.py
 def test_a_loaded_host_is_refused(host: Host) -> None:
     assert "load average" in host.backupd("probe", *DATA, *SMALL, "--max-load", "0.0001", expect=5).stderr
 
 
 @pytest.mark.parametrize(
-    ("options", "size", "words"), [("ro", "200m", "is read-only"), ("defaults", "200m", "not enough space")]
+    ("options", "size", "words"),
+    [
+        ("ro", "200m", "is read-only"),
+        pytest.param("defaults", "200m", "not enough space", marks=pytest.mark.matrix),
+    ],
 )
 def test_a_volume_that_takes_no_file_is_refused(
     host: Host, tmp_path: Path, options: str, size: str, words: str
@@ -206,7 +212,11 @@ def test_a_volume_that_takes_no_file_is_refused(
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [(f"{VG}/nobody", "no active logical volume"), ("nogroup/data", "nogroup"), ("data", "is not a volume")],
+    [
+        (f"{VG}/nobody", "no active logical volume"),
+        pytest.param("nogroup/data", "nogroup", marks=pytest.mark.matrix),
+        pytest.param("data", "is not a volume", marks=pytest.mark.matrix),
+    ],
 )
 def test_a_volume_that_is_not_there_is_refused(host: Host, name: str, words: str) -> None:
     done = subprocess.run(["backupd", "probe", "--volume", name], capture_output=True, text=True, check=False)
@@ -224,7 +234,11 @@ def test_a_volume_that_is_not_mounted_is_refused(host: Host) -> None:
     ("text", "words"),
     [
         (None, "sysbench is not installed"),
-        ("#!/bin/sh\necho 'sysbench 0.4.12:  multi-threaded system evaluation benchmark'\n", "too old"),
+        pytest.param(
+            "#!/bin/sh\necho 'sysbench 0.4.12:  multi-threaded system evaluation benchmark'\n",
+            "too old",
+            marks=pytest.mark.matrix,
+        ),
     ],
 )
 def test_sysbench_that_is_missing_or_too_old_is_refused(
@@ -236,6 +250,7 @@ def test_sysbench_that_is_missing_or_too_old_is_refused(
     assert "hint: " in ended.stderr
 
 
+@pytest.mark.matrix
 def test_an_output_that_nobody_knows_is_shown(host: Host, tmp_path: Path) -> None:
     script = "#!/bin/sh\ncase \"$*\" in\n*version*) echo sysbench 1.0.20 ;;\n*) echo 'as fast as ever' ;;\nesac\n"
     with in_place_of_sysbench(tmp_path / "sysbench", script):

@@ -10,38 +10,12 @@ from typing import Any
 import pytest
 
 from tests.lab.inside.host import SITE, Ended, Host, stored, tool, until
-from tests.lab.inside.stores import STORES, Stores, three_stores
+from tests.lab.inside.stores import STORES, Stores
 from tests.lab.inside.trees import Tree, remove, tree_of
 
 USAGE = 2
-RESTORED, BY_HAND = SITE.state / "restored", SITE.state / "by-hand"
+RESTORED = SITE.state / "restored"
 SOCKET = SITE.runtime / "later.sock"
-
-
-@pytest.fixture(scope="module")
-def stores() -> Iterator[Stores]:
-    folder = SITE.state / "stores"
-    with three_stores(folder) as made:
-        yield made
-    remove(folder)
-
-
-@pytest.fixture(scope="module")
-def good(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The document of a run that went to all three."""
-    host = Host(tmp_path_factory.mktemp("good"))
-    document = host.backupd("run", "nightly", "--json", changes=stores.changes).document
-    host.nothing_left()
-    return document
-
-
-@pytest.fixture(scope="module")
-def unpacked(good: dict[str, Any], stores: Stores) -> Tree:
-    """What the backup holds, by age, zstd and tar alone."""
-    try:
-        return stores.unpacked_by_hand(good["run_id"], BY_HAND)
-    finally:
-        remove(BY_HAND)
 
 
 @contextmanager
@@ -54,69 +28,69 @@ def restored(host: Host, stores: Stores, *words: str) -> Iterator[Ended]:
         remove(RESTORED)
 
 
-def test_one_read_of_the_snapshot_left_the_same_objects_on_all_three(good: dict[str, Any], stores: Stores) -> None:
-    assert good["status"] == "success"
-    copies = stores.of(good["run_id"])
+def test_one_read_of_the_snapshot_left_the_same_objects_on_all_three(sent: dict[str, Any], stores: Stores) -> None:
+    assert sent["status"] == "success"
+    copies = stores.of(sent["run_id"])
     assert tuple(copies) == STORES
     assert copies["store"] == copies["offsite"] == copies["bucket"]
     assert {"data-1.tar.zst.age", "data-2.tar.zst.age", "binlog.tar.zst.age", "manifest.json"} <= set(copies["store"])
     assert stores.uploads() == []
 
 
-def test_nothing_but_the_manifest_can_be_read_without_the_key(good: dict[str, Any], stores: Stores) -> None:
-    assert stores.readable(good["run_id"]) == []
-    manifest = (stored(stores.folders["store"], good["run_id"]) / "manifest.json").read_text()
+def test_nothing_but_the_manifest_can_be_read_without_the_key(sent: dict[str, Any], stores: Stores) -> None:
+    assert stores.readable(sent["run_id"]) == []
+    manifest = (stored(stores.folders["store"], sent["run_id"]) / "manifest.json").read_text()
     assert "sbtest1" not in manifest
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_every_copy_is_verified_without_a_key(host: Host, good: dict[str, Any], stores: Stores, store: str) -> None:
-    host.backupd("verify", good["run_id"], "--target", store, changes=stores.changes)
-    host.backupd("verify", good["run_id"], "--target", store, "--sample", "5%", changes=stores.changes)
+def test_every_copy_is_verified_without_a_key(host: Host, sent: dict[str, Any], stores: Stores, store: str) -> None:
+    host.backupd("verify", sent["run_id"], "--target", store, changes=stores.changes)
+    host.backupd("verify", sent["run_id"], "--target", store, "--sample", "5%", changes=stores.changes)
 
 
 @pytest.mark.parametrize("store", STORES)
 def test_every_copy_restores_to_the_same_files(
-    host: Host, good: dict[str, Any], stores: Stores, unpacked: Tree, store: str
+    host: Host, sent: dict[str, Any], stores: Stores, unpacked: Tree, store: str
 ) -> None:
-    with restored(host, stores, good["run_id"], "--target", store):
+    with restored(host, stores, sent["run_id"], "--target", store):
         found = tree_of(RESTORED)
     assert [path for path in found if Path(path).name == "ibdata1"]
     assert {path: entry for path, entry in found.items() if path in unpacked} == unpacked
 
 
-def test_nobody_without_the_right_key_gets_a_file(host: Host, good: dict[str, Any], stores: Stores) -> None:
+def test_nobody_without_the_right_key_gets_a_file(host: Host, sent: dict[str, Any], stores: Stores) -> None:
     other = stores.identity.with_name("other")
     tool("age-keygen", "-o", str(other))
     for words in ((), ("--identity", str(other))):
         refused = host.backupd(
-            "restore", good["run_id"], "--to", str(RESTORED), *words, changes=stores.changes, expect=USAGE
+            "restore", sent["run_id"], "--to", str(RESTORED), *words, changes=stores.changes, expect=USAGE
         )
         assert "hint: " in refused.stderr
         assert not RESTORED.exists()
 
 
 def test_a_drill_takes_the_newest_backup_that_nobody_has_proven(
-    host: Host, good: dict[str, Any], stores: Stores
+    host: Host, sent: dict[str, Any], stores: Stores
 ) -> None:
     words = ("drill", "--target", "bucket", "--identity", str(stores.identity), "--json")
     document = host.backupd(*words, changes=stores.changes).document
-    assert (document["run_id"], document["status"]) == (good["run_id"], "proven")
-    shown = host.backupd("show", good["run_id"], "--json", changes=stores.changes).document
+    assert (document["run_id"], document["status"]) == (sent["run_id"], "proven")
+    shown = host.backupd("show", sent["run_id"], "--json", changes=stores.changes).document
     assert [drill["status"] for drill in shown["drills"]] == ["proven"]
 
 
-def test_single_tables_are_restored_without_the_others(host: Host, good: dict[str, Any], stores: Stores) -> None:
-    with restored(host, stores, good["run_id"], "--tables", "sbtest.sbtest1"):
+def test_single_tables_are_restored_without_the_others(host: Host, sent: dict[str, Any], stores: Stores) -> None:
+    with restored(host, stores, sent["run_id"], "--tables", "sbtest.sbtest1"):
         schema = {path.name for path in RESTORED.rglob("sbtest*/*") if path.is_file()}
     assert "sbtest1.ibd" in schema
     assert not {name for name in schema if name.startswith(("heartbeat", "myisam_log"))}
 
 
 def test_a_restored_copy_is_brought_to_a_later_moment_by_what_restore_prints(
-    host: Host, good: dict[str, Any], stores: Stores
+    host: Host, sent: dict[str, Any], stores: Stores
 ) -> None:
-    with restored(host, stores, good["run_id"], "--prepare-replica") as ended:
+    with restored(host, stores, sent["run_id"], "--prepare-replica") as ended:
         steps = (RESTORED / "replica.sql").read_text()
         assert "CHANGE MASTER TO" in steps
         assert steps.strip() in ended.stdout

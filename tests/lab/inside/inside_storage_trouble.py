@@ -2,66 +2,39 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.lab.inside.host import SITE, SLOW_COPY, Changes, Host, stored
 from tests.lab.inside.inside_good_run import tree
 from tests.lab.inside.moments import copying
-from tests.lab.inside.stores import STORES, Stores, flip, target_changes, three_stores
+from tests.lab.inside.stores import STORES, Stores, flip, target_changes
 from tests.lab.inside.trees import Tree, remove, tree_of
 from tests.servers import sshd
 
 ATTENTION, VERIFICATION = 3, 9
-RESTORED, BY_HAND = SITE.state / "restored", SITE.state / "by-hand"
-
-
-@pytest.fixture(scope="module")
-def stores() -> Iterator[Stores]:
-    folder = SITE.state / "stores"
-    with three_stores(folder) as made:
-        yield made
-    remove(folder)
-
-
-@pytest.fixture(scope="module")
-def good(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The document of a run that went to all three."""
-    host = Host(tmp_path_factory.mktemp("good"))
-    return host.backupd("run", "nightly", "--json", changes=stores.changes).document
-
-
-@pytest.fixture(scope="module")
-def unpacked(good: dict[str, Any], stores: Stores) -> Tree:
-    """What the backup holds, by age, zstd and tar alone."""
-    try:
-        return stores.unpacked_by_hand(good["run_id"], BY_HAND)
-    finally:
-        remove(BY_HAND)
+RESTORED = SITE.state / "restored"
 
 
 def test_a_broken_copy_is_found_and_the_restore_takes_another(
-    host: Host, good: dict[str, Any], stores: Stores, unpacked: Tree
+    host: Host, sent: dict[str, Any], stores: Stores, unpacked: Tree
 ) -> None:
-    broken = stored(stores.folders["store"], good["run_id"]) / "data-1.tar.zst.age"
+    broken = stored(stores.folders["store"], sent["run_id"]) / "data-1.tar.zst.age"
     flip(broken)
     try:
         said = host.backupd(
-            "verify", good["run_id"], "--target", "store", changes=stores.changes, expect=VERIFICATION
+            "verify", sent["run_id"], "--target", "store", changes=stores.changes, expect=VERIFICATION
         ).stderr
         assert "data-1.tar.zst.age" in said
-        words = ("restore", good["run_id"], "--to", str(RESTORED), "--identity", str(stores.identity))
+        words = ("restore", sent["run_id"], "--to", str(RESTORED), "--identity", str(stores.identity))
         host.backupd(*words, changes=stores.changes)
         found = tree_of(RESTORED)
-        host.backupd("drill", good["run_id"], "--identity", str(stores.identity), changes=stores.changes)
+        host.backupd("drill", sent["run_id"], "--identity", str(stores.identity), changes=stores.changes)
     finally:
         flip(broken)
         remove(RESTORED)
     assert {path: entry for path, entry in found.items() if path in unpacked} == unpacked
-    host.backupd("verify", good["run_id"], "--target", "store", changes=stores.changes)
+    host.backupd("verify", sent["run_id"], "--target", "store", changes=stores.changes)
 
 
 def test_a_store_that_goes_away_in_mid_copy_does_not_fail_the_others(
@@ -93,7 +66,7 @@ def test_a_store_that_goes_away_in_mid_copy_does_not_fail_the_others(
 
 
 def test_recover_leaves_no_object_and_no_upload_of_a_killed_run(
-    host: Host, good: dict[str, Any], stores: Stores
+    host: Host, sent: dict[str, Any], stores: Stores
 ) -> None:
     with host.running({**stores.changes, **SLOW_COPY}) as run:
         run.until(copying)
@@ -104,21 +77,21 @@ def test_recover_leaves_no_object_and_no_upload_of_a_killed_run(
     for folder in stores.folders.values():
         assert not list(folder.glob(f"nightly/{run.run_id}*"))
     assert stores.uploads() == []
-    assert tuple(stores.of(good["run_id"])) == STORES
+    assert tuple(stores.of(sent["run_id"])) == STORES
 
 
-def test_prune_says_what_it_would_do_and_then_does_it(host: Host, good: dict[str, Any], stores: Stores) -> None:
+def test_prune_says_what_it_would_do_and_then_does_it(host: Host, sent: dict[str, Any], stores: Stores) -> None:
     changes: Changes = {**stores.changes, "jobs.nightly.retention.keep_last": 7}
     runs = [host.backupd("run", "nightly", "--json", changes=changes).document["run_id"] for _ in range(2)]
     oldest, newest = runs
-    host.backupd("pin", good["run_id"], "--note", "for the auditors", changes=stores.changes)
+    host.backupd("pin", sent["run_id"], "--note", "for the auditors", changes=stores.changes)
     less: Changes = {**stores.changes, "jobs.nightly.retention.keep_last": 1}
     planned = host.backupd("prune", "nightly", "--dry-run", changes=less).stdout
     assert oldest in planned
     assert tuple(stores.of(oldest)) == STORES, "a dry run removes nothing"
     host.backupd("prune", "nightly", changes=less)
     assert stores.of(oldest) == {}
-    for kept in (good["run_id"], newest):
+    for kept in (sent["run_id"], newest):
         assert tuple(stores.of(kept)) == STORES
     shown = host.backupd("show", oldest, "--json", changes=stores.changes).document
     assert shown["run_id"] == oldest, "its row outlives its objects"

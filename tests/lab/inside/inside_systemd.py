@@ -131,6 +131,7 @@ def test_a_snapshots_mount_is_seen_by_its_run_alone_and_a_stopped_unit_gives_it_
 def test_a_run_in_its_sandbox_can_be_cancelled_from_outside(host: Host) -> None:
     with copying_in_its_unit(host) as (run_id, waiting):
         host.backupd("cancel", run_id)
+        assert newest() == (run_id, "cancelled"), "cancel returns when the run has ended"
         waiting.wait()
     require_cancelled(run_id)
 

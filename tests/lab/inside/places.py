@@ -38,7 +38,7 @@ def mounted(device: str, at: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Disk:
-    """An ext4 file system of its own, mounted at `path`, that can be made to fail in three ways."""
+    """An ext4 file system of its own, mounted at `path`, that can be made to fail and to lie."""
 
     path: Path
     loop: str
@@ -59,6 +59,29 @@ class Disk:
     def drop_writes(self) -> None:
         """From now on writes are acknowledged and forgotten, as a cache without its battery does."""
         self._become(f"0 {self.sectors} flakey {self.loop} 0 0 3600 1 drop_writes")
+
+    def err_writes(self) -> None:
+        """From now on each fails, and what was there can be read."""
+        self._become(f"0 {self.sectors} flakey {self.loop} 0 0 3600 1 error_writes")
+
+    def change(self, sector: int, content: bytes) -> None:
+        """The disk has something else there than what was written, and tells nobody."""
+        with Path(self.loop).open("r+b", buffering=0) as file:
+            file.seek(sector * _BLOCK)
+            file.write(content)
+            os.fsync(file.fileno())
+
+    def become_dust(self, piece: int) -> None:
+        """It can have bad sectors from now on, in pieces of so many bytes; it has none yet."""
+        tool("modprobe", "dm-dust")
+        self._become(f"0 {self.sectors} dust {self.loop} 0 {piece}")
+
+    def spoil(self, sectors: range, piece: int) -> None:
+        """The pieces with these can be read no more, until they are written anew."""
+        name = Path(self.mapped).name
+        for number in range(sectors.start * _BLOCK // piece, (sectors.stop - 1) * _BLOCK // piece + 1):
+            tool("dmsetup", "message", name, "0", "addbadblock", str(number))
+        tool("dmsetup", "message", name, "0", "enable")
 
     def refuse_writes(self) -> None:
         """The kernel makes the file system read-only, as it does after an error of the disk."""

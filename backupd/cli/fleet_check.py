@@ -1,0 +1,56 @@
+"""`backupd fleet check`: are the hosts what fleet.toml says?"""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from backupd.cli.invocation import JsonOption
+from backupd.cli.output import print_document, print_text, say
+from backupd.vocabulary.errors import ExitStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from backupd.vocabulary.records import Finding
+
+
+def check(ctx: typer.Context, *, json: JsonOption = False) -> None:
+    """Check the fleet's configuration, then ask every host whether it is what the file says. Changes nothing.
+
+    Hosts are asked side by side. The exit status is 5 where a backup would be refused or one host could be taken for
+    another, and 3 where something needs attention.
+    """
+    from datetime import UTC, datetime
+
+    from backupd import wiring
+    from backupd.host.signals import cancellable
+    from backupd.operations.fleet.asking import ask_hosts
+    from backupd.operations.fleet.checking import fleet_findings
+    from backupd.operations.fleet.opening import fleet
+    from backupd.report.fleet_check_text import fleet_check_document, hosts_table
+    from backupd.vocabulary.records import Level
+
+    file = fleet(ctx.obj.config)
+    configuration = file.configuration
+    with cancellable(), wiring.fleet_agents(configuration) as agents:
+        asked = ask_hosts(configuration.hosts, agents, at_once=configuration.control.ask_at_once)
+    seen = {host: one.seen for host, one in asked.items()}
+    findings = fleet_findings(file, asked, now=datetime.now(UTC))
+    if json:
+        print_document(fleet_check_document(configuration, seen, findings))
+    else:
+        print_text(hosts_table(configuration, seen))
+        _say_findings(findings)
+    if findings:
+        refused = any(finding.level is Level.REFUSED for finding in findings)
+        raise typer.Exit(ExitStatus.REFUSED if refused else ExitStatus.ATTENTION)
+
+
+def _say_findings(findings: "Sequence[Finding]") -> None:
+    say("")
+    for finding in findings:
+        say(f"{finding.level:8} {finding.name}: {finding.detail}")
+        if finding.hint:
+            say(f"{'':8} hint: {finding.hint}")
+    if not findings:
+        say("every host is what the file says")

@@ -1,0 +1,395 @@
+"""The fleet's records: what each night owed and what became of it, hosts last seen, pauses, wishes to cancel.
+
+Knows: which question is answered from which index, so that none grows with the years. Whatever is written may be
+written twice: a control host that was killed in the middle does it again.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    Table,
+    Text,
+    and_,
+    delete,
+    or_,
+    select,
+    update,
+    values,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from backupd.fleet import tables
+from backupd.fleet.cluster_standings import good_at, standing
+from backupd.fleet.database import address, engine_for, explained, reading
+from backupd.fleet.schema import prepare, require
+from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.fleet import (
+    OVER,
+    ClusterStanding,
+    Control,
+    FleetBackup,
+    FleetPause,
+    FleetState,
+    PauseScope,
+    SeenHost,
+)
+from backupd.vocabulary.records import RunDetails
+
+_BACKUPS = tables.backups.c
+_CANCELS_LAST = timedelta(days=7)
+
+
+class Records:
+    """What a control host remembers, in a database that it may share with others."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @classmethod
+    def open(cls, url: str) -> "Records":
+        """Those at this address, with the schema that this backupd knows.
+
+        Raises:
+            UsageError, FleetDatabaseError: see `database.address` and `schema.prepare`.
+        """
+        engine = engine_for(address(url))
+        prepare(engine)
+        return cls(engine)
+
+    @classmethod
+    def look(cls, url: str, *, connections: int = 5) -> "Records":
+        """The same for whoever only looks: nothing can be written, and the schema stays as it is.
+
+        Raises:
+            UsageError, FleetDatabaseError: see `database.address` and `schema.require`.
+        """
+        engine = engine_for(address(url), connections=connections, read_only=True)
+        require(engine)
+        return cls(engine)
+
+    # Backups.
+
+    def owe(self, backups: Iterable[FleetBackup]) -> None:
+        """Each has its row; one that had one keeps it as it is."""
+        rows = [_row(backup) for backup in backups]
+        if rows:
+            with self._writing() as connection:
+                connection.execute(_insert(connection, tables.backups).on_conflict_do_nothing(), rows)
+
+    def owe_one(self, backup: FleetBackup) -> bool:
+        """It has its row; False where another has its id."""
+        with self._writing() as connection:
+            return _added(connection, tables.backups, _row(backup))
+
+    def keep(self, backup: FleetBackup) -> None:
+        """It is remembered as it is now."""
+        self._replace(tables.backups, _row(backup))
+
+    def backup(self, backup_id: str) -> FleetBackup | None:
+        """The one of this id."""
+        return next(iter(self._backups(select(tables.backups).where(_BACKUPS.id == backup_id))), None)
+
+    def night(self, night: date) -> list[FleetBackup]:
+        """All that a night owed, by id."""
+        return self._backups(select(tables.backups).where(_BACKUPS.night == night).order_by(_BACKUPS.id))
+
+    def calendar(self, first: date, last: date, *, clusters: Collection[str] | None = None) -> list[FleetBackup]:
+        """What the nights from `first` to `last` owed, those of some clusters or of all; by night and id."""
+        query = select(tables.backups).where(_BACKUPS.night >= first, _BACKUPS.night <= last)
+        if clusters is not None:
+            query = query.where(_BACKUPS.cluster.in_(clusters))
+        return self._backups(query.order_by(_BACKUPS.night, _BACKUPS.id))
+
+    def outcomes(self, first: date, last: date) -> list[tuple[date, str, str, FleetState]]:
+        """The night, cluster, id and state of each backup of these nights: what a calendar shows."""
+        columns = (_BACKUPS.night, _BACKUPS.cluster, _BACKUPS.id, _BACKUPS.state)
+        query = select(*columns).where(_BACKUPS.night >= first, _BACKUPS.night <= last)
+        return [tuple(row) for row in self._read(query.order_by(_BACKUPS.night, _BACKUPS.id))]
+
+    def history(
+        self,
+        *,
+        cluster: str | None = None,
+        host: str | None = None,
+        state: FleetState | None = None,
+        since: date | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[FleetBackup]:
+        """The newest first; those after the backup `before`, where one is named. Page 1,000 costs what page 1 does.
+
+        Raises:
+            UsageError: there is no backup `before`.
+        """
+        query = select(tables.backups)
+        for column, wanted in ((_BACKUPS.cluster, cluster), (_BACKUPS.host, host), (_BACKUPS.state, state)):
+            if wanted is not None:
+                query = query.where(column == wanted)
+        if since is not None:
+            query = query.where(_BACKUPS.night >= since)
+        if before is not None:
+            query = query.where(self._after(before))
+        return self._backups(query.order_by(_BACKUPS.night.desc(), _BACKUPS.id.desc()).limit(limit))
+
+    def going(self) -> list[FleetBackup]:
+        """What waits or runs, by night and id."""
+        query = select(tables.backups).where(_BACKUPS.state.in_((FleetState.WAITING, FleetState.RUNNING)))
+        return self._backups(query.order_by(_BACKUPS.night, _BACKUPS.id))
+
+    def going_ids(self) -> list[str]:
+        """The ids of what waits or runs, the most urgent nights first."""
+        query = select(_BACKUPS.id).where(_BACKUPS.state.in_((FleetState.WAITING, FleetState.RUNNING)))
+        return [row.id for row in self._read(query.order_by(_BACKUPS.night, _BACKUPS.id))]
+
+    def standings(
+        self, members: Mapping[str, Sequence[str]], jobs: Mapping[str, Sequence[str]]
+    ) -> dict[str, ClusterStanding]:
+        """What each of these clusters has come to, by the worst of these jobs of it; its proofs are those that its
+        hosts told of when they were seen.
+        """
+        wanted = [(cluster, job) for cluster in members for job in jobs[cluster]]
+        newest = self._one_of_each(wanted, _BACKUPS.night, _BACKUPS.id)
+        good = self._one_of_each(wanted, _BACKUPS.good_at)
+        proven = {seen.host: _proven_at(seen) for seen in self.seen()}
+        return {
+            cluster: standing(
+                cluster,
+                newest=[newest.get((cluster, job)) for job in jobs[cluster]],
+                good=[good.get((cluster, job)) for job in jobs[cluster]],
+                proven_at=max((at for host in hosts if (at := proven.get(host))), default=None),
+            )
+            for cluster, hosts in members.items()
+        }
+
+    def _one_of_each(
+        self, wanted: Sequence[tuple[str, str]], *order: ColumnElement[Any]
+    ) -> dict[tuple[str, str], FleetBackup]:
+        """The last of each cluster and job in this order: a seek in an index for each."""
+        found = []
+        for some in (wanted[first : first + 500] for first in range(0, len(wanted), 500)):
+            found += self._last_of(some, order)
+        return {(backup.owed.cluster, backup.owed.job): backup for backup in found}
+
+    def _last_of(self, some: Sequence[tuple[str, str]], order: Sequence[ColumnElement[Any]]) -> list[FleetBackup]:
+        columns = (Column("cluster", Text), Column("job", Text))
+        wanted = values(*columns, name="listed").data(list(some)).cte("wanted")
+        seek = (
+            select(_BACKUPS.id)
+            .where(_BACKUPS.cluster == wanted.c.cluster, _BACKUPS.job == wanted.c.job)
+            .where(*(of.is_not(None) for of in order))
+            .order_by(*(of.desc() for of in order))
+            .limit(1)
+            .correlate(wanted)
+            .scalar_subquery()
+        )
+        ids = [row[0] for row in self._read(select(seek).select_from(wanted)) if row[0] is not None]
+        return self._backups(select(tables.backups).where(_BACKUPS.id.in_(ids)))
+
+    def _after(self, backup_id: str) -> ColumnElement[bool]:
+        night = next(iter(self._read(select(_BACKUPS.night).where(_BACKUPS.id == backup_id))), None)
+        if night is None:
+            raise UsageError(f"no backup {backup_id} to continue after", hint="start at the first page")
+        return and_(_BACKUPS.night <= night[0], or_(_BACKUPS.night < night[0], _BACKUPS.id < backup_id))
+
+    # Results.
+
+    def keep_result(self, cluster: str, host: str, details: RunDetails) -> None:
+        """What the host's catalogue has of a run, but for its samples and paces, which stay there."""
+        small = replace(details, samples=(), pace=(), throughput=())
+        row = {"run_id": details.run_id, "cluster": cluster, "host": host, "ended_at": details.ended_at}
+        self._replace(tables.results, {**row, "details": small})
+
+    def result(self, run_id: str) -> RunDetails | None:
+        """Of the run; None where it was never fetched."""
+        query = select(tables.results.c.details).where(tables.results.c.run_id == run_id)
+        return next((row[0] for row in self._read(query)), None)
+
+    def without_result(self, *, since: date) -> list[FleetBackup]:
+        """Those of the nights from this one on that have ended, were tried, and whose last run has no result here."""
+        ended = self._backups(select(tables.backups).where(_BACKUPS.night >= since, _BACKUPS.state.in_(OVER)))
+        last = {backup.tries[-1].run_id: backup for backup in ended if backup.tries}
+        run_ids = list(last)
+        for some in (run_ids[first : first + 500] for first in range(0, len(run_ids), 500)):
+            for row in self._read(select(tables.results.c.run_id).where(tables.results.c.run_id.in_(some))):
+                del last[row.run_id]
+        return list(last.values())
+
+    # Hosts.
+
+    def saw(self, seen: SeenHost) -> None:
+        """The host was asked; one that did not answer keeps what it told last."""
+        row: dict[str, Any] = {"host": seen.host, "problem": seen.problem}
+        if seen.described is None:
+            self._replace(tables.hosts, {**row, "answered_at": None, "described": None}, only=("problem",))
+        else:
+            self._replace(tables.hosts, {**row, "answered_at": seen.answered_at, "described": seen.described})
+
+    def seen(self) -> list[SeenHost]:
+        """All hosts that were ever asked, by name."""
+        rows = self._read(select(tables.hosts).order_by(tables.hosts.c.host))
+        return [SeenHost(row.host, row.answered_at, row.described, row.problem) for row in rows]
+
+    # What people want.
+
+    def pause(self, scope: PauseScope, name: str, note: str) -> None:
+        """Nothing of it begins; a pause of before is replaced."""
+        self._replace(tables.pauses, {"scope": scope, "name": name, "note": note, "at": datetime.now(UTC)})
+
+    def unpause(self, scope: PauseScope, name: str) -> bool:
+        """It goes on; False where it was not paused."""
+        table = tables.pauses.c
+        with self._writing() as connection:
+            ended = connection.execute(delete(tables.pauses).where(table.scope == scope, table.name == name))
+            return bool(ended.rowcount)
+
+    def pauses(self) -> list[FleetPause]:
+        """All that stand."""
+        query = select(tables.pauses).order_by(tables.pauses.c.scope, tables.pauses.c.name)
+        return [FleetPause(row.scope, row.name, row.note, row.at) for row in self._read(query)]
+
+    def ask_to_cancel(self, backup_id: str, note: str) -> None:
+        """Whoever carries the backup ends it, and its run; nothing else may do that."""
+        self._replace(tables.cancels, {"id": backup_id, "note": note, "at": datetime.now(UTC)})
+
+    def cancels(self) -> dict[str, str]:
+        """By id, why somebody wants it to end; of those whose story may still go on."""
+        going = _BACKUPS.state.in_((FleetState.WAITING, FleetState.RUNNING))
+        recent = and_(_BACKUPS.state == FleetState.CANCELLED, tables.cancels.c.at > datetime.now(UTC) - _CANCELS_LAST)
+        query = (
+            select(tables.cancels.c.id, tables.cancels.c.note)
+            .join_from(tables.cancels, tables.backups, tables.cancels.c.id == _BACKUPS.id)
+            .where(or_(going, recent))
+        )
+        return {row.id: row.note for row in self._read(query)}
+
+    def cancel_waiting(self, now: datetime) -> None:
+        """What somebody wants to end and has not begun counts as cancelled at once: its story may wait for hours."""
+        note = select(tables.cancels.c.note).where(tables.cancels.c.id == _BACKUPS.id).scalar_subquery()
+        ended = {"state": FleetState.CANCELLED, "changed_at": now, "said": note}
+        wanted = (_BACKUPS.state == FleetState.WAITING, _BACKUPS.id.in_(select(tables.cancels.c.id)))
+        with self._writing() as connection:
+            connection.execute(update(tables.backups).where(*wanted).values(ended))
+
+    def miss_waiting(self, backup_id: str, said: str, now: datetime) -> bool:
+        """What waits counts as missed though its story has not come to that; False where it waits no more."""
+        missed = {"state": FleetState.MISSED, "changed_at": now, "said": said}
+        wanted = (_BACKUPS.id == backup_id, _BACKUPS.state == FleetState.WAITING)
+        with self._writing() as connection:
+            return bool(connection.execute(update(tables.backups).where(*wanted).values(missed)).rowcount)
+
+    # The control host.
+
+    def plan_night(self, night: date, backups: Sequence[FleetBackup]) -> bool:
+        """The night is planned with these, in one transaction; False where it was planned before: nothing changes."""
+        row = {"night": night, "planned_at": datetime.now(UTC)}
+        with self._writing() as connection:
+            added = _added(connection, tables.nights, row)
+            if added and backups:
+                rows = [_row(backup) for backup in backups]
+                connection.execute(_insert(connection, tables.backups).on_conflict_do_nothing(), rows)
+            return added
+
+    def planned_nights(self, *, since: date) -> list[date]:
+        """Those that were planned, from this one on."""
+        query = select(tables.nights.c.night).where(tables.nights.c.night >= since)
+        return [row[0] for row in self._read(query.order_by(tables.nights.c.night))]
+
+    def first_told(self, subject: str) -> bool:
+        """From now on this counts as told; False where it did before."""
+        row = {"subject": subject, "at": datetime.now(UTC)}
+        with self._writing() as connection:
+            return _added(connection, tables.notices, row)
+
+    def at_work(self, control: Control) -> None:
+        """This control host says that it is at work."""
+        values = {"host": control.host, "pid": control.pid, "since": control.since, "seen_at": control.seen_at}
+        self._replace(tables.control, {"id": 1, **values})
+
+    def control(self) -> Control | None:
+        """The control host that is at work, or was last."""
+        rows = self._read(select(tables.control))
+        return next((Control(row.host, row.pid, row.since, row.seen_at) for row in rows), None)
+
+    # How.
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with explained(), self.engine.begin() as connection:
+            yield connection
+
+    def _read(self, query: Select[Any]) -> Sequence[Row[Any]]:
+        with explained(), reading(self.engine).connect() as connection:
+            return connection.execute(query).all()
+
+    def _backups(self, query: Select[Any]) -> list[FleetBackup]:
+        return [_backup(row) for row in self._read(query)]
+
+    def _replace(self, table: Table, row: Mapping[str, Any], *, only: Collection[str] | None = None) -> None:
+        """The row of this key is this one; of one that there was, `only` these columns change, where they are named."""
+        keys = [column.name for column in table.primary_key]
+        with self._writing() as connection:
+            add = _insert(connection, table).values(dict(row))
+            changed = {name: add.excluded[name] for name in only or row if name not in keys}
+            connection.execute(add.on_conflict_do_update(index_elements=keys, set_=changed))
+
+
+def _insert(connection: Connection, table: Table) -> "postgresql.Insert | sqlite.Insert":
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table)
+    return sqlite.insert(table)
+
+
+def _added(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
+    """The row is there; False where one of its key was."""
+    add = _insert(connection, table).values(dict(row)).on_conflict_do_nothing()
+    return connection.execute(add.returning(*table.primary_key)).first() is not None
+
+
+def _row(backup: FleetBackup) -> dict[str, Any]:
+    owed = backup.owed
+    return {
+        "id": owed.id,
+        "night": owed.night,
+        "cluster": owed.cluster,
+        "job": owed.job,
+        "state": backup.state,
+        "host": backup.tries[-1].host if backup.tries else None,
+        "owed": owed,
+        "tries": backup.tries,
+        "changed_at": backup.changed_at,
+        "good_at": good_at(backup) if backup.state is FleetState.DONE else None,
+        "phase": backup.phase,
+        "copied_bytes": backup.copied_bytes,
+        "stored_bytes": backup.stored_bytes,
+        "lost_transactions": backup.lost_transactions,
+        "said": backup.said,
+    }
+
+
+def _backup(row: Row[Any]) -> FleetBackup:
+    return FleetBackup(
+        row.owed,
+        row.state,
+        tries=row.tries,
+        changed_at=row.changed_at,
+        phase=row.phase,
+        copied_bytes=row.copied_bytes,
+        stored_bytes=row.stored_bytes,
+        lost_transactions=row.lost_transactions,
+        said=row.said,
+    )
+
+
+def _proven_at(seen: SeenHost) -> datetime | None:
+    jobs = seen.described.jobs if seen.described else ()
+    return max((job.last_proven_at for job in jobs if job.last_proven_at), default=None)

@@ -1,0 +1,51 @@
+"""Threads that may stand in the kernel for ever, as the storage behind a call hangs: nobody waits that long for one.
+
+Knows: how such a thread is waited for. It is a daemon, so that it keeps nobody from ending: it ends with the process.
+"""
+
+import errno
+import logging
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from backupd.host.signals import shielded
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def await_end(thread: threading.Thread, *, within_seconds: float) -> None:
+    """A thread that was told to end has done so, or the log tells that it could not."""
+    if thread.ident is not None:
+        with shielded():
+            thread.join(within_seconds)
+    if thread.is_alive():
+        log.error("%s is blocked in a call; it ends with this process", thread.name)
+
+
+def answered(ask: Callable[[], T], *, within_seconds: float, name: str) -> T:
+    """What `ask` returns, or raises, in a thread of this name.
+
+    Raises:
+        TimeoutError: it has done neither in time, and may do so later.
+    """
+    answers: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            answers.append(ask())
+        except BaseException as error:  # noqa: BLE001 - nothing is swallowed: whoever waits raises it
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    with shielded():
+        thread.start()
+        thread.join(within_seconds)
+    if errors:
+        raise errors[0]
+    if not answers:
+        raise TimeoutError(errno.ETIMEDOUT, f"no answer for {within_seconds:g} s")
+    return answers[0]

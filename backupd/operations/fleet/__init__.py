@@ -1,0 +1,1 @@
+"""A fleet from its control host: what its file says, what its hosts tell, what a night does."""

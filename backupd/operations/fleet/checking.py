@@ -1,0 +1,47 @@
+"""What a fleet's file and its hosts' answers say of each other, as findings."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from backupd.config.fleet import FleetConfiguration
+from backupd.config.fleet_reading import FleetFile
+from backupd.operations.fleet.asking import AskedHost
+from backupd.operations.fleet.terms import cluster_terms
+from backupd.policy.fleet_check import FleetClaims, check_fleet
+from backupd.vocabulary.records import Finding, Level
+
+
+def fleet_findings(file: FleetFile, asked: Mapping[str, AskedHost], *, now: datetime) -> tuple[Finding, ...]:
+    """All that is wrong or needs attention, the gravest first; none: every host is what the file says."""
+    seen = {host: one.seen for host, one in asked.items()}
+    hints = {host: one.hint for host, one in asked.items()}
+    of_hosts = check_fleet(_claims(file.configuration), seen, hints, now=now)
+    inventory = [Finding("inventory", Level.WARNING, problem) for problem in file.problems]
+    untold = _untold(file.configuration)
+    return (*(one for one in of_hosts if one.level is Level.REFUSED), *untold, *inventory, *_others(of_hosts))
+
+
+def _untold(configuration: FleetConfiguration) -> tuple[Finding, ...]:
+    if configuration.control.notifications is not None:
+        return ()
+    fact = "nobody is notified of backups that failed or were missed: they are in the log, on the pages and in metrics"
+    hint = "name a configuration of backupd with [notifications.NAME] as notifications in [control]"
+    return (Finding("control", Level.WARNING, fact, hint),)
+
+
+def _others(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    return tuple(one for one in findings if one.level is not Level.REFUSED)
+
+
+def _claims(configuration: FleetConfiguration) -> FleetClaims:
+    within = {
+        cluster.name: seconds
+        for cluster in configuration.clusters.values()
+        if (seconds := configuration.policies[cluster.policy].drill_within_seconds) is not None
+    }
+    return FleetClaims(
+        clusters=cluster_terms(configuration),
+        addresses={name: host.address or name for name, host in configuration.hosts.items()},
+        targets=frozenset(configuration.targets),
+        drill_within=within,
+    )

@@ -1,0 +1,127 @@
+"""A backup that is owed waits until it may begin and a member of its cluster is fit for it.
+
+Knows: whom to ask, how long to wait before asking again, and that a cluster in which any run goes on, whoever started
+it, or may go on, has no other. Which of those that answered is the best is decided in `policy.member_choice`.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from backupd.fleet import Agents
+from backupd.fleet.records import Records
+from backupd.operations.fleet.asking import SeenTo, ask_hosts
+from backupd.operations.fleet.unended import may_go_on
+from backupd.operations.fleet.wishes import Wishes
+from backupd.policy.fleet_tries import TryRule
+from backupd.policy.member_choice import MemberChosen, MemberRule, MemberVerdict, choose_member, within_targets
+from backupd.policy.night_times import earliest_beginning
+from backupd.vocabulary.fleet import FleetState, FleetTry, OwedBackup, SeenHost
+
+_ASK_AGAIN_SECONDS: Final = (30.0, 60.0, 120.0, 300.0, 600.0)
+_SIDE_BY_SIDE: Final = 8  # members of one cluster
+
+
+@dataclass(frozen=True, slots=True)
+class NightTerms:
+    """What the policy of a cluster says of its members and their tries."""
+
+    member: MemberRule = field(default_factory=MemberRule)
+    tries: TryRule = field(default_factory=TryRule)
+    members: tuple[str, ...] = ()  # of the cluster; empty: those that are owed
+    targets: frozenset[str] = frozenset()  # that are shared: of each one a slot is needed
+
+
+@dataclass(frozen=True, slots=True)
+class NightPatience:
+    """How long this control host waits between two looks, in seconds."""
+
+    poll_seconds: float = 15.0  # at a run
+    ask_again_seconds: Sequence[float] = _ASK_AGAIN_SECONDS  # members none of which was fit; the last one goes on
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The host that makes the next try, or how the backup has ended."""
+
+    host: str = ""
+    ended: FleetState | None = None
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chooser:
+    """Whom it asks, and what it goes by."""
+
+    records: Records
+    agents: Agents
+    wishes: Wishes
+    terms: Callable[[str], NightTerms]  # of a cluster
+    patience: NightPatience = field(default_factory=NightPatience)
+    seen_to: SeenTo = lambda _: ()
+
+    def chosen(
+        self, owed: OwedBackup, tries: Sequence[FleetTry], not_before: datetime, tell: Callable[[str], None]
+    ) -> Chosen:
+        """Returns when there is one, or there will be none. `tell` is told what is waited for.
+
+        Raises:
+            FleetDatabaseAway: the database does not answer.
+        """
+        asked, said = 0, ""
+        while True:
+            now = datetime.now(UTC)
+            if (note := self.wishes.cancelled(owed)) is not None:
+                return Chosen(ended=FleetState.CANCELLED, said=note)
+            begin = earliest_beginning(owed, max(now, not_before))
+            if begin is None:
+                return Chosen(ended=FleetState.MISSED, said=said or "its window closed before its turn came")
+            if begin > now:
+                time.sleep(min((begin - now).total_seconds(), self.patience.poll_seconds))
+                continue
+            said = self.wishes.paused(owed) or ""
+            if not said:
+                found = self.fit(owed, tries)
+                if found.host is not None:
+                    return Chosen(found.host, said=found.said)
+                said = found.said
+            tell(said)
+            not_before = now + timedelta(seconds=self._until_asked_again(asked))
+            asked += 1
+
+    def fit(self, owed: OwedBackup, tries: Sequence[FleetTry]) -> MemberChosen:
+        """Who is, by what the members tell now."""
+        terms = self.terms(owed.cluster)
+        members = (owed.only,) if owed.only else owed.members
+        everybody = dict.fromkeys((*members, *terms.members))
+        paused = self.wishes.paused_hosts(everybody)
+        told = ask_hosts(
+            [host for host in everybody if host not in paused], self.agents, at_once=_SIDE_BY_SIDE, seen_to=self.seen_to
+        )
+        seen = {host: one.seen for host, one in told.items()}
+        for one in seen.values():
+            self.records.saw(one)
+        unended = may_go_on(self.records, self.agents, owed.cluster, everybody)
+        if at_work := unended | _at_work(seen):
+            return MemberChosen((), tuple(MemberVerdict(host, False, said) for host, said in at_work.items()))
+        seen |= {host: SeenHost(host, None, None, note) for host, note in paused.items()}
+        rule = replace(terms.member, names=()) if owed.only else terms.member  # a person may have named that one
+        chosen = choose_member(members, owed.job, seen, rule, tries=tries)
+        return within_targets(chosen, owed.job, seen, planned=owed.targets, shared=terms.targets)
+
+    def _until_asked_again(self, asked: int) -> float:
+        waits = self.patience.ask_again_seconds
+        return waits[min(asked, len(waits) - 1)]
+
+
+def _at_work(seen: Mapping[str, SeenHost]) -> dict[str, str]:
+    """The hosts at which a run goes on, whoever started it."""
+    return {
+        host: f"run {job.running} goes on there"
+        for host, one in seen.items()
+        if one.described is not None
+        for job in one.described.jobs
+        if job.running
+    }

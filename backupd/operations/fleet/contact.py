@@ -1,0 +1,89 @@
+"""Contact with all hosts: each is asked often enough that it does not take its control host for gone.
+
+Knows: how often, and which jobs of a host this fleet makes the backups of: those of its cluster, unless people have
+paused all that could. Whoever only looks, as `fleet check` does, makes no such claim.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Final
+
+from backupd.config.fleet import FleetConfiguration
+from backupd.fleet import Agents
+from backupd.fleet.records import Records
+from backupd.operations.fleet.asking import SeenTo, ask_hosts
+from backupd.operations.fleet.results import fetch_missing
+from backupd.operations.fleet.wishes import Wishes
+from backupd.vocabulary.errors import FleetDatabaseAway
+from backupd.vocabulary.fleet import ASKED_EVERY_SECONDS
+
+log = logging.getLogger(__name__)
+
+_RESULTS_FOR: Final = timedelta(days=7)  # so long after a night those are asked for that are missing
+_AGAIN_SECONDS: Final = 300.0  # where the database was away
+
+
+def seen_to(configuration: FleetConfiguration, wishes: Wishes) -> SeenTo:
+    """By which a host is told what this fleet does for it, as people want it now."""
+
+    def jobs_of(host: str) -> tuple[str, ...]:
+        known = configuration.hosts.get(host)
+        cluster = configuration.clusters.get(known.cluster or host) if known is not None else None
+        if cluster is None or wishes.keep_from(cluster.name, cluster.members):
+            return ()
+        return cluster.jobs
+
+    return jobs_of
+
+
+class HostContact:
+    """All hosts of a fleet, asked by its control host."""
+
+    def __init__(
+        self,
+        configuration: FleetConfiguration,
+        records: Records,
+        agents: Agents,
+        seen_to: SeenTo,
+        *,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._configuration = configuration
+        self._records = records
+        self._agents = agents
+        self._seen_to = seen_to
+        self._clock = clock
+        self._due_at = clock()
+        self._asking: threading.Thread | None = None
+
+    def ask(self) -> None:
+        """Every host was asked, and what it told is in the records; so are results that it could not be asked for.
+
+        Raises:
+            FleetDatabaseAway: the database does not answer.
+        """
+        self._due_at = self._clock() + ASKED_EVERY_SECONDS
+        at_once = self._configuration.control.ask_at_once
+        told = ask_hosts(self._configuration.hosts, self._agents, at_once=at_once, seen_to=self._seen_to)
+        for one in told.values():
+            self._records.saw(one.seen)
+        answered = {host for host, one in told.items() if one.seen.described is not None}
+        since = (datetime.now(UTC) - _RESULTS_FOR).date()
+        fetch_missing(self._records, self._agents, answered, since=since)
+
+    def keep(self) -> None:
+        """All are asked again, beside whoever calls, where it is long since; at once for him."""
+        at_work = self._asking is not None and self._asking.is_alive()
+        if not at_work and self._clock() >= self._due_at:
+            self._asking = threading.Thread(target=self._ask_beside, name="contact", daemon=True)
+            self._asking.start()
+
+    def _ask_beside(self) -> None:
+        try:
+            self.ask()
+        except FleetDatabaseAway as error:
+            log.warning("hosts are asked again in %d s: %s", _AGAIN_SECONDS, error)
+            self._due_at = self._clock() + _AGAIN_SECONDS

@@ -1,0 +1,160 @@
+"""A control host at work: each night is planned when it begins, what is owed is submitted, and stories go on.
+
+What is owed is in the records before the engine hears of it: a control host that was killed in between submits it
+again, and what a person adds by hand is found there. All else that must not be lost is in the engine's log and at the
+hosts.
+"""
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from time import monotonic
+from typing import Final
+
+from backupd.fleet import Engine
+from backupd.fleet.records import Records
+from backupd.operations.fleet.stories import NightStories
+from backupd.policy.fleet_plan import NightPlan
+from backupd.policy.fleet_tries import silent_until
+from backupd.vocabulary.errors import Busy, FleetDatabaseAway
+from backupd.vocabulary.fleet import OVER, Control, FleetBackup, FleetState
+
+log = logging.getLogger(__name__)
+
+_LONGEST_WAIT_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 60.0  # from one look at what has broken off, or takes too long, to the next
+_MISSED_AFTER: Final = timedelta(minutes=5)  # a story whose turn it is tells it by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Nights:
+    """Which night is now, and what one owes; the plan is asked for once a night, and may take minutes."""
+
+    now: Callable[[datetime], date]
+    plan: Callable[[date], NightPlan]
+    keep_contact: Callable[[], None] = lambda: None  # with all hosts, which go on alone where nobody asks; no waiting
+
+
+class ControlHost:
+    """One that serves, or waits until it may."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        stories: NightStories,
+        nights: Nights,
+        say: Callable[[str], None],
+        *,
+        tick_seconds: float = 5.0,
+    ) -> None:
+        self._engine = engine
+        self._stories = stories
+        self._nights = nights
+        self._say = say
+        self._tick_seconds = tick_seconds
+        self._since = datetime.now(UTC)
+        self._submitted: set[str] = set()
+        self._given_up: set[str] = set()
+        self._looked_at: float | None = None  # at what has taken too long, by the monotonic clock
+        self._said: set[date] = set()  # nights that a wrong clock has planned
+
+    @property
+    def _records(self) -> Records:
+        return self._stories.records
+
+    def serve(self, until: threading.Event) -> None:
+        """Return when `until` is set. Until then it works, or waits for the database or for another to end."""
+        said, wait = "", self._tick_seconds
+        while not until.is_set():
+            try:
+                self._stories.chooser.wishes.read()  # stories go on at once, and must not miss a pause
+                with self._engine.serving(self._stories):
+                    self._say("this control host is at work")
+                    self._work(until)
+                    return
+            except (Busy, FleetDatabaseAway) as error:
+                if error.message != said:
+                    said, wait = error.message, self._tick_seconds
+                    self._say(f"{error.message}; this one waits")
+                until.wait(wait)
+                wait = self._tick_seconds if isinstance(error, Busy) else min(wait * 2, _LONGEST_WAIT_SECONDS)
+
+    def _work(self, until: threading.Event) -> None:
+        self._since = datetime.now(UTC)
+        while True:
+            try:
+                self._tick()
+            except FleetDatabaseAway as error:
+                log.warning("%s", error)
+            if until.wait(self._tick_seconds):
+                return
+
+    def _tick(self) -> None:
+        now = datetime.now(UTC)
+        self._records.at_work(Control(socket.gethostname(), os.getpid(), self._since, now))
+        self._stories.chooser.wishes.read()
+        self._records.cancel_waiting(now)
+        self._plan_if_due(self._nights.now(now))
+        self._nights.keep_contact()
+        if new := [one for one in self._records.going_ids() if one not in self._submitted]:
+            backups = [backup for one in new if (backup := self._records.backup(one)) is not None]
+            self._engine.submit([backup.owed for backup in backups])
+            self._submitted.update(new)
+        if self._looked_at is None or monotonic() - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = monotonic()
+            self._give_up_broken()
+            self._tell_late(now)
+
+    def _plan_if_due(self, night: date) -> None:
+        """Also where a clock that was ahead has planned a night that is yet to come."""
+        planned = self._records.planned_nights(since=night)
+        for one in planned:
+            if one > night and one not in self._said:
+                self._said.add(one)
+                self._say(f"the night of {one} was planned before its time: was the clock of a control host ahead?")
+        if night not in planned:
+            self._plan(night)
+
+    def _plan(self, night: date) -> None:
+        plan = self._nights.plan(night)
+        now = datetime.now(UTC)
+        waiting = [FleetBackup(one, FleetState.WAITING, changed_at=now) for one in plan.owed]
+        broken = [FleetBackup(one.owed, FleetState.FAILED, changed_at=now, said=one.said) for one in plan.broken]
+        if self._records.plan_night(night, [*waiting, *broken]):
+            self._say(f"the night of {night} owes {len(waiting) + len(broken)} backups")
+            for one, backup in zip(plan.broken, broken, strict=True):
+                log.error("%s could not be planned", one.owed.id, exc_info=one.error)
+                self._stories.tell_end(backup)
+
+    def _give_up_broken(self) -> None:
+        """What ended by a fault of backupd is told, rather than shown as waiting for ever."""
+        for backup_id, error in self._engine.broken().items():
+            if backup_id in self._given_up:
+                continue
+            backup = self._records.backup(backup_id)
+            if backup is not None and backup.state not in OVER:
+                log.error("the story of %s broke off: %s", backup_id, error)
+                said = f"backupd failed, which is a bug in it: {error}"
+                failed = replace(backup, state=FleetState.FAILED, said=said, changed_at=datetime.now(UTC))
+                self._records.keep(failed)
+                self._stories.tell_once(failed)
+            self._given_up.add(backup_id)
+
+    def _tell_late(self, now: datetime) -> None:
+        """What waits behind a run that does not end is missed like any other, and such a run is told of."""
+        for backup in self._records.going():
+            owed = backup.owed
+            if backup.state is FleetState.WAITING and now > owed.not_after + _MISSED_AFTER:
+                said = backup.said or "its window closed before its turn came"
+                if self._records.miss_waiting(owed.id, said, now):
+                    self._stories.tell_once(replace(backup, state=FleetState.MISSED, said=said))
+            elif backup.state is FleetState.RUNNING and backup.tries:
+                last = backup.tries[-1]
+                if last.status is None and now > silent_until(owed, last.began_at):
+                    since = f"{last.began_at:%Y-%m-%d %H:%M} UTC"
+                    said = f"run {last.run_id} on {last.host} goes on since {since}, far longer than was expected"
+                    self._stories.tell_once(replace(backup, said=said))

@@ -1,0 +1,122 @@
+"""A control host of a fleet as its configuration says: what each night owes, by which terms, and who is told.
+
+Knows: that a night is planned by what its hosts tell when it begins, and that a configuration which has changed by then
+takes a new process.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date
+from time import monotonic
+from typing import Final
+
+from backupd.config.fleet import FleetConfiguration
+from backupd.config.fleet_reading import FleetFile
+from backupd.fleet import Agents, Engine
+from backupd.fleet.records import Records
+from backupd.operations.fleet.choosing import Chooser, NightPatience, NightTerms
+from backupd.operations.fleet.contact import HostContact, seen_to
+from backupd.operations.fleet.control import ControlHost, Nights
+from backupd.operations.fleet.stories import NightStories
+from backupd.operations.fleet.telling import tell_end, tell_gone, tell_problems
+from backupd.operations.fleet.terms import cluster_terms, member_rule, night_clock, shared_targets, tonight
+from backupd.operations.fleet.wishes import Wishes
+from backupd.policy.fleet_plan import NightPlan, plan_night
+from backupd.policy.fleet_tries import TryRule
+from backupd.vocabulary.errors import ConfigurationError
+from backupd.vocabulary.schedule import Notice
+
+log = logging.getLogger(__name__)
+
+_FRESH_SECONDS: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSurroundings:
+    """What a control host has of the world."""
+
+    configuration: FleetConfiguration
+    load: Callable[[], FleetFile]  # as it is now; raises ConfigurationError
+    records: Records
+    agents: Agents
+    engine: Engine
+    tell: Callable[[Notice], None]
+    say: Callable[[str], None]
+    begin_anew: Callable[[str], None]  # this process, for this reason
+    problems: tuple[str, ...] = ()  # with its inventory
+    loaded_at: float = field(default_factory=monotonic)
+
+
+def control_host(given: FleetSurroundings) -> ControlHost:
+    """The one that serves this fleet."""
+    configuration = given.configuration
+    control = configuration.control
+    wishes = Wishes(given.records)
+    claims = seen_to(configuration, wishes)
+    chooser = Chooser(
+        *(given.records, given.agents, wishes, night_terms(configuration)),
+        NightPatience(control.poll_seconds),
+        seen_to=claims,
+    )
+    contact = HostContact(configuration, given.records, given.agents, claims)
+    stories = NightStories(chooser, tell_end=lambda backup: tell_end(backup, given.tell))
+    nights = Nights(
+        now=lambda instant: tonight(configuration, instant),
+        plan=lambda night: _planned(given, contact, night),
+        keep_contact=contact.keep,
+    )
+    return ControlHost(given.engine, stories, nights, given.say)
+
+
+def night_terms(configuration: FleetConfiguration) -> Callable[[str], NightTerms]:
+    """What each cluster's policy says; one that the configuration has lost goes by defaults, to its end."""
+    known = {}
+    for cluster in configuration.clusters.values():
+        policy = configuration.policies[cluster.policy]
+        tries = TryRule(policy.retries, policy.retry_after_seconds)
+        known[cluster.name] = NightTerms(member_rule(policy), tries, cluster.members, frozenset(configuration.targets))
+    return lambda cluster: known.get(cluster) or NightTerms()
+
+
+def planned(configuration: FleetConfiguration, records: Records, contact: HostContact, night: date) -> NightPlan:
+    """What this night owes, by what all hosts tell now; of one that does not answer, by what it told last."""
+    contact.ask()
+    seen = {one.host: one for one in records.seen()}
+    clusters, targets = cluster_terms(configuration), shared_targets(configuration)
+    return plan_night(night, clusters, seen, targets, night_clock(configuration))
+
+
+def reload(load: Callable[[], FleetFile], say: Callable[[str], None], begin_anew: Callable[[str], None]) -> None:
+    """A person wants the file as it is now to count; one with faults does not: what is at work stays."""
+    try:
+        load()
+    except ConfigurationError as error:
+        log.error("the configuration was not reloaded: %s; hint: %s", error.message, error.hint)
+        say(f"the configuration was not reloaded, the one of before goes on: {error.message}")
+        return
+    begin_anew("SIGHUP")
+
+
+def _planned(given: FleetSurroundings, contact: HostContact, night: date) -> NightPlan:
+    fresh = monotonic() - given.loaded_at <= _FRESH_SECONDS
+    problems = given.problems if fresh else _reloaded(given, night)
+    made = planned(given.configuration, given.records, contact, night)
+    tell_problems(given.records, night, problems, given.tell)
+    tell_gone(given.records, given.configuration.hosts, given.tell)
+    return made
+
+
+def _reloaded(given: FleetSurroundings, night: date) -> tuple[str, ...]:
+    """What is wrong with the file's inventory, or with the file; where it has changed, this process begins anew.
+
+    An inventory may list the same in another order each time: what was just read is taken as it is.
+    """
+    try:
+        file = given.load()
+    except ConfigurationError as error:
+        log.error("the night of %s goes by the configuration of before: %s; hint: %s", night, error.message, error.hint)
+        return (f"the night goes by the configuration of before: {error.message}",)
+    if file.configuration != given.configuration:
+        given.begin_anew("the fleet's configuration has changed")
+    return file.problems

@@ -1,0 +1,81 @@
+"""What a control host tells people, and its log: backups that there are not, inventories that are wrong, hosts gone.
+
+Knows: that an error is logged whoever is told, and that what stays wrong is told once a night, what has gone once.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from datetime import UTC, date, datetime
+from typing import Final
+
+from backupd.fleet.records import Records
+from backupd.vocabulary.escaping import some
+from backupd.vocabulary.fleet import FleetBackup, FleetState
+from backupd.vocabulary.schedule import Notice, NoticeKind
+
+log = logging.getLogger(__name__)
+
+Tell = Callable[[Notice], None]
+
+_SHOWN: Final = 20  # hosts
+_LONGEST_SUBJECT: Final = 500  # characters
+_TOLD: Final = {
+    FleetState.MISSED: (NoticeKind.MISSED, "was missed"),
+    FleetState.RUNNING: (NoticeKind.ATTENTION, "does not end"),
+}
+
+
+def tell_end(backup: FleetBackup, tell: Tell) -> None:
+    """A backup has failed, was missed, or does not end."""
+    notice = notice_of(backup)
+    log.error("%s: %s", backup.owed.id, notice.text)
+    tell(notice)
+
+
+def tell_problems(records: Records, night: date, problems: Collection[str], tell: Tell) -> None:
+    """These are wrong with what the fleet goes by.
+
+    Raises:
+        FleetDatabaseAway: the database does not answer.
+    """
+    for problem in problems:
+        log.warning("%s", problem)
+        subject = f"{night} {problem}"[:_LONGEST_SUBJECT]
+        if records.first_told(subject):
+            tell(_attention(subject, problem, "`backupd fleet check` says all that is wrong"))
+
+
+def tell_gone(records: Records, hosts: Collection[str], tell: Tell) -> None:
+    """Hosts that have answered once and are not in the fleet's configuration any more: nobody plans their backups.
+
+    Raises:
+        FleetDatabaseAway: the database does not answer.
+    """
+    once = [one for one in records.seen() if one.host not in hosts and one.answered_at is not None]
+    gone = [one.host for one in once if records.first_told(f"gone {one.host} {one.answered_at}")]
+    if gone:
+        text = f"the fleet no longer has {some(gone, _SHOWN)}: no backup of theirs is planned"
+        log.warning("%s", text)
+        tell(_attention(f"gone {gone[0]}", text, "if they still exist, see the inventory and fleet.toml"))
+
+
+def _attention(subject: str, text: str, hint: str) -> Notice:
+    return Notice(NoticeKind.ATTENTION, "", datetime.now(UTC), subject, text, {"hint": hint})
+
+
+def notice_of(backup: FleetBackup) -> Notice:
+    """What people are told of a backup that there is not, or that takes far too long."""
+    kind, what = _TOLD.get(backup.state, (NoticeKind.FAILED, "failed"))
+    owed = backup.owed
+    hint = f"backupd fleet run {owed.cluster} makes it now; `backupd fleet check` asks its hosts"
+    if backup.state is FleetState.RUNNING:
+        hint = f"see `backupd status` on that host; backupd fleet cancel {owed.id} ends it"
+    detail = {"backup": owed.id, "tried on": ", ".join(dict.fromkeys(one.host for one in backup.tries)) or "no host"}
+    return Notice(
+        kind,
+        owed.job,
+        datetime.now(UTC),
+        owed.id,
+        f"the backup of cluster {owed.cluster} {what}: {backup.said}",
+        {**detail, "hint": hint},
+    )

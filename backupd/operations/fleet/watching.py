@@ -1,0 +1,129 @@
+"""One run at its host: started, looked at until it has ended, cancelled where a person wants that.
+
+Knows: what each silence means. To ask for a start again is safe: a run id is started once. Once a start was asked for,
+whoever asked, the host may be at work, and what is no answer about that run is silence: it does not answer, it refuses
+to be asked, it has forgotten the run. Only a host that has told nothing of the run can refuse to start it.
+"""
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from backupd.fleet import Agent, HostAway, HostRefuses
+from backupd.operations.fleet.choosing import Chooser
+from backupd.policy.fleet_tries import silent_until
+from backupd.vocabulary.fleet import FleetBackup, FleetState, FleetTry, OwedBackup, RunState, StartOrder
+from backupd.vocabulary.records import GOOD, RunStatus
+
+_CANCEL_SECONDS: Final = 300.0  # that a silent host is asked to end a run; then whoever wanted that has decided
+
+
+class Watch:
+    """A try, as its host tells of it."""
+
+    def __init__(self, chooser: Chooser, owed: OwedBackup, one: FleetTry) -> None:
+        self._chooser = chooser
+        self._owed = owed
+        self._told: RunState | None = None
+        self._absent = False  # its host said that it has no such run
+        self._in_vain_since: float | None = None  # it was to be cancelled, and its host has not heard of that
+        known = chooser.records.backup(owed.id)
+        tries = known.tries if known else ()
+        self._try = next((earlier for earlier in tries if earlier.run_id == one.run_id), one)
+        self._before = tuple(earlier for earlier in tries if earlier.run_id != one.run_id)
+
+    def until_end(self) -> FleetTry:
+        """How it ended; without a status, that nobody knows.
+
+        Raises:
+            FleetDatabaseAway: the database does not answer. The run goes on; watch it again.
+        """
+        if self._try.status is not None:  # it was written down before the one who watched it was killed
+            return self._try
+        agent = self._chooser.agents.agent(self._try.host)
+        while (ended := self._looked(agent)) is None:
+            time.sleep(self._chooser.patience.poll_seconds)
+        self._keep(ended)
+        return ended
+
+    def _looked(self, agent: Agent) -> FleetTry | None:
+        """Once; how it ended, if it has."""
+        note = self._chooser.wishes.cancelled(self._owed)
+        begins = not self._try.asked or self._absent
+        if begins and note is not None:
+            return self._ended(RunStatus.CANCELLED, note)
+        try:
+            state = self._started(agent) if begins else self._asked(agent, cancel=note is not None)
+        except HostRefuses as error:
+            if begins and error.refusal is not None:  # else what answered there was no agent, or not to the end
+                return self._ended(RunStatus.REFUSED, error.message)
+            return self._unheard(error.message)
+        except HostAway as error:
+            return self._unheard(error.message)
+        if state.status is None:
+            self._absent = not self._try.taken
+            return self._unheard(f"{self._try.host} knows nothing of run {self._try.run_id}" if self._try.taken else "")
+        if state.status is RunStatus.RUNNING:
+            self._show(state)
+            return None
+        self._told = state
+        said = "" if state.status in GOOD else _why(state)
+        return replace(self._try, ended_at=state.ended_at or datetime.now(UTC), status=state.status, said=said)
+
+    def _started(self, agent: Agent) -> RunState:
+        """The host is asked to start it, which is remembered before the host can hear of it."""
+        self._absent = False
+        if not self._try.asked:
+            self._try = replace(self._try, asked=True)
+            self._keep(self._try)
+        return agent.start(StartOrder(self._owed.job, self._try.run_id, self._owed.max_rate))
+
+    def _asked(self, agent: Agent, *, cancel: bool) -> RunState:
+        return agent.cancel(self._try.run_id) if cancel else agent.status(self._try.run_id)
+
+    def _ended(self, status: RunStatus, said: str) -> FleetTry:
+        return replace(self._try, ended_at=datetime.now(UTC), status=status, said=said)
+
+    def _unheard(self, why: str) -> FleetTry | None:
+        """The host said nothing of use."""
+        if self._chooser.wishes.cancelled(self._owed) is None:
+            self._in_vain_since = None
+        elif self._in_vain_since is None:
+            self._in_vain_since = time.monotonic()
+        elif time.monotonic() - self._in_vain_since > _CANCEL_SECONDS:
+            said = f"{self._try.host} did not answer when run {self._try.run_id} was to end, which may still go on"
+            return replace(self._try, said=said)
+        if datetime.now(UTC) > silent_until(self._owed, self._try.began_at):
+            said = f"{self._try.host} stopped answering within run {self._try.run_id}, which may still go on"
+            return replace(self._try, said=said)
+        if why != self._try.said:
+            self._try = replace(self._try, said=why)
+            self._keep(self._try)
+        return None
+
+    def _show(self, state: RunState) -> None:
+        if state != self._told or self._try.said or not self._try.taken:
+            self._told = state
+            self._try = replace(self._try, said="", taken=True)
+            self._keep(self._try)
+
+    def _keep(self, one: FleetTry) -> None:
+        """The try is remembered as it is now."""
+        told = self._told
+        backup = FleetBackup(self._owed, FleetState.RUNNING, (*self._before, one), datetime.now(UTC), said=one.said)
+        if told is not None:
+            backup = replace(
+                backup,
+                phase=told.phase,
+                copied_bytes=told.copied_bytes,
+                stored_bytes=told.stored_bytes,
+                lost_transactions=told.lost_transactions,
+            )
+        self._chooser.records.keep(backup)
+
+
+def _why(state: RunState) -> str:
+    if state.error is not None:
+        return state.error.first_line
+    return f"the run ended as {state.status}"

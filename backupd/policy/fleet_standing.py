@@ -1,0 +1,177 @@
+"""How a cluster of a fleet stands: whether its last good backup or its last proof is too old, and what is wrong.
+
+Knows: the terms that a cluster is held to, and when they are broken. What it is held to comes from the configuration,
+what became of it from the records.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, time, timedelta
+from enum import StrEnum
+
+from backupd.vocabulary.alarms import Severity
+from backupd.vocabulary.escaping import Prose
+from backupd.vocabulary.fleet import ClusterStanding, FleetBackup, FleetState
+
+TOO_OLD = 1.5  # intervals: as of a single host's job
+AWAY = timedelta(minutes=15)  # a host that is restarted is away for a moment
+AT_WORK = timedelta(seconds=60)  # a control host says every few seconds that it is
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedCluster:
+    """What a cluster is to have."""
+
+    cluster: str
+    members: tuple[str, ...]
+    jobs: tuple[str, ...]  # of each of which it is to have a backup
+    every_seconds: float
+    drill_within_seconds: float | None = None  # None: nobody asks for proofs
+
+
+@dataclass(frozen=True, slots=True)
+class FleetShape:
+    """What a fleet consists of, as far as those need to know it who only look on."""
+
+    clusters: tuple[WatchedCluster, ...] = ()
+    hosts: tuple[str, ...] = ()
+    slots: Mapping[str, int] = field(default_factory=dict)  # of each target
+    zone: str = "UTC"
+    night_begins: time = time(12)
+
+    @property
+    def members(self) -> dict[str, tuple[str, ...]]:
+        """The hosts of each cluster."""
+        return {one.cluster: one.members for one in self.clusters}
+
+    @property
+    def jobs(self) -> dict[str, tuple[str, ...]]:
+        """The jobs of each cluster."""
+        return {one.cluster: one.jobs for one in self.clusters}
+
+
+class FleetAlarmKind(StrEnum):
+    """Why somebody should look at a cluster."""
+
+    NEVER = "never"  # there has never been a good backup
+    OVERDUE = "overdue"
+    FAILED = "failed"
+    MISSED = "missed"
+    PROOF_OVERDUE = "proof-overdue"
+
+
+_BAD = {FleetState.FAILED: FleetAlarmKind.FAILED, FleetState.MISSED: FleetAlarmKind.MISSED}
+
+
+@dataclass(frozen=True, slots=True)
+class FleetAlarm:
+    """One thing that is not as it should be with a cluster."""
+
+    kind: FleetAlarmKind
+    text: Prose  # one sentence, without the cluster's name
+
+    @property
+    def severity(self) -> Severity:
+        """By its kind alone."""
+        grave = self.kind in (FleetAlarmKind.NEVER, FleetAlarmKind.OVERDUE)
+        return Severity.CRITICAL if grave else Severity.WARNING
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """How a cluster stands at one instant."""
+
+    terms: WatchedCluster
+    standing: ClusterStanding
+    overdue_at: datetime | None  # when its last good backup becomes too old; None: there is none
+    proof_overdue_at: datetime | None  # None: there is no proof, or nobody asks for one
+    due_at: datetime | None  # when the next backup is owed; None: at once
+    alarms: tuple[FleetAlarm, ...]
+
+    @property
+    def cluster(self) -> str:
+        """Its name."""
+        return self.terms.cluster
+
+    @property
+    def going(self) -> FleetBackup | None:
+        """The one that waits or runs."""
+        newest = self.standing.newest
+        return newest if newest is not None and newest.state in (FleetState.WAITING, FleetState.RUNNING) else None
+
+
+def cluster_statuses(
+    terms: Sequence[WatchedCluster], standings: Mapping[str, ClusterStanding], *, now: datetime
+) -> list[ClusterStatus]:
+    """Each cluster, the one that needs somebody most first.
+
+    First those that were never backed up, then those that are overdue for longest, then other alarms; of those that are
+    well the one that becomes overdue first.
+    """
+    found = [_status(one, standings.get(one.cluster) or _nothing(one.cluster), now) for one in terms]
+    return sorted(found, key=_urgency)
+
+
+def gravest(alarms: Iterable[FleetAlarm]) -> Severity:
+    """Of these alarms; where there is none, all is well."""
+    found = {alarm.severity for alarm in alarms}
+    return next((one for one in (Severity.CRITICAL, Severity.WARNING) if one in found), Severity.OK)
+
+
+def _status(terms: WatchedCluster, standing: ClusterStanding, now: datetime) -> ClusterStatus:
+    every = timedelta(seconds=terms.every_seconds)
+    good, proven = standing.last_good_at, standing.last_proven_at
+    overdue_at = None if good is None else good + every * TOO_OLD
+    within = terms.drill_within_seconds
+    proof_overdue_at = None if proven is None or within is None else proven + timedelta(seconds=within)
+    return ClusterStatus(
+        terms,
+        standing,
+        overdue_at=overdue_at,
+        proof_overdue_at=proof_overdue_at,
+        due_at=None if good is None else good + every,
+        alarms=tuple(_alarms(terms, standing, overdue_at, proof_overdue_at, now)),
+    )
+
+
+def _alarms(
+    terms: WatchedCluster,
+    standing: ClusterStanding,
+    overdue_at: datetime | None,
+    proof_overdue_at: datetime | None,
+    now: datetime,
+) -> Iterator[FleetAlarm]:
+    if overdue_at is None:
+        yield FleetAlarm(FleetAlarmKind.NEVER, "there has never been a good backup")
+    elif overdue_at < now:
+        yield FleetAlarm(FleetAlarmKind.OVERDUE, "the last good backup is too old")
+    newest = () if standing.newest is None else (standing.newest,)
+    for state, kind in _BAD.items():
+        bad = next((one for one in (*newest, *standing.troubled) if one.state is state), None)
+        if bad is not None:
+            of_job = f" of job {bad.owed.job}" if len(terms.jobs) > 1 else ""
+            yield FleetAlarm(kind, f"the backup of {bad.owed.night}{of_job} {_became(bad)}")
+    if terms.drill_within_seconds is not None and standing.last_good_at is not None:
+        if standing.last_proven_at is None:
+            yield FleetAlarm(FleetAlarmKind.PROOF_OVERDUE, "no drill has ever proven a backup")
+        elif proof_overdue_at is not None and proof_overdue_at < now:
+            yield FleetAlarm(FleetAlarmKind.PROOF_OVERDUE, "the last proof is too old")
+
+
+def _became(backup: FleetBackup) -> str:
+    word = "failed" if backup.state is FleetState.FAILED else "was missed"
+    return f"{word}: {backup.said}" if backup.said else word
+
+
+def _nothing(cluster: str) -> ClusterStanding:
+    return ClusterStanding(cluster, newest=None, last_good=None, last_good_at=None, last_proven_at=None)
+
+
+def _urgency(status: ClusterStatus) -> tuple[int, float, str]:
+    kinds = {alarm.kind for alarm in status.alarms}
+    at = 0.0 if status.overdue_at is None else status.overdue_at.timestamp()
+    if FleetAlarmKind.NEVER in kinds:
+        return 0, at, status.cluster
+    if FleetAlarmKind.OVERDUE in kinds:
+        return 1, at, status.cluster
+    return 2 if kinds else 3, at, status.cluster

@@ -1,0 +1,160 @@
+"""How a fleet stands at one instant: clusters, hosts, slots, tonight, the control host. For pages, metrics, commands.
+
+Knows: which records it takes. Every face asks here, so that none says something else than another.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+
+from backupd.policy.fleet_standing import AT_WORK, AWAY, ClusterStatus, cluster_statuses, gravest
+from backupd.policy.member_choice import MOST_CLOCK_SECONDS, host_faults
+from backupd.service.fleet.site import FleetSite
+from backupd.vocabulary.alarms import Severity
+from backupd.vocabulary.fleet import Control, FleetBackup, FleetPause, FleetState, SeenHost
+
+_DAYS = timedelta(days=3)
+
+
+class HostState(StrEnum):
+    """Whether a host answers."""
+
+    ANSWERS = "answers"
+    AWAY = "away"
+    NEVER = "never"  # it has not answered yet, or was not asked
+
+
+@dataclass(frozen=True, slots=True)
+class HostStatus:
+    """How a host stands."""
+
+    host: str
+    cluster: str  # empty: the configuration does not have it any more
+    seen: SeenHost | None
+    state: HostState
+    clock_off_seconds: float | None  # how far its clock was ahead of ours when it answered
+    running: tuple[str, ...]  # ids of live runs
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why it did not answer when it was asked last, and what keeps it, or a job of it, from being used."""
+        described = None if self.seen is None else self.seen.described
+        away = (self.seen.problem,) if self.seen is not None and self.seen.problem else ()
+        if described is None:
+            return away
+        of_jobs = (f"{job.job}: {job.problem}" for job in described.jobs if job.problem)
+        return (*away, *host_faults(described), *of_jobs)
+
+    @property
+    def clock_is_off(self) -> bool:
+        """By more than a slow answer explains."""
+        return self.clock_off_seconds is not None and abs(self.clock_off_seconds) > MOST_CLOCK_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class SlotStatus:
+    """How many slots of a target are taken."""
+
+    target: str
+    used: int
+    limit: int | None  # None: the configuration does not have it
+
+
+@dataclass(frozen=True, slots=True)
+class FleetStatus:
+    """All of it."""
+
+    now: datetime
+    night: date  # that it is
+    planned: bool  # it was planned
+    counts: Mapping[FleetState, int]  # of the backups that it owes
+    clusters: tuple[ClusterStatus, ...]  # the one that needs somebody most first
+    hosts: tuple[HostStatus, ...]
+    slots: tuple[SlotStatus, ...]
+    going: tuple[FleetBackup, ...]
+    pauses: tuple[FleetPause, ...]
+    control: Control | None
+    leads: bool  # the control host that is asked is the one at work
+
+    @property
+    def severity(self) -> Severity:
+        """Of the gravest alarm; a fleet that no control host looks after is one that nobody backs up."""
+        found = gravest(alarm for one in self.clusters for alarm in one.alarms)
+        return found if self.is_looked_after or found is Severity.CRITICAL else Severity.WARNING
+
+    @property
+    def is_looked_after(self) -> bool:
+        """A control host is at work."""
+        return self.control is not None and self.now - self.control.seen_at < AT_WORK
+
+    @property
+    def alarmed(self) -> tuple[ClusterStatus, ...]:
+        """Those that need somebody."""
+        return tuple(one for one in self.clusters if one.alarms)
+
+    @property
+    def away(self) -> tuple[HostStatus, ...]:
+        """Hosts that do not answer."""
+        return tuple(one for one in self.hosts if one.state is HostState.AWAY)
+
+
+def fleet_status(site: FleetSite) -> FleetStatus:
+    """The fleet as it stands.
+
+    Raises:
+        FleetDatabaseAway, FleetDatabaseError: the records cannot be read.
+    """
+    now, night, records = site.now(), site.tonight(), site.records
+    going, control = records.going(), records.control()
+    standings = records.standings(site.shape.members, site.shape.jobs)
+    return FleetStatus(
+        now,
+        night,
+        planned=night in records.planned_nights(since=night - _DAYS),
+        counts=Counter(state for _, _, _, state in records.outcomes(night, night)),
+        clusters=tuple(cluster_statuses(site.shape.clusters, standings, now=now)),
+        hosts=tuple(host_statuses(site)),
+        slots=tuple(_slots(site.shape.slots, going)),
+        going=tuple(going),
+        pauses=tuple(records.pauses()),
+        control=control,
+        leads=site.leads(control),
+    )
+
+
+def host_statuses(site: FleetSite) -> list[HostStatus]:
+    """Each host of the configuration and each that was ever asked; by state, those that are away first, then by name.
+
+    Raises:
+        FleetDatabaseAway, FleetDatabaseError: the records cannot be read.
+    """
+    now, seen = site.now(), {one.host: one for one in site.records.seen()}
+    clusters = {host: cluster for cluster, hosts in site.shape.members.items() for host in hosts}
+    found = [
+        _host(host, clusters.get(host, ""), seen.get(host), now)
+        for host in {*site.shape.hosts, *clusters, *(seen if not site.shape.hosts else ())}
+    ]
+    order = [HostState.AWAY, HostState.NEVER, HostState.ANSWERS]
+    return sorted(found, key=lambda one: (order.index(one.state), not one.clock_is_off, one.host))
+
+
+def _host(host: str, cluster: str, seen: SeenHost | None, now: datetime) -> HostStatus:
+    described = None if seen is None else seen.described
+    off = None if described is None else described.clock_ahead_seconds
+    running = () if described is None else tuple(job.running for job in described.jobs if job.running)
+    return HostStatus(host, cluster, seen, _host_state(seen, now), off, running)
+
+
+def _host_state(seen: SeenHost | None, now: datetime) -> HostState:
+    """What it did when it was asked last; one short failure says little of a host that has just answered."""
+    if seen is None or seen.answered_at is None:
+        return HostState.NEVER if seen is None or not seen.problem else HostState.AWAY
+    return HostState.AWAY if seen.problem and now - seen.answered_at > AWAY else HostState.ANSWERS
+
+
+def _slots(limits: Mapping[str, int], going: Sequence[FleetBackup]) -> list[SlotStatus]:
+    running = (one for one in going if one.state is FleetState.RUNNING)
+    used = Counter(target for one in running for target in one.owed.targets)
+    return [SlotStatus(target, used[target], limits.get(target)) for target in sorted({*limits, *used})]

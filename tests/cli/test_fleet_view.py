@@ -1,0 +1,147 @@
+"""`backupd fleet status`, `history` and `report`, as a person types them: what the records have, plainly."""
+
+import csv
+import io
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backupd.fleet.records import Records
+from backupd.policy.night_times import night_of
+from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.fleet import Control, FleetState
+from tests.cli.terminal import Ended, Terminal
+from tests.fleet.many_nights import TARGETS, MadeFleet
+from tests.hostile_words import faults
+from tests.web.test_fleet_hostile_strings import spoil
+
+Type = Callable[..., Ended]
+
+
+def configuration(made: MadeFleet, folder: Path) -> Path:
+    """A file of this fleet."""
+    lines = [f'[control]\ndatabase = "{folder}/fleet.sqlite"']
+    lines += [f"[targets.{name}]\nslots = {slots}" for name, slots in TARGETS.items()]
+    lines += [f'[hosts.{host}]\ncluster = "{cluster}"' for cluster, hosts in made.members.items() for host in hosts]
+    (folder / "fleet.toml").write_text("\n".join(lines))
+    return folder / "fleet.toml"
+
+
+@pytest.fixture
+def made() -> MadeFleet:
+    now = datetime.now(UTC)
+    tonight = night_of(now, begins=MadeFleet(hosts=1).shape.night_begins, zone="UTC")
+    return MadeFleet(hosts=12, nights=20, newest=tonight - timedelta(days=1), now=now)
+
+
+@pytest.fixture
+def records(made: MadeFleet, tmp_path: Path) -> Records:
+    records = Records.open(f"sqlite:///{tmp_path}/fleet.sqlite")
+    made.fill(records)
+    return records
+
+
+@pytest.fixture
+def fleet(terminal: Terminal, made: MadeFleet, records: Records, tmp_path: Path) -> Type:
+    """Types `backupd fleet …` on its control host."""
+    file = configuration(made, tmp_path)
+    return lambda *words: terminal.run("fleet", *words, configuration=file)
+
+
+def test_status_has_a_line_for_each_cluster_and_each_host_that_has_a_problem(fleet: Type, made: MadeFleet) -> None:
+    ended = fleet("status")
+    assert ended.status == ExitStatus.OK
+    assert all(f"\n{cluster} " in ended.stdout for cluster in made.members)
+    assert "paused: cluster shop-001: the disks are replaced" in ended.stdout
+    assert "no route to host" in ended.stdout
+    document = fleet("status", "--json").document
+    assert [one["cluster"] for one in document["clusters"]] != []
+    assert document["control"]["host"] == "control1"
+    assert {one["target"] for one in document["slots"]} == set(TARGETS)
+
+
+def test_a_monitoring_agent_is_told_what_is_overdue(fleet: Type, made: MadeFleet, records: Records) -> None:
+    ended = fleet("status", "--nagios")
+    assert (ended.status, ended.stdout.partition(" - ")[0]) == (0, "BACKUPD FLEET OK")
+    assert ended.stdout.count("\n") == 1
+    records.at_work(Control("control1", 4711, made.now - timedelta(days=2), made.now - timedelta(days=1)))
+    ended = fleet("status", "--nagios")
+    assert (ended.status, "no control host is at work" in ended.stdout) == (1, True)
+
+
+def test_a_monitoring_agent_is_told_unknown_where_there_is_nothing_to_look_at(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    ended = terminal.run("fleet", "status", "--nagios", configuration=tmp_path / "missing.toml")
+    assert (ended.status, ended.stdout.startswith("BACKUPD UNKNOWN - ")) == (3, True)
+
+
+def test_history_is_of_a_cluster_since_a_day_and_also_for_a_spreadsheet(fleet: Type, made: MadeFleet) -> None:
+    ended = fleet("history", "shop-001", "--since", "5d", "--json")
+    backups = ended.document["backups"]
+    assert {one["cluster"] for one in backups} == {"shop-001"}
+    assert 5 <= len(backups) <= 7
+    rows = list(csv.DictReader(io.StringIO(fleet("history", "shop-001", "--csv").stdout)))
+    assert len(rows) == 21
+    assert rows[0]["id"] == backups[0]["id"]
+    missed = fleet("history", "--outcome", "done", "--limit", "3", "--json").document["backups"]
+    assert [one["state"] for one in missed] == [FleetState.DONE] * 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["history", "nobody"], "there is no cluster nobody"),
+        (["history", "--csv", "--json"], "--csv and --json cannot be combined"),
+        (["report", "--night", "2026-11-26", "--month", "2026-11"], "--night and --month cannot be combined"),
+        (["report", "--night", "soon"], "'soon' is not a date"),
+        (["report", "--month", "2026-13"], "'2026-13' is not a month"),
+        (["report", "--month", "2999-01"], "is in the future"),
+    ],
+)
+def test_what_cannot_be_is_said(fleet: Type, words: list[str], said: str) -> None:
+    ended = fleet(*words)
+    assert ended.status == ExitStatus.USAGE
+    assert said in ended.stderr + ended.stdout
+
+
+def test_the_report_is_of_the_last_night_in_which_something_was_tried(
+    fleet: Type, made: MadeFleet, tmp_path: Path
+) -> None:
+    page = tmp_path / "night.html"
+    ended = fleet("report", "--html", str(page), "--json")
+    assert len(ended.document["backups"]) == len(made.members)
+    assert sum(ended.document["counts"].values()) == len(made.members)
+    assert page.read_text().count("<svg") == 1
+    text = fleet("report", "--night", str(made.newest)).stdout
+    assert f"night of {made.newest}: " in text
+    assert "MOST TAKEN" in text
+
+
+def test_the_report_of_a_month_has_a_line_for_each_cluster_and_a_calendar(
+    fleet: Type, made: MadeFleet, tmp_path: Path
+) -> None:
+    page = tmp_path / "month.html"
+    month = f"{made.newest:%Y-%m}"
+    ended = fleet("report", "--month", month, "--html", str(page))
+    assert all(f"\n{cluster} " in ended.stdout for cluster in made.members)
+    assert 'class="calendar"' in page.read_text()
+    assert fleet("report", "--month", month, "--json").document["clusters"]
+
+
+def test_a_fleet_without_records_is_a_sentence(terminal: Terminal, made: MadeFleet, tmp_path: Path) -> None:
+    ended = terminal.run("fleet", "status", configuration=configuration(made, tmp_path))
+    assert ended.status == ExitStatus.CATALOGUE
+    assert "the fleet has no records yet" in ended.stderr
+    assert "hint: start the control host" in ended.stderr
+
+
+def test_what_strangers_call_things_is_shown_plain(fleet: Type, records: Records, made: MadeFleet) -> None:
+    spoil(records, MadeFleet(hosts=200, nights=1))
+    for words in (["status"], ["history"], ["history", "--csv"], ["report", "--night", "2026-11-25"]):
+        ended = fleet(*words)
+        assert (ended.status, faults(ended.stdout)) == (0, [])
+        if words != ["status"]:
+            assert "{{7*7}}" in ended.stdout

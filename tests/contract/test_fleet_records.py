@@ -1,0 +1,316 @@
+"""The fleet's records, on PostgreSQL and on SQLite: what is kept comes back, and no question grows with the years."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Column, Text, insert, inspect, text
+
+from backupd.fleet import records as module
+from backupd.fleet import schema, tables
+from backupd.fleet.database import address, engine_for
+from backupd.fleet.records import Records
+from backupd.vocabulary.errors import FleetDatabaseAway, FleetDatabaseError, UsageError
+from backupd.vocabulary.fleet import (
+    ClusterStanding,
+    Control,
+    DescribedJob,
+    FleetBackup,
+    FleetState,
+    FleetTry,
+    HostDescription,
+    OwedBackup,
+    PauseScope,
+    Role,
+    SeenHost,
+)
+from backupd.vocabulary.records import Phase, RunDetails, RunStatus
+from tests.fleet.postgres import PostgresServer, postgres
+
+_NOW = datetime(2026, 11, 26, 1, 2, 3, 4, tzinfo=UTC)
+_NIGHT = date(2026, 11, 26)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/fleet.db"
+    server: PostgresServer = request.getfixturevalue("server")
+    engine = engine_for(address(server.url))
+    with engine.begin() as connection:
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text("CREATE SCHEMA public"))
+    engine.dispose()
+    return server.url
+
+
+@pytest.fixture
+def records(url: str) -> Iterator[Records]:
+    records = Records.open(url)
+    yield records
+    records.engine.dispose()
+
+
+def owed(cluster: str = "shop", night: date = _NIGHT, job: str = "main") -> OwedBackup:
+    begin = datetime.combine(night, datetime.min.time(), UTC)
+    return OwedBackup(
+        *(night, cluster, job, (f"{cluster}-1", f"{cluster}-2"), ("nas1", "s3")),
+        not_before=begin,
+        not_after=begin + timedelta(hours=6),
+        priority=3,
+        expected_seconds=600.5,
+        expected_bytes=1 << 40,
+    )
+
+
+def done(cluster: str, night: date = _NIGHT) -> FleetBackup:
+    due = owed(cluster, night)
+    ended = due.not_before + timedelta(hours=1)
+    tries = (FleetTry(f"{cluster}-2", due.id, due.not_before, ended, RunStatus.SUCCESS),)
+    return FleetBackup(due, FleetState.DONE, tries, ended, "verify", 1 << 41, 1 << 40, 0, "")
+
+
+def test_a_backup_comes_back_as_it_was_kept(records: Records) -> None:
+    first = FleetBackup(owed(), FleetState.WAITING, changed_at=_NOW, said="waits for nas1: \0 \udc80 \u202e ☃")
+    records.keep(first)
+    records.keep(replace(done("shop"), lost_transactions=1 << 40))
+    assert records.backup(first.owed.id) == replace(done("shop"), lost_transactions=1 << 40)
+    assert records.backup("20261126-shop-other") is None
+
+
+def test_words_that_the_database_cannot_keep_are_escaped(records: Records) -> None:
+    wild = FleetTry("shop-1", "x", _NOW, said="\0 \udc80 ☃")
+    records.keep(FleetBackup(owed(), FleetState.WAITING, (wild,), said="\0 \udc80 ☃"))
+    kept = records.backup(owed().id)
+    assert kept is not None
+    assert kept.said == "\\x00 \\udc80 ☃"
+    assert kept.tries == (wild,)
+
+
+def test_what_is_owed_already_stays_as_it_is(records: Records) -> None:
+    records.keep(done("shop"))
+    records.owe([FleetBackup(owed("shop"), FleetState.WAITING), FleetBackup(owed("mail"), FleetState.WAITING)])
+    assert [backup.state for backup in records.night(_NIGHT)] == [FleetState.WAITING, FleetState.DONE]
+    assert [backup.owed.cluster for backup in records.going()] == ["mail"]
+
+
+def test_a_night_is_planned_once(records: Records) -> None:
+    assert records.plan_night(_NIGHT, [FleetBackup(owed("shop"), FleetState.WAITING)])
+    assert not records.plan_night(_NIGHT, [FleetBackup(owed("mail"), FleetState.WAITING)])
+    assert [backup.owed.cluster for backup in records.night(_NIGHT)] == ["shop"]
+    assert records.planned_nights(since=_NIGHT) == [_NIGHT]
+    assert records.planned_nights(since=_NIGHT + timedelta(days=1)) == []
+
+
+def test_history_is_read_page_by_page_from_the_newest(records: Records) -> None:
+    for number in range(5):
+        for cluster in ("mail", "shop"):
+            records.keep(done(cluster, _NIGHT - timedelta(days=number)))
+    everything = records.history(limit=100)
+    assert [backup.owed.id for backup in everything[:3]] == [
+        *("20261126-shop-main", "20261126-mail-main", "20261125-shop-main")
+    ]
+    pages: list[FleetBackup] = []
+    while page := records.history(limit=3, before=pages[-1].owed.id if pages else None):
+        pages += page
+    assert pages == everything
+    assert {backup.owed.cluster for backup in records.history(cluster="mail")} == {"mail"}
+    assert len(records.history(host="mail-2")) == 5
+    assert records.history(state=FleetState.FAILED) == []
+    with pytest.raises(UsageError, match="no backup 19700101-x to continue after"):
+        records.history(before="19700101-x")
+
+
+def test_a_cluster_s_standing_is_its_newest_its_last_good_and_its_last_proof(records: Records) -> None:
+    yesterday = _NIGHT - timedelta(days=1)
+    records.keep(done("shop", yesterday))
+    records.keep(FleetBackup(owed("shop"), FleetState.MISSED, said="no member answered"))
+    for host, proven in (("shop-1", _NOW - timedelta(days=3)), ("shop-2", _NOW - timedelta(days=2)), ("mail-1", _NOW)):
+        job = DescribedJob("main", ("s3",), Role.REPLICA, last_proven_at=proven)
+        records.saw(SeenHost(host, _NOW, HostDescription(host, "1", (1, 1), _NOW, (job,))))
+    standings = records.standings({"shop": ("shop-1", "shop-2"), "mail": ()}, {"shop": ("main",), "mail": ("main",)})
+    assert standings["shop"].newest == FleetBackup(owed("shop"), FleetState.MISSED, said="no member answered")
+    assert standings["shop"].last_good == done("shop", yesterday)
+    assert standings["shop"].last_good_at == done("shop", yesterday).tries[0].ended_at
+    assert standings["shop"].last_proven_at == _NOW - timedelta(days=2)
+    assert standings["mail"] == ClusterStanding("mail", None, None, None, None)
+
+
+def test_a_good_job_does_not_hide_a_bad_one_of_its_cluster(records: Records) -> None:
+    weeks_ago = _NIGHT - timedelta(days=21)
+    failed = FleetBackup(owed("shop", _NIGHT - timedelta(days=1)), FleetState.FAILED, said="the disk is full")
+    weekly = replace(done("shop"), owed=owed("shop", job="weekly"))
+    for backup in (done("shop", weeks_ago), failed, weekly):
+        records.keep(backup)
+    members = {"shop": ("shop-1",)}
+    both = records.standings(members, {"shop": ("main", "weekly")})["shop"]
+    assert (both.newest, both.last_good, both.troubled) == (weekly, done("shop", weeks_ago), (failed,))
+    assert both.last_good_at == done("shop", weeks_ago).tries[0].ended_at
+    only_weekly = records.standings(members, {"shop": ("weekly",)})["shop"]
+    assert (only_weekly.last_good, only_weekly.troubled) == (weekly, ())
+    never = records.standings(members, {"shop": ("weekly", "monthly")})["shop"]
+    assert (never.newest, never.last_good, never.last_good_at) == (weekly, None, None)
+
+
+def test_an_upgraded_database_has_the_indexes_of_a_new_one(records: Records, url: str) -> None:
+    fresh = {index["name"] for index in inspect(records.engine).get_indexes("fleet_backups")}
+    with records.engine.begin() as connection:
+        for name in ("ix_fleet_backups_job_night", "ix_fleet_backups_job_good_at"):
+            connection.execute(text(f"DROP INDEX {name}"))
+        connection.execute(text("CREATE INDEX ix_fleet_backups_cluster_good_at ON fleet_backups (cluster, good_at)"))
+        connection.execute(text("UPDATE fleet_version SET version = 1"))
+    again = Records.open(url)
+    assert {index["name"] for index in inspect(again.engine).get_indexes("fleet_backups")} == fresh
+    again.engine.dispose()
+
+
+def test_a_host_that_does_not_answer_keeps_what_it_told_last(records: Records) -> None:
+    told = HostDescription("shop-1-0badcafe", "1.0", (1, 1), _NOW, ())
+    records.saw(SeenHost("shop-1", _NOW, told))
+    records.saw(SeenHost("shop-1", None, None, "connection refused"))
+    records.saw(SeenHost("shop-2", None, None, "no route"))
+    assert records.seen() == [
+        SeenHost("shop-1", _NOW, told, "connection refused"),
+        SeenHost("shop-2", None, None, "no route"),
+    ]
+    records.saw(SeenHost("shop-1", _NOW, told))
+    assert records.seen()[0].problem == ""
+
+
+def test_a_pause_stands_until_it_is_ended(records: Records) -> None:
+    records.pause(PauseScope.CLUSTER, "shop", "migration")
+    records.pause(PauseScope.CLUSTER, "shop", "still")
+    records.pause(PauseScope.FLEET, "", "")
+    assert [(pause.scope, pause.name, pause.note) for pause in records.pauses()] == [
+        *((PauseScope.CLUSTER, "shop", "still"), (PauseScope.FLEET, "", ""))
+    ]
+    assert records.unpause(PauseScope.CLUSTER, "shop")
+    assert not records.unpause(PauseScope.CLUSTER, "shop")
+
+
+def test_wishes_notices_and_the_one_at_work_are_remembered(records: Records) -> None:
+    records.owe([FleetBackup(owed(), FleetState.WAITING)])
+    assert records.cancels() == {}
+    records.ask_to_cancel(owed().id, "by hand")
+    assert records.cancels() == {owed().id: "by hand"}
+    records.cancel_waiting(_NOW)
+    assert records.going() == []
+    assert records.cancels() == {owed().id: "by hand"}
+    records.keep(done("shop"))
+    assert records.cancels() == {}
+    assert records.first_told("missed a")
+    assert not records.first_told("missed a")
+    assert records.control() is None
+    records.at_work(Control("control1", 7, _NOW, _NOW))
+    records.at_work(Control("control2", 8, _NOW, _NOW))
+    assert records.control() == Control("control2", 8, _NOW, _NOW)
+
+
+def test_a_wish_to_cancel_what_still_waits_is_not_forgotten(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    records.owe([FleetBackup(owed(), FleetState.WAITING), FleetBackup(owed("mail"), FleetState.WAITING)])
+    monkeypatch.setattr(module, "_CANCELS_LAST", timedelta(seconds=-1))  # any wish is older
+    records.ask_to_cancel(owed().id, "by hand")
+    assert records.cancels() == {owed().id: "by hand"}
+    records.cancel_waiting(_NOW)
+    assert records.cancels() == {}
+
+
+def test_what_waits_is_missed_and_what_runs_is_not(records: Records) -> None:
+    records.owe([FleetBackup(owed(), FleetState.WAITING), FleetBackup(owed("mail"), FleetState.RUNNING)])
+    assert records.miss_waiting(owed().id, "it waited", _NOW)
+    assert not records.miss_waiting(owed().id, "it waited", _NOW)
+    assert not records.miss_waiting(owed("mail").id, "it waited", _NOW)
+    assert [(one.state, one.said) for one in records.night(_NIGHT)] == [
+        (FleetState.RUNNING, ""),
+        (FleetState.MISSED, "it waited"),
+    ]
+
+
+def test_a_result_is_kept_without_what_only_its_host_needs(records: Records) -> None:
+    details = RunDetails("r", "main", "h", "m", RunStatus.SUCCESS, _NOW, _NOW, phases={Phase.COPY: 3.5})
+    records.keep_result("shop", "shop-1", details)
+    assert records.result("r") == details
+    assert records.result("other") is None
+
+
+def test_another_process_finds_the_same(records: Records, url: str) -> None:
+    records.keep(done("shop"))
+    again = Records.open(url)
+    assert again.night(_NIGHT) == [done("shop")]
+    again.engine.dispose()
+
+
+def test_a_database_of_a_newer_backupd_is_refused(records: Records, url: str) -> None:
+    with records.engine.begin() as connection:
+        connection.execute(text("UPDATE fleet_version SET version = 99"))
+    with pytest.raises(FleetDatabaseError, match="its schema is 99, this one knows"):
+        Records.open(url)
+
+
+def test_an_older_schema_is_brought_to_this_one(records: Records, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with records.engine.begin() as connection:
+        connection.execute(text("ALTER TABLE fleet_pauses DROP COLUMN note"))
+    monkeypatch.setattr(tables, "HEAD", tables.HEAD + 1)
+    add: Column[str] = Column("note", Text)
+    monkeypatch.setitem(schema.STEPS, tables.HEAD - 1, lambda operations: operations.add_column("fleet_pauses", add))
+    again = Records.open(url)
+    again.pause(PauseScope.FLEET, "", "note")
+    assert [pause.note for pause in again.pauses()] == ["note"]
+    again.engine.dispose()
+
+
+def test_a_database_that_is_away_says_so_and_is_found_again(tmp_path: Path) -> None:
+    with postgres() as server:
+        records = Records.open(server.url)
+        records.keep(done("shop"))
+        server.stop()
+        with pytest.raises(FleetDatabaseAway, match="the fleet's database does not answer") as caught:
+            records.keep(done("mail"))
+        assert "PostgreSQL" in caught.value.hint
+        server.start()
+        records.keep(done("mail"))
+        assert len(records.night(_NIGHT)) == 2
+        records.engine.dispose()
+
+
+def test_three_years_of_five_hundred_hosts_are_answered_at_once(records: Records) -> None:
+    clusters = [f"cluster-{number:03}" for number in range(170)]
+    nights = [_NIGHT - timedelta(days=number) for number in range(3 * 365)]
+    with records.engine.begin() as connection:
+        for night in nights:
+            rows = [module._row(done(cluster, night)) for cluster in clusters]
+            connection.execute(insert(tables.backups), rows)
+    if records.engine.dialect.name == "postgresql":
+        with records.engine.begin() as connection:
+            connection.execute(text("ANALYZE"))
+    members = {cluster: (f"{cluster}-1",) for cluster in clusters}
+    middle = owed("cluster-085", nights[500]).id
+    questions: tuple[Callable[[], object], ...] = (
+        lambda: records.night(nights[300]),
+        lambda: records.history(limit=50),
+        lambda: records.history(limit=50, before=middle),
+        lambda: records.history(limit=50, cluster="cluster-007", before=middle),
+        lambda: records.history(limit=50, host="cluster-007-2"),
+        lambda: records.history(limit=50, state=FleetState.DONE),
+        lambda: records.standings(members, dict.fromkeys(clusters, ("main",)) | {clusters[0]: ("main", "never")}),
+        lambda: records.outcomes(nights[34], nights[0]),
+        records.going,
+    )
+    for ask in questions:
+        ask()  # the statement is compiled
+        assert min(_seconds(ask) for _ in range(5)) < 0.3  # seconds: a page may take no more
+
+
+def _seconds(ask: Callable[[], object]) -> float:
+    began = time.monotonic()
+    ask()
+    return time.monotonic() - began

@@ -1,0 +1,97 @@
+"""The points of every command, from runs of them without a fault.
+
+Knows: what each command needs before it, and that a recovery comes by other doors for every way in which a run died: it
+is recorded after each of several deaths, and each of these is a situation of its own.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.fire.choosing import Situation
+from tests.fire.points import Fault, How, Passed, Point, When, from_lines, parsed
+from tests.fire.world import COMMANDS, TAKES
+
+if TYPE_CHECKING:
+    from tests.fire.trying import Machine
+
+_DEATHS = 5  # of each command that takes a backup, from its beginning to its end
+
+Points = dict[Situation, list[Passed]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """The files, one for each situation."""
+
+    folder: Path
+
+    def read(self) -> Points:
+        """What was recorded by now."""
+        found: Points = {}
+        for file in sorted(self.folder.glob("*.jsonl")):
+            lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+            told = next(iter(parsed(lines)))["situation"]
+            found[Situation(told[0], told[1], told[2] and Fault.parse(told[2]))] = merged(from_lines(lines))
+        return found
+
+    def keep(self, situation: Situation, record: Path) -> None:
+        """One more."""
+        death = str(situation.death) if situation.death is not None else None
+        head = json.dumps({"situation": [situation.command, situation.died, death]})
+        names = (self.folder / f"{situation.command}-{number:02}.jsonl" for number in count())
+        file = next(name for name in names if not name.exists())
+        file.write_text(f"{head}\n{record.read_text(encoding='utf-8')}", encoding="utf-8")
+
+
+def recorded(machine: "Machine", out: Path) -> Points:
+    """By situation. What is in OUT/points already is not recorded again; the backups that others need are taken."""
+    records = _Records(out / "points")
+    records.folder.mkdir(exist_ok=True)
+    machine.taken()  # the very first run also makes the catalogue, a key, folders
+    for command in sorted(TAKES):
+        machine.taken(command)
+    for command in COMMANDS:
+        situations = [Situation(command)] if command != "recover" else _deaths(records.read())
+        for situation in situations:
+            if situation not in records.read():
+                records.keep(situation, _record(machine, situation, out / "modules"))
+    return records.read()
+
+
+def merged(passed: Iterable[Passed]) -> list[Passed]:
+    """Of several records: each point once."""
+    return list({one.point: one for one in passed}.values())
+
+
+def _record(machine: "Machine", situation: Situation, modules: Path) -> Path:
+    """The command was run in that situation; the file is overwritten by the next record."""
+    command, record = situation.command, machine.commands.folder / "record"
+    kept = machine.taken() if command not in (*TAKES, "recover") else ""
+    record.unlink(missing_ok=True)
+    words = machine.words(command, machine.next_id(), kept)
+    with machine.replicating(command, situation.died):
+        if situation.death is not None:
+            machine.commands.done(machine.words(situation.died, machine.next_id()), fault=situation.death)
+        outcome = machine.commands.done(
+            words, record=record, modules=modules, configuration=machine.configuration(command)
+        )
+    if outcome.ended.status not in (0, 3):
+        raise RuntimeError(f"{' '.join(words)} without a fault ended with {outcome.ended}")
+    return record
+
+
+def _deaths(points: Points) -> Iterator[Situation]:
+    """In runs of every kind, early and late: doors count once, however often they are passed."""
+    for command in sorted(TAKES):
+        firsts = _firsts(points[Situation(command)])
+        for number in range(_DEATHS):
+            point = firsts[int((number + 0.9) * len(firsts) / _DEATHS)]
+            yield Situation("recover", command, Fault(How.DIE, point))
+
+
+def _firsts(passed: Sequence[Passed]) -> list[Point]:
+    return [one.point for one in passed if one.point.ordinal == 1 and one.point.when is When.BEFORE]

@@ -1,0 +1,186 @@
+"""A control host at work: what it does at each tick, whatever a clock, a host or a story has done."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backupd.fleet import Stories
+from backupd.fleet.records import Records
+from backupd.operations.fleet import control
+from backupd.operations.fleet.choosing import Chooser, NightPatience, NightTerms
+from backupd.operations.fleet.control import ControlHost, Nights
+from backupd.operations.fleet.stories import NightStories
+from backupd.operations.fleet.telling import notice_of
+from backupd.operations.fleet.wishes import Wishes
+from backupd.policy.fleet_plan import NightPlan, plan_night
+from backupd.vocabulary.fleet import FleetBackup, FleetState, FleetTry, OwedBackup, PauseScope
+from backupd.vocabulary.schedule import NoticeKind
+from tests.fleet.fake_agents import FakeAgents, FakeHost
+from tests.fleet.test_stories import RememberedSteps
+from tests.fleets import CLOCK, NIGHT, replica, seen, terms
+
+
+class ListingEngine:
+    """Carries nothing: what was submitted is a list."""
+
+    def __init__(self) -> None:
+        self.submitted: list[str] = []
+        self.breaks: dict[str, str] = {}
+
+    def submit(self, owed: Sequence[OwedBackup]) -> None:
+        """See `Engine`."""
+        self.submitted += [one.id for one in owed]
+
+    def going(self) -> Sequence[str]:
+        """See `Engine`."""
+        return self.submitted
+
+    def broken(self) -> Mapping[str, str]:
+        """See `Engine`."""
+        return self.breaks
+
+    @contextmanager
+    def serving(self, stories: Stories) -> Iterator[None]:
+        """See `Engine`."""
+        assert stories
+        yield
+
+
+class Ticks(threading.Event):
+    """Set after so many ticks; between two of them the world changes."""
+
+    def __init__(self, most: int, between: Callable[[], object]) -> None:
+        super().__init__()
+        self._left, self._between = most, between
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """The control host would wait here."""
+        assert timeout is not None
+        self._left -= 1
+        self._between()
+        return self._left <= 0
+
+
+class Served:
+    """A control host, its records, what it said and whom it told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.engine = ListingEngine()
+        self.records = Records.open(f"sqlite:///{folder}/fleet.db")
+        self.agents = FakeAgents(FakeHost("db1"), FakeHost("db2"))
+        self.told: list[FleetBackup] = []
+        self.said: list[str] = []
+        self.plan: Callable[[date], NightPlan] = lambda night: NightPlan(night, (), (), ())
+
+    def serve(self, ticks: int = 1, between: Callable[[], object] = lambda: None) -> None:
+        """So many ticks."""
+        nights = Nights(lambda _: NIGHT, self.plan)
+        ControlHost(self.engine, self.stories(), nights, self.said.append, tick_seconds=0.001).serve(
+            Ticks(ticks, between)
+        )
+
+    def stories(self) -> NightStories:
+        """As this control host has them."""
+        patience = NightPatience(0.001, (0.001,))
+        chooser = Chooser(self.records, self.agents, Wishes(self.records), lambda _: NightTerms(), patience)
+        return NightStories(chooser, self.told.append)
+
+    def states(self) -> dict[str, FleetState]:
+        """Of this night's backups."""
+        return {one.owed.cluster: one.state for one in self.records.night(NIGHT)}
+
+
+@pytest.fixture
+def served(path_in_memory: Path) -> Iterator[Served]:
+    served = Served(path_in_memory)
+    yield served
+    served.records.engine.dispose()
+
+
+def waiting(cluster: str, *, ends: timedelta = timedelta(hours=1)) -> OwedBackup:
+    now = datetime.now(UTC)
+    return OwedBackup(NIGHT, cluster, "nightly", ("db1", "db2"), (), now - timedelta(hours=9), now + ends, 1, 60.0, 1)
+
+
+def test_a_cluster_that_cannot_be_planned_is_told_and_the_others_have_their_night(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = {"db1": seen("db1", replica(float("inf"))), "db2": seen("db2", replica(1.0))}
+    clusters = [terms("bad", "db1", "db3"), terms("good", "db2", "db4")]
+    served.plan = lambda night: plan_night(night, clusters, told, {}, CLOCK)
+    served.serve()
+    assert served.states() == {"bad": FleetState.FAILED, "good": FleetState.WAITING}
+    assert served.engine.submitted == ["20261126-good-nightly"]
+    (bad,) = served.told
+    assert (bad.owed.cluster, bad.owed.members) == ("bad", ("db1", "db3"))
+    assert bad.said.startswith("backupd could not plan it, which is a bug in it: OverflowError")
+    assert "Traceback" in caplog.text
+
+
+def test_a_night_that_a_wrong_clock_has_planned_before_its_time_keeps_none_before_it_from_its_plan(
+    served: Served,
+) -> None:
+    served.records.plan_night(NIGHT + timedelta(days=40), [])
+    served.plan = lambda night: NightPlan(night, (waiting("shop"),), (), ())
+    served.serve(ticks=3)
+    assert served.engine.submitted == ["20261126-shop-nightly"]
+    assert [one for one in served.said if "before its time" in one] == [
+        "the night of 2027-01-05 was planned before its time: was the clock of a control host ahead?"
+    ]
+
+
+def test_what_waits_behind_a_run_that_does_not_end_is_missed_and_told_once(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "_LOOK_SECONDS", 0.0)
+    late, early = waiting("late", ends=timedelta(hours=-1)), waiting("early")
+    begun = datetime.now(UTC) - timedelta(hours=7)
+    stuck = FleetTry("db1", "20261126-stuck-nightly", begun)
+    served.records.plan_night(NIGHT, [FleetBackup(late, FleetState.WAITING), FleetBackup(early, FleetState.WAITING)])
+    served.records.owe([FleetBackup(waiting("stuck"), FleetState.RUNNING, (stuck,))])
+    served.serve(ticks=3)
+    assert served.states() == {
+        "early": FleetState.WAITING,
+        "late": FleetState.MISSED,
+        "stuck": FleetState.RUNNING,
+    }
+    assert {(one.owed.cluster, one.state) for one in served.told} == {
+        ("late", FleetState.MISSED),
+        ("stuck", FleetState.RUNNING),
+    }
+    assert len(served.told) == 2
+    assert [notice_of(one).kind for one in served.told] == [NoticeKind.MISSED, NoticeKind.ATTENTION]
+    stories = served.stories()
+    stories.backup(late, RememberedSteps(stories, late, {}))  # its turn comes at last
+    assert served.states()["late"] is FleetState.MISSED
+    assert len(served.told) == 2
+    assert served.agents.live() == 0
+
+
+def test_a_story_that_breaks_off_is_told_while_the_control_host_goes_on(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "_LOOK_SECONDS", 0.0)
+    served.plan = lambda night: NightPlan(night, (waiting("shop"),), (), ())
+    served.serve(ticks=3, between=lambda: served.engine.breaks.update({"20261126-shop-nightly": "KeyError: 'db9'"}))
+    assert served.states() == {"shop": FleetState.FAILED}
+    assert [one.said for one in served.told] == ["backupd failed, which is a bug in it: KeyError: 'db9'"]
+
+
+def test_what_is_paused_begins_at_no_start_of_a_control_host(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stories go on before the first tick."""
+    served.records.pause(PauseScope.FLEET, "", "upgrade")
+    known: list[str | None] = []
+
+    @contextmanager
+    def serving(stories: NightStories) -> Iterator[None]:
+        known.append(stories.chooser.wishes.paused(waiting("shop")))
+        yield
+
+    monkeypatch.setattr(served.engine, "serving", serving)
+    served.serve()
+    assert known == ["the fleet is paused: upgrade"]

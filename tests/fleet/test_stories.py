@@ -1,0 +1,369 @@
+"""The story of a backup that a night owes, by hosts that are away, fail, fall silent or refuse."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backupd.fleet import HostAway
+from backupd.fleet.records import Records
+from backupd.operations.fleet import choosing, watching
+from backupd.operations.fleet.choosing import Chooser, NightPatience, NightTerms
+from backupd.operations.fleet.results import fetch_missing
+from backupd.operations.fleet.stories import NightStories
+from backupd.operations.fleet.wishes import Wishes
+from backupd.policy.fleet_tries import TryRule
+from backupd.policy.member_choice import MemberRule
+from backupd.vocabulary.fleet import FleetBackup, FleetState, OwedBackup, PauseScope, Role, Span
+from backupd.vocabulary.records import RunStatus
+from tests.fleet.fake_agents import FakeAgents, FakeHost, refusing
+
+_QUICK = NightPatience(0.001, (0.001,))
+
+
+class Killed(BaseException):
+    """The control host is no more."""
+
+
+class RememberedSteps:
+    """An engine's steps, in memory: each is done once, also by the next control host."""
+
+    def __init__(self, stories: NightStories, owed: OwedBackup, log: dict[str, object], prefix: str = "") -> None:
+        self._stories, self._owed, self._log, self._prefix = stories, owed, log, prefix
+
+    def step(self, name: str, act: Callable[[], object]) -> object:
+        """See `StorySteps`."""
+        key = f"{self._prefix}{name}"
+        if key not in self._log:
+            self._log[key] = act()
+        return self._log[key]
+
+    def attempt(self, host: str, number: int, turn: int) -> object:
+        """See `StorySteps`."""
+        inner = RememberedSteps(self._stories, self._owed, self._log, f"{number}.{turn} ")
+        return self._stories.attempt(self._owed, host, number, inner)
+
+
+class StandingClock:
+    """Goes on only while somebody sleeps by it: how long the machine takes for anything else does not count."""
+
+    def __init__(self) -> None:
+        self._now = datetime.now(UTC)
+
+    def now(self, _zone: tzinfo) -> datetime:
+        """As `datetime.now`."""
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        """As `time.sleep`, without taking any."""
+        self._now += timedelta(seconds=seconds)
+
+
+@contextmanager
+def closing_window() -> Iterator[dict[str, datetime]]:
+    """From when to when a backup may begin: time for some looks at the cluster, and then never again."""
+    clock = StandingClock()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choosing, "datetime", clock)
+        patch.setattr(choosing, "time", clock)
+        yield {"not_before": clock.now(UTC), "not_after": clock.now(UTC) + 10 * timedelta(seconds=_QUICK.poll_seconds)}
+
+
+class Control:
+    """A control host of one cluster, its records, and whom it told."""
+
+    def __init__(self, folder: Path, *hosts: FakeHost) -> None:
+        self.agents = FakeAgents(*hosts)
+        self.records = Records.open(f"sqlite:///{folder}/fleet.db")
+        self.wishes = Wishes(self.records)
+        self.told: list[FleetBackup] = []
+        self.terms = NightTerms(tries=TryRule(retries=2, retry_after_seconds=0.001))
+        self.log: dict[str, object] = {}
+
+    def backup(self, **changed: Any) -> FleetBackup:
+        """What became of it."""
+        chooser = Chooser(self.records, self.agents, self.wishes, lambda _: self.terms, _QUICK)
+        stories = NightStories(chooser, self.told.append)
+        one = owed(self.agents, **changed)
+        self.records.owe([FleetBackup(one, FleetState.WAITING)])
+        self.wishes.read()
+        stories.backup(one, RememberedSteps(stories, one, self.log))
+        found = self.records.backup(one.id)
+        assert found is not None
+        return found
+
+    def started(self) -> list[tuple[str, str]]:
+        """All runs that any host began, in order of hosts."""
+        return [(host.name, order.run_id) for host in self.agents.hosts.values() for order in host.orders]
+
+
+@pytest.fixture
+def control(path_in_memory: Path) -> Iterator[Control]:
+    control = Control(path_in_memory, FakeHost("db1"), FakeHost("db2", lag_seconds=5.0))
+    yield control
+    control.records.engine.dispose()
+
+
+def owed(agents: FakeAgents, **changed: Any) -> OwedBackup:
+    now = datetime.now(UTC)
+    one = OwedBackup(
+        *(date(2026, 11, 26), "shop", "nightly", tuple(agents.hosts), ("nas",), now, now + timedelta(hours=1), 1),
+        expected_seconds=60.0,
+        expected_bytes=1,
+        max_rate=1 << 20,
+    )
+    return replace(one, **changed)
+
+
+def test_the_best_member_makes_it_and_the_result_is_in_the_records(control: Control) -> None:
+    done = control.backup()
+    assert (done.state, done.stored_bytes) == (FleetState.DONE, 7)
+    assert control.started() == [("db1", "20261126-shop-nightly")]
+    assert control.agents.hosts["db1"].orders[0].max_rate == 1 << 20
+    assert control.records.result("20261126-shop-nightly") is not None
+    assert control.told == []
+
+
+def test_a_backup_that_is_done_says_what_needs_attention(control: Control) -> None:
+    control.agents.hosts["db1"].ends = [RunStatus.ATTENTION]
+    done = control.backup()
+    assert (done.state, done.said) == (FleetState.DONE, "a table is corrupt")
+    assert control.told == []
+
+
+def test_a_result_that_could_not_be_had_is_asked_for_again(control: Control) -> None:
+    host = control.agents.hosts["db1"]
+    host.ends = [RunStatus.ATTENTION]
+
+    def away(verb: str) -> None:
+        if verb == "result":
+            raise HostAway("db1: no route to host")
+
+    host.at_each_call = away
+    done = control.backup()
+    assert (done.state, done.said) == (FleetState.DONE, "")
+    assert control.records.result(done.owed.id) is None
+    fetch_missing(control.records, control.agents, {"db1"}, since=done.owed.night)
+    assert control.records.result(done.owed.id) is None
+    host.at_each_call = lambda _: None
+    fetch_missing(control.records, control.agents, {"db2"}, since=done.owed.night)
+    assert control.records.result(done.owed.id) is None
+    fetch_missing(control.records, control.agents, {"db1"}, since=done.owed.night)
+    assert control.records.result(done.owed.id) is not None
+    again = control.records.backup(done.owed.id)
+    assert again is not None
+    assert (again.state, again.said) == (FleetState.DONE, "a table is corrupt")
+    assert control.records.without_result(since=done.owed.night) == []
+
+
+def test_a_host_that_is_away_is_replaced_by_another_member(control: Control) -> None:
+    control.agents.hosts["db1"].away = True
+    assert control.backup().state is FleetState.DONE
+    assert control.started() == [("db2", "20261126-shop-nightly")]
+
+
+def test_a_run_that_failed_is_tried_by_another_member_under_another_id(control: Control) -> None:
+    control.agents.hosts["db1"].ends = [RunStatus.FAILED]
+    done = control.backup()
+    assert done.state is FleetState.DONE
+    assert control.started() == [("db1", "20261126-shop-nightly"), ("db2", "20261126-shop-nightly.2")]
+    assert [one.said for one in done.tries] == ["it failed", ""]
+
+
+def test_what_fails_as_often_as_the_policy_allows_has_failed_and_is_told(control: Control) -> None:
+    for host in control.agents.hosts.values():
+        host.ends = [RunStatus.FAILED] * 9
+    failed = control.backup()
+    assert (failed.state, failed.said, len(failed.tries)) == (FleetState.FAILED, "it failed", 3)
+    assert [one.state for one in control.told] == [FleetState.FAILED]
+
+
+def test_a_cluster_whose_members_are_all_away_is_missed_and_told(control: Control) -> None:
+    for host in control.agents.hosts.values():
+        host.away = True
+    with closing_window() as window:
+        missed = control.backup(**window)
+    assert missed.state is FleetState.MISSED
+    assert missed.said == "db1: no route to host; db2: no route to host"
+    assert [(one.state, one.said) for one in control.told] == [(FleetState.MISSED, missed.said)]
+    assert control.started() == []
+
+
+def test_the_source_is_spared(control: Control) -> None:
+    control.agents.hosts["db1"].role = Role.SOURCE
+    control.agents.hosts["db2"].away = True
+    with closing_window() as window:
+        missed = control.backup(**window)
+    assert missed.state is FleetState.MISSED
+    assert control.started() == []
+
+
+def test_a_host_that_a_person_named_makes_it_though_the_policy_names_another(control: Control) -> None:
+    control.terms = NightTerms(member=MemberRule(names=("db2",)))
+    assert control.backup(members=("db1",), only="db1").state is FleetState.DONE
+    assert [host for host, _ in control.started()] == ["db1"]
+
+
+def test_a_host_whose_job_goes_to_a_target_of_which_no_slot_is_held_makes_no_backup(control: Control) -> None:
+    control.terms = NightTerms(targets=frozenset({"nas", "s3"}))
+    control.agents.hosts["db1"].targets = ("nas", "s3")
+    control.agents.hosts["db2"].targets = ("nas", "a target that is not shared")
+    assert control.backup().state is FleetState.DONE
+    assert [host for host, _ in control.started()] == ["db2"]
+
+
+def test_where_all_members_go_to_other_targets_than_were_planned_it_is_missed_and_says_so(control: Control) -> None:
+    control.terms = NightTerms(targets=frozenset({"nas", "s3"}))
+    for host in control.agents.hosts.values():
+        host.targets = ("s3",)
+    with closing_window() as window:
+        missed = control.backup(**window)
+    assert missed.state is FleetState.MISSED
+    assert "db1: its job goes to s3 too, of which this backup was planned no slot" in missed.said
+    assert control.started() == []
+
+
+def test_a_start_whose_answer_was_lost_is_no_second_run(control: Control) -> None:
+    host, lost = control.agents.hosts["db1"], ["once"]
+
+    def lose(verb: str) -> None:
+        if verb == "started" and lost:
+            lost.pop()
+            raise HostAway("db1: the connection was lost")
+
+    host.at_each_call = lose
+    assert control.backup().state is FleetState.DONE
+    assert control.started() == [("db1", "20261126-shop-nightly")]
+
+
+def test_a_host_that_falls_silent_within_a_run_is_waited_for_and_not_replaced(control: Control) -> None:
+    host, calls = control.agents.hosts["db1"], []
+
+    def silent_for_a_while(verb: str) -> None:
+        if verb == "status":
+            calls.append(verb)
+            assert control.agents.live() == 1
+            if len(calls) < 20:
+                raise HostAway("db1: no route to host")
+
+    host.at_each_call = silent_for_a_while
+    assert control.backup().state is FleetState.DONE
+    assert control.started() == [("db1", "20261126-shop-nightly")]
+
+
+def test_where_nobody_knows_whether_a_run_goes_on_no_other_member_begins(
+    control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = control.agents.hosts["db1"]
+
+    def silent(verb: str) -> None:
+        if verb == "status":
+            raise HostAway("db1: no route to host")
+
+    host.at_each_call = silent
+    monkeypatch.setattr(watching, "silent_until", lambda owed, began_at: began_at + timedelta(seconds=0.1))
+    failed = control.backup()
+    assert failed.state is FleetState.FAILED
+    assert failed.said == "db1 stopped answering within run 20261126-shop-nightly, which may still go on"
+    assert control.started() == [("db1", "20261126-shop-nightly")]
+
+
+def test_a_cluster_in_which_somebody_else_s_run_goes_on_has_no_second_one(control: Control) -> None:
+    other = control.agents.hosts["db2"]
+    other.start(replace(_order(), run_id="by-its-own-schedule"))
+    with closing_window() as window:
+        missed = control.backup(**window)
+    assert missed.state is FleetState.MISSED
+    assert "run by-its-own-schedule goes on there" in missed.said
+    assert control.agents.hosts["db1"].orders == []
+
+
+def test_a_refused_start_is_a_try(control: Control) -> None:
+    refusing("start", control.agents.hosts["db1"])
+    done = control.backup()
+    assert done.state is FleetState.DONE
+    assert [(one.host, one.status) for one in done.tries] == [*(("db1", RunStatus.REFUSED), ("db2", RunStatus.SUCCESS))]
+
+
+def test_what_is_cancelled_while_it_runs_ends_at_its_host(control: Control) -> None:
+    host = control.agents.hosts["db1"]
+    host.looks = 1000
+
+    def cancel_it(verb: str) -> None:
+        if verb == "status":
+            control.records.ask_to_cancel("20261126-shop-nightly", "by hand")
+            control.wishes.read()
+
+    host.at_each_call = cancel_it
+    assert control.backup().state is FleetState.CANCELLED
+    assert control.agents.live() == 0
+    assert control.told == []
+
+
+def test_what_is_cancelled_while_it_waits_never_begins(control: Control) -> None:
+    begin = datetime.now(UTC) + timedelta(minutes=30)
+    one = owed(control.agents, not_before=begin)
+    control.records.owe([FleetBackup(one, FleetState.WAITING)])
+    control.records.ask_to_cancel(one.id, "by hand")
+    cancelled = control.backup(not_before=begin)
+    assert (cancelled.state, cancelled.said) == (FleetState.CANCELLED, "by hand")
+    assert control.started() == []
+
+
+@pytest.mark.parametrize(("scope", "name"), [(PauseScope.FLEET, ""), (PauseScope.CLUSTER, "shop")])
+def test_what_is_paused_until_its_window_closes_is_missed(control: Control, scope: PauseScope, name: str) -> None:
+    control.records.pause(scope, name, "upgrade")
+    with closing_window() as window:
+        missed = control.backup(**window)
+    assert missed.state is FleetState.MISSED
+    assert missed.said.endswith("is paused: upgrade")
+    assert control.started() == []
+
+
+def test_a_paused_host_is_passed_over(control: Control) -> None:
+    control.records.pause(PauseScope.HOST, "db1", "")
+    assert control.backup().state is FleetState.DONE
+    assert control.started() == [("db2", "20261126-shop-nightly")]
+
+
+def test_nothing_begins_in_a_blackout(control: Control) -> None:
+    now = datetime.now(UTC)
+    opens = now + timedelta(seconds=0.3)
+    done = control.backup(closed=(Span(now - timedelta(hours=1), opens),))
+    assert done.state is FleetState.DONE
+    assert done.tries[0].began_at >= opens
+
+
+@pytest.mark.parametrize(
+    ("verb", "times"),
+    [*((verb, times) for verb in ("describe", "start", "status", "result") for times in (1, 2, 3)), ("started", 1)],
+)
+def test_killed_at_any_call_the_next_control_host_goes_on_and_starts_nothing_twice(
+    control: Control, verb: str, times: int
+) -> None:
+    host, left = control.agents.hosts["db1"], [times]
+
+    def kill(called: str) -> None:
+        if called == verb and left[0] > 0:
+            left[0] -= 1
+            raise Killed
+
+    host.at_each_call = kill
+    one = owed(control.agents)
+    for _ in range(times):
+        with pytest.raises(Killed):
+            control.backup(not_before=one.not_before, not_after=one.not_after)
+    done = control.backup(not_before=one.not_before, not_after=one.not_after)
+    assert done.state is FleetState.DONE
+    assert control.started() == [("db1", "20261126-shop-nightly")]
+    assert len(done.tries) == 1
+
+
+def _order() -> Any:
+    from backupd.vocabulary.fleet import StartOrder
+
+    return StartOrder("nightly", "x")

@@ -1,0 +1,190 @@
+"""fleet.toml: what is read from it, and that all of its faults are told at once."""
+
+from datetime import time
+from pathlib import Path
+
+import pytest
+
+from backupd.config.fleet import FleetConfiguration, InventoryConfig, MemberChoice
+from backupd.config.fleet_reading import InventoryHosts, fleet_understood, load_fleet, locate_fleet
+from backupd.config.secrets import named_password
+from backupd.policy.inventory import ListedHost
+from backupd.vocabulary.errors import ConfigurationError
+
+PATH = Path("/etc/backupd/fleet.toml")
+
+
+def understood(text: str, *listed: ListedHost) -> FleetConfiguration:
+    return fleet_understood(text, PATH, lambda _: InventoryHosts(listed)).configuration
+
+
+def said(text: str, *listed: ListedHost) -> str:
+    with pytest.raises(ConfigurationError) as refused:
+        understood(text, *listed)
+    return f"{refused.value.message}\nhint: {refused.value.hint}"
+
+
+def test_one_host_is_a_cluster_of_its_own_with_the_default_policy() -> None:
+    fleet = understood("[hosts.db1]")
+    assert fleet.clusters["db1"].members == ("db1",)
+    assert fleet.clusters["db1"].jobs == ("nightly",)
+    assert fleet.hosts["db1"].cluster == "db1"
+    policy = fleet.policies[fleet.clusters["db1"].policy]
+    assert (policy.member, policy.every_seconds, policy.max_lag_seconds) == (MemberChoice.LEAST_LAG, 86400, 600)
+    assert (policy.windows[0].begin, policy.windows[0].end) == (time(21), time(6))
+
+
+def test_a_cluster_has_the_members_that_it_lists_and_those_that_name_it() -> None:
+    fleet = understood("[hosts]\ndb1 = {}\ndb2 = { cluster = 'orders' }\n[clusters.orders]\nmembers = ['db1']")
+    assert fleet.clusters["orders"].members == ("db1", "db2")
+    assert {host.cluster for host in fleet.hosts.values()} == {"orders"}
+    assert set(fleet.clusters) == {"orders"}
+
+
+def test_what_the_file_says_of_a_host_goes_before_the_inventory() -> None:
+    listed = ListedHost("db1.example.com", address="10.0.0.1", port=2222, user="ops", cluster="orders")
+    text = '[inventory]\nfile = "/etc/ansible/hosts"\n[hosts."db1.example.com"]\naddress = "10.9.9.9"'
+    host = understood(text, listed).hosts["db1.example.com"]
+    assert (host.address, host.port, host.user, host.cluster) == ("10.9.9.9", 2222, "ops", "orders")
+
+
+def test_all_faults_are_told_at_once() -> None:
+    words = said(
+        """
+        [control]
+        database = "postgresql://backupd:secret@db/fleet"
+        pol = "1s"
+        [hosts]
+        db1 = { cluster = "orders" }
+        db2 = {}
+        "db 3" = {}
+        [clusters.orders]
+        members = ["db2", "db9"]
+        policy = "hevy"
+        [clusters.bills]
+        members = ["db2"]
+        [clusters.empty]
+        [policies.heavy]
+        retries = 9
+        member = "nearest"
+        windows = ["22:00-23:00"]
+        blackout = ["20:00-24:00"]
+        [policies.closed]
+        windows = ["22:00-23:00"]
+        blackout = ["21:00-23:30"]
+        [targets.nas1]
+        slots = 0
+        max_rate = "1B"
+        """
+    )
+    assert "secret" not in words
+    for part in (
+        "control.database: has a password in it",
+        "control.pol: unknown key",
+        "did you mean poll?",
+        'hosts."db 3": "db 3" is not the name of a host',
+        'clusters.orders.members: there is no host "db9"',
+        'clusters.orders.policy: there is no policy "hevy"',
+        "did you mean heavy?",
+        "hosts.db2: is in 2 clusters: orders, bills",
+        "clusters.empty: has no members",
+        "policies.heavy.retries: 9 is not at most 8",
+        'policies.heavy.member: "nearest" does not say which member',
+        'policies.heavy.blackout[0]: "20:00-24:00" is not a time window',
+        "policies.closed.blackout: leaves nothing of the windows",
+        "targets.nas1.slots: 0 is not at least 1",
+        "targets.nas1.max_rate: 1 B is less than 1 KiB",
+    ):
+        assert part in words, part
+
+
+def test_a_run_id_fits_with_its_night_and_its_last_try() -> None:
+    cluster = "c" * 41
+    understood(f"[hosts.db1]\ncluster = '{cluster}'\n[clusters.{cluster}]\njobs = ['j{'j' * 7}']")
+    words = said(f"[hosts.db1]\ncluster = '{cluster}'\n[clusters.{cluster}]\njobs = ['j{'j' * 8}']")
+    assert f"20261126-{cluster}-jjjjjjjjj.9 must be one: give it a shorter name" in words
+
+
+def test_where_each_member_is_backed_up_its_name_is_in_the_run_id() -> None:
+    member = "m" * 60
+    words = said(f"[hosts.{member}]\ncluster = 'a'\n[policies.default]\nmember = 'all'")
+    assert f"the run ids of job nightly of cluster a on {member} would be longer" in words
+
+
+def test_two_backups_of_one_run_id_are_a_fault() -> None:
+    text = "[hosts]\ndb1={cluster='a-b'}\ndb2={cluster='a'}\n[clusters]\na-b={jobs=['c']}\na={jobs=['b-c']}"
+    assert "the backups of job b-c of cluster a would have the ids of those of job c of cluster a-b" in said(text)
+
+
+def test_a_policy_that_names_no_member_of_its_cluster_is_a_fault() -> None:
+    words = said("[hosts.db1]\ncluster='a'\n[clusters.a]\npolicy='p'\n[policies.p]\nmember=['db2']")
+    assert "clusters.a.policy: policy p names none of its members: db1" in words
+
+
+def test_a_host_that_the_inventory_and_the_file_put_into_two_clusters_is_a_fault() -> None:
+    text = "[inventory]\nfile='/i'\n[hosts.db2]\n[clusters.bills]\nmembers=['db1']"
+    words = said(text, ListedHost("db1", cluster="orders"))
+    assert "hosts.db1: is in 2 clusters: bills, orders" in words
+
+
+def test_while_nobody_knows_the_inventorys_hosts_none_of_them_is_missed() -> None:
+    text = "[inventory]\nfile='/i'\n[clusters.orders]\nmembers=['db1']\n[clusters.bills]"
+    file = fleet_understood(text, PATH, lambda _: InventoryHosts(None, ("it is away",)))
+    assert file.problems == ("it is away",)
+
+
+def test_an_inventory_with_a_fault_of_its_own_is_neither_run_nor_read() -> None:
+    def never(_: InventoryConfig) -> InventoryHosts:
+        raise AssertionError
+
+    for table in ("command = ['ls']", "file = '/i'\ncommand = ['/bin/ls']", "", "file = '/i'\nfiel = 1"):
+        with pytest.raises(ConfigurationError):
+            fleet_understood(f"[inventory]\n{table}\n", PATH, never)
+
+
+def test_a_fleet_without_a_host_is_a_fault() -> None:
+    assert "hosts: there is no host" in said("")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["/var/lib/x.sqlite", "postgresql://u@h:5432/db?sslmode=require", "postgresql:///fleet?host=/run/postgresql"],
+)
+def test_a_database_is_a_file_or_an_address(text: str) -> None:
+    assert understood(f"control.database = '{text}'\nhosts.db1 = {{}}").control.database == text
+
+
+@pytest.mark.parametrize("text", ["x.sqlite", "mysql://h/db", "postgresql://h", "postgresql://u@h/db?password=x"])
+def test_what_is_no_database_is_a_fault_that_does_not_show_it(text: str) -> None:
+    words = said(f"control.database = '{text}'\nhosts.db1 = {{}}")
+    assert "control.database: " in words
+    assert text not in words
+
+
+def test_a_database_has_at_most_one_password_and_a_file_none() -> None:
+    both = 'control = { database = "postgresql://u@h/d", password_file = "/p", password_env = "P" }\nhosts.db1 = {}'
+    assert "control: has 2 sources for one password" in said(both)
+    assert "control.password_env: an SQLite file has no password" in said(
+        'control = { password_env = "P" }\nhosts.db1={}'
+    )
+
+
+def test_the_databases_password_is_found_as_any(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("s3cret\n")
+    secret.chmod(0o600)
+    control = understood(
+        f'control = {{ database = "postgresql://u@h/d", password_file = "{secret}" }}\nhosts.db1={{}}'
+    ).control
+    assert named_password(control, "control", {}) == "s3cret"
+    secret.chmod(0o644)
+    with pytest.raises(ConfigurationError, match=r"control.password_file: .* can be read or written by others"):
+        named_password(control, "control", {})
+
+
+def test_the_file_is_named_by_the_option_the_environment_or_the_package(tmp_path: Path) -> None:
+    assert locate_fleet(tmp_path, {"BACKUPD_FLEET_CONFIG": "/x"}) == tmp_path
+    assert locate_fleet(None, {"BACKUPD_FLEET_CONFIG": "/x"}) == Path("/x")
+    assert locate_fleet(None, {}) == PATH
+    with pytest.raises(ConfigurationError, match="no configuration at"):
+        load_fleet(tmp_path / "none.toml", lambda _: InventoryHosts())

@@ -1,0 +1,105 @@
+"""A control host asks every host again and again, and claims those jobs of it whose backups it makes."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from backupd.config.fleet import FleetConfiguration
+from backupd.config.fleet_reading import InventoryHosts, fleet_understood
+from backupd.fleet.records import Records
+from backupd.operations.fleet.by_hand import by_hand
+from backupd.operations.fleet.contact import HostContact, seen_to
+from backupd.operations.fleet.wishes import Wishes
+from backupd.vocabulary.fleet import ASKED_EVERY_SECONDS, PauseScope
+from tests.fakes.agents import FakeAgents
+from tests.fleets import described, replica, source
+
+FILE = """
+[hosts]
+db1 = { cluster = "orders" }
+db2 = { cluster = "orders" }
+mail = {}
+[clusters.orders]
+jobs = ["nightly", "weekly"]
+[targets.nas1]
+"""
+ORDERS = ("nightly", "weekly")
+
+
+class Fleet:
+    """Three hosts, and their control host's contact with them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.records = Records.open(f"sqlite:///{folder}/fleet.sqlite")
+        self.wishes = Wishes(self.records)
+        self.agents = FakeAgents(
+            {
+                "db1": described("db1", source()),
+                "db2": described("db2", replica(1.0)),
+                "mail": described("mail", source()),
+            }
+        )
+        self.configuration: FleetConfiguration = fleet_understood(
+            FILE, Path("fleet.toml"), lambda _: InventoryHosts(())
+        ).configuration
+        self.clock = 0.0
+        claims = seen_to(self.configuration, self.wishes)
+        self.contact = HostContact(self.configuration, self.records, self.agents, claims, clock=lambda: self.clock)
+
+    def claimed(self) -> dict[str, tuple[str, ...]]:
+        self.wishes.read()
+        self.contact.ask()
+        return self.agents.seen_to
+
+    def kept(self) -> set[str]:
+        """The hosts that were asked, if it was time."""
+        self.agents.seen_to.clear()
+        self.contact.keep()
+        for thread in threading.enumerate():
+            if thread.name == "contact":
+                thread.join()
+        return set(self.agents.seen_to)
+
+
+@pytest.fixture
+def fleet(path_in_memory: Path) -> Iterator[Fleet]:
+    made = Fleet(path_in_memory)
+    yield made
+    made.records.engine.dispose()
+
+
+def test_a_host_is_told_which_of_its_jobs_the_fleet_makes(fleet: Fleet) -> None:
+    assert fleet.claimed() == {"db1": ORDERS, "db2": ORDERS, "mail": ("nightly",)}
+    assert {one.host for one in fleet.records.seen()} == {"db1", "db2", "mail"}
+
+
+@pytest.mark.parametrize(
+    ("pause", "claimed"),
+    [
+        (lambda records: records.pause(PauseScope.FLEET, "", ""), ((), (), ())),
+        (lambda records: records.pause(PauseScope.CLUSTER, "orders", ""), ((), (), ("nightly",))),
+        (lambda records: records.pause(PauseScope.HOST, "mail", ""), (ORDERS, ORDERS, ())),
+        (lambda records: records.pause(PauseScope.HOST, "db1", ""), (ORDERS, ORDERS, ("nightly",))),
+    ],
+)
+def test_of_what_is_paused_the_fleet_claims_nothing(
+    fleet: Fleet, pause: Callable[[Records], None], claimed: tuple[tuple[str, ...], ...]
+) -> None:
+    pause(fleet.records)
+    assert tuple(fleet.claimed()[host] for host in ("db1", "db2", "mail")) == claimed
+
+
+def test_every_host_is_asked_again_every_six_hours_and_not_more_often(fleet: Fleet) -> None:
+    assert ASKED_EVERY_SECONDS == 6 * 3600
+    assert fleet.kept() == {"db1", "db2", "mail"}
+    fleet.clock = ASKED_EVERY_SECONDS - 1
+    assert fleet.kept() == set()
+    fleet.clock = ASKED_EVERY_SECONDS
+    assert fleet.kept() == {"db1", "db2", "mail"}
+
+
+def test_who_asks_for_one_backup_claims_nothing(fleet: Fleet) -> None:
+    by_hand(fleet.configuration, fleet.records, fleet.agents, "orders", None)
+    assert set(fleet.agents.seen_to.values()) == {()}

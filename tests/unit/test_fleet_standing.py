@@ -1,0 +1,99 @@
+"""How a cluster of a fleet stands: what is overdue, and in which order clusters need somebody."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+
+from backupd.policy.fleet_standing import (
+    ClusterStatus,
+    FleetAlarmKind,
+    WatchedCluster,
+    cluster_statuses,
+    gravest,
+)
+from backupd.vocabulary.alarms import Severity
+from backupd.vocabulary.fleet import ClusterStanding, FleetBackup, FleetState, OwedBackup
+
+NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
+DAY = timedelta(days=1)
+TERMS = WatchedCluster("shop", ("db1", "db2"), ("nightly",), every_seconds=86_400.0, drill_within_seconds=30 * 86_400.0)
+
+
+def owed(cluster: str = "shop", night: date = date(2026, 11, 25)) -> OwedBackup:
+    begin = datetime(night.year, night.month, night.day, 22, tzinfo=UTC)
+    return OwedBackup(night, cluster, "nightly", ("db1",), ("nas1",), begin, begin + DAY / 3, 0, 60.0, 1)
+
+
+def standing(good: timedelta | None, proven: timedelta | None, **newest: object) -> ClusterStanding:
+    backup = FleetBackup(owed(), FleetState.DONE)
+    return ClusterStanding(
+        "shop",
+        newest=replace(backup, **newest),  # type: ignore[arg-type]
+        last_good=backup,
+        last_good_at=None if good is None else NOW - good,
+        last_proven_at=None if proven is None else NOW - proven,
+    )
+
+
+def status(found: ClusterStanding | None, terms: WatchedCluster = TERMS) -> ClusterStatus:
+    (one,) = cluster_statuses([terms], {} if found is None else {"shop": found}, now=NOW)
+    return one
+
+
+def kinds(found: ClusterStanding | None, terms: WatchedCluster = TERMS) -> list[FleetAlarmKind]:
+    return [alarm.kind for alarm in status(found, terms).alarms]
+
+
+def test_a_cluster_is_well_whose_backup_and_proof_are_young() -> None:
+    assert kinds(standing(DAY, DAY)) == []
+    assert gravest(status(standing(DAY, DAY)).alarms) is Severity.OK
+
+
+def test_a_job_that_failed_is_told_though_another_of_the_cluster_is_newer_and_good() -> None:
+    failed = FleetBackup(owed(), FleetState.FAILED, said="the disk is full")
+    found = replace(standing(DAY, DAY), troubled=(failed,))
+    (alarm,) = status(found).alarms
+    assert (alarm.kind, alarm.text) == (FleetAlarmKind.FAILED, "the backup of 2026-11-25 failed: the disk is full")
+    (alarm,) = status(found, replace(TERMS, jobs=("nightly", "weekly"))).alarms
+    assert alarm.text == "the backup of 2026-11-25 of job nightly failed: the disk is full"
+
+
+def test_a_cluster_is_overdue_after_one_and_a_half_intervals_and_not_before() -> None:
+    assert kinds(standing(DAY * 1.5, DAY)) == []
+    assert kinds(standing(DAY * 1.5 + timedelta(seconds=1), DAY)) == [FleetAlarmKind.OVERDUE]
+    weekly = replace(TERMS, every_seconds=7 * 86_400.0)
+    assert kinds(standing(DAY * 8, DAY), weekly) == []
+
+
+def test_a_cluster_that_was_never_backed_up_is_as_grave_as_one_that_is_overdue() -> None:
+    assert kinds(None) == [FleetAlarmKind.NEVER]
+    assert gravest(status(None).alarms) is Severity.CRITICAL
+    assert gravest(status(standing(2 * DAY, DAY)).alarms) is Severity.CRITICAL
+
+
+def test_a_proof_is_missed_only_where_one_is_asked_for_and_there_is_something_to_prove() -> None:
+    assert kinds(standing(DAY, 31 * DAY)) == [FleetAlarmKind.PROOF_OVERDUE]
+    assert kinds(standing(DAY, None)) == [FleetAlarmKind.PROOF_OVERDUE]
+    assert kinds(standing(DAY, None), replace(TERMS, drill_within_seconds=None)) == []
+    assert FleetAlarmKind.PROOF_OVERDUE not in kinds(None)
+
+
+def test_a_night_that_failed_says_why_and_one_that_goes_on_is_no_alarm() -> None:
+    (alarm,) = status(standing(DAY, DAY, state=FleetState.FAILED, said="no room")).alarms
+    assert (alarm.kind, alarm.text) == (FleetAlarmKind.FAILED, "the backup of 2026-11-25 failed: no room")
+    assert alarm.severity is Severity.WARNING
+    assert kinds(standing(DAY, DAY, state=FleetState.MISSED)) == [FleetAlarmKind.MISSED]
+    assert kinds(standing(DAY, DAY, state=FleetState.WAITING)) == []
+    assert status(standing(DAY, DAY, state=FleetState.RUNNING)).going is not None
+
+
+def test_whoever_needs_somebody_most_comes_first() -> None:
+    terms = [replace(TERMS, cluster=name) for name in ("well", "soon", "failed", "late", "latest", "never")]
+    found = {
+        "well": standing(timedelta(hours=1), DAY),
+        "soon": standing(DAY, DAY),
+        "failed": standing(DAY, DAY, state=FleetState.FAILED),
+        "late": standing(2 * DAY, DAY),
+        "latest": standing(3 * DAY, DAY),
+    }
+    ordered = [one.cluster for one in cluster_statuses(terms, found, now=NOW)]
+    assert ordered == ["never", "latest", "late", "failed", "soon", "well"]

@@ -1,0 +1,73 @@
+"""What a control host tells: what there is not, what is wrong with its inventory, which hosts have gone."""
+
+import logging
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backupd.config.fleet_reading import FleetFile
+from backupd.fleet.records import Records
+from backupd.operations.fleet.serving import reload
+from backupd.operations.fleet.telling import tell_end, tell_gone, tell_problems
+from backupd.vocabulary.errors import ConfigurationError
+from backupd.vocabulary.fleet import FleetBackup, FleetState, OwedBackup, SeenHost
+from backupd.vocabulary.schedule import Notice, NoticeKind
+from tests.fleets import NOW, described, source
+
+NIGHT = date(2026, 11, 26)
+
+
+@pytest.fixture
+def records(path_in_memory: Path) -> Iterator[Records]:
+    made = Records.open(f"sqlite:///{path_in_memory}/fleet.sqlite")
+    yield made
+    made.engine.dispose()
+
+
+def test_a_backup_that_failed_is_in_the_log_though_nobody_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    owed = OwedBackup(NIGHT, "shop", "nightly", ("db1",), (), NOW, NOW, 1, 1.0, 1)
+    tell_end(FleetBackup(owed, FleetState.FAILED, said="the disk is full"), lambda _: None)
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.getMessage() == "20261126-shop-nightly: the backup of cluster shop failed: the disk is full"
+
+
+def test_what_is_wrong_with_the_inventory_is_told_once_a_night(
+    records: Records, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Notice] = []
+    for night in (NIGHT, NIGHT, NIGHT + timedelta(days=1)):
+        tell_problems(records, night, ("the inventory /i is cut",), told.append)
+    assert [(one.kind, one.text) for one in told] == [(NoticeKind.ATTENTION, "the inventory /i is cut")] * 2
+    assert len(caplog.records) == 3
+
+
+def test_hosts_that_the_fleet_lost_are_named_once_and_again_when_they_were_there_in_between(records: Records) -> None:
+    told: list[Notice] = []
+    for host in ("db1", "db2", "db3"):
+        records.saw(SeenHost(host, NOW, described(host, source())))
+    records.saw(SeenHost("never-answered", None, None, "it is away"))
+    for _ in range(2):
+        tell_gone(records, ("db1",), told.append)
+    assert [one.text for one in told] == ["the fleet no longer has db2, db3: no backup of theirs is planned"]
+    records.saw(SeenHost("db2", datetime.now(UTC), described("db2", source())))
+    tell_gone(records, ("db1", "db2"), told.append)
+    assert len(told) == 1
+    tell_gone(records, ("db1",), told.append)
+    assert told[-1].text == "the fleet no longer has db2: no backup of theirs is planned"
+
+
+def test_a_file_with_a_fault_is_told_and_does_not_end_what_is_at_work() -> None:
+    said: list[str] = []
+    begun: list[str] = []
+
+    def broken() -> FleetFile:
+        raise ConfigurationError("fleet.toml: hosts.db1.prot: unknown key", hint="port")
+
+    reload(broken, said.append, begun.append)
+    assert said == [
+        "the configuration was not reloaded, the one of before goes on: fleet.toml: hosts.db1.prot: unknown key"
+    ]
+    assert begun == []

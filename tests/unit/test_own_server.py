@@ -1,0 +1,64 @@
+"""Whether the server that answers is the one whose datadir is here: a job's address may lead to another machine."""
+
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from backupd.mysql.layout import require_own
+from backupd.mysql.login import Login
+from backupd.mysql.session import Session
+from backupd.vocabulary.errors import ServerError
+
+UUID, OTHER = "0dd1a2f4-8a51-11ee-b9d1-0242ac120002", "99999999-8a51-11ee-b9d1-0242ac120002"
+HERE = socket.gethostname()
+
+
+def mysql(datadir: Path, *, kept: str, hostname: str = HERE) -> dict[str, str]:
+    (datadir / "auto.cnf").write_text(f"[auto]\nserver-uuid={kept}\n")
+    return {"server_uuid": UUID, "hostname": hostname}
+
+
+def test_a_mysql_server_whose_uuid_the_datadir_has_is_its_own_wherever_it_answers(tmp_path: Path) -> None:
+    require_own(mysql(tmp_path, kept=UUID, hostname="a-container"), tmp_path, far_address="172.17.0.2")
+
+
+@pytest.mark.parametrize("far_address", [None, "10.0.0.7"])
+def test_a_mysql_server_of_another_uuid_is_refused_also_behind_a_proxy_here(
+    tmp_path: Path, far_address: str | None
+) -> None:
+    with pytest.raises(ServerError, match=f"its server_uuid is {UUID}, and auto.cnf there has {OTHER}") as caught:
+        require_own(mysql(tmp_path, kept=OTHER), tmp_path, far_address=far_address)
+    assert "socket" in caught.value.hint
+
+
+def test_a_server_without_a_uuid_that_answers_from_another_machine_is_refused(tmp_path: Path) -> None:
+    """As behind an address that has moved to the other one of two that replicate: their files have the same names."""
+    with pytest.raises(
+        ServerError, match=rf"at 10\.0\.0\.7, seems to be another machine's: its hostname is db2, not {HERE}"
+    ):
+        require_own({"hostname": "db2"}, tmp_path, far_address="10.0.0.7")
+
+
+def test_a_server_here_is_taken_for_what_it_is(tmp_path: Path) -> None:
+    require_own({"hostname": "its-old-name"}, tmp_path, far_address=None)
+    require_own({"hostname": HERE}, tmp_path, far_address="10.0.0.7")  # a second address of this machine's
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "far"),
+    [
+        ("127.0.0.1", "127.0.0.1", None),
+        ("127.0.0.1", "127.0.1.1", None),
+        ("10.0.0.5", "10.0.0.5", None),
+        ("::1", "::1", None),
+        ("fe80::1%eth0", "fe80::2%eth0", "fe80::2%eth0"),
+        ("10.0.0.5", "10.0.0.7", "10.0.0.7"),
+    ],
+)
+def test_an_address_is_far_unless_it_is_seen_to_be_ours(ours: str, theirs: str, far: str | None) -> None:
+    sock = SimpleNamespace(getsockname=lambda: (ours, 40000), getpeername=lambda: (theirs, 3306))
+    connection = SimpleNamespace(_sock=sock)
+    assert Session(connection, Login("backup", address=theirs)).far_address == far
+    assert Session(connection, Login("backup", socket=Path("/s"))).far_address is None

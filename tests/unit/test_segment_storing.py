@@ -1,0 +1,141 @@
+"""What every target has leaves the spool, and is no gap, whatever fails in between."""
+
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from backupd.catalogue.store import Catalogue
+from backupd.config import BinlogConfig
+from backupd.host.claims import Claims
+from backupd.operations.binlog.archive import ArchiveTools, _Archive
+from backupd.operations.binlog.spool import BinlogSpool
+from backupd.operations.binlog.storing import SegmentStore, Senders, _Sender
+from backupd.operations.upkeep.ownership import Ownership
+from backupd.vocabulary.binlogs import BinlogSegment
+from backupd.vocabulary.errors import CatalogueError, NotOurs
+from backupd.vocabulary.identity import Machine
+from tests.binlog_segments import BEGAN, FIRST, sealed_chain
+from tests.fakes.target import MemoryTarget
+from tests.signers import signer
+
+JOB = "nightly"
+
+
+class Site:
+    """Three segments that wait in the spool of a job with two targets."""
+
+    def __init__(self, base: Path) -> None:
+        machine = Machine("db1", {"machine-id": "a1"}, boot_id="boot")
+        self.catalogue = Catalogue.open(base / "catalogue.db", machine=lambda: machine)
+        name = self.catalogue.identity().name
+        self.targets = [MemoryTarget("here", name), MemoryTarget("there", name)]
+        self.spool = BinlogSpool(base / "spool", JOB)
+        self.spool.open()
+        self.clock = 0.0  # seconds since the boot
+        ownership = Ownership(
+            self.catalogue, machine, Claims(base / "run"), renewal_seconds=60, clock=lambda: self.clock
+        )
+        self.store = SegmentStore(JOB, self.targets, self.catalogue, self.spool, ownership)
+        self.segments: list[BinlogSegment] = []
+        for one in sealed_chain(3, signer(), first=replace(FIRST, machine=name)):
+            self.spool.keep(one.segment.name, b"", one.content)
+            self.catalogue.add_segment(one.segment)
+            self.segments.append(one.segment)
+
+    def sender(self, target: MemoryTarget) -> _Sender:
+        return _Sender(self.store, target, threading.Event())
+
+    def at_work(self) -> tuple[_Sender, BinlogSegment]:
+        """One that has sent to the first target whatever there was, and the segment that is to come."""
+        sender, last = self.sender(self.targets[0]), self.segments[-1]
+        self.catalogue.left_spool([last.name])
+        sender._send_all()
+        return sender, last
+
+    def goes_on(self, segment: BinlogSegment) -> None:
+        """That one has come, a minute later."""
+        self.catalogue.forget_segments([segment.name])
+        self.catalogue.add_segment(segment)
+        self.clock = 61.0
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    with site.catalogue:
+        yield site
+
+
+def test_what_every_target_has_leaves_the_spool_after_the_catalogue_had_failed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row told already that the last target has it: nobody lacks it any more."""
+    here, there = (site.sender(target) for target in site.targets)
+    here._send_all()
+    assert len(site.spool.sizes()) == 3
+    with monkeypatch.context() as failing, pytest.raises(CatalogueError):
+        failing.setattr(site.catalogue, "left_spool", _full)
+        there._send_all()
+    there._send_all()
+    assert site.spool.sizes() == {}
+    assert site.catalogue.spooled_segments(JOB) == []
+
+
+def _full(_names: list[str]) -> None:
+    raise CatalogueError("the disk is full", hint="make room")
+
+
+def test_an_archive_at_work_stores_nothing_in_a_folder_that_another_machine_has_taken_over(site: Site) -> None:
+    """It lives for months: that it once was the owner says nothing of a minute later."""
+    here = site.targets[0]
+    sender, last = site.at_work()
+    record = here.owner()
+    assert record is not None
+    here.succeed(replace(record, number=record.number + 1, incarnation="f" * 32, host="its successor"))
+    site.goes_on(last)
+    with pytest.raises(NotOurs, match="its successor"):
+        sender._send_all()
+    assert last.name not in here.segments(JOB)
+
+
+def test_an_archive_at_work_owns_a_folder_that_was_found_empty_before_it_stores_there(site: Site) -> None:
+    """A disk was replaced: segments without an owner record beside them would be nobody's."""
+    here = site.targets[0]
+    sender, last = site.at_work()
+    here.stored.clear()
+    here.records.clear()
+    site.goes_on(last)
+    sender._send_all()
+    assert (set(here.segments(JOB)), here.owner() is not None) == ({last.name}, True)
+
+
+def test_what_every_target_has_is_not_lost_where_the_spool_is_full(site: Site, tmp_path: Path) -> None:
+    """Whoever makes room may look between the two rows that its last sender writes."""
+    first = site.segments[0]
+    for target in site.targets:
+        site.catalogue.segment_stored(first.name, target.name, at=BEGAN)
+    for name in site.spool.sizes():
+        os.truncate(tmp_path / "spool" / JOB / name, 40 << 20)
+    assert not made_room(site, 100 << 20), "the chain has lost nothing"
+    assert list(site.spool.sizes()) == [segment.name for segment in site.segments[1:]]
+    assert site.catalogue.segment_targets(first.name) == {"here", "there"}
+    assert made_room(site, 64 << 20)
+    assert list(site.spool.sizes()) == [site.segments[2].name]
+
+
+def made_room(site: Site, limit: int) -> bool:
+    tools = cast(ArchiveTools, _Tools(site.catalogue, site.store))
+    return _Archive(JOB, BinlogConfig(spool_limit=limit), tools, Senders([])).make_room(site.segments[0].chain)
+
+
+@dataclass(frozen=True)
+class _Tools:
+    """What of an archive's tools makes room."""
+
+    catalogue: Catalogue
+    store: SegmentStore

@@ -2,8 +2,8 @@
 
 A snapshot's files are those of a running server: a tablespace is of use to another server only once crash recovery has
 run over it and the server itself has written it out for export. So a server is started on the copy, in which most
-tables are missing: with `innodb_force_recovery=1` it passes over those. MariaDB 10.11.19 does so, and refuses to start
-without it ("Cannot apply log to [page id: space=10, page number=0] of corrupted file './other/t.ibd'").
+tables are missing: with `innodb_force_recovery=1` it passes over those. MariaDB 10.11.19 refuses to start without it
+("Tablespace 6 was not found at ./other/t.ibd"). Those of which the redo log has the first page it makes anew.
 """
 
 import os

@@ -18,6 +18,7 @@ from tests.lab.inside.trees import tree_of
 ORIGIN = f"{SITE.volume_group}/data"
 NAME = "image"
 IMAGE = Path("/dev") / SITE.volume_group / NAME
+TURNS = 3
 
 
 def number(device: Path) -> DeviceNumber:
@@ -35,11 +36,21 @@ def mounted_image(at: Path, *, replay: bool) -> Iterator[Path]:
         tool("umount", str(at))
 
 
+@contextmanager
+def proven_image() -> Iterator[None]:
+    """A snapshot of which it is certain; where a log's last records lie across its end, one in hundreds, it is not."""
+    for _ in range(TURNS):
+        with volume(NAME, "--snapshot", "--size", "200m", ORIGIN):
+            if xfs_log.needs_no_replay(IMAGE, number(Path("/dev") / ORIGIN)):
+                yield
+                return
+    pytest.fail(f"{TURNS} snapshots one after the other would need a replay")
+
+
 def test_a_snapshot_of_a_busy_server_is_the_same_without_replay_as_with_it(tmp_path: Path) -> None:
     """Without it first: the replay of the other mount writes."""
     for turn in range(5):
-        with volume(NAME, "--snapshot", "--size", "200m", ORIGIN):
-            assert xfs_log.needs_no_replay(IMAGE, number(Path("/dev") / ORIGIN))
+        with proven_image():
             with mounted_image(tmp_path / f"without-{turn}", replay=False) as at:
                 without = tree_of(at)
             with mounted_image(tmp_path / f"with-{turn}", replay=True) as at:
@@ -66,6 +77,13 @@ def test_where_nothing_can_be_read_nothing_is_proven(tmp_path: Path, missing: st
 
 
 def test_a_run_mounts_its_snapshot_without_replay(tmp_path: Path) -> None:
-    said = Host(tmp_path).backupd("--verbose", "run", "nightly", changes=GATE_OFF).stderr
-    (line,) = [line for line in said.splitlines() if " run: mount -t xfs" in line]
-    assert ",norecovery -- " in line
+    """Or one of a few: see `proven_image`."""
+    lines = []
+    for turn in range(TURNS):
+        (tmp_path / str(turn)).mkdir()
+        said = Host(tmp_path / str(turn)).backupd("--verbose", "run", "nightly", changes=GATE_OFF).stderr
+        (line,) = [line for line in said.splitlines() if " run: mount -t xfs" in line]
+        if ",norecovery -- " in line:
+            return
+        lines.append(line)
+    pytest.fail("\n".join(lines))

@@ -1,32 +1,41 @@
-"""What a cluster has come to, by the newest and the last good backup of each of its jobs."""
+"""What a cluster has come to, by the newest and the last good of each of the backups that it owes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import datetime
 
+from backupd.policy.fleet_standing import WatchedCluster
 from backupd.vocabulary.fleet import ClusterStanding, FleetBackup, FleetState
 from backupd.vocabulary.records import GOOD
 
+Found = Mapping[tuple[str, str, str], FleetBackup]  # by cluster, job, and the member that owes it, or ""
+
 
 def standing(
-    cluster: str,
-    *,
-    newest: Sequence[FleetBackup | None],
-    good: Sequence[FleetBackup | None],
-    proven_at: datetime | None,
+    terms: WatchedCluster, *, newest: Found, good: Found, proven: Mapping[str, datetime | None]
 ) -> ClusterStanding:
-    """Of a cluster with these of each job. A job that is well hides none that is not."""
-    last = max((one for one in newest if one is not None), key=lambda one: (one.owed.night, one.owed.id), default=None)
-    known = [(at, one) for one in good if one is not None and (at := good_at(one)) is not None]
-    worst = min(known, key=lambda pair: (pair[0], pair[1].owed.id)) if known and len(known) == len(good) else None
-    bad = (FleetState.FAILED, FleetState.MISSED)
+    """Of this cluster, with what was last proven of each host. What is well hides nothing that is not."""
+    owed = [(terms.cluster, *what) for what in terms.owes]
+    last = [newest[one] for one in owed if one in newest]
+    known = [(at, good[one]) for one in owed if one in good and (at := good_at(good[one])) is not None]
+    lacking = next((what for what in terms.owes if (terms.cluster, *what) not in good), None)
+    worst = min(known, key=lambda pair: (pair[0], pair[1].owed.id)) if known and lacking is None else None
     return ClusterStanding(
-        cluster,
-        newest=last,
+        terms.cluster,
+        newest=max(last, key=lambda one: (one.owed.night, one.owed.id), default=None),
         last_good=None if worst is None else worst[1],
         last_good_at=None if worst is None else worst[0],
-        last_proven_at=proven_at,
-        troubled=tuple(one for one in newest if one is not None and one.state in bad),
+        last_proven_at=_proven_at([proven.get(host) for host in terms.members], every=terms.every_member),
+        troubled=tuple(one for one in last if one.state in (FleetState.FAILED, FleetState.MISSED)),
+        lacking=lacking,
     )
+
+
+def _proven_at(proofs: list[datetime | None], *, every: bool) -> datetime | None:
+    """The last proof of all; where each member owes one, the oldest of their last ones."""
+    found = [at for at in proofs if at is not None]
+    if every:
+        return min(found, default=None) if len(found) == len(proofs) else None
+    return max(found, default=None)
 
 
 def good_at(backup: FleetBackup) -> datetime | None:

@@ -32,6 +32,7 @@ from backupd.fleet import tables
 from backupd.fleet.cluster_standings import good_at, standing
 from backupd.fleet.database import address, engine_for, explained, reading
 from backupd.fleet.schema import prepare, require
+from backupd.policy.fleet_standing import WatchedCluster
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.fleet import (
     OVER,
@@ -151,49 +152,44 @@ class Records:
         query = select(_BACKUPS.id).where(_BACKUPS.state.in_((FleetState.WAITING, FleetState.RUNNING)))
         return [row.id for row in self._read(query.order_by(_BACKUPS.night, _BACKUPS.id))]
 
-    def standings(
-        self, members: Mapping[str, Sequence[str]], jobs: Mapping[str, Sequence[str]]
-    ) -> dict[str, ClusterStanding]:
-        """What each of these clusters has come to, by the worst of these jobs of it; its proofs are those that its
-        hosts told of when they were seen.
+    def standings(self, terms: Sequence[WatchedCluster]) -> dict[str, ClusterStanding]:
+        """What each of these clusters has come to, by the worst of what it owes; its proofs are those that its hosts
+        told of when they were seen.
         """
-        wanted = [(cluster, job) for cluster in members for job in jobs[cluster]]
+        wanted = [(one.cluster, *what) for one in terms for what in one.owes]
         newest = self._one_of_each(wanted, _BACKUPS.night, _BACKUPS.id)
         good = self._one_of_each(wanted, _BACKUPS.good_at)
         proven = {seen.host: _proven_at(seen) for seen in self.seen()}
-        return {
-            cluster: standing(
-                cluster,
-                newest=[newest.get((cluster, job)) for job in jobs[cluster]],
-                good=[good.get((cluster, job)) for job in jobs[cluster]],
-                proven_at=max((at for host in hosts if (at := proven.get(host))), default=None),
-            )
-            for cluster, hosts in members.items()
-        }
+        return {one.cluster: standing(one, newest=newest, good=good, proven=proven) for one in terms}
 
     def _one_of_each(
-        self, wanted: Sequence[tuple[str, str]], *order: ColumnElement[Any]
-    ) -> dict[tuple[str, str], FleetBackup]:
-        """The last of each cluster and job in this order: a seek in an index for each."""
-        found = []
+        self, wanted: Sequence[tuple[str, str, str]], *order: ColumnElement[Any]
+    ) -> dict[tuple[str, str, str], FleetBackup]:
+        """The last of each cluster, job and member in this order: a seek in an index for each."""
+        found: dict[tuple[str, str, str], FleetBackup] = {}
         for some in (wanted[first : first + 500] for first in range(0, len(wanted), 500)):
-            found += self._last_of(some, order)
-        return {(backup.owed.cluster, backup.owed.job): backup for backup in found}
+            found |= self._last_of(some, order)
+        return found
 
-    def _last_of(self, some: Sequence[tuple[str, str]], order: Sequence[ColumnElement[Any]]) -> list[FleetBackup]:
-        columns = (Column("cluster", Text), Column("job", Text))
+    def _last_of(
+        self, some: Sequence[tuple[str, str, str]], order: Sequence[ColumnElement[Any]]
+    ) -> dict[tuple[str, str, str], FleetBackup]:
+        columns = (Column("cluster", Text), Column("job", Text), Column("member", Text))
         wanted = values(*columns, name="listed").data(list(some)).cte("wanted")
         seek = (
             select(_BACKUPS.id)
             .where(_BACKUPS.cluster == wanted.c.cluster, _BACKUPS.job == wanted.c.job)
+            .where(or_(wanted.c.member == "", _BACKUPS.member == wanted.c.member))
             .where(*(of.is_not(None) for of in order))
             .order_by(*(of.desc() for of in order))
             .limit(1)
             .correlate(wanted)
             .scalar_subquery()
         )
-        ids = [row[0] for row in self._read(select(seek).select_from(wanted)) if row[0] is not None]
-        return self._backups(select(tables.backups).where(_BACKUPS.id.in_(ids)))
+        sought = self._read(select(wanted.c.cluster, wanted.c.job, wanted.c.member, seek).select_from(wanted))
+        ids = {row[3]: (row[0], row[1], row[2]) for row in sought if row[3] is not None}
+        backups = self._backups(select(tables.backups).where(_BACKUPS.id.in_(list(ids))))
+        return {ids[backup.owed.id]: backup for backup in backups}
 
     def _after(self, backup_id: str) -> ColumnElement[bool]:
         night = next(iter(self._read(select(_BACKUPS.night).where(_BACKUPS.id == backup_id))), None)
@@ -362,6 +358,7 @@ def _row(backup: FleetBackup) -> dict[str, Any]:
         "night": owed.night,
         "cluster": owed.cluster,
         "job": owed.job,
+        "member": owed.only,
         "state": backup.state,
         "host": backup.tries[-1].host if backup.tries else None,
         "owed": owed,

@@ -8,7 +8,7 @@ two that do it.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from sqlalchemy import Connection, Engine, insert, inspect, select, text, update
+from sqlalchemy import Column, Connection, Engine, Text, insert, inspect, select, text, update
 
 from backupd.fleet import tables
 from backupd.fleet.database import explained, reading
@@ -27,7 +27,16 @@ def _by_job(operations: "Operations") -> None:
     operations.drop_index("ix_fleet_backups_cluster_good_at", "fleet_backups")
 
 
-STEPS: Final[dict[int, Callable[["Operations"], None]]] = {1: _by_job}
+def _by_member(operations: "Operations") -> None:
+    """Where every member owes backups, a cluster stands as its worst member does."""
+    operations.add_column("fleet_backups", Column("member", Text, nullable=False, server_default=""))
+    connection, stored = operations.get_bind(), tables.backups
+    for row in connection.execute(select(stored.c.id, stored.c.owed)).all():
+        if row.owed.only:
+            connection.execute(update(stored).where(stored.c.id == row.id).values(member=row.owed.only))
+
+
+STEPS: Final[dict[int, Callable[["Operations"], None]]] = {1: _by_job, 2: _by_member}
 
 
 def prepare(engine: Engine) -> None:

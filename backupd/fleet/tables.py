@@ -12,7 +12,7 @@ from backupd.fleet.columns import Json, StoredInstant, StoredWords, Word
 from backupd.vocabulary.fleet import FleetState, FleetTry, HostDescription, OwedBackup, PauseScope
 from backupd.vocabulary.records import RunDetails
 
-HEAD: Final = 2
+HEAD: Final = 3
 
 metadata = MetaData()
 
@@ -25,6 +25,7 @@ backups = Table(  # a `FleetBackup`, and what it is looked for by
     Column("night", Date, nullable=False),
     Column("cluster", Text, nullable=False),
     Column("job", Text, nullable=False),
+    Column("member", Text, nullable=False, server_default=""),  # whose it is, where each member owes one; else ""
     Column("state", Word(FleetState), nullable=False),
     Column("host", Text),  # of the last try
     Column("owed", Json(OwedBackup), nullable=False),

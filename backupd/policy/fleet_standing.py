@@ -27,6 +27,12 @@ class WatchedCluster:
     jobs: tuple[str, ...]  # of each of which it is to have a backup
     every_seconds: float
     drill_within_seconds: float | None = None  # None: nobody asks for proofs
+    every_member: bool = False  # each member is to have backups and proofs of its own
+
+    @property
+    def owes(self) -> tuple[tuple[str, str], ...]:
+        """The jobs of which it is to have backups, each with the member whose they are; "": whichever makes them."""
+        return tuple((job, only) for job in self.jobs for only in (self.members if self.every_member else ("",)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +49,6 @@ class FleetShape:
     def members(self) -> dict[str, tuple[str, ...]]:
         """The hosts of each cluster."""
         return {one.cluster: one.members for one in self.clusters}
-
-    @property
-    def jobs(self) -> dict[str, tuple[str, ...]]:
-        """The jobs of each cluster."""
-        return {one.cluster: one.jobs for one in self.clusters}
 
 
 class FleetAlarmKind(StrEnum):
@@ -142,20 +143,28 @@ def _alarms(
     now: datetime,
 ) -> Iterator[FleetAlarm]:
     if overdue_at is None:
-        yield FleetAlarm(FleetAlarmKind.NEVER, "there has never been a good backup")
+        of = _of(terms, *standing.lacking) if standing.lacking else ""
+        yield FleetAlarm(FleetAlarmKind.NEVER, f"there has never been a good backup{of}")
     elif overdue_at < now:
         yield FleetAlarm(FleetAlarmKind.OVERDUE, "the last good backup is too old")
     newest = () if standing.newest is None else (standing.newest,)
     for state, kind in _BAD.items():
         bad = next((one for one in (*newest, *standing.troubled) if one.state is state), None)
         if bad is not None:
-            of_job = f" of job {bad.owed.job}" if len(terms.jobs) > 1 else ""
-            yield FleetAlarm(kind, f"the backup of {bad.owed.night}{of_job} {_became(bad)}")
+            of = _of(terms, bad.owed.job, bad.owed.only)
+            yield FleetAlarm(kind, f"the backup of {bad.owed.night}{of} {_became(bad)}")
     if terms.drill_within_seconds is not None and standing.last_good_at is not None:
         if standing.last_proven_at is None:
-            yield FleetAlarm(FleetAlarmKind.PROOF_OVERDUE, "no drill has ever proven a backup")
+            of = " of each member" if len(terms.members) > 1 and terms.every_member else ""
+            yield FleetAlarm(FleetAlarmKind.PROOF_OVERDUE, f"no drill has ever proven a backup{of}")
         elif proof_overdue_at is not None and proof_overdue_at < now:
             yield FleetAlarm(FleetAlarmKind.PROOF_OVERDUE, "the last proof is too old")
+
+
+def _of(terms: WatchedCluster, job: str, only: str) -> str:
+    """Which of its backups is meant, as far as it has several."""
+    of_job = f" of job {job}" if len(terms.jobs) > 1 else ""
+    return of_job + (f" of {only}" if only and len(terms.members) > 1 else "")
 
 
 def _became(backup: FleetBackup) -> str:

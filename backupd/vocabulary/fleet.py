@@ -206,14 +206,18 @@ class FleetPause:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStanding:
-    """What a cluster has come to, over all nights. Of several jobs the one that has been good least recently counts."""
+    """What a cluster has come to, over all nights.
+
+    Of several jobs, and of members that each owe backups, the one that has been good least recently counts.
+    """
 
     cluster: str
     newest: FleetBackup | None  # of the newest night, whichever job's it is
-    last_good: FleetBackup | None  # None: a job of it has none
+    last_good: FleetBackup | None  # None: a job or a member has none
     last_good_at: datetime | None
     last_proven_at: datetime | None
-    troubled: tuple[FleetBackup, ...] = ()  # the newest of each job whose newest has failed or was missed
+    troubled: tuple[FleetBackup, ...] = ()  # the newest of each job and member whose newest has failed or was missed
+    lacking: tuple[str, str] | None = None  # a job without any good one, and the member that owes it, or ""
 
 
 @dataclass(frozen=True, slots=True)

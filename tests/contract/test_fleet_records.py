@@ -13,6 +13,7 @@ from backupd.fleet import records as module
 from backupd.fleet import schema, tables
 from backupd.fleet.database import address, engine_for
 from backupd.fleet.records import Records
+from backupd.policy.fleet_standing import WatchedCluster
 from backupd.vocabulary.errors import FleetDatabaseAway, FleetDatabaseError, UsageError
 from backupd.vocabulary.fleet import (
     ClusterStanding,
@@ -130,6 +131,10 @@ def test_history_is_read_page_by_page_from_the_newest(records: Records) -> None:
         records.history(before="19700101-x")
 
 
+def terms(cluster: str, *members: str, jobs: tuple[str, ...] = ("main",)) -> WatchedCluster:
+    return WatchedCluster(cluster, members, jobs, every_seconds=86_400.0)
+
+
 def test_a_cluster_s_standing_is_its_newest_its_last_good_and_its_last_proof(records: Records) -> None:
     yesterday = _NIGHT - timedelta(days=1)
     records.keep(done("shop", yesterday))
@@ -137,12 +142,12 @@ def test_a_cluster_s_standing_is_its_newest_its_last_good_and_its_last_proof(rec
     for host, proven in (("shop-1", _NOW - timedelta(days=3)), ("shop-2", _NOW - timedelta(days=2)), ("mail-1", _NOW)):
         job = DescribedJob("main", ("s3",), Role.REPLICA, last_proven_at=proven)
         records.saw(SeenHost(host, _NOW, HostDescription(host, "1", (1, 1), _NOW, (job,))))
-    standings = records.standings({"shop": ("shop-1", "shop-2"), "mail": ()}, {"shop": ("main",), "mail": ("main",)})
+    standings = records.standings([terms("shop", "shop-1", "shop-2"), terms("mail")])
     assert standings["shop"].newest == FleetBackup(owed("shop"), FleetState.MISSED, said="no member answered")
     assert standings["shop"].last_good == done("shop", yesterday)
     assert standings["shop"].last_good_at == done("shop", yesterday).tries[0].ended_at
     assert standings["shop"].last_proven_at == _NOW - timedelta(days=2)
-    assert standings["mail"] == ClusterStanding("mail", None, None, None, None)
+    assert standings["mail"] == ClusterStanding("mail", None, None, None, None, lacking=("main", ""))
 
 
 def test_a_good_job_does_not_hide_a_bad_one_of_its_cluster(records: Records) -> None:
@@ -151,14 +156,38 @@ def test_a_good_job_does_not_hide_a_bad_one_of_its_cluster(records: Records) -> 
     weekly = replace(done("shop"), owed=owed("shop", job="weekly"))
     for backup in (done("shop", weeks_ago), failed, weekly):
         records.keep(backup)
-    members = {"shop": ("shop-1",)}
-    both = records.standings(members, {"shop": ("main", "weekly")})["shop"]
+    both = records.standings([terms("shop", "shop-1", jobs=("main", "weekly"))])["shop"]
     assert (both.newest, both.last_good, both.troubled) == (weekly, done("shop", weeks_ago), (failed,))
     assert both.last_good_at == done("shop", weeks_ago).tries[0].ended_at
-    only_weekly = records.standings(members, {"shop": ("weekly",)})["shop"]
+    only_weekly = records.standings([terms("shop", "shop-1", jobs=("weekly",))])["shop"]
     assert (only_weekly.last_good, only_weekly.troubled) == (weekly, ())
-    never = records.standings(members, {"shop": ("weekly", "monthly")})["shop"]
+    never = records.standings([terms("shop", "shop-1", jobs=("weekly", "monthly"))])["shop"]
     assert (never.newest, never.last_good, never.last_good_at) == (weekly, None, None)
+    assert never.lacking == ("monthly", "")
+
+
+def test_a_good_member_does_not_hide_another_where_each_owes_a_backup(records: Records) -> None:
+    each = replace(terms("shop", "shop-1", "shop-2"), every_member=True)
+    of = {host: replace(owed("shop"), only=host) for host in each.members}
+    weeks_ago = replace(of["shop-1"], night=_NIGHT - timedelta(days=21))
+    failed = FleetBackup(of["shop-1"], FleetState.FAILED, said="the disk is full")
+    for backup in (failed, replace(done("shop"), owed=of["shop-2"])):
+        records.keep(backup)
+    never = records.standings([each])["shop"]
+    assert (never.last_good, never.lacking, never.troubled) == (None, ("main", "shop-1"), (failed,))
+    records.keep(replace(done("shop", weeks_ago.night), owed=weeks_ago))
+    assert records.standings([each])["shop"].last_good == replace(done("shop", weeks_ago.night), owed=weeks_ago)
+    assert records.standings([terms("shop", "shop-1", "shop-2")])["shop"].troubled == ()
+
+
+def test_where_each_member_owes_proofs_the_one_without_counts(records: Records) -> None:
+    each = replace(terms("shop", "shop-1", "shop-2"), every_member=True)
+    found = []
+    for host, proven in (("shop-1", _NOW - timedelta(days=3)), ("shop-2", _NOW)):
+        job = DescribedJob("main", ("s3",), Role.REPLICA, last_proven_at=proven)
+        records.saw(SeenHost(host, _NOW, HostDescription(host, "1", (1, 1), _NOW, (job,))))
+        found.append(records.standings([each])["shop"].last_proven_at)
+    assert found == [None, _NOW - timedelta(days=3)]
 
 
 def test_an_upgraded_database_has_the_indexes_of_a_new_one(records: Records, url: str) -> None:
@@ -166,10 +195,23 @@ def test_an_upgraded_database_has_the_indexes_of_a_new_one(records: Records, url
     with records.engine.begin() as connection:
         for name in ("ix_fleet_backups_job_night", "ix_fleet_backups_job_good_at"):
             connection.execute(text(f"DROP INDEX {name}"))
+        connection.execute(text("ALTER TABLE fleet_backups DROP COLUMN member"))
         connection.execute(text("CREATE INDEX ix_fleet_backups_cluster_good_at ON fleet_backups (cluster, good_at)"))
         connection.execute(text("UPDATE fleet_version SET version = 1"))
     again = Records.open(url)
     assert {index["name"] for index in inspect(again.engine).get_indexes("fleet_backups")} == fresh
+    again.engine.dispose()
+
+
+def test_an_upgraded_database_knows_whose_each_backup_is(records: Records, url: str) -> None:
+    each = replace(terms("shop", "shop-1"), every_member=True)
+    backup = replace(done("shop"), owed=replace(owed("shop"), only="shop-1"))
+    records.keep(backup)
+    with records.engine.begin() as connection:
+        connection.execute(text("ALTER TABLE fleet_backups DROP COLUMN member"))
+        connection.execute(text("UPDATE fleet_version SET version = 2"))
+    again = Records.open(url)
+    assert again.standings([each])["shop"].last_good == backup
     again.engine.dispose()
 
 
@@ -292,7 +334,9 @@ def test_three_years_of_five_hundred_hosts_are_answered_at_once(records: Records
     if records.engine.dialect.name == "postgresql":
         with records.engine.begin() as connection:
             connection.execute(text("ANALYZE"))
-    members = {cluster: (f"{cluster}-1",) for cluster in clusters}
+    shape = [terms(cluster, f"{cluster}-1") for cluster in clusters]
+    shape[0] = replace(shape[0], jobs=("main", "never"))
+    shape[1] = replace(shape[1], members=("new-1", "new-2"), every_member=True)
     middle = owed("cluster-085", nights[500]).id
     questions: tuple[Callable[[], object], ...] = (
         lambda: records.night(nights[300]),
@@ -301,7 +345,7 @@ def test_three_years_of_five_hundred_hosts_are_answered_at_once(records: Records
         lambda: records.history(limit=50, cluster="cluster-007", before=middle),
         lambda: records.history(limit=50, host="cluster-007-2"),
         lambda: records.history(limit=50, state=FleetState.DONE),
-        lambda: records.standings(members, dict.fromkeys(clusters, ("main",)) | {clusters[0]: ("main", "never")}),
+        lambda: records.standings(shape),
         lambda: records.outcomes(nights[34], nights[0]),
         records.going,
     )

@@ -57,6 +57,17 @@ def test_a_job_that_failed_is_told_though_another_of_the_cluster_is_newer_and_go
     assert alarm.text == "the backup of 2026-11-25 of job nightly failed: the disk is full"
 
 
+def test_of_members_that_each_owe_a_backup_the_bad_one_is_named() -> None:
+    each = replace(TERMS, every_member=True)
+    failed = FleetBackup(replace(owed(), only="db2"), FleetState.FAILED, said="no room")
+    (alarm,) = status(replace(standing(DAY, DAY), troubled=(failed,)), each).alarms
+    assert alarm.text == "the backup of 2026-11-25 of db2 failed: no room"
+    (alarm,) = status(replace(standing(None, None), lacking=("nightly", "db1")), each).alarms
+    assert (alarm.kind, alarm.text) == (FleetAlarmKind.NEVER, "there has never been a good backup of db1")
+    (alarm,) = status(standing(DAY, None), each).alarms
+    assert alarm.text == "no drill has ever proven a backup of each member"
+
+
 def test_a_cluster_is_overdue_after_one_and_a_half_intervals_and_not_before() -> None:
     assert kinds(standing(DAY * 1.5, DAY)) == []
     assert kinds(standing(DAY * 1.5 + timedelta(seconds=1), DAY)) == [FleetAlarmKind.OVERDUE]

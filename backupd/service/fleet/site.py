@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
-from backupd.config.fleet import FleetConfiguration
+from backupd.config.fleet import FleetConfiguration, MemberChoice
 from backupd.fleet.records import Records
 from backupd.policy.fleet_standing import AT_WORK, FleetShape, WatchedCluster
 from backupd.policy.night_times import night_of
@@ -55,8 +55,16 @@ def shape_of(configuration: FleetConfiguration) -> FleetShape:
     clusters = []
     for name, cluster in sorted(configuration.clusters.items()):
         policy = configuration.policies[cluster.policy]
-        within = policy.drill_within_seconds
-        clusters.append(WatchedCluster(name, tuple(cluster.members), tuple(cluster.jobs), policy.every_seconds, within))
+        clusters.append(
+            WatchedCluster(
+                name,
+                tuple(cluster.members),
+                tuple(cluster.jobs),
+                policy.every_seconds,
+                policy.drill_within_seconds,
+                every_member=policy.member is MemberChoice.ALL,
+            )
+        )
     return FleetShape(
         clusters=tuple(clusters),
         hosts=tuple(sorted(configuration.hosts)),

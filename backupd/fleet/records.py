@@ -187,7 +187,7 @@ class Records:
             .scalar_subquery()
         )
         sought = self._read(select(wanted.c.cluster, wanted.c.job, wanted.c.member, seek).select_from(wanted))
-        ids = {row[3]: (row[0], row[1], row[2]) for row in sought if row[3] is not None}
+        ids = {found: (cluster, job, member) for cluster, job, member, found in map(tuple, sought) if found is not None}
         backups = self._backups(select(tables.backups).where(_BACKUPS.id.in_(list(ids))))
         return {ids[backup.owed.id]: backup for backup in backups}
 

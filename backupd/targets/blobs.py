@@ -21,8 +21,8 @@ from backupd.policy.manifest import MOST_BYTES
 from backupd.targets import UploadLedger
 from backupd.targets.blob_store import BlobFailure, BlobService, BlobStore, StoredBlob, Trouble
 from backupd.targets.blob_upload import UNRELIABLE, BlobUpload
-from backupd.targets.keyed import Bucket, BucketItem, KeyedTarget, ours_below, require_creates_once
-from backupd.targets.names import BINLOG, OWNER, backup_part, machine_part, object_part
+from backupd.targets.keyed import Bucket, BucketItem, KeyedTarget, left_trials, ours_below, require_creates_once
+from backupd.targets.names import BINLOG, OWNER, backup_part, machine_part, new_trial, object_part, trials
 from backupd.targets.outages import Patience, Unwanted, wanted
 from backupd.vocabulary.errors import TargetError
 from backupd.vocabulary.records import Holding
@@ -65,11 +65,13 @@ class BlobTarget(KeyedTarget):
     def require_usable(self) -> None:
         """Prove that a blob can be written only where there is none, read back and removed. Nobody tells the room left.
 
+        What a process left there that was killed within is removed.
+
         Raises:
             TargetError: one of these was refused, or nobody answers.
         """
         service, store, body = self._service, self._store, secrets.token_bytes(16)
-        key = self._bucket.key(f".backupd-writable-{secrets.token_hex(4)}")
+        key = self._bucket.key(new_trial(self._machine))
 
         def create() -> bool:
             try:
@@ -82,14 +84,20 @@ class BlobTarget(KeyedTarget):
 
         def read() -> bytes | None:
             found = small_blob(service, key, doing="read from", tries=_USABLE_TRIES)
-            service.ask("list", lambda: store.listed(key), tries=_USABLE_TRIES)
+            below = self._bucket.key(trials(self._machine))
+            listed = service.ask("list", lambda: store.listed(below), tries=_USABLE_TRIES)
+            for left in left_trials(listed, key, self._machine):
+                remove(left)
             return found
+
+        def remove(which: str) -> None:
+            service.ask("remove from", lambda: store.delete(which), tries=_USABLE_TRIES)
 
         require_creates_once(
             *(service.where, body),
             create=create,
             read=read,
-            remove=lambda: service.ask("remove from", lambda: store.delete(key), tries=_USABLE_TRIES),
+            remove=lambda: remove(key),
             hint=UNRELIABLE,
         )
 

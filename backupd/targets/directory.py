@@ -37,6 +37,7 @@ from backupd.targets.names import (
     is_proof,
     job_part,
     machine_part,
+    new_trial,
     not_attachable,
     object_part,
     part,
@@ -88,17 +89,21 @@ class DirectoryTarget(OwnedFolder):
     def require_usable(self) -> int:
         """Prove that the folder is there and that a file in it can be written, synced and removed; its free bytes.
 
+        What a process left there that was killed within is removed.
+
         Raises:
             TargetError: it is not there, full or read-only.
         """
-        probe = self._path / f".backupd-writable-{secrets.token_hex(4)}"
+        probe = self._path / new_trial(self._machine)
         with self._root.present("use"):
             try:
                 with FileIO(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
                     file.write(bytes(4096))
                     os.fsync(file.fileno())
+                    now = os.fstat(file.fileno()).st_mtime
             finally:
                 probe.unlink(missing_ok=True)
+            self._root.remove_trials(self._machine, now)
             room = os.statvfs(self._path)
         return room.f_bavail * room.f_frsize
 

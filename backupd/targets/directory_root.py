@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from backupd.host.filesystem import sync_folder
+from backupd.targets.names import is_left_trial
 from backupd.vocabulary.errors import NoRoom, TargetAway, TargetError
 
 _READ_BYTES = 1 << 20
@@ -85,6 +86,16 @@ class RootFolder:
             if not new.is_dir():
                 new.mkdir(mode=0o700, exist_ok=True)
                 sync_folder(new.parent)
+
+    def remove_trials(self, machine: str, now: float) -> None:
+        """What a process of this machine left that tried the folder and was killed is gone, as far as that can be;
+        `now` by the storage's clock.
+        """
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    if is_left_trial(entry.name, machine, now - entry.stat(follow_symlinks=False).st_mtime):
+                        Path(entry.path).unlink()
 
     @contextmanager
     def past_cache(self, path: Path, *, offset: int = 0, size: int | None = None) -> Iterator[Iterator[bytes]]:

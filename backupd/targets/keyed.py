@@ -17,6 +17,7 @@ from backupd.targets.names import (
     already_finished,
     is_backups,
     is_jobs,
+    is_left_trial,
     is_machines,
     is_ours,
     is_partial,
@@ -211,6 +212,21 @@ def ours_below(prefix: str, found: Sequence[BucketItem]) -> list[BucketItem]:
     """What backupd has written there, the manifest first: of a backup that is removed, half is never taken for all."""
     ours = [stored for stored in found if is_ours(stored.key.removeprefix(prefix)) or stored.key == prefix]
     return sorted(ours, key=lambda stored: stored.key != prefix + MANIFEST)
+
+
+def left_trials(listed: Iterable[BucketItem], key: str, machine: str) -> list[str]:
+    """Keys of what processes of this machine left in a bucket that they tried; `key` is of the one that tries it now.
+
+    `listed` is what the storage has below `names.trials`; their age is told by its own clock.
+    """
+    items = list(listed)
+    folder = key.rpartition("/")[0]
+    now = max((item.at for item in items if item.key == key), default=None)
+    if now is None:
+        return []
+    others = [item for item in items if item.key != key and item.key.rpartition("/")[0] == folder]
+    ages = {item.key: (now - item.at).total_seconds() for item in others}
+    return [left for left, age in ages.items() if is_left_trial(left.rpartition("/")[2], machine, age)]
 
 
 def require_creates_once(

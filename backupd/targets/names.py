@@ -5,6 +5,7 @@ is a job's binlog archive: no backup is called `binlog`.
 """
 
 import re
+import secrets
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -26,6 +27,9 @@ _RECORD_OR_PART = re.compile(r"\.?(?P<number>[0-9]{10,18})\.json(\.[0-9a-f]+\.pa
 _SEGMENT_NAME = r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}-[0-9]{10}\.binlog"  # CHAIN-NUMBER.binlog
 _SEGMENT = re.compile(_SEGMENT_NAME)
 _SEGMENT_PART = re.compile(rf"\.(?P<name>{_SEGMENT_NAME})\.[0-9a-f]+\.partial")
+
+_TRIAL = ".backupd-writable-"
+TRIAL_SECONDS = 3600.0  # within which whoever tries a target has removed what it wrote, or has died
 
 _PROOF = re.compile(r"proof-[0-9]{8}T[0-9]{6}Z\.json")
 
@@ -196,6 +200,26 @@ def sizes_told(entries: Iterable[tuple[str, int]], *, where: str) -> dict[str, i
                 hint="try again; if this continues, do not rely on this storage: it does not know its own contents",
             )
     return sizes
+
+
+def trials(machine: str) -> str:
+    """How the names begin under which a machine tries whether a target can be written to."""
+    return f"{_TRIAL}{machine_part(machine)}-"
+
+
+def new_trial(machine: str) -> str:
+    """One that nothing has."""
+    return f"{trials(machine)}{secrets.token_hex(4)}"
+
+
+def is_left_trial(name: str, machine: str, age_seconds: float) -> bool:
+    """Whether a process of this machine wrote it, tried no more, and did not get to removing it."""
+    rest = name.removeprefix(trials(machine)).removesuffix(_PARTIAL)
+    return (
+        age_seconds > TRIAL_SECONDS
+        and name.startswith(trials(machine))
+        and re.fullmatch("[0-9a-f]{8}", rest) is not None
+    )
 
 
 def partial(name: str, number: int | None = None) -> str:

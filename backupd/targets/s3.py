@@ -24,7 +24,7 @@ from typing import Any, Literal
 from backupd.config import LockMode, S3Config
 from backupd.policy import manifest as manifests
 from backupd.targets import UploadLedger
-from backupd.targets.keyed import Bucket, BucketItem, KeyedTarget, ours_below, require_creates_once
+from backupd.targets.keyed import Bucket, BucketItem, KeyedTarget, left_trials, ours_below, require_creates_once
 from backupd.targets.names import (
     BINLOG,
     MANIFEST,
@@ -32,8 +32,10 @@ from backupd.targets.names import (
     already_finished,
     backup_part,
     machine_part,
+    new_trial,
     object_part,
     partial,
+    trials,
 )
 from backupd.targets.outages import Patience, Unwanted, wanted
 from backupd.targets.s3_client import Service
@@ -80,16 +82,16 @@ class S3Target(KeyedTarget):
     def require_usable(self) -> None:
         """Prove that an object can be written where there is none, read back and removed. Nobody tells the room left.
 
+        What a process left there that was killed within is removed.
+
         A bucket that keeps versions keeps 16 bytes of it.
 
         Raises:
             TargetError: one of these was refused, or nobody answers.
         """
         service, body = self._service, secrets.token_bytes(16)
-        address: Parameters = {
-            "Bucket": self._config.bucket,
-            "Key": self._bucket.key(f".backupd-writable-{secrets.token_hex(4)}"),
-        }
+        key = self._bucket.key(new_trial(self._machine))
+        address: Parameters = {"Bucket": self._config.bucket, "Key": key}
         header = checksum(self._config.checksum, body)
 
         def create() -> bool:
@@ -108,15 +110,25 @@ class S3Target(KeyedTarget):
                     return False
                 return True
 
+        def read() -> bytes:
+            found = service.ask("read from", lambda: whole(service.client.get_object(**address)), tries=_USABLE_TRIES)
+            listed = self._listing.objects(self._bucket.key(trials(self._machine)), tries=_USABLE_TRIES)
+            for left in left_trials(listed, key, self._machine):
+                remove(left)
+            return found
+
+        def remove(which: str) -> None:
+            service.ask(
+                "remove from",
+                lambda: service.client.delete_object(Bucket=self._config.bucket, Key=which),
+                tries=_USABLE_TRIES,
+            )
+
         require_creates_once(
             *(service.where, body),
             create=create,
-            read=lambda: service.ask(
-                "read from", lambda: whole(service.client.get_object(**address)), tries=_USABLE_TRIES
-            ),
-            remove=lambda: service.ask(
-                "remove from", lambda: service.client.delete_object(**address), tries=_USABLE_TRIES
-            ),
+            read=read,
+            remove=lambda: remove(key),
             hint="check the store's own log",
         )
 

@@ -13,7 +13,6 @@ itself has cached cannot be bypassed from here: reading proves what it would han
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from secrets import token_hex
 from threading import Event
 from typing import TypeVar
 
@@ -37,6 +36,7 @@ from backupd.targets.names import (
     is_proof,
     job_part,
     machine_part,
+    new_trial,
     not_attachable,
     part,
     partial,
@@ -55,6 +55,7 @@ from backupd.targets.sftp_files import (
     reading_exactly,
     remove_file,
     remove_folder,
+    remove_trials,
     sizes_in,
     sync_folder,
 )
@@ -107,10 +108,12 @@ class SftpTarget(OwnedFolder):
     def require_usable(self) -> int | None:
         """Prove that a file can be written there, synced, renamed and removed; the free bytes, if the server tells.
 
+        What a process left there that was killed within is removed.
+
         Raises:
             TargetError: unreachable, not the server that we know, missing, full or read-only.
         """
-        name = f"{self._root.path}/.backupd-writable-{token_hex(4)}"
+        name = f"{self._root.path}/{new_trial(self._machine)}"
 
         async def probe(sftp: SFTPClient) -> int | None:
             await self._root.present(sftp)
@@ -119,6 +122,7 @@ class SftpTarget(OwnedFolder):
                     await file.write(bytes(4096), 0)
                     await file.fsync()
                 await sftp.posix_rename(f"{name}.partial", name)
+                await remove_trials(sftp, self._root.path, self._machine, (await sftp.stat(name)).mtime)
             finally:
                 for path in (f"{name}.partial", name):
                     with suppress(asyncssh.SFTPError):

@@ -14,7 +14,7 @@ from typing import Any
 import asyncssh
 from asyncssh import SFTPAttrs, SFTPClient, SFTPClientFile, SFTPName
 
-from backupd.targets.names import MANIFEST, is_partial
+from backupd.targets.names import MANIFEST, is_left_trial, is_partial
 from backupd.vocabulary.errors import TargetError
 from backupd.vocabulary.storage import StoredBackup
 
@@ -151,6 +151,17 @@ async def read_exactly(file: SFTPClientFile, at: int, size: int) -> bytes:
 
 async def _entries(sftp: SFTPClient, path: str) -> list[SFTPName]:
     return [entry for entry in await sftp.readdir(path) if entry.filename not in (".", "..")]
+
+
+async def remove_trials(sftp: SFTPClient, path: str, machine: str, now: int | None) -> None:
+    """What a process of this machine left in this folder that tried it and was killed is gone, as far as that can be;
+    `now` by the server's clock, where it has one.
+    """
+    for entry in await _entries(sftp, path):
+        at = entry.attrs.mtime
+        if now is not None and at is not None and is_left_trial(_name(entry), machine, now - at):
+            with suppress(asyncssh.SFTPError):
+                await sftp.remove(f"{path}/{_name(entry)}")
 
 
 async def names_in(sftp: SFTPClient, path: str) -> list[str] | None:

@@ -1,9 +1,9 @@
 """What waiting for the penalty to settle is worth: `make bench-settle`, a machine for each mode and round.
 
 The same job under the same load: the copy starts when the probe says so (on), when the kernel's own counters say so
-(passive), at once (off), or when the penalty has settled though that takes longer than the copy (on, patient). Every
-run is judged over the same length of time from its start, so that a mode that ends earlier gets the undisturbed rest
-that it has earned.
+(passive), at once (off), or when the penalty has settled though that takes longer than the copy (on, patient); and no
+job at all (nothing): the noise. Every run is judged over the same length of time from its start, so that a mode that
+ends earlier gets the undisturbed rest that it has earned.
 
 Started as `python -m tests.bench.bench_settle [--load LOAD] [--copy-rate RATE] [--only MODE] [--rounds N] [--keep DIR]`
 it starts the machines, as many at a time as there are processors (two at the most); with `--inside MODE` it is what
@@ -36,6 +36,8 @@ SETTLE = {  # what the job's table `settle` says
     "off": "enabled = false",
     "on, patient": 'patience = 100\nmax_wait = "90s"',
 }
+NOTHING = "nothing"
+MODES = (NOTHING, *SETTLE)
 WARM_UP_SECONDS = 15.0  # a server that has just started gets faster for a while
 UNDISTURBED_SECONDS = 20.0  # before the run, and again at the window's end: the rate between them drifts
 WINDOW_SECONDS = 160.0  # from the run's start; by its last twenty seconds every mode's snapshot must be gone
@@ -52,6 +54,7 @@ class Situation:
     load: str = "closed"
     copy_rate: str = ""  # the job's `copy.max_rate`; empty: as fast as it goes
     window: float = WINDOW_SECONDS  # that every run is judged over
+    nothing: float = 30.0  # seconds that are judged where there is no run, in place of a snapshot's life
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +85,21 @@ class Price:
 def main(words: Sequence[str]) -> int:
     """Measure in machines of their own and print a table; inside one, take the one backup."""
     parser = argparse.ArgumentParser(prog="bench_settle")
-    parser.add_argument("--inside", choices=SETTLE)
+    parser.add_argument("--inside", choices=MODES)
     parser.add_argument("--load", default="closed")
     parser.add_argument("--copy-rate", default="")
     parser.add_argument("--window", type=float, default=WINDOW_SECONDS, help="seconds that each run is judged over")
-    parser.add_argument("--only", action="append", choices=SETTLE, help="repeatable; all modes without it")
+    parser.add_argument(
+        "--nothing", type=float, default=30.0, help="seconds in place of a snapshot's life without a run"
+    )
+    parser.add_argument("--only", action="append", choices=MODES, help="repeatable; all modes without it")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--keep", type=Path, help="a folder for the logs and catalogues")
     told = parser.parse_args(words)
-    situation = Situation(told.load, told.copy_rate, told.window)
+    situation = Situation(told.load, told.copy_rate, told.window, told.nothing)
     if told.inside:
         return _inside(told.inside, situation)
-    modes = [mode for mode in SETTLE if mode in (told.only or SETTLE)]
+    modes = [mode for mode in MODES if mode in (told.only or MODES)]
     with tempfile.TemporaryDirectory(prefix="backupd-bench-") as temporary:
         prices = _all_prices(told.keep or Path(temporary), situation, modes, told.rounds)
     _print(table(prices, window=situation.window))
@@ -104,20 +110,26 @@ def main(words: Sequence[str]) -> int:
 
 
 def _inside(mode: str, situation: Situation) -> int:
-    """One backup between two stretches without; the moments go to stdout."""
-    from backupd.lab.site import guest_site
-
-    with guest_site().configuration.open("a", encoding="utf-8") as file:
-        file.write(f"\n[jobs.nightly.settle]\n{SETTLE[mode]}\n")
-        if situation.copy_rate:
-            file.write(f'\n[jobs.nightly.copy]\nmax_rate = "{situation.copy_rate}"\n')
+    """One backup, or none, between two stretches without; the moments go to stdout."""
+    if mode != NOTHING:
+        _configure(SETTLE[mode], situation.copy_rate)
     time.sleep(WARM_UP_SECONDS + UNDISTURBED_SECONDS)
     began = time.time()
-    status = subprocess.run(["backupd", "--quiet", "run", "nightly"], check=False, stdout=sys.stderr).returncode
+    argv = ["true"] if mode == NOTHING else ["backupd", "--quiet", "run", "nightly"]
+    status = subprocess.run(argv, check=False, stdout=sys.stderr).returncode
     ended = time.time()
     time.sleep(max(0.0, began + situation.window - ended) + 1.5)  # the load's last line is written a second later
     _print(json.dumps({"began": began, "ended": ended}))
     return 0 if status in (0, 3) else status
+
+
+def _configure(settle: str, copy_rate: str) -> None:
+    from backupd.lab.site import guest_site
+
+    with guest_site().configuration.open("a", encoding="utf-8") as file:
+        file.write(f"\n[jobs.nightly.settle]\n{settle}\n")
+        if copy_rate:
+            file.write(f'\n[jobs.nightly.copy]\nmax_rate = "{copy_rate}"\n')
 
 
 # --- outside ---------------------------------------------------------------------------------------------------------
@@ -156,24 +168,28 @@ def _one(out: Path, mode: str, situation: Situation, cpu: int) -> Price:
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise LabError(f"a run with settling {mode} ended with status {done.returncode}", hint=done.stderr[-3000:])
-    return _price(out, SettleMoments(**json.loads(done.stdout.splitlines()[-1])), situation.window)
+    moments = SettleMoments(**json.loads(done.stdout.splitlines()[-1]))
+    if mode == NOTHING:
+        gone, waited, copied = moments.began + situation.nothing, 0.0, 0.0
+    else:
+        gone, waited, copied = _phases(out, moments)
+    samples = load.parse_load((out / "load.log").read_text(encoding="utf-8"))
+    beats = load.parse_heartbeats((out / "heartbeat.log").read_text(encoding="utf-8"))
+    return price(samples, beats, moments, window=situation.window, gone=gone, waited=waited, copied=copied)
 
 
 def _backupd() -> Path:
     return Path(sys.executable).with_name("backupd")
 
 
-def _price(out: Path, moments: SettleMoments, window: float) -> Price:
+def _phases(out: Path, moments: SettleMoments) -> tuple[float, float, float]:
+    """When the snapshot was gone, and how many seconds the run waited and copied."""
     from backupd.catalogue.store import Catalogue
     from backupd.vocabulary.records import Phase
 
     with Catalogue.open(out / "catalogue.sqlite") as catalogue:
         run = catalogue.run("latest")
-    samples = load.parse_load((out / "load.log").read_text(encoding="utf-8"))
-    beats = load.parse_heartbeats((out / "heartbeat.log").read_text(encoding="utf-8"))
-    gone = moments.ended - run.phases[Phase.VERIFY]
-    waited, copied = run.phases[Phase.SETTLE], run.phases[Phase.COPY]
-    return price(samples, beats, moments, window=window, gone=gone, waited=waited, copied=copied)
+    return moments.ended - run.phases[Phase.VERIFY], run.phases[Phase.SETTLE], run.phases[Phase.COPY]
 
 
 def price(

@@ -11,7 +11,7 @@ import pytest
 
 from backupd.policy import owner_record
 from backupd.policy.owner_record import OwnerRecord
-from backupd.targets import Target
+from backupd.targets import Target, names
 from backupd.targets.blobs import BlobTarget
 from backupd.targets.directory import DirectoryTarget
 from backupd.targets.names import partial
@@ -170,6 +170,43 @@ def test_a_proof_is_attached_once_to_a_finished_backup_and_goes_with_it(target: 
 def test_usable_target_tells_its_room(target: Target) -> None:
     free = target.require_usable()
     assert free is None or free > 0
+
+
+def planted(target: Target, name: str, tmp_path: Path) -> None:
+    """A file or an object of this name is where a target is tried."""
+    match target:
+        case S3Target():
+            client, key = target._service.client, target._bucket.key(name)
+            client.put_object(Bucket=target._config.bucket, Key=key, Body=b"")
+        case BlobTarget():
+            target._store.put(target._bucket.key(name), b"", only_new=True)
+        case _:
+            (tmp_path / name).touch()
+
+
+def tried(target: Target, tmp_path: Path) -> set[str]:
+    """What is there of this kind."""
+    match target:
+        case S3Target() | BlobTarget():
+            found = [item.key for item in target._listed(target._bucket.key(".backupd-writable-"), patiently=False)]
+        case _:
+            found = [path.name for path in tmp_path.iterdir()]
+    return {name.rpartition("/")[2] for name in found if "backupd-writable" in name}
+
+
+@pytest.mark.parametrize("target", ["directory", "sftp", "s3", "blobs"], indirect=True)
+def test_what_a_killed_process_left_that_tried_a_target_is_removed_by_the_next(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = {names.new_trial(MACHINE), f"{names.new_trial(MACHINE)}.partial"}
+    others = {names.new_trial("db2-0a1b2c3d"), names.new_trial(f"{MACHINE}-00000000"), f"{names.trials(MACHINE)}mine"}
+    for name in (*ours, *others):
+        planted(target, name, tmp_path)
+    target.require_usable()
+    assert tried(target, tmp_path) == ours | others
+    monkeypatch.setattr(names, "TRIAL_SECONDS", -60.0)
+    target.require_usable()
+    assert tried(target, tmp_path) == others
 
 
 @pytest.mark.parametrize("size", [0, 1, 4095, (1 << 20) - 1, 1 << 20, (3 << 20) + 517])

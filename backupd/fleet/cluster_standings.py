@@ -7,11 +7,11 @@ from backupd.policy.fleet_standing import WatchedCluster
 from backupd.vocabulary.fleet import ClusterStanding, FleetBackup, FleetState
 from backupd.vocabulary.records import GOOD
 
-Found = Mapping[tuple[str, str, str], FleetBackup]  # by cluster, job, and the member that owes it, or ""
+_OfEach = Mapping[tuple[str, str, str], FleetBackup]  # by cluster, job, and the member that owes it, or ""
 
 
 def standing(
-    terms: WatchedCluster, *, newest: Found, good: Found, proven: Mapping[str, datetime | None]
+    terms: WatchedCluster, *, newest: _OfEach, good: _OfEach, proven: Mapping[str, datetime | None]
 ) -> ClusterStanding:
     """Of this cluster, with what was last proven of each host. What is well hides nothing that is not."""
     owed = [(terms.cluster, *what) for what in terms.owes]

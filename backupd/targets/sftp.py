@@ -108,8 +108,6 @@ class SftpTarget(OwnedFolder):
     def require_usable(self) -> int | None:
         """Prove that a file can be written there, synced, renamed and removed; the free bytes, if the server tells.
 
-        What a process left there that was killed within is removed.
-
         Raises:
             TargetError: unreachable, not the server that we know, missing, full or read-only.
         """

@@ -174,6 +174,15 @@ class BinlogSegments(CatalogueFile):
             ours = query.where(_ours.machine == identities.current(connection).name)
             return {target: (count, size) for target, count, size in connection.execute(ours)}
 
+    def segments_missing(self, job: str, target: str, *, of: str) -> int:
+        """How many segments of the job lie on the target `of` and not on this one."""
+        on_it, on_other = (
+            exists().where(_on.segment_id == _ours.id, _on.target == name).correlate(_table) for name in (target, of)
+        )
+        query = select(func.count()).select_from(_table).where(_ours.job == job, on_other, ~on_it)
+        with self._reading() as connection:
+            return connection.execute(query.where(_ours.machine == identities.current(connection).name)).scalar_one()
+
     def segments_at(self, job: str, places: Collection[BinlogPlace]) -> list[BinlogSegment]:
         """Those that have one of these places in them or at one of their ends, of every history that used its file's
         name; by chain and number.

@@ -96,6 +96,7 @@ def copy(
             attentions = [
                 *_copy_all(route, [run.run_id for run in additional_copy.missing(route, jobs)]),
                 *_left_to_others(route, [run.run_id for run in additional_copy.for_others(route, jobs)]),
+                *_archives_left(route, jobs),
             ]
     if attentions:
         raise typer.Exit(ExitStatus.ATTENTION)
@@ -128,6 +129,22 @@ def _left_to_others(route: "CopyRoute", run_ids: "Sequence[str]") -> "Sequence[s
     )
     tell(f"attention: {text}")
     return (text,)
+
+
+def _archives_left(route: "CopyRoute", jobs: "Sequence[str]") -> "Sequence[str]":
+    """What a person should know before the first target is emptied: a copy takes no binlog archive along."""
+    from backupd.report.words import many
+
+    texts = []
+    origin, new = route.origin.name, route.destination.name
+    for job in jobs:
+        if missing := route.ownership.catalogue.segments_missing(job, new, of=origin):
+            texts.append(
+                f"the binlog archive of job {job} is not copied: {many(missing, 'segment')} on target {origin} and"
+                f" not on target {new}; moments that need them can be restored for as long as they are there"
+            )
+            tell(f"attention: {texts[-1]}")
+    return texts
 
 
 def _route(configuration: "Configuration", catalogue: "Catalogue", origin: str, destination: str) -> "CopyRoute":

@@ -332,7 +332,7 @@ def segments_read(
     target: str | None,
     identities: "Identities | None",
 ) -> "SegmentReader":
-    """Where the job's segments are read: from this target alone, or from all of the job's.
+    """Where the job's segments are read: from this target alone, or from all of the job's and those that were.
 
     Raises:
         UsageError, ConfigurationError: there is no such job, or target.
@@ -341,9 +341,17 @@ def segments_read(
     from backupd.operations.binlog.reading import SegmentReader
 
     machine = catalogue.identity().name
-    names = [target] if target is not None else list(wiring.job(configuration, job).targets)
+    names = [target] if target is not None else _with_segments(configuration, catalogue, job)
     targets = [wiring.target(configuration, name, machine) for name in names]
     return SegmentReader(job, targets, catalogue.trust(machine), identities)
+
+
+def _with_segments(configuration: "Configuration", catalogue: "Catalogue", job: str) -> list[str]:
+    """The job's targets, and those that it has left and that still have segments: a moment may need both."""
+    from backupd import wiring
+
+    left = sorted(catalogue.stored_segments(job).keys() & configuration.targets.keys())
+    return list(dict.fromkeys([*wiring.job(configuration, job).targets, *left]))
 
 
 def _place(text: str) -> "BinlogPlace":

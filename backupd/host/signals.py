@@ -1,6 +1,6 @@
-"""SIGINT and SIGTERM become `Cancelled`, but never in the middle of giving something back.
+"""SIGINT, SIGTERM and SIGHUP become `Cancelled`, but never in the middle of giving something back.
 
-Knows: the process's two stop signals and whether now is a bad moment. Signals belong to the process, so this module's
+Knows: the process's stop signals and whether now is a bad moment. Signals belong to the process, so this module's
 state is the process's too.
 
 A bad moment is within a shield, and on the way to it: where a block ends, Python runs its `__exit__`, and in that of a
@@ -18,7 +18,7 @@ from types import FrameType
 
 from backupd.vocabulary.errors import Cancelled
 
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal, or the way to it, is gone
 _AGAIN_SECONDS = 0.005
 _CALLBACKS = frozenset({"weakref", "_weakrefset"})  # what these raise at an object's end, Python only prints
 _ON_THE_WAY = frozenset({"contextlib", "threading", __name__})  # modules whose functions lead to a shield
@@ -86,15 +86,17 @@ def require_going_on() -> None:
 
 @contextmanager
 def cancellable() -> Iterator[None]:
-    """Within it the first SIGINT or SIGTERM raises `Cancelled` in the main thread; later ones change nothing.
+    """Within it the first stop signal raises `Cancelled` in the main thread; later ones change nothing.
 
-    Only one at a time and only in the main thread, as Python's signal handlers ask.
+    What was started to outlive its terminal (`nohup`) goes on ignoring SIGHUP. Only one at a time and only in the main thread, as Python's signal handlers ask.
     """
     _State.shields, _State.received, _State.raised = 0, None, False
     asked, _State.again = os.pipe2(os.O_CLOEXEC)
     echo = threading.Thread(target=_send_again, args=(asked, threading.get_ident()), name="stop signals", daemon=True)
     echo.start()
-    before = {number: signal.signal(number, _on_signal) for number in _STOP_SIGNALS}
+    outlives = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    stopping = [number for number in _STOP_SIGNALS if not (outlives and number == signal.SIGHUP)]
+    before = {number: signal.signal(number, _on_signal) for number in stopping}
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ from backupd.config import Configuration, JobConfig
 from backupd.operations.tools import Tools
 from backupd.targets import Target
 from backupd.vocabulary.errors import ExitStatus
+from tests.binlog_segments import BEGAN, FIRST
 from tests.cli.terminal import Ended, Terminal
 from tests.cli.test_drill_command import Drills
 from tests.story.world import World
@@ -132,3 +133,18 @@ def test_the_history_gets_new_readers_on_the_way(move: Move) -> None:
     assert move.terminal.run(*restore, str(move.world.base / "lost.key")).status == ExitStatus.USAGE
     move.type(*restore, str(move.world.base / "new.key"))
     assert "nothing is missing" in move.type(*words).stdout
+
+
+def test_it_is_told_that_no_copy_takes_the_binlog_archive_along(move: Move) -> None:
+    move.configure("old", has=("old",))
+    move.type("run", "nightly", "--run-id", "r1")
+    with move.world.catalogue() as catalogue:
+        segment = replace(FIRST, machine=catalogue.identity().name)
+        catalogue.add_segment(segment, spooled=False)
+        catalogue.segment_stored(segment.name, "old", at=BEGAN)
+    move.configure("old", "new")
+    for _ in range(2):
+        ended = move.terminal.run("copy", "--missing", "--from", "old", "--to", "new")
+        assert ended.status == ExitStatus.ATTENTION
+        said = "the binlog archive of job nightly is not copied: 1 segment on target old and not on target new"
+        assert said in ended.stderr

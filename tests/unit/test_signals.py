@@ -26,6 +26,24 @@ def test_a_stop_signal_cancels(number: int) -> None:
         stop(number)
 
 
+def test_a_terminal_that_closes_cancels_too() -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    with pytest.raises(Cancelled, match="SIGHUP"), cancellable():
+        assert signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL
+        stop(signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is before
+
+
+def test_what_was_started_with_nohup_outlives_its_terminal() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with cancellable():
+            stop(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_second_signal_does_not_disturb_the_clean_up() -> None:
     cleaned = []
     with pytest.raises(Cancelled), cancellable():

@@ -18,7 +18,7 @@ from types import FrameType
 
 from backupd.vocabulary.errors import Cancelled
 
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: the terminal, or the way to it, is gone
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: its terminal is gone
 _AGAIN_SECONDS = 0.005
 _CALLBACKS = frozenset({"weakref", "_weakrefset"})  # what these raise at an object's end, Python only prints
 _ON_THE_WAY = frozenset({"contextlib", "threading", __name__})  # modules whose functions lead to a shield
@@ -88,7 +88,8 @@ def require_going_on() -> None:
 def cancellable() -> Iterator[None]:
     """Within it the first stop signal raises `Cancelled` in the main thread; later ones change nothing.
 
-    What was started to outlive its terminal (`nohup`) goes on ignoring SIGHUP. Only one at a time and only in the main thread, as Python's signal handlers ask.
+    What was started to outlive its terminal (`nohup`) goes on ignoring SIGHUP. Only one at a time and only in the main
+    thread, as Python's signal handlers ask.
     """
     _State.shields, _State.received, _State.raised = 0, None, False
     asked, _State.again = os.pipe2(os.O_CLOEXEC)

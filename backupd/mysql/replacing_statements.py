@@ -15,6 +15,8 @@ from backupd.mysql.tablefiles import Table
 
 _LONGEST_NAME = 64
 _AS_ROWS = "SET SESSION binlog_format = ROW;"
+_ZERO_STAYS = "SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',NO_AUTO_VALUE_ON_ZERO');"
+_NUMBERS_ROWS = re.compile(r"^ +`.* AUTO_INCREMENT\b", re.MULTILINE)
 
 
 def statements_for(shape: TableShape, schema: str, found: TableDifference, *, logged: bool = True) -> tuple[str, ...]:
@@ -43,6 +45,8 @@ def _put_back(shape: TableShape, schema: str, found: TableDifference, *, logged:
     if running:
         what += f"; its triggers run for each row{'' if sure else ', if it still has them'}: {running}"
     yield from _told(f"{what}:")
+    if _NUMBERS_ROWS.search(shape.definition):
+        yield _ZERO_STAYS
     yield f"INSERT INTO {live} ({columns}) SELECT {columns} FROM {loaded}{missing};"  # noqa: S608 - quoted names
 
 

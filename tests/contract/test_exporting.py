@@ -14,8 +14,9 @@ from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.table_export import Exported, export
 from backupd.vocabulary.errors import ServerError
 from tests.contract.mariadb import PASSWORD, MariadbServer, mysql_server
-from tests.contract.test_loading import CHILD, PARTED, before
+from tests.contract.test_loading import AWKWARD, CHILD, FLEETING, PARTED, before
 from tests.contract.test_scratch import Image, keep_only, load, taken
+from tests.docs.places import PAGES
 
 pytestmark = pytest.mark.thorough
 
@@ -53,13 +54,7 @@ def test_an_exported_table_can_be_imported(partial: Image, mysql_server: Mariadb
     assert {path.suffix for path in myisam.files} >= {".MYD", ".MYI"}
     assert innodb.statements == partial.folder / "tables" / "t" / "innodb.sql"
     fresh = schema_of(innodb)
-    before, _, after = innodb.statements.read_text().partition("-- now copy")
-    source(mysql_server, before)
-    there = mysql_server.datadir / fresh
-    for path in innodb.files:
-        if path.suffix != ".frm":
-            os.chown(shutil.copy(path, there), there.stat().st_uid, there.stat().st_gid)
-    source(mysql_server, after.partition("\n")[2])
+    imported(innodb, mysql_server)
     with mysql_server.session() as session:
         assert [row["Msg_text"] for row in session.query(f"CHECK TABLE {fresh}.innodb")] == ["OK"]
         assert int(session.value(f"SELECT COUNT(*) FROM {fresh}.innodb") or 0) > 0
@@ -117,6 +112,17 @@ def source(server: MariadbServer, text: str, *options: str, user: str = "root") 
     return ended.stdout + ended.stderr
 
 
+def imported(exported: Exported, server: MariadbServer) -> None:
+    """As a person does it: the statements, the files, the rest of the statements."""
+    before, _, after = exported.statements.read_text().partition("-- now copy")
+    source(server, before)
+    there = server.datadir / schema_of(exported)
+    for path in exported.files:
+        if path.suffix != ".frm":
+            os.chown(shutil.copy(path, there), there.stat().st_uid, there.stat().st_gid)
+    source(server, after.partition("\n")[2])
+
+
 def logged(session: Session) -> list[str]:
     """What the server's replicas are told of tablespaces."""
     logs = [str(log["Log_name"]) for log in session.query("SHOW BINARY LOGS")]
@@ -161,13 +167,7 @@ def test_what_was_not_committed_is_in_no_export(mysql_server: MariadbServer, tmp
         dealer.execute("XA ROLLBACK 'x'")
     keep_only([ledger, dealt], image)
     [exported] = export(image.folder, image.manifest, [ledger])
-    before, _, after = exported.statements.read_text().partition("-- now copy")
-    source(mysql_server, before)
-    there = mysql_server.datadir / schema_of(exported)
-    for path in exported.files:
-        if path.suffix != ".frm":
-            os.chown(shutil.copy(path, there), there.stat().st_uid, there.stat().st_gid)
-    source(mysql_server, after.partition("\n")[2])
+    imported(exported, mysql_server)
     with mysql_server.session() as root:
         rows = root.one(f"SELECT COUNT(*) AS n, MIN(id) AS first, MAX(v) AS v FROM {schema_of(exported)}.ledger")
         assert rows == {"n": "50000", "first": "1", "v": "committed"}
@@ -195,13 +195,7 @@ def test_a_table_younger_than_the_last_checkpoint_is_exported_though_another_one
     keep_only([young], image)
     assert not [*(image.datadir / "aside").iterdir()]
     [exported] = export(image.folder, image.manifest, [young])
-    before, _, after = exported.statements.read_text().partition("-- now copy")
-    source(mysql_server, before)
-    there = mysql_server.datadir / schema_of(exported)
-    for path in exported.files:
-        if path.suffix != ".frm":
-            os.chown(shutil.copy(path, there), there.stat().st_uid, there.stat().st_gid)
-    source(mysql_server, after.partition("\n")[2])
+    imported(exported, mysql_server)
     with mysql_server.session() as session:
         assert session.value(f"SELECT COUNT(*) FROM {schema_of(exported)}.young WHERE v = 'new'") == "5000"
         session.execute(f"DROP DATABASE {schema_of(exported)}")
@@ -230,3 +224,83 @@ def test_a_table_with_partitions_is_not_led_into_an_import_that_mariadb_refuses(
         schemas = session.query("SHOW DATABASES")
         assert source(mysql_server, text) == ""
         assert session.query("SHOW DATABASES") == schemas
+
+
+def clean(before: Image, to: Path) -> Image:
+    """A copy of the image in which nothing was exported yet."""
+    image = before.copied(to)
+    shutil.rmtree(image.folder / "tables", ignore_errors=True)
+    return image
+
+
+def test_a_table_without_a_file_of_its_rows_is_not_called_exported(before: Image, tmp_path: Path) -> None:
+    image = clean(before, tmp_path / "copy")
+    fleeting, child = export(image.folder, image.manifest, [FLEETING, CHILD])
+    assert child.attention is None
+    assert "the rows of live.fleeting (MEMORY) are in no file of its own" in (fleeting.attention or "")
+    assert all(line.startswith("--") for line in fleeting.statements.read_text().splitlines())
+
+
+def test_what_is_left_to_do_has_the_triggers_and_every_column_and_sends_replicas_rows(
+    before: Image, tmp_path: Path
+) -> None:
+    image = clean(before, tmp_path / "copy")
+    awkward, child = export(image.folder, image.manifest, [AWKWARD, CHILD])
+    assert "TRIGGER `live`.`told` BEFORE INSERT ON `live`.`child`" in child.statements.read_text()
+    before_rename, _, after = awkward.statements.read_text().partition("-- RENAME TABLE ")
+    assert "If no binary log is written" in before_rename.splitlines()[-1]
+    logged, insert, columns = after.partition("-- INSERT INTO `live`.`awkward`")
+    assert insert
+    assert "-- CREATE TABLE `live`.`awkward` (" in logged
+    assert "-- SET SESSION binlog_format = ROW;" in logged
+    assert "NO_AUTO_VALUE_ON_ZERO" in logged
+    assert "`inv`" in columns
+    assert "`virt`" not in columns
+    assert "SELECT *" not in columns
+
+
+def test_a_table_with_words_is_not_led_into_an_import_that_leaves_them_out(
+    mysql_server: MariadbServer, tmp_path: Path
+) -> None:
+    words = Table("t", "words")
+    with mysql_server.session() as root:
+        root.execute("CREATE TABLE t.words (id INT PRIMARY KEY, v TEXT, FULLTEXT KEY (v)) ENGINE=InnoDB")
+        image = taken(mysql_server, tmp_path)
+        root.execute("DROP TABLE t.words")
+    keep_only([words], image)
+    [exported] = export(image.folder, image.manifest, [words])
+    assert "the words of its FULLTEXT index are not in its files: load t.words into" in (exported.attention or "")
+    text = exported.statements.read_text()
+    assert all(line.startswith("--") for line in text.splitlines())
+    assert "--   FULLTEXT KEY `v` (`v`)\n" in text
+
+
+def test_a_dropped_table_is_back_by_the_page_s_line_with_its_foreign_key_and_trigger(
+    mysql_server: MariadbServer,
+) -> None:
+    page = (PAGES / "restore.md").read_text()
+    [line] = re.findall(r"If shop\.orders was dropped:\s+`([^`]+)`", page)
+    dump, _, load = line.partition(" | ")
+    assert load == "mariadb shop"
+    with mysql_server.session() as session:
+        for statement in (
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.customers (id INT PRIMARY KEY)",
+            "CREATE TABLE shop.orders (id INT PRIMARY KEY, customer INT, CONSTRAINT orders_customer"
+            " FOREIGN KEY (customer) REFERENCES shop.customers (id))",
+            "CREATE TRIGGER shop.stamped BEFORE INSERT ON shop.orders FOR EACH ROW SET @stamped = 1",
+            "INSERT INTO shop.customers VALUES (1)",
+            "INSERT INTO shop.orders VALUES (1, 1)",
+        ):
+            session.execute(statement)
+        argv = dump.replace("/tmp/restored.sock", str(mysql_server.socket)).split()
+        argv[1:1] = ["--no-defaults", "--user=root"]
+        dumped = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+        assert "ERROR 1050" in source(mysql_server, dumped, "--database=shop")
+        session.execute("DROP TABLE shop.orders")
+        assert source(mysql_server, dumped, "--database=shop") == ""
+        session.execute("INSERT INTO shop.orders VALUES (2, 1)")
+        assert session.value("SELECT @stamped") == "1"
+        with pytest.raises(ServerError, match="foreign key"):
+            session.execute("INSERT INTO shop.orders VALUES (3, 9)")
+        session.execute("DROP DATABASE shop")

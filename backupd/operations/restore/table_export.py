@@ -7,6 +7,7 @@ tables are missing: with `innodb_force_recovery=1` it passes over those. MariaDB
 """
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,8 @@ from backupd.mysql.rolling_back import await_rollback
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.session import Session
 from backupd.mysql.sqltext import comment, literal, quoted, require_definition
-from backupd.mysql.table_shape import in_schema
+from backupd.mysql.table_attachments import triggers_of
+from backupd.mysql.table_shape import columns_of, in_schema, names_of
 from backupd.mysql.tablefiles import Table, file_name, restored_files
 from backupd.vocabulary.errors import ServerError, UsageError
 from backupd.vocabulary.servers import Flavour
@@ -32,6 +34,8 @@ FOLDER = "tables"  # below the restored folder
 
 _IMPORTED = (".ibd", ".cfg", ".cfp")  # what InnoDB's import wants
 _TRANSPORTABLE = "InnoDB"
+_ROWS = {"InnoDB": ".ibd", "MyISAM": ".MYD", "Aria": ".MAD", "ARCHIVE": ".ARZ", "CSV": ".CSV"}  # a table's own file
+_FULLTEXT = re.compile(r"^ +FULLTEXT KEY ", re.MULTILINE)
 _BEGIN = (
     "SET @backupd_logged = @@SESSION.sql_log_bin, @backupd_mode = @@SESSION.sql_mode,"
     " @backupd_keys = @@SESSION.foreign_key_checks;",
@@ -166,30 +170,55 @@ def _exported(
     telling(f"exporting {table}")
     session, named = server.session, f"{quoted(table.schema)}.{quoted(table.name)}"
     row = session.one(f"SHOW CREATE TABLE {named}") or {}
-    imported = engine_of(session, table) == _TRANSPORTABLE
+    engine = engine_of(session, table) or "unknown"
+    imported = engine == _TRANSPORTABLE
     if imported:
         await_rollback(session, table, telling)
     session.execute(f"FLUSH TABLES {named} {'FOR EXPORT' if imported else 'WITH READ LOCK'}")
     files = _copied(to, manifest, table)  # they do not change until the tables are unlocked
     session.execute("UNLOCK TABLES")
     statements = files[0].with_name(f"{file_name(table.name)}.sql")
-    require_definition(row.get("Create Table") or "")
-    attention = _no_import(manifest, table, files) if imported else None
+    definition = row.get("Create Table") or ""
+    require_definition(definition)
+    attention = _no_rows(manifest, table, engine, files) or (
+        _no_import(manifest, table, definition, files) if imported else None
+    )
     if attention is None:
-        text = _statements(table, row.get("Create Table") or "", files, to.fresh, imported=imported)
+        text = _statements(table, definition, files, to.fresh, imported=imported)
+        text += _afterwards(session, table, definition, to.fresh)
     else:
-        text = "\n".join(map(comment, (attention, "its definition:", row.get("Create Table") or ""))) + "\n"
+        text = "\n".join(map(comment, (attention, "its definition:", definition))) + "\n"
     with explained_write(statements, hint=MORE_ROOM), to.new(statements.parent.name, statements.name) as file:
         file.write(text.encode())
     return Exported(table, files, statements, attention)
 
 
-def _no_import(manifest: Manifest, table: Table, files: Sequence[Path]) -> str | None:
-    """MariaDB 10.11.19: "Storage engine InnoDB of the table doesn't have this option", and no word for a partition."""
-    if manifest.server.flavour is not Flavour.MARIADB or not any("#p#" in path.name.lower() for path in files):
+def _no_rows(manifest: Manifest, table: Table, engine: str, files: Sequence[Path]) -> str | None:
+    """RocksDB keeps those of all tables together, as InnoDB's system tablespace does; MEMORY and FEDERATED none."""
+    if any(path.suffix == _ROWS.get(engine) for path in files):
         return None
     return (
-        f"MariaDB cannot import a table with partitions: load {table} into a running server instead, with"
+        f"the rows of {table} ({engine}) are in no file of its own, and none was exported: load it into a running"
+        f" server, with `backupd restore {manifest.run_id} --tables {table} --into HOST --as NAME`, or restore"
+        " everything"
+    )
+
+
+def _no_import(manifest: Manifest, table: Table, definition: str, files: Sequence[Path]) -> str | None:
+    """MariaDB 10.11.19 on partitions: "Storage engine InnoDB of the table doesn't have this option".
+
+    The words of a FULLTEXT index are in tables of their own, which FOR EXPORT does not write out (MySQL manual,
+    "Importing InnoDB Tables"). A search then ends with error 1191, and MariaDB 10.11.19 died as the index was dropped.
+    """
+    why = None
+    if manifest.server.flavour is Flavour.MARIADB and any("#p#" in path.name.lower() for path in files):
+        why = "MariaDB cannot import a table with partitions"
+    elif _FULLTEXT.search(definition):
+        why = "the words of its FULLTEXT index are not in its files"
+    if why is None:
+        return None
+    return (
+        f"{why}: load {table} into a running server instead, with"
         f" `backupd restore {manifest.run_id} --tables {table} --into HOST --as NAME`"
     )
 
@@ -240,7 +269,7 @@ def _statements(table: Table, definition: str, files: Sequence[Path], fresh: str
     else:
         made += [*_END, comment(f"{definition};"), comment(place)]
         made += [f"FLUSH NO_WRITE_TO_BINLOG TABLES {name};"]
-    return "\n".join((*made, *_afterwards(table, name, definition))) + "\n"
+    return "\n".join(made) + "\n"
 
 
 def _made(create: str, name: str) -> tuple[str, ...]:
@@ -276,16 +305,28 @@ def _unless_logged(statement: str, *, refusal: str, also: str = "TRUE") -> tuple
     )
 
 
-def _afterwards(table: Table, name: str, definition: str) -> tuple[str, ...]:
-    own = f"{quoted(table.schema)}.{quoted(table.name)}"
+def _afterwards(session: Session, table: Table, definition: str, fresh: str) -> str:
+    """What a person may do with the table next, as comments. No definition has triggers, and `*` leaves out what is
+    INVISIBLE; a session may give a new number to a row whose number is 0.
+    """
+    own, name = f"{quoted(table.schema)}.{quoted(table.name)}", f"{quoted(fresh)}.{quoted(table.name)}"
+    columns = names_of([column for column in columns_of(session, table) if not column.generated])
     said = [
-        f"it is now complete as {name}, on this server only; to move it into place if there is no such table:",
+        f"it is now complete as {name}, on this server only. If no binary log is written and there is no such table:",
         f"RENAME TABLE {name} TO {own};",
-        "if there is one, or replicas need it too:",
-        f"INSERT INTO {own} SELECT * FROM {name};",  # noqa: S608 - quoted names, in a comment
+        "if one is written, that would stop replicas, and no binlog archive could be applied beyond it: they need the"
+        " rows. If there is no such table, make it first:",
+        f"{in_schema(table.schema, table, definition)};",
+        "then, and where there is one:",
+        "SET SESSION binlog_format = ROW;",
+        "SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',NO_AUTO_VALUE_ON_ZERO');",
+        f"INSERT INTO {own} ({columns}) SELECT {columns} FROM {name};",  # noqa: S608 - quoted names, in a comment
     ]
     if "FOREIGN KEY" in definition:
         said.append(
             "its foreign keys point into its new schema: drop them before a RENAME, and add them again afterwards"
         )
-    return tuple(map(comment, said))
+    triggers = triggers_of(session, table)
+    if triggers:
+        said.append("it has no triggers yet: read each, and type it without the dashes once the table is in place:")
+    return "\n".join((*map(comment, said), *(trigger.to_be_typed(table) for trigger in triggers))) + "\n"

@@ -22,6 +22,7 @@ from backupd.mysql.seeding import (
     OF_THE_OLD_SERVER,
     Wanted,
     following,
+    lacks_what_it_received,
     start_statement,
     statements,
     words_for,
@@ -80,6 +81,9 @@ def _lines(manifest: Manifest, datadir: Path, position: Position | None) -> Iter
     yield ""
     yield from _before_it_starts(manifest, datadir)
     yield ""
+    if lacks_what_it_received(manifest):
+        yield f"-- No replica, and no later moment: the binlog of {manifest.host} lacks what it gets from its source."
+        return
     yield from _as_replica(manifest, datadir, position)
     yield ""
     yield from _to_a_later_moment(manifest, position)
@@ -110,6 +114,7 @@ def _as_replica(manifest: Manifest, datadir: Path, position: Position) -> Iterat
     old_id = manifest.server.settings.get("server_id", "that of the old server")
     yield f"-- To make it a replica of {manifest.host}: before a server starts here, in a shell:"
     yield f"--   cd {shlex.quote(str(datadir))} && rm -f {' '.join(OF_THE_OLD_SERVER)}"
+    yield "-- Its events are its source's: event_scheduler = OFF until each is DISABLE ON SLAVE (MySQL 8.2: REPLICA)."
     yield f"-- Start it with skip_slave_start, and a server_id that is not {old_id}. Then {naming_the_source(words)}:"
     yield from (f"{statement};" for statement in statements(words, position, wanted))
     yield f"{start_statement(words)};"

@@ -66,6 +66,27 @@ def put_back(session: Session, wanted: Callable[[EventName], EventStatus | None]
             session.execute(statement)
 
 
+def leave_to_the_source(session: Session, *, called: str) -> None:
+    """No event that is enabled runs on a copy that becomes a replica: its source runs it, and sends what it changes.
+
+    They are as an applier leaves what it is told of an event. `called` is what the server's statements call a replica:
+    REPLICA or SLAVE. Nothing is written to a binlog.
+
+    Raises:
+        ServerError: the server refused it.
+    """
+    enabled = [row for row in _rows(session) if _status(row) is EventStatus.ENABLED]
+    if not enabled:
+        return
+    session.execute("SET SESSION sql_log_bin = 0")
+    if flavour_of(session) is Flavour.MARIADB:  # as in `put_back`
+        session.execute("UPDATE mysql.event SET status = 'SLAVESIDE_DISABLED' WHERE status = 'ENABLED'")
+        return
+    for row in enabled:
+        for statement in _statements(row, f"DISABLE ON {called}"):
+            session.execute(statement)
+
+
 def _statements(row: Row, verb: str) -> Iterator[str]:
     """What an ALTER EVENT does not name becomes the session's own: who it runs as, the character set of its words."""
     user, _, host = (row["definer"] or "").rpartition("@")

@@ -19,6 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from backupd.mysql.facts import flavour_of, version_number
+from backupd.mysql.scheduled_events import leave_to_the_source
 from backupd.mysql.session import Session
 from backupd.mysql.sqltext import literal
 from backupd.mysql.startup import RELAY_LOG
@@ -85,16 +86,32 @@ class Seeded:
 
 
 def require_position(manifest: Manifest) -> None:
-    """The backup says where a replica would have to go on.
+    """The backup says where a replica would have to go on, and that there it would be sent all that is new.
 
     Raises:
-        UsageError: the server had no binlog.
+        UsageError: the server had no binlog, or did not log what it got from its own source.
     """
     if manifest.server.binlog_basename is None or (manifest.locked and manifest.position.binlog_file is None):
         raise UsageError(
             f"run {manifest.run_id} has no position: the binlog of {manifest.host} was off",
             hint="a replica needs a binlog: set log_bin on that server, and take a new backup",
         )
+    if lacks_what_it_received(manifest):
+        raise UsageError(
+            f"run {manifest.run_id} is of a replica whose binlog lacks what it gets from its source"
+            " (log_slave_updates is off): a replica of it would never get that",
+            hint="clone a backup of its source; or set log_slave_updates there, and take a new backup",
+        )
+
+
+def lacks_what_it_received(manifest: Manifest) -> bool:
+    """Whether it is of a replica that has in its binlog only what its own clients wrote.
+
+    By GTID a replica of MySQL's can follow all the same: `gtid_executed` has what was received too.
+    """
+    server = manifest.server
+    off = "OFF" in (server.settings.get("log_replica_updates"), server.settings.get("log_slave_updates"))
+    return off and server.is_replica and not (server.flavour is Flavour.MYSQL and _has_gtids(manifest))
 
 
 def following(manifest: Manifest, asked: Following | None) -> Following:
@@ -170,12 +187,13 @@ def without_channels(words: Words) -> tuple[str, ...]:
 
 
 def seed(session: Session, position: Position, wanted: Wanted) -> Seeded:
-    """The server on a copy is told all that is known; replication has not started.
+    """The server on a copy is told all that is known; replication has not started, and its events are its source's.
 
     Raises:
         ServerError: it refused one of the statements.
     """
     words = words_of(session)
+    leave_to_the_source(session, called="REPLICA" if words is Words.MYSQL else "SLAVE")
     *prepared, change = statements(words, position, wanted)
     for statement in prepared:
         session.execute(statement)

@@ -22,6 +22,7 @@ from backupd.vocabulary.servers import Flavour, ServerFacts
 
 RELAY_LOG = "replica-relay-bin"  # of a seeded replica: its info files name it, so it may not depend on the host's name
 RELAY_FOLDER = "backupd-relay-logs"  # of a copy: what is to be applied to it
+_OF_ROCKSDB = ("rocksdb_datadir", "rocksdb_wal_dir")  # without its log it starts, and lacks what was only there
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def folders_of(relocation: Relocation, facts: ServerFacts) -> tuple[Path, ...]:
     Raises:
         ServerError: the recorded server used paths that are not in the backup.
     """
-    named = (facts.settings.get(name, "") for name in DIALECTS[facts.flavour].folders)
+    named = (facts.settings.get(name, "") for name in (*DIALECTS[facts.flavour].folders, *_OF_ROCKSDB))
     moved = {relocation.moved(path) for path in (*named, facts.settings.get("innodb_data_home_dir", "")) if path}
     moved |= _folders_of_tablespaces(relocation, facts)
     return tuple(filter(relocation.is_folder, sorted(moved)))
@@ -128,6 +129,7 @@ def file_options(relocation: Relocation, facts: ServerFacts) -> list[str]:
     return [
         f"--datadir={relocation.datadir}",
         *(f"--{_option(name)}={relocation.moved(settings.get(name, ''))}" for name in dialect.folders),
+        *(f"--loose-{_option(name)}={relocation.moved(settings[name])}" for name in _OF_ROCKSDB if settings.get(name)),
         *_system_tablespace(relocation, settings),
         *_external_tablespaces(relocation, facts),
         *(f"--loose-{_option(name)}={settings[name]}" for name in dialect.carried_over if settings.get(name)),

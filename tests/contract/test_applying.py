@@ -298,6 +298,19 @@ def test_a_replica_is_seeded_from_there(witness: Witness, tmp_path: Path) -> Non
     applied(witness, tmp_path, end, look)
 
 
+def test_a_replica_leaves_its_sources_events_to_it(witness: Witness, tmp_path: Path) -> None:
+    end, _ = witness.moments["definitions"]
+
+    def look(server: RunningServer, done: Applied) -> None:
+        server.session.execute("SET GLOBAL event_scheduler = OFF")  # without grants it knows no events before
+        server.session.execute("CREATE EVENT t.purge ON SCHEDULE EVERY 1 DAY DO DELETE FROM t.innodb")
+        seed(server.session, done.position, Wanted(77, Following.GTID))
+        assert server.session.value("SELECT status FROM mysql.event WHERE name = 'purge'") == "SLAVESIDE_DISABLED"
+        assert server.session.value("SELECT @@global.gtid_binlog_pos") == ""
+
+    applied(witness, tmp_path, end, look)
+
+
 def test_what_the_files_already_have_does_not_fit(witness: Witness, tmp_path: Path) -> None:
     """From before the backup's position: a row that is there would be written again."""
     end, _ = witness.moments["writers"]

@@ -12,6 +12,7 @@ import pytest
 
 from backupd.mysql.facts import server_facts
 from backupd.mysql.keyring import keyring_options
+from backupd.mysql.recorded import judged
 from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.scratch import RunningServer, ScratchServer, first_error
 from backupd.mysql.scratch_account import Account
@@ -427,3 +428,11 @@ def test_the_first_error_is_what_a_person_needs() -> None:
     assert first_error("a [Note] x\nb [ERROR] InnoDB: torn\nc [ERROR] Aborting\n") == "b [ERROR] InnoDB: torn"
     assert first_error("one\ntwo\n\n") == "two"
     assert first_error("") == "it wrote nothing"
+
+
+def test_rocksdb_finds_its_files_and_its_log_where_the_server_had_them() -> None:
+    settings = {"rocksdb_datadir": "./#rocksdb", "rocksdb_wal_dir": "/srv/data/wal"}
+    found = options(dict(judged(replace(MANIFEST, server=replace(FACTS, settings=settings))).server.settings))
+    assert found["--loose-rocksdb-datadir"] == "/restored/mysql/#rocksdb"
+    assert found["--loose-rocksdb-wal-dir"] == "/restored/wal"
+    assert not any("rocksdb" in option for option in options({}))

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from backupd.mysql.next_steps import next_steps
+from backupd.mysql.recorded import judged
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.replica_files import option_file, statements_file
 from backupd.mysql.seeding import (
@@ -290,3 +292,14 @@ def test_only_a_server_that_seeds_writes_about_replication_into_the_copy() -> No
     assert [option for option in seeding if "master-info" in option or "relay-log-info" in option] == []
     assert "--relay-log=replica-relay-bin" in seeding
     assert "--skip-slave-start" in seeding
+
+
+@pytest.mark.parametrize("manifest", [MARIADB, WITHOUT_GTID])
+def test_a_replica_that_does_not_log_what_it_receives_has_no_replica(manifest: Manifest) -> None:
+    settings = {**manifest.server.settings, "log_slave_updates": "OFF"}
+    received = replace(manifest, server=replace(manifest.server, is_replica=True, settings=settings))
+    with pytest.raises(UsageError, match="lacks what it gets from its source"):
+        require_position(judged(received))  # as a manifest is read: the setting is known
+    assert "-- No replica, and no later moment" in next_steps(received, Path("/to"))
+    require_position(replace(received, server=replace(received.server, is_replica=False)))
+    require_position(replace(MYSQL, server=replace(MYSQL.server, is_replica=True)))

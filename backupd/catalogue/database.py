@@ -24,7 +24,10 @@ Write = tuple[Executable, Sequence[Mapping[str, Any]]]  # a statement, and its r
 
 _OWNER = "run backupd as root or as the user that the catalogue belongs to"
 MAKE_ROOM = "free space on its file system"
-DAMAGED = "move the file away; `backupd catalogue rebuild --target T` adds each target's backups to a new one"
+DAMAGED = (
+    "move the file away with its -wal and -shm, once nothing has it open; then `backupd identity adopt MACHINE`, which"
+    " targets have a folder of, and `backupd catalogue rebuild --target T` for each target"
+)
 _UNDECODABLE = "Could not decode to UTF-8"  # which the driver says without a code
 _FAULTS = {  # sqlite.org/rescode.html, primary codes
     sqlite3.SQLITE_CANTOPEN: ("cannot be opened", _OWNER),

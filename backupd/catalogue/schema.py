@@ -8,7 +8,7 @@ revision by hand, and a test proves that to be what the migrations make.
 import errno
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -118,10 +118,13 @@ def _require_file(path: Path) -> None:
     if path.is_dir():
         raise CatalogueError(f"the catalogue {path} is a folder", hint="set a file in the configuration")
     folder = path.absolute().parent
+    beside = [each for end in ("-wal", "-shm") if (each := path.with_name(path.name + end)).exists()]  # looked at first
     try:
         if folder.parent.is_dir():
             folder.mkdir(mode=0o700, exist_ok=True)
         if not path.exists():
+            if beside:
+                raise _moved_away(path, beside)
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         return  # another process was faster; or the folder is none, and then SQLite says so
@@ -137,6 +140,15 @@ def _require_file(path: Path) -> None:
             f"the catalogue {path} cannot be created: {error.strerror}",
             hint=MAKE_ROOM if no_room else hint,
         ) from error
+
+
+def _moved_away(path: Path, beside: Sequence[Path]) -> CatalogueError:
+    """Who has the old one open goes on in it, and its newest rows are in these files, which a new one would spoil."""
+    return CatalogueError(
+        f"the catalogue {path} is gone, and {beside[0].name} is not: a process may have it open under another name",
+        hint=f"end it (`backupd serve --drain`, systemctl stop 'backupd-binlog@*'; fuser -v {beside[0]}), then move"
+        f" {' and '.join(map(str, beside))} to where the file is",
+    )
 
 
 def _revision(connection: Connection, path: Path) -> str | None:

@@ -124,7 +124,8 @@ def check(ctx: typer.Context) -> None:
     if not path.exists():
         raise CatalogueError(
             f"there is no catalogue {path}",
-            hint="`backupd catalogue rebuild --target T` makes one and adds each target's backups",
+            hint="`backupd identity adopt MACHINE` makes one; `backupd catalogue rebuild --target T` adds each target's"
+            " backups",
         )
     with opening.catalogue(configuration) as catalogue:
         for fault in catalogue.faults():

@@ -11,14 +11,13 @@ import typer
 import backupd
 from backupd.cli.invocation import Invocation
 from backupd.cli.output import print_text, say, write
+from backupd.cli.timers import has_timer, timer_of
 from backupd.vocabulary.errors import UsageError
 
 app = typer.Typer(help="Write, check and show the configuration.", no_args_is_help=True)
 
 _EXAMPLE = "backupd.toml"
 _SCHEMA = "backupd.schema.json"
-_TIMER = "backupd-run@{}.timer"
-_ENABLED = Path("/etc/systemd/system/timers.target.wants")
 _MODE = 0o640  # it holds no secret, but says where they are
 
 
@@ -55,9 +54,9 @@ def check(ctx: typer.Context) -> None:
             " `backupd serve` runs it"
         )
     for job in configuration.jobs.values():
-        if job.schedules.backup is not None and job.schedules.backup.retries and _has_timer(job.name):
+        if job.schedules.backup is not None and job.schedules.backup.retries and has_timer(job.name):
             say(
-                f"warning: jobs.{job.name}.schedules.backup.retries: {_TIMER.format(job.name)} is enabled, and a timer"
+                f"warning: jobs.{job.name}.schedules.backup.retries: {timer_of(job.name)} is enabled, and a timer"
                 " tries nothing again; only `backupd serve` does"
             )
     for host, jobs in archived_twice(configuration).items():
@@ -101,11 +100,6 @@ def _file(ctx: typer.Context) -> Path:
 
     invocation: Invocation = ctx.obj
     return locate(invocation.config, os.environ)
-
-
-def _has_timer(job: str) -> bool:
-    """`systemctl enable` makes this link (systemctl(1))."""
-    return (_ENABLED / _TIMER.format(job)).is_symlink()
 
 
 def _counted(count: int, noun: str) -> str:

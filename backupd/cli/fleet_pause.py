@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.output import say
+from backupd.cli.output import say, tell
 from backupd.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ def pause(
     records, scope, of = _of(ctx, name, all_of_it)
     records.pause(scope, of, note)
     say(f"{_called(scope, of)} is paused" + (f": {note}" if note else ""))
+    tell(
+        "a host whose whole cluster is paused backs itself up once its fallback_after is over; to keep it from that, on"
+        " the host: backupd schedule pause JOB"
+    )
 
 
 def unpause(

@@ -9,7 +9,8 @@ from zoneinfo import ZoneInfo
 import typer
 
 from backupd.cli.invocation import JsonOption
-from backupd.cli.output import print_document, print_text, say
+from backupd.cli.output import print_document, print_text, say, tell
+from backupd.cli.timers import has_timer, timer_of
 from backupd.report.json_document import iso
 from backupd.vocabulary.errors import ExitStatus, UsageError
 from backupd.vocabulary.schedule import Activity, Pause, Slot, SlotState
@@ -109,6 +110,8 @@ def pause(
     with opening.catalogue(configuration) as catalogue:
         catalogue.pause(name, note)
     say(f"job {name} is paused" + (f": {note}" if note else ""))
+    if has_timer(name):
+        tell(f"attention: {timer_of(name)} is enabled and starts it all the same: systemctl stop {timer_of(name)}")
 
 
 @app.command()

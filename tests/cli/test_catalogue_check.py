@@ -33,7 +33,7 @@ def test_a_damaged_one_is_told_by_day_and_is_rebuilt_with_all_its_backups(termin
     checked = terminal.run("catalogue", "check")
     assert checked.status == ExitStatus.CATALOGUE
     assert f"error: the catalogue {catalogue} is damaged: " in checked.stderr
-    assert "hint: move the file away; `backupd catalogue rebuild --target T`" in checked.stderr
+    assert "hint: move the file away with its -wal and -shm" in checked.stderr
     by_day = terminal.run("check", "nightly")
     assert by_day.status == ExitStatus.ATTENTION
     assert "warning  catalogue: its file is damaged: " in by_day.stdout

@@ -29,7 +29,7 @@ def generous_umask() -> Iterator[None]:
 
 
 def test_check_warns_of_retries_where_a_timer_starts_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backupd.cli.config._ENABLED", tmp_path)
+    monkeypatch.setattr("backupd.cli.timers.ENABLED", tmp_path)
     file = tmp_path / "backupd.toml"
     file.write_text(
         EXAMPLE.read_text().replace("[jobs.nightly.schedules.backup]", "[jobs.nightly.schedules.backup]\nretries = 2")

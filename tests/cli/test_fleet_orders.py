@@ -144,7 +144,9 @@ def test_what_waits_of_a_cluster_is_to_end(fleet: Type, records: Records) -> Non
 def test_a_pause_stands_until_it_is_ended(
     fleet: Type, records: Records, words: tuple[str, ...], scope: PauseScope, name: str, called: str
 ) -> None:
-    assert fleet("pause", *words, "--note", "upgrade").stdout == f"{called} is paused: upgrade\n"
+    ended = fleet("pause", *words, "--note", "upgrade")
+    assert ended.stdout == f"{called} is paused: upgrade\n"
+    assert "backs itself up once its fallback_after is over" in ended.stderr
     assert [(pause.scope, pause.name, pause.note) for pause in records.pauses()] == [(scope, name, "upgrade")]
     assert fleet("unpause", *words).status == ExitStatus.OK
     assert records.pauses() == list[FleetPause]()

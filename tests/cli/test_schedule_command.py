@@ -249,6 +249,15 @@ def test_a_pause_stays_until_it_is_taken_back(terminal: Terminal) -> None:
     assert terminal.run("schedule", "resume", "nightly").stdout == "job nightly was not paused\n"
 
 
+def test_who_pauses_a_job_is_told_of_a_timer_that_knows_no_pause(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backupd.cli.timers.ENABLED", tmp_path)
+    assert "timer" not in terminal.run("schedule", "pause", "nightly").stderr
+    (tmp_path / "backupd-run@nightly.timer").symlink_to("/usr/lib/systemd/system/backupd-run@.timer")
+    assert "systemctl stop backupd-run@nightly.timer" in terminal.run("schedule", "pause", "nightly").stderr
+
+
 def test_a_job_that_left_the_configuration_can_still_be_resumed_and_no_other(world: World, terminal: Terminal) -> None:
     with world.catalogue() as catalogue:
         catalogue.pause("gone", "")

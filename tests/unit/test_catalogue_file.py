@@ -318,3 +318,13 @@ def test_a_reader_sees_a_live_run_grow_and_never_holds_it_up(path: Path) -> None
         assert catalogue.run("r1").status is RunStatus.RUNNING
         writer.communicate()
         assert catalogue.run("r1").status is RunStatus.SUCCESS
+
+
+def test_one_that_was_moved_away_from_under_a_process_is_not_begun_anew(path: Path) -> None:
+    with Catalogue.open(path) as daemon:
+        daemon.pause("nightly", "committed, and not in the file yet")
+        path.rename(path.with_name("moved"))
+        error = refusal(path)
+        assert "a process may have it open under another name" in error.message
+        assert "serve --drain" in error.hint
+        assert not path.exists()

@@ -118,6 +118,11 @@ class TableFiles:
                             hint="restore everything: omit --tables",
                         )
 
+    @property
+    def schemas(self) -> Collection[str]:
+        """Those that have tables, as their folders are called."""
+        return self._tables.keys()
+
     def require(self, tables: Collection[Table]) -> None:
         """All of these tables are there.
 
@@ -141,11 +146,7 @@ class TableFiles:
         return tuple(name for name in names if found is not None and self._table_of(PurePosixPath(name)) == found)
 
     def selected(self, names: Iterable[str], tables: Collection[Table]) -> Iterator[bool]:
-        """Of each file or folder, in turn: whether a server with these tables needs it: all but other tables' files.
-
-        Other schemas' folders are needed: in them MariaDB's recovery makes the files of tables that are younger than
-        the last checkpoint. Where it cannot make one, it ends there and leaves out the wanted ones behind it.
-        """
+        """Of each file or folder, in turn: whether a server with these tables needs it: all but other tables."""
         chosen = {found for table in tables if (found := self._found(table)) is not None}
         schemas = {schema for schema, _ in chosen}
         return (self._wanted(PurePosixPath(name), chosen, schemas) for name in names)
@@ -155,7 +156,7 @@ class TableFiles:
         if schema is None or schema not in self._tables:
             return True
         if schema not in schemas:
-            return path == self._datadir / schema
+            return False
         return file is None or _OF_THE_SCHEMA.fullmatch(file) is not None or (schema, _table(file)) in chosen
 
     def _found(self, table: Table) -> tuple[str, str] | None:

@@ -143,13 +143,15 @@ def taken(mariadb: MariadbServer, folder: Path, *, strategy: str = AUTO) -> Imag
 
 
 def keep_only(tables: Sequence[Table], image: Image) -> None:
-    """Of the image are left these tables, and what a server needs: as a restore of single tables leaves it."""
+    """Of the image are left these tables, what a server needs, and schemas: as a restore of single tables leaves it."""
     paths = sorted(image.datadir.rglob("*"), reverse=True)
     names = [str(path.relative_to(image.folder)) for path in paths]
     files = TableFiles(names, datadir="data", lower_case=False)
     for path, wanted in zip(paths, files.selected(names, tables), strict=True):
-        if not wanted:
-            path.rmdir() if path.is_dir() else path.unlink()
+        if not wanted and path.is_dir():
+            path.rmdir() if path.parent != image.datadir else None
+        elif not wanted:
+            path.unlink()
 
 
 @pytest.fixture(params=["ftwrl", "backup-stage"])

@@ -26,22 +26,28 @@ def test_a_stop_signal_cancels(number: int) -> None:
         stop(number)
 
 
+@contextmanager
+def hangup(handler: signal.Handlers) -> Iterator[None]:
+    """As a command finds it that was started so; these tests may have been with `nohup`."""
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_terminal_that_closes_cancels_too() -> None:
-    before = signal.getsignal(signal.SIGHUP)
-    with pytest.raises(Cancelled, match="SIGHUP"), cancellable():
-        assert signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL
-        stop(signal.SIGHUP)
-    assert signal.getsignal(signal.SIGHUP) is before
+    with hangup(signal.SIG_DFL):
+        with pytest.raises(Cancelled, match="SIGHUP"), cancellable():
+            assert signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL
+            stop(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
 
 
 def test_what_was_started_with_nohup_outlives_its_terminal() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with cancellable():
-            stop(signal.SIGHUP)
-            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    with hangup(signal.SIG_IGN), cancellable():
+        stop(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 def test_a_second_signal_does_not_disturb_the_clean_up() -> None:

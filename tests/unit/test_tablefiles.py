@@ -31,7 +31,6 @@ OLD = ["shop/old.MYD", "shop/old.MYI", "shop/old_361.sdi"]
 ODD = ["odd@002dname/caf@00e9s@0020to@0020let.ibd"]
 SHOP_S = ["shop", "shop/db.opt", "shop/audit.TRN", "shop/FTS_00000000000004a1_BEING_DELETED.ibd"]
 OTHERS = ["other", "other/db.opt", "other/orders.ibd"]
-SCHEMAS = ["shop", "odd@002dname", "other"]  # of all of which the folders are wanted, whatever the table
 ALL = [*EVERYBODY_S, *SHOP_S, *ORDERS, *PARTED, *OLD, "odd@002dname", *ODD, *OTHERS]
 
 
@@ -47,31 +46,23 @@ def chosen(*tables: Table) -> list[str]:
     ("table", "own"), [("orders", ORDERS), ("parted", PARTED), ("old", OLD)], ids=["plain", "partitioned", "myisam"]
 )
 def test_a_table_is_its_files_and_everybody_s(table: str, own: list[str]) -> None:
-    assert set(chosen(Table("shop", table))) == {*EVERYBODY_S, *SCHEMAS, *SHOP_S, *own}
+    assert set(chosen(Table("shop", table))) == {*EVERYBODY_S, *SHOP_S, *own}
 
 
 def test_tables_of_two_schemas() -> None:
-    assert set(chosen(Table("shop", "orders"), Table("other", "orders"))) == {
-        *EVERYBODY_S,
-        *SCHEMAS,
-        *SHOP_S,
-        *ORDERS,
-        *OTHERS,
-    }
+    assert set(chosen(Table("shop", "orders"), Table("other", "orders"))) == {*EVERYBODY_S, *SHOP_S, *ORDERS, *OTHERS}
 
 
 @pytest.mark.parametrize("name", ["cafés to let", "caf@00e9s@0020to@0020let"])
 def test_a_name_is_found_as_it_is_in_sql_and_as_its_file(name: str) -> None:
     schema = "odd-name" if " " in name else "odd@002dname"
-    assert set(chosen(Table(schema, name))) == {*EVERYBODY_S, *SCHEMAS, *ODD}
+    assert set(chosen(Table(schema, name))) == {*EVERYBODY_S, "odd@002dname", *ODD}
 
 
 def test_a_datadir_may_lie_deeper() -> None:
     below = files(below="data/mysql/")
-    wanted = ["data", "data/mysql", "data/mysql/ibdata1", "data/mysql/shop/orders.ibd", "data/mysql/other"]
-    others = ["data/mysql/other/orders.ibd", "data/mysql/other/deeper", "data/mysql/other/deeper/t.ibd"]
-    selected = below.selected([*wanted, *others], [Table("shop", "orders")])
-    assert list(selected) == [True] * len(wanted) + [False] * len(others)
+    names = ["data", "data/mysql", "data/mysql/ibdata1", "data/mysql/shop/orders.ibd", "data/mysql/other/orders.ibd"]
+    assert list(below.selected(names, [Table("shop", "orders")])) == [True, True, True, True, False]
 
 
 def test_capitals_count_only_where_the_server_says_so() -> None:

@@ -4,6 +4,7 @@ A run may have left several copies, which are tried in order for each object by 
 interruption leaves can be gone on with (`unfinished`).
 """
 
+import os
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +16,11 @@ from backupd.archive.unpack import Manner, Unpacking
 from backupd.archive.unpack_progress import UnpackProgress
 from backupd.host.filesystem import MORE_ROOM, require_no_way_out
 from backupd.host.signals import shielded
+from backupd.mysql.relocation import Relocation
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.as_recorded import require_as_recorded
 from backupd.operations.restore.fallback import AgreedCopies, ObjectCopy, agreed, content_of
-from backupd.operations.restore.parts import WantedPart, index_of, parts_of, parts_with
+from backupd.operations.restore.parts import WantedPart, index_of, parts_of, parts_with, table_files
 from backupd.operations.restore.unfinished import Filling, occupied_bytes, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
 from backupd.targets import BackupSource
@@ -95,8 +97,28 @@ def fill(
     """
     work = _Work(copies, to, parts, copied=copied, confined=confined, begun=folder.begun, save=folder.save)
     work.do()
+    if tables:
+        _make_schemas(to, copies)
     folder.unpacked(work.progress)
     require_as_recorded(to, copies, tables)
+
+
+def _make_schemas(to: Path, copies: AgreedCopies) -> None:
+    """Every schema has its folder, if only an empty one: in them MariaDB's recovery makes the files of tables that are
+    younger than the last checkpoint. Where it cannot make one, it ends there, and leaves out wanted ones behind it.
+    """
+    manifest = copies.manifest
+    datadir = Relocation(to, manifest.datadir, manifest.server.datadir).datadir
+    try:
+        owner = datadir.stat()
+        for schema in table_files(index_of(copies), manifest).schemas:
+            folder = datadir / schema
+            if not folder.exists():
+                folder.mkdir(mode=0o700)
+                if os.geteuid() == 0:
+                    os.chown(folder, owner.st_uid, owner.st_gid)
+    except OSError as error:
+        raise UsageError(f"no folder can be made in {datadir}: {error.strerror}", hint=MORE_ROOM) from error
 
 
 def unpack_objects(

@@ -166,8 +166,11 @@ def proofs(
         machine = catalogue.identity().name
         names = list(configuration.targets) if target is None else [target]
         for place in [wiring.target(configuration, name, machine) for name in names]:
-            for job in configuration.jobs:
-                read = read_proofs(job, [place], catalogue, keys, notifier, answers=answers)
+            for job in configuration.jobs.values():
+                within = job.restore_within_seconds
+                read = read_proofs(
+                    *(job.name, [place], catalogue, keys, notifier), answers=answers, within_seconds=within
+                )
                 taken += read.taken
                 if read.errors:  # it would be the same for the next job
                     errors[place.name] = read.errors[0]

@@ -92,6 +92,7 @@ def drill(
             if result.ok and (long := too_long(result.seconds, _restore_within(configuration, run, machine))):
                 tell(f"attention: the drill took {long}")
                 catalogue.attention(run.run_id, f"a drill took {long}")
+                wiring.notifier(configuration).tell(notices.drill_took_long(run.job, run.run_id, long))
         if json:
             print_document(drill_document(result))
         else:

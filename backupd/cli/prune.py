@@ -58,7 +58,8 @@ def prune(
                 targets = [wiring.target(configuration, name, machine) for name in names]
                 if keys and not dry_run:
                     notifier, answers = wiring.notifier(configuration), failure_answers(configuration)
-                    read_proofs(one.name, targets, catalogue, keys, notifier, answers=answers)
+                    within = one.restore_within_seconds
+                    read_proofs(*(one.name, targets, catalogue, keys, notifier), answers=answers, within_seconds=within)
                 prunings.append(
                     prune_job(
                         *(one, targets, catalogue),

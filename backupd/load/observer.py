@@ -17,6 +17,7 @@ from backupd.host.scoped_thread import ScopedThread
 from backupd.load import WriteProbe
 from backupd.load.baseline import Baseline, PassiveMeter, window_sample
 from backupd.load.cow_extension import CowExtension
+from backupd.policy.bill import penalty_seconds
 from backupd.policy.cow_growth import LOOK_BACK, wanted_total
 from backupd.policy.settle_gate import (
     COW_AREA,
@@ -155,6 +156,12 @@ class Observer(ScopedThread):
     def seconds(self) -> float:
         """Since the snapshot."""
         return self._clock() - self._began
+
+    @property
+    def penalty_seconds(self) -> float:
+        """Of the server's writing, what the snapshot has cost so far; 0 where nothing tells."""
+        before = () if self._baseline is None else self._baseline.samples
+        return penalty_seconds((*before, *self.samples), self.seconds) or 0.0
 
     @property
     def lag_seconds(self) -> float | None:
@@ -352,6 +359,10 @@ class Observer(ScopedThread):
         now = self._clock() - self._began
         if self._breach is not None:
             return Verdict(GateOutcome.GIVE_UP, Reason.LIMIT, self._breach, waited_seconds=now)
+        most = self._limits.max_penalty_seconds
+        if most is not None and (cost := self.penalty_seconds) > most:
+            said = f"the server has lost {cost:.0f} s of writing, the limit is {most:g} s"
+            return Verdict(GateOutcome.GIVE_UP, Reason.LIMIT, said, waited_seconds=now)
         if self._graced_until is not None:
             return Verdict(
                 GateOutcome.WAIT, Reason.SETTLING, f"{self._area.name} is being extended", waited_seconds=now

@@ -34,7 +34,14 @@ class Ping:
         """See `Channel`."""
         config = self._config
         parts = urlsplit(web.address_in(config.url, config.url_file, named=f"notifications.{config.name}"))
-        address = parts._replace(path=parts.path.rstrip("/") + _BELOW.get(notice.kind, "")).geturl()
+        address = parts._replace(path=parts.path.rstrip("/") + _below(notice)).geturl()
         headers = {"Content-Type": "text/plain; charset=utf-8"}
         text = body(notice).encode()[:_MOST_BYTES]
         web.post(address, text, headers=headers, ca=config.ca, deadline_seconds=self._deadline_seconds)
+
+
+def _below(notice: Notice) -> str:
+    """What a check or a fleet finds is an attention too, and no backup: a watcher must not take it for one."""
+    if notice.kind is NoticeKind.ATTENTION and not notice.backed_up:
+        return "/log"
+    return _BELOW.get(notice.kind, "")

@@ -76,7 +76,7 @@ class Pace:
     floor: float = 0.0  # that the time left asks for
     off: bool = True
     end: str = ""  # what comes first: the deadline, or the COW area's
-    penalty_seconds: float = 0.0  # of the server's writing time that was lost since the first look
+    penalty_seconds: float = 0.0  # of the server's writing time that was lost since the snapshot
     abort: str | None = None  # why the copy cannot go on within its budgets
     base_seconds: float | None = None  # what a write takes with the snapshot while nothing reads
     off_latency: float | None = None  # what it took just before that was seen
@@ -98,10 +98,18 @@ class Pace:
     hopeless_seconds: float = 0.0
 
     @classmethod
-    def at_first(cls, usual_seconds: float | None, budgets: Budgets, *, slowdown: float | None = None) -> Self:
-        """Before anything was read."""
+    def at_first(
+        cls,
+        usual_seconds: float | None,
+        budgets: Budgets,
+        *,
+        slowdown: float | None = None,
+        penalty_seconds: float = 0.0,
+    ) -> Self:
+        """Before anything was read; the snapshot has cost so much by then."""
         is_known = usual_seconds is not None or slowdown is not None
-        return cls(usual_seconds, budgets, slowdown, share=_FIRST_SHARE if is_known else 1.0)
+        share = _FIRST_SHARE if is_known else 1.0
+        return cls(usual_seconds, budgets, slowdown, share=share, penalty_seconds=penalty_seconds)
 
     @property
     def allowed(self) -> float:

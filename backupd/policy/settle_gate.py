@@ -40,6 +40,7 @@ class SettleLimits:
     max_wait_seconds: float = 1800.0
     patience: float | None = None  # the longest wait that can pay, as a multiple of what the copy is expected to take
     max_penalty: float | None = None
+    max_penalty_seconds: float | None = None  # judged by who watches, and so has the baseline
     max_replica_lag_seconds: float | None = None
     max_cow_fill: float = 0.9  # 0 to 1
     max_metadata_fill: float = 0.9  # of a thin pool's; once it runs out, every write to the pool fails

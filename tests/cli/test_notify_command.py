@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from backupd.vocabulary.errors import ExitStatus, SnapshotError
-from backupd.vocabulary.records import RunKind, RunStatus
+from backupd.vocabulary.records import Check, Drill, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
 from backupd.vocabulary.storage import Backup
 from tests.cli.terminal import Terminal
 from tests.contract.peers import Manner, WebPeer, web_server
+from tests.fakes.target import MemoryTarget
 from tests.story.world import World
 
 EVERYTHING = '["started", "succeeded", "failed", "attention", "recovered", "missed", "alarm", "over"]'
@@ -326,3 +327,38 @@ def test_a_digest_that_nobody_takes_is_an_error(terminal: Terminal, peer: WebPee
     failed = terminal.run("notify", "digest", "--send")
     assert failed.status == ExitStatus.USAGE
     assert "not delivered: week" in failed.stderr
+
+
+def test_what_a_check_finds_is_no_good_backup_for_a_watcher(terminal: Terminal, peer: WebPeer) -> None:
+    add(terminal, f'[notifications.pings]\ntype = "ping"\nurl = "http://127.0.0.1:{peer.port}/ping"\n')
+    add(terminal, '[jobs.nightly.snapshot]\npvs = ["/dev/sdz"]\n')
+    assert terminal.run("check", "nightly", "--notify").status == ExitStatus.ATTENTION
+    assert sorted(path for path, _, _ in peer.requests) == ["/", "/ping/log"]
+    peer.requests.clear()
+    assert terminal.run("run", "nightly", "--run-id", "r1").status == ExitStatus.ATTENTION
+    assert [path for path, _, _ in peer.requests if path != "/"] == ["/ping/start", "/ping"]
+
+
+def test_a_scheduled_check_tells_of_one_of_several_targets_that_takes_no_copy(
+    terminal: Terminal, peer: WebPeer, world: World
+) -> None:
+    world.others = [MemoryTarget(name="offsite", fail_at_call=1)]
+    assert terminal.run("check", "nightly", "--notify").status == ExitStatus.ATTENTION
+    (found,) = told(peer)
+    assert (found["kind"], found["job"]) == ("attention", "nightly")
+    assert "target offsite failed at call 1; the run would continue without it" in found["text"]
+
+
+def test_a_drill_that_takes_longer_than_restore_within_is_told(
+    terminal: Terminal, peer: WebPeer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = terminal.configuration.read_text()
+    terminal.configuration.write_text(text.replace('host = "db1"', 'host = "db1"\nrestore_within = "500ms"'))
+    with world.catalogue() as catalogue, catalogue.open_run("nightly", "db1", run_id="r1") as run:
+        run.complete((Backup("vault", "/vault", bytes_read=1, bytes_stored=1, files=1, sha256=""),))
+    good = Drill("r1", True, (Check("tables", True, "3", "3"),), seconds=1, at=datetime.now(UTC))
+    monkeypatch.setattr("backupd.operations.restore.drill.drill", lambda *_, **__: good)
+    assert terminal.run("drill", "r1").status == ExitStatus.OK
+    (found,) = told(peer)
+    assert (found["kind"], found["subject"]) == ("attention", "drill r1")
+    assert "longer than restore_within: 1.0 s instead of 500 ms" in found["text"]

@@ -314,7 +314,7 @@ def test_an_address_in_a_file_that_cannot_be_used_is_told_and_not_shown(
     [
         (NoticeKind.STARTED, "/ping/1/start?create=1"),
         (NoticeKind.SUCCEEDED, "/ping/1?create=1"),
-        (NoticeKind.ATTENTION, "/ping/1?create=1"),
+        (NoticeKind.ATTENTION, "/ping/1/log?create=1"),  # of no backup
         (NoticeKind.RECOVERED, "/ping/1?create=1"),
         (NoticeKind.FAILED, "/ping/1/fail?create=1"),
         (NoticeKind.RETRYING, "/ping/1/log?create=1"),

@@ -315,3 +315,15 @@ def test_of_many_proofs_only_the_newest_that_counts_is_read(backed_up: World, mo
     source = BackupSource(backed_up.target, "nightly", "r1", Trust())
     assert last_tried(source, frozenset({HOST.public})) == now
     assert read_names == [proof_name(now + timedelta(days=1)), proof_name(now)]
+
+
+def test_a_proof_that_took_longer_than_restore_within_is_told_and_its_run_needs_attention(backed_up: World) -> None:
+    leave(backed_up, drilled())
+    told = Told()
+    with backed_up.catalogue() as catalogue:
+        answers = FailureAnswers(RunLogs(backed_up.places.run), "", lambda _job, _activity: None)
+        keys = frozenset({HOST.public})
+        read_proofs("nightly", [backed_up.target], catalogue, keys, told, answers=answers, within_seconds=5.0)
+    (notice,) = told.notices
+    assert (notice.kind, notice.subject) == (NoticeKind.ATTENTION, "drill r1")
+    assert any("7.5 s instead of 5.0 s" in text for text in backed_up.row("r1").attention)

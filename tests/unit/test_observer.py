@@ -701,3 +701,12 @@ def test_what_is_read_while_it_watches_is_whole(folder: Path) -> None:
             instants = [sample.at_seconds for sample in observer.samples]
             assert instants == sorted(instants)
             seen = len(instants)
+
+
+def test_what_the_snapshot_costs_before_the_copy_counts_in_the_jobs_budget(host: Host, folder: Path) -> None:
+    limits = SettleLimits(max_wait_seconds=600, max_penalty_seconds=5)
+    observer = observer_of(host, folder, probe_at(host, folder, 10.0), limits)
+    tick(observer, host, 19)  # nine tenths of each second
+    verdict = observer.wait_for_verdict()
+    assert (verdict.outcome, verdict.reason) == (GateOutcome.GIVE_UP, Reason.LIMIT)
+    assert "s of writing, the limit is 5 s" in verdict.detail

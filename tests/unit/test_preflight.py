@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.config import BinlogConfig, CopyConfig, JobConfig, SettleConfig, SnapshotConfig, SnapshotSize
+from backupd.config import BinlogConfig, CopyConfig, JobConfig, LimitsConfig, SettleConfig, SnapshotConfig, SnapshotSize
 from backupd.lvm.extending import further_bytes
 from backupd.operations.backup import binlog_spool, preflight, volume_checks
 from backupd.operations.tools import FilesystemRoom
@@ -561,3 +561,11 @@ def test_a_binlog_spool_whose_disk_fails_stops_no_backup(world: World, monkeypat
 
 def test_without_a_spool_there_is_nothing_to_tell_of_one(world: World) -> None:
     assert "spool" not in findings(world)
+
+
+@pytest.mark.parametrize("settle", [SettleConfig(), SettleConfig(probe=False), SettleConfig(enabled=False)])
+def test_a_penalty_limit_that_no_probe_watches_needs_attention(world: World, settle: SettleConfig) -> None:
+    world.with_probe = False
+    told = findings(world, world.job(settle=settle, limits=LimitsConfig(max_penalty=8)))["sysbench"]
+    assert (told.level, told.attention) == (WARNING, True)
+    assert "limits.max_penalty is watched by nobody" in told.detail

@@ -79,7 +79,11 @@ def run_job(job: JobConfig, around: Surroundings, *, run_id: str, max_rate: int 
                 run_backup(job, tools, catalogue, run_id=run_id, telling=told, max_rate=max_rate)
             if job.binlog is not None:
                 catalogue.archive_awaited(job.name, at=datetime.now(UTC))
-            read_proofs(job.name, tools.targets, catalogue, around.proof_keys, around.notifier, answers=around.answers)
+            read_proofs(
+                *(job.name, tools.targets, catalogue, around.proof_keys, around.notifier),
+                answers=around.answers,
+                within_seconds=job.restore_within_seconds,
+            )
             after_run(
                 *(job, run_id, tools.targets, catalogue),
                 ownership=ownership_of(catalogue, tools),

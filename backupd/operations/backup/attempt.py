@@ -72,6 +72,7 @@ class Attempt:
             plateau_looks=settle.plateau_looks,
             quiet_share=settle.quiet_share,
             max_penalty=limits.max_penalty,
+            max_penalty_seconds=limits.max_penalty_seconds,
             max_replica_lag_seconds=limits.max_replica_lag_seconds,
             max_cow_fill=limits.max_cow_fill,
             enabled=settle.enabled,

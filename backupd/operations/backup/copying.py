@@ -132,7 +132,9 @@ def _restraint(attempt: Attempt, observer: Observer, told: Callable[[PaceChange]
     if budgets == Budgets():
         return None
     return Restraint(
-        Pace.at_first(observer.usual_seconds, budgets, slowdown=observer.slowdown),
+        Pace.at_first(
+            observer.usual_seconds, budgets, slowdown=observer.slowdown, penalty_seconds=observer.penalty_seconds
+        ),
         counters=lambda: files.write_counters(device),
         in_flight=lambda: files.in_flight(device),
         outlook=lambda: SnapshotOutlook(observer.lag_seconds, observer.cow_seconds, observer.measuring),

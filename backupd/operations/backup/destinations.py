@@ -51,7 +51,7 @@ def _told(finding: Finding, *, others: bool) -> Finding:
     if finding.level is not Level.REFUSED or not others:
         return finding
     told = f"{finding.detail}; the run would continue without it and end with attention (exit status 3)"
-    return Finding(finding.name, Level.WARNING, told, finding.hint)
+    return Finding(finding.name, Level.WARNING, told, finding.hint, attention=True)
 
 
 def _finding(

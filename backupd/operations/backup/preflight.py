@@ -314,7 +314,17 @@ def _blockers(job: JobConfig, tools: Tools) -> Finding:
 
 
 def _probe(job: JobConfig, tools: Tools) -> Iterator[Finding]:
-    if not (job.settle.enabled and job.settle.probe):
+    if tools.probe is None and job.limits.max_penalty is not None:
+        off = next((key for key in ("enabled", "probe") if not getattr(job.settle, key)), None)
+        why = f"settle.{off} is false" if off else "sysbench is not installed"
+        yield Finding(
+            "sysbench",
+            Level.WARNING,
+            f"limits.max_penalty is watched by nobody, because no probe measures the penalty: {why}",
+            "let it probe, or remove that limit: max_latency and max_penalty_seconds need no probe",
+            attention=True,
+        )
+    elif not (job.settle.enabled and job.settle.probe):
         yield ok("sysbench", "not needed: settle.probe is off")
     elif tools.probe is None:
         yield Finding(

@@ -16,7 +16,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig, LockStrategy
 from backupd.host.holdings import Claim, held, not_waiting_for_ever
 from backupd.host.signals import shielded
-from backupd.operations.backup import contents, preflight, preflush, spool_folder
+from backupd.operations.backup import contents, destinations, preflight, preflush, spool_folder
 from backupd.operations.backup.attempt import Attempt, copy_forecast, with_ceiling
 from backupd.operations.backup.copies import Copies
 from backupd.operations.backup.copying import Copied, copy_snapshot, send_spooled
@@ -88,9 +88,12 @@ def run_backup(
             if examination.ready is not None:  # before its findings: a live run's snapshot is one, and must be let be
                 claimed.enter_context(tools.claims.volume_group(examination.ready.volume.vg, run_id))
             ready = examination.require()
+            without = {
+                f"{destinations.TARGET}{name}" for name in ready.unusable
+            }  # told once it is known who has a copy
             for warning in examination.warnings:
                 log.warning("%s: %s; hint: %s", warning.name, warning.detail, warning.hint)
-                if warning.attention:
+                if warning.attention and warning.name not in without:
                     run.attention(f"{warning.name}: {warning.detail}")
             plan = plan_snapshot(
                 ready.volume, ready.group, run_id, job.snapshot, past, tuning=tunings.get(ready.volume.uuid)

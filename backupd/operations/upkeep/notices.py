@@ -46,11 +46,12 @@ def ended(catalogue: Catalogue, run: RunDetails) -> Notice:
     good = f"job {run.job} has a good backup, run {run.run_id}: {stored}, in {took}"
     if run.status is RunStatus.ATTENTION:
         text = f"{good}; but it needs attention: {'; '.join(run.attention)}"
-        return Notice(NoticeKind.ATTENTION, run.job, at, run.run_id, text, detail)
+        return Notice(NoticeKind.ATTENTION, run.job, at, run.run_id, text, detail, backed_up=True)
     wrong = _wrong_before(catalogue, run)
     if wrong:
-        return Notice(NoticeKind.RECOVERED, run.job, at, run.run_id, f"{good}; before it {wrong}", detail)
-    return Notice(NoticeKind.SUCCEEDED, run.job, at, run.run_id, good, detail)
+        text = f"{good}; before it {wrong}"
+        return Notice(NoticeKind.RECOVERED, run.job, at, run.run_id, text, detail, backed_up=True)
+    return Notice(NoticeKind.SUCCEEDED, run.job, at, run.run_id, good, detail, backed_up=True)
 
 
 def retrying(
@@ -85,6 +86,13 @@ def failed(
     text = f"the {what} of job {job} {became}: {_one_line(told.message)}; {_standing(told, what)}{_last_word(plan)}"
     detail = {**_detail_of_error(run_id, told), **answers(told)}
     return Notice(NoticeKind.FAILED, job, datetime.now(UTC), subject, text, detail)
+
+
+def drill_took_long(job: str, run_id: str, long: str) -> Notice:
+    """A backup is proven, and a restore of it takes longer than its job allows."""
+    text = f"a drill of job {job} proved run {run_id}, and took {long}"
+    detail = {"run": run_id, "more": f"backupd show {run_id}"}
+    return Notice(NoticeKind.ATTENTION, job, datetime.now(UTC), f"drill {run_id}", text, detail)
 
 
 def check_refused(job: str, findings: Iterable[Finding], *, answers: Mapping[str, str]) -> Notice:

@@ -14,6 +14,7 @@ from backupd.notifications import Notifier
 from backupd.operations.restore.proofs import take_in_proofs
 from backupd.operations.upkeep import notices
 from backupd.operations.upkeep.failure_answers import FailureAnswers
+from backupd.report.words import too_long
 from backupd.targets import BackupSource, Target
 from backupd.vocabulary.errors import TargetError, VerificationError
 from backupd.vocabulary.records import Drill, RunDetails
@@ -37,9 +38,11 @@ def read_proofs(
     notifier: Notifier,
     *,
     answers: FailureAnswers,
+    within_seconds: float | None = None,
     now: datetime | None = None,
 ) -> ProofsRead:
-    """Every proof on these targets that one of the keys has signed is in the catalogue; new failures are told.
+    """Every proof on these targets that one of the keys has signed is in the catalogue; new failures are told, and
+    drills that took longer than `within_seconds`.
 
     A target that cannot be read is left to the next time: whoever works with it tells of that. Nothing is read where
     no proof host is believed.
@@ -55,6 +58,9 @@ def read_proofs(
                 source = BackupSource(target, job, run.run_id, trust)
                 for drill in take_in_proofs(source, run, catalogue, keys, now=now or datetime.now(UTC)):
                     taken += 1
+                    if drill.ok and (long := too_long(drill.seconds, within_seconds)):
+                        catalogue.attention(run.run_id, f"a proof host's drill took {long}")
+                        notifier.tell(notices.drill_took_long(run.job, run.run_id, long))
                     _tell(run, target, drill, catalogue, notifier, answers)
         except TargetError as error:
             log.warning("the proofs on target %s were not read: %s", target.name, error.message)

@@ -197,7 +197,7 @@ def way_to(
         else:
             moment = asked.moment
         try:
-            found = plan(backups, archive, moment, now=datetime.now(UTC))
+            found = plan(backups, archive, moment, now=datetime.now(UTC), named=asked.run_id is not None)
         except UsageError as error:
             told = doubt(moment, (row.segments[-1] for row in archive.rows))
             raise UsageError(error.message, hint=told or error.hint) from error

@@ -47,6 +47,13 @@ _BOTH_CARRY = (
     "lower_case_table_names",
     "character_set_server",
     "collation_server",
+    # Which words stand in FULLTEXT indexes: what is applied is indexed as what is there.
+    "ft_max_word_len",
+    "ft_min_word_len",
+    "innodb_ft_enable_stopword",
+    "innodb_ft_max_token_size",
+    "innodb_ft_min_token_size",
+    "ngram_token_size",
 )
 _BOTH_FOLDERS = ("innodb_log_group_home_dir", "innodb_undo_directory")
 _BOTH_OWN = {"relay-log": "relay", "relay-log-index": "relay.index"}

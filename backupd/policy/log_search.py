@@ -40,8 +40,9 @@ class LogSearch:
             return False
         if self.gtid is not None and (transaction.gtid or "").lower() != self.gtid.lower():
             return False
+        said = None if transaction.unclear else transaction.statement
         return not (self.tables or self.kinds) or any(
-            self._is_kind(change) and self._is_of_table(change, transaction.statement) for change in transaction.changes
+            self._is_kind(change) and self._is_of_table(change, said) for change in transaction.changes
         )
 
     def _may_be_among(self, changes: Iterable[TableChange]) -> bool:

@@ -66,8 +66,10 @@ def plan(
     *,
     now: datetime,
     complete_until: datetime | None = None,
+    named: bool = False,
 ) -> RestorePlan:
     """How the moment is restored. Everything that was committed before `complete_until`, if it is known, is archived.
+    Where a person has `named` the one backup, its history is the one that is meant.
 
     Raises:
         UsageError: it cannot be; or it is no moment.
@@ -79,7 +81,7 @@ def plan(
             hint="without a moment the backup alone is restored; `backupd binlog list JOB` shows what is archived",
         )
     having = () if isinstance(moment, ToTime | Latest) else archive.having(moment)
-    _require_one_history(moment, having, named=len(backups) == 1)
+    _require_one_history(moment, having, named=named)
     for backup in newest_first(backups):
         if _is_after(backup, moment):
             continue

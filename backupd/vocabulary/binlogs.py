@@ -61,6 +61,7 @@ class LoggedTransaction:
     committed_at: datetime
     changes: tuple[TableChange, ...]
     statement: Prose = ""  # the beginning of what was logged as a statement, DDL above all
+    unclear: bool = False  # something was not understood of which that does not tell all: it may change any table
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ INSERT, UPDATE, DELETE, OTHER = ChangeKind.INSERT, ChangeKind.UPDATE, ChangeKind
         ("TRUNCATE TABLE a.t", [("a", "t", TRUNCATE)]),
         ("truncate t", [("shop", "t", TRUNCATE)]),
         ("CREATE TABLE IF NOT EXISTS t (id INT)", [("shop", "t", CREATE)]),
+        ("CREATE OR REPLACE DATABASE d", [("d", "", DROP), ("d", "", CREATE)]),
         ("CREATE OR REPLACE TABLE t (id INT)", [("shop", "t", DROP), ("shop", "t", CREATE)]),
         ("CREATE TEMPORARY TABLE t (id INT)", []),
         ("CREATE OR REPLACE TEMPORARY TABLE t (id INT)", []),

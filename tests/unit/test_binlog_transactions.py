@@ -15,6 +15,7 @@ from backupd.mysql.binlog import layout
 from backupd.mysql.binlog.changes import MOST_STATEMENT, MOST_TABLES, ChangeTally
 from backupd.mysql.binlog.events import EventStream, LogEvent
 from backupd.mysql.binlog.transactions import TransactionReader
+from backupd.policy.log_search import LogSearch
 from backupd.vocabulary.binlogs import ChangeKind, LoggedTransaction, TableChange
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour
@@ -202,3 +203,17 @@ def test_events_that_make_no_sense_are_a_server_error_and_no_other(name: str, di
             reader.feed(changed)
         except ServerError:
             reader.feed(event)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [made(layout.QUERY, query(said)) for said in (b"DELETE a FROM a JOIN b", b"DELETE o FROM orders o JOIN b")],
+        [made(layout.QUERY, query(b"UPDATE a JOIN (SELECT " + b"x," * 300 + b"1) s SET orders.v = 2"))],
+        [made(17, bytes(9)), made(18, bytes(13) + query(b"LOAD DATA INFILE 'x' REPLACE INTO TABLE orders"))],
+    ],
+    ids=["the second that is not understood", "behind 500 characters", "LOAD DATA"],
+)
+def test_what_may_change_a_table_is_found_wherever_it_is_named(events: list[LogEvent]) -> None:
+    (found,) = fed(made(layout.MARIADB_GTID, gtid(1, ddl=False)), *events, made(layout.XID, bytes(8)))
+    assert LogSearch(tables=(("shop", "orders"),)).matches(found)

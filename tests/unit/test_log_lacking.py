@@ -130,3 +130,26 @@ def test_from_when_on_a_log_was_whole_is_told_with_each_segment() -> None:
     assert from_line(to_line(segment)).origin.whole_since == BEGAN
     assert b'"minor":3' in to_line(segment)
     assert b"whole_since" not in to_line(FIRST)
+
+
+def test_a_log_that_lost_its_end_in_a_crash_is_followed_by_no_backup_from_before(catalogue: Catalogue) -> None:
+    archived(catalogue)  # up to binlog.000007:1004
+    end = BinlogPlace("binlog.000008", 330)
+    files = (ServerBinlog("binlog.000007", 700), ServerBinlog("binlog.000008", 330))
+    crashed = replace(SOURCE, end=end, files=files)
+    told = lacked_meanwhile(catalogue, JOB, crashed)
+    assert told == "binlog.000007 has 700 bytes, and 1004 were archived: the end of the log was lost"
+    assert record_lacking(catalogue, JOB, told, at=BEGAN + HOUR) is not None
+    assert lacked_meanwhile(catalogue, JOB, crashed) == ""
+    whole = whole_since(catalogue, JOB, at=BEGAN + 2 * HOUR)
+    source = replace(crashed, origin=replace(SOURCE.origin, whole_since=whole))
+    backup = PlacedBackup("r1", BinlogPlace("binlog.000007", 504), "0-1-5", BEGAN + timedelta(seconds=5))
+    beginning = new_beginning(source, end, catalogue.latest_segment(JOB), [backup])
+    assert (beginning.backup, beginning.begin) == (None, end)
+
+
+def test_a_run_that_failed_begins_no_chain_where_a_good_backup_before_it_can() -> None:
+    source = replace(SOURCE, files=(ServerBinlog(FIRST.file, 1004),))
+    good = PlacedBackup("r1", BinlogPlace(FIRST.file, 504), "0-1-5", BEGAN)
+    failed = PlacedBackup("r2", BinlogPlace(FIRST.file, 604), "0-1-6", BEGAN + HOUR, good=False)
+    assert new_beginning(source, BinlogPlace(FIRST.file, 1004), None, [failed, good]).backup == good

@@ -436,3 +436,12 @@ def test_rocksdb_finds_its_files_and_its_log_where_the_server_had_them() -> None
     assert found["--loose-rocksdb-datadir"] == "/restored/mysql/#rocksdb"
     assert found["--loose-rocksdb-wal-dir"] == "/restored/wal"
     assert not any("rocksdb" in option for option in options({}))
+
+
+def test_words_are_indexed_as_the_server_indexed_them() -> None:
+    settings = {"ft_min_word_len": "3", "innodb_ft_min_token_size": "2", "innodb_ft_enable_stopword": "OFF"}
+    known = judged(replace(MANIFEST, server=replace(MANIFEST.server, settings=settings))).server.settings
+    found = options(dict(known))
+    assert found["--loose-ft-min-word-len"] == "3"
+    assert found["--loose-innodb-ft-min-token-size"] == "2"
+    assert found["--loose-innodb-ft-enable-stopword"] == "OFF"

@@ -314,7 +314,7 @@ def test_a_backup_beside_a_reset_is_rolled_forward_by_its_own_history(since: tim
     later = [replace(one, received_at=one.received_at + timedelta(minutes=2)) for one in later]
     own = later if since < timedelta() else earlier
     other = ToPosition(BinlogPlace(own[1].file, own[1].end))
-    assert plan([taken], [*earlier, *later], other, now=NOW).segments[0].chain == own[0].chain
+    assert plan([taken], [*earlier, *later], other, now=NOW, named=True).segments[0].chain == own[0].chain
     if since > timedelta():
         with pytest.raises(UsageError):
             plan([taken], [*earlier, *later], Latest(), now=NOW)
@@ -354,7 +354,9 @@ def test_a_gtid_of_two_histories_is_refused() -> None:
     with pytest.raises(UsageError, match=r"is twice in the archive: in .* and in ") as refused:
         plan(taken, [*written, *anew], BeforeGtid("0-1-25"), now=NOW + timedelta(days=3))
     assert "name the backup" in refused.value.hint
-    assert plan(taken[:1], [*written, *anew], BeforeGtid("0-1-25"), now=NOW + timedelta(days=3)).backup == taken[0]
+    days_later = NOW + timedelta(days=3)
+    found = plan(taken[:1], [*written, *anew], BeforeGtid("0-1-25"), now=days_later, named=True)
+    assert found.backup == taken[0]
 
 
 # --- what retention says of a segment --------------------------------------------------------------------------------
@@ -395,3 +397,17 @@ def test_of_several_backups_the_one_that_needs_most_is_named() -> None:
     backups = [backup_after(WRITTEN, done) for done in (55, 25, 42)]
     assert needed(WRITTEN, backups).first == {WRITTEN[2].chain: (3, "r25"), WRITTEN[4].chain: (2, "r42")}
     assert needed(WRITTEN, backups).newest == backups[0]
+
+
+@pytest.mark.parametrize("place", [True, False])
+def test_what_two_histories_have_is_refused_where_there_is_one_backup_that_nobody_named(place: bool) -> None:
+    """It may be the history's of which there is no backup."""
+    written = segments_of(6, set())
+    old = [replace(one, format=made_at(BEGAN - timedelta(hours=1))) for one in written]
+    chain, began = "20261121T040000Z-0123abcd", BEGAN + timedelta(hours=12)
+    anew = [replace(one, chain=chain, received_at=NOW, format=made_at(began)) for one in written]
+    taken = [backup_after(written, 5)]
+    moment = ToPosition(place_after(written, 25)) if place else BeforeGtid("0-1-25")
+    with pytest.raises(UsageError, match="is twice in the archive"):
+        plan(taken, [*old, *anew], moment, now=NOW + timedelta(days=3))
+    assert plan(taken, [*old, *anew], moment, now=NOW + timedelta(days=3), named=True).backup == taken[0]

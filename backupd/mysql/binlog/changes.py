@@ -32,7 +32,10 @@ _OF_ITSELF = (b"BEGIN", b"COMMIT")
 
 #: What changes anything, or is needed to tell what does.
 COUNTED = frozenset(
-    (layout.TABLE_MAP, *layout.ROWS, layout.QUERY, layout.QUERY_COMPRESSED, layout.TRANSACTION_PAYLOAD, layout.INCIDENT)
+    (
+        *(layout.TABLE_MAP, *layout.ROWS, layout.QUERY, layout.QUERY_COMPRESSED, layout.EXECUTE_LOAD_QUERY),
+        *(layout.TRANSACTION_PAYLOAD, layout.INCIDENT),
+    )
 )
 
 
@@ -43,6 +46,7 @@ class ChangeTally:
         self.rows: dict[Where, int | None] = {}  # in the order in which they began; None: some could not be counted
         self._tables: dict[bytes, MappedTable] = {}
         self._statement = b""  # the first that is not of the transaction itself, or that was not understood
+        self.unclear = False  # something was not understood of which `statement` does not tell all
 
     @property
     def changes(self) -> tuple[TableChange, ...]:
@@ -66,15 +70,19 @@ class ChangeTally:
             elif kind == layout.TRANSACTION_PAYLOAD:
                 for packed in mysql_events(memoryview(event)[layout.HEADER_BYTES : end]):
                     self.add(packed[4], packed, len(packed))
-            elif kind == layout.INCIDENT:
-                self._count(_UNKNOWN, 0)
+            elif kind in (layout.INCIDENT, layout.EXECUTE_LOAD_QUERY):
+                self._count_unknown(0)
         except (ImpossibleEvent, IndexError):
-            self._count(_UNKNOWN, 0)
+            self._count_unknown(0)
+
+    def _count_unknown(self, rows: int | None) -> None:
+        self.unclear = True
+        self._count(_UNKNOWN, rows)
 
     def _add_rows(self, kind: int, event: bytes, end: int) -> None:
         table = self._tables.get(table_number(event))
         if table is None:
-            self._count(_UNKNOWN, None)
+            self._count_unknown(None)
         else:
             self._count((table.schema, table.table, _KIND_OF_ROWS[kind]), count_rows(kind, event, end, table))
 
@@ -83,9 +91,10 @@ class ChangeTally:
         if said in _OF_ITSELF:
             return
         found = changes_of(_text(said), schema, cut=len(said) > MOST_READ)
-        first_unknown = any(change.kind is ChangeKind.OTHER for change in found) and not any(
-            kind is ChangeKind.OTHER for *_, kind in self.rows
-        )
+        unknown = any(change.kind is ChangeKind.OTHER for change in found)
+        first_unknown = unknown and not any(kind is ChangeKind.OTHER for *_, kind in self.rows)
+        told = first_unknown or said == self._statement
+        self.unclear = self.unclear or (unknown and (not told or len(said) > MOST_STATEMENT))
         for change in found:
             self._count((change.schema, change.table, change.kind), 0)
         if found and (first_unknown or not self._statement):
@@ -93,7 +102,7 @@ class ChangeTally:
 
     def _count(self, where: Where, rows: int | None) -> None:
         if where not in self.rows and len(self.rows) >= MOST_TABLES:
-            where, rows = _UNKNOWN, None
+            where, rows, self.unclear = _UNKNOWN, None, True
         before = self.rows.get(where, 0)
         self.rows[where] = None if rows is None or before is None else before + rows
 

@@ -19,6 +19,7 @@ STOP: Final = 3
 ROTATE: Final = 4
 FORMAT_DESCRIPTION: Final = 15
 XID: Final = 16
+EXECUTE_LOAD_QUERY: Final = 18  # LOAD DATA as a statement
 TABLE_MAP: Final = 19
 INCIDENT: Final = 26
 HEARTBEAT: Final = 27

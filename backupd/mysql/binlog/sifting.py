@@ -21,7 +21,9 @@ _KIND_AND_LENGTH: Final = struct.Struct("<4xB4xI")
 _NAMES_AT = layout.HEADER_BYTES + 8  # of a table map: behind the number of the table and its flags
 _MOST_KNOWN = 10_000  # table maps that are remembered
 _PASSED, _BEGINS, _MAPS, _CHANGES, _SAYS, _HIDES = range(6)  # what an event is to a sieve
-_HIDING: Final = frozenset((layout.QUERY_COMPRESSED, layout.TRANSACTION_PAYLOAD, layout.INCIDENT))
+_HIDING: Final = frozenset(
+    (layout.QUERY_COMPRESSED, layout.TRANSACTION_PAYLOAD, layout.INCIDENT, layout.EXECUTE_LOAD_QUERY)
+)
 _ROWS: Final = {
     ChangeKind.INSERT: layout.WRITE_ROWS,
     ChangeKind.UPDATE: layout.UPDATE_ROWS,

@@ -87,7 +87,8 @@ def _create(words: StatementWords) -> _Found:
     if words.next_is(*_SCHEMAS):
         words.take()
         words.passed("IF", "NOT", "EXISTS")
-        return [(ChangeKind.CREATE, words.schema_name())]
+        schema = words.schema_name()
+        return [(kind, schema) for kind in ([ChangeKind.DROP] * replacing + [ChangeKind.CREATE])]
     return _index(words)
 
 

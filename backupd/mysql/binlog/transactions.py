@@ -137,6 +137,7 @@ class TransactionReader:
             committed_at=moment(self.committed_at(event)),
             changes=self._tally.changes,
             statement=self._tally.statement,
+            unclear=self._tally.unclear,
         )
 
 

@@ -107,7 +107,7 @@ def new_beginning(
     is_behind = last is not None and (anew or not is_same_server(last.origin, source.origin))
     archived_at = last.received_at if last is not None and is_behind else None
     since = [at for at in (archived_at, source.origin.whole_since) if at is not None]
-    own = (each for each in backups if all(each.taken_at > at for at in since))
+    own = (each for each in backups if each.good and all(each.taken_at > at for at in since))
     backup = next((each for each in own if source.has(each.place)), None)
     if backup is not None:
         place, gtids = backup.place, backup.gtid

@@ -64,9 +64,9 @@ def lacked_meanwhile(catalogue: Catalogue, job: str, source: BinlogSource) -> st
         return ""
     before = _behind(last, gaps)
     if before is None:
-        sent = _sent(last, source)
-        if sent and all(gap.reason != f"{NOT_LOGGED}{sent}" for gap in gaps):
-            return sent
+        for told in (_sent(last, source), _lost(last, source)):
+            if told and all(gap.reason != f"{NOT_LOGGED}{told}" for gap in gaps):
+                return told
     since = last.received_at if before is None else before.resumed_at
     return "" if since is None else _off_when_backed_up(catalogue, job, since)
 
@@ -92,3 +92,15 @@ def _sent(last: BinlogSegment, source: BinlogSource) -> str:
         if server != source.origin.server_id and number > archived.get(domain, number):
             return f"log_slave_updates is off, and the server was sent transactions up to {domain}-{server}-{number}"
     return ""
+
+
+def _lost(last: BinlogSegment, source: BinlogSource) -> str:
+    """A server that crashed, whose log was not synced, may have lost its end and kept in its data what stood there: it
+    goes on in another file then.
+    """
+    length = source.length(last.file)
+    if length is None or length >= last.end or source.end is None or source.end.file == last.file:
+        return ""
+    if not is_same_server(last.origin, source.origin):
+        return ""
+    return f"{last.file} has {length} bytes, and {last.end} were archived: the end of the log was lost"

@@ -94,7 +94,7 @@ def _tools(
         receiving=lambda start: receiving(
             client, login, start, spool.received, server_id=server_id, limit=_UNREAD_BYTES
         ),
-        backups=lambda: placed_backups(catalogue.runs(job=job.name, limit=_BACKUPS)),
+        backups=lambda: placed_backups(catalogue.runs(job=job.name, ours=True, limit=_BACKUPS)),
         minute=partial(minute, connect) if job.canary else lambda: None,
         author=lambda origin: SegmentAuthor(machine, job.name, origin, job.encryption.recipients, signer),
     )

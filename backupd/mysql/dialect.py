@@ -91,6 +91,7 @@ DIALECTS: Mapping[Flavour, Dialect] = {
             "--loose-skip-slave-start",  # each series knows one of these names or both
             "--loose-skip-replica-start",
             "--event-scheduler=DISABLED",
+            "--loose-binlog-expire-logs-seconds=0",  # what came with the files is not purged for its age
             "--mysqlx=OFF",
             "--secure-file-priv=NULL",
             "--upgrade=MINIMAL",

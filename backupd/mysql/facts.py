@@ -22,6 +22,7 @@ _RECORDED = (
     "aria_log_dir_path",
     "aria_log_file_size",
     "binlog_encryption",
+    "binlog_space_limit",
     "character_set_server",
     "collation_server",
     "default_storage_engine",
@@ -59,6 +60,7 @@ _RECORDED = (
     "log_replica_updates",
     "log_slave_updates",
     "lower_case_table_names",
+    "max_binlog_total_size",
     "ngram_token_size",
     "plugin_dir",
     "relay_log_basename",
@@ -120,7 +122,8 @@ def server_facts(session: Session) -> ServerFacts:
         socket=Path(variables["socket"]) if variables.get("socket") else None,
         binlog_basename=_binlog_basename(variables),
         binlog_expire_seconds=expire_seconds(variables),
-        read_only=any(variables.get(name) in ("ON", "1") for name in ("read_only", "super_read_only")),
+        # MariaDB has NO_LOCK and NO_LOCK_NO_ADMIN beside ON, from 12.0 on (MDEV-36425).
+        read_only=any(variables.get(name, "OFF") not in ("OFF", "0") for name in ("read_only", "super_read_only")),
         is_replica=_is_replica(session),
         redo_logging=redo != "OFF",
         page_size=int(variables["innodb_page_size"]),
@@ -164,6 +167,11 @@ def binlog_header(facts: ServerFacts) -> int:
     Seen on 9.7.4: position 1080 in a file of 1592 bytes. MariaDB encrypts the events in their places.
     """
     return 512 if facts.settings.get("binlog_encryption") == "ON" else 0
+
+
+def binlog_limit(settings: Mapping[str, str]) -> int:
+    """Bytes of binlogs beyond which the oldest go, however young: MariaDB's from 11.4 on, and Percona's. 0: none."""
+    return max(int(settings.get(name) or 0) for name in ("max_binlog_total_size", "binlog_space_limit"))
 
 
 def expire_seconds(variables: Mapping[str, str]) -> int | None:

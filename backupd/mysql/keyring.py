@@ -1,6 +1,6 @@
 """The keyring of a scratch server: a copy of the live one's file, which it may write as it likes.
 
-Knows: MySQL's `component_keyring_file`.
+Knows: MySQL's `component_keyring_file`, and the plugin `keyring_file` that it replaced after 8.0.
 
 A server writes its keyring file anew when it starts, in place, even where the component is set to be read-only (seen
 on 9.7.4 by its system calls): of the live file it must not know. The component finds its configuration in the folder of
@@ -17,7 +17,7 @@ from backupd.mysql.facts import KEYRING_COMPONENT, key_files
 from backupd.mysql.recorded import libraries
 from backupd.mysql.server_programs import ServerProgram
 from backupd.vocabulary.errors import CommandError, ServerError
-from backupd.vocabulary.servers import ServerFacts
+from backupd.vocabulary.servers import Flavour, ServerFacts
 
 _KNOWN = "component_keyring_file"
 _LARGEST = 16 << 20  # bytes of a keyring: thousands of keys have some hundred kilobytes
@@ -46,7 +46,7 @@ def require_known_keyring(facts: ServerFacts) -> None:
 def keyring_options(facts: ServerFacts, folder: Path, program: ServerProgram, reader: Sequence[str]) -> tuple[str, ...]:
     """What makes the server use a copy of the recorded keyring file. The folder has it, and holds a key from now on.
 
-    Nothing for a server that had no keyring component. Libraries are the local server's own. The file is read behind
+    Nothing for a server that had none. Libraries are the local server's own. The file is read behind
     `reader`, a command's beginning that makes it run as the copy's owner: a manifest may name any file, and whoever
     may not read it does not get it in this way.
 
@@ -55,7 +55,7 @@ def keyring_options(facts: ServerFacts, folder: Path, program: ServerProgram, re
     """
     require_known_keyring(facts)
     if facts.settings.get(KEYRING_COMPONENT) is None:
-        return ()
+        return _plugin_options(facts, folder, reader)
     (file,) = key_files(facts)
     home = plugin_folder(program)
     plugins = folder / "plugins"
@@ -67,6 +67,16 @@ def keyring_options(facts: ServerFacts, folder: Path, program: ServerProgram, re
     for library in (f"{_KNOWN}.so", *libraries(facts)):
         (plugins / library).symlink_to(home / library)
     return (f"--plugin-dir={plugins}",)
+
+
+def _plugin_options(facts: ServerFacts, folder: Path, reader: Sequence[str]) -> tuple[str, ...]:
+    """Of 8.0's plugin `keyring_file`, by its file. It is loaded early: InnoDB needs the keys to recover."""
+    if facts.flavour is not Flavour.MYSQL or not (files := key_files(facts)):
+        return ()
+    copy = folder / "keyring"
+    copy.touch(mode=0o600)
+    _copied(files[0], copy, reader)
+    return ("--early-plugin-load=keyring_file.so", f"--keyring-file-data={copy}")
 
 
 def plugin_folder(program: ServerProgram) -> Path:

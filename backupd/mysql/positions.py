@@ -13,6 +13,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from backupd.mysql.recorded import is_binlog
 from backupd.mysql.session import Row, Session, StatementError
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Position, ReplicaPosition
@@ -81,18 +82,33 @@ def position_reader(session: Session) -> PositionReader:
     """How this server tells its position.
 
     Raises:
-        ServerError: it cannot be asked: a privilege is missing, or the session is over.
+        ServerError: it cannot be asked: a privilege is missing, or the session is over; or its binlog has no offsets.
     """
     replicas = replica_statement(session)
     channels = replicas if session.query(replicas) else None
     if _tells_log_status(session):
         return PositionReader(binlog=_LOG_STATUS, gtid=None, replicas=channels, lsn=None, log_status=True)
+    binlog = binlog_statement(session)
+    _require_offsets(session.one(binlog))
     return PositionReader(
-        binlog=binlog_statement(session),
+        binlog=binlog,
         gtid=_gtid_statement(session),
         replicas=channels,
         lsn=lsn_statement(session),
     )
+
+
+def _require_offsets(log: Row | None) -> None:
+    """Offsets in the binlog's files count. In InnoDB's own (`.ibb`, MariaDB from 12.3) they do not, by its manual.
+
+    Raises:
+        ServerError: they do not.
+    """
+    if log is not None and not is_binlog(log.get("File") or ""):
+        raise ServerError(
+            f"the server's binlog {log.get('File')!r:.200} has no offsets that a position could name",
+            hint="MariaDB from 12.3: remove binlog_storage_engine from the server's option file, and restart it",
+        )
 
 
 def binlog_statement(session: Session) -> str:

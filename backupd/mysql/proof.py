@@ -44,7 +44,10 @@ _GTIDS = {
     Flavour.MYSQL: "SELECT @@global.gtid_executed",
 }
 _LSN = {  # the first pattern that is found, at its last place
-    Flavour.MARIADB: (re.compile(r"InnoDB: End of log at LSN=(\d+)"), re.compile(r"InnoDB: log sequence number (\d+)")),
+    Flavour.MARIADB: (
+        re.compile(r"InnoDB: End of log at LSN=(\d+)"),
+        re.compile(r"InnoDB: (?:\S+ started; )?log sequence number (\d+)"),  # with its version: 10.5 and 10.6
+    ),
     Flavour.MYSQL: (
         re.compile(r"\[InnoDB\] Doing recovery: scanned up to log sequence number (\d+)"),
         re.compile(r"\[InnoDB\] The latest found checkpoint is at lsn = (\d+)"),

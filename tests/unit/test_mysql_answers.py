@@ -3,6 +3,7 @@
 import socket
 import ssl
 from pathlib import Path
+from typing import cast
 
 import pymysql
 import pytest
@@ -12,7 +13,7 @@ from backupd.mysql.facts import expire_seconds, version_number
 from backupd.mysql.grants import grant_script
 from backupd.mysql.locksession import _writing
 from backupd.mysql.login import Login, connection_options
-from backupd.mysql.positions import PositionReader, lag_seconds
+from backupd.mysql.positions import PositionReader, lag_seconds, position_reader
 from backupd.mysql.refusals import statement_error
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Row, Session, connector, whole_seconds
@@ -251,3 +252,22 @@ def test_a_server_that_does_not_answer_is_not_waited_for_by_whoever_watches_a_sn
         server = MysqlServer(connector(Login("backup", socket=path_in_memory / "mute")))
         with pytest.raises(ServerError):
             server.replica_lag_seconds()
+
+
+class InnodbBinlog:
+    """A session of a server whose binlog is in InnoDB's own files."""
+
+    def query(self, statement: str) -> list[Row]:
+        ibb: Row = {"File": "binlog-000003.ibb", "Position": "4711"}
+        return [ibb] if statement == "SHOW BINARY LOG STATUS" else []
+
+    def one(self, statement: str) -> Row | None:
+        return next(iter(self.query(statement)), None)
+
+    def status(self, name: str) -> None:
+        """No counters."""
+
+
+def test_a_binlog_without_offsets_is_refused_before_the_lock_and_not_when_it_is_restored() -> None:
+    with pytest.raises(ServerError, match=r"binlog-000003\.ibb"):
+        position_reader(cast(Session, InnodbBinlog()))

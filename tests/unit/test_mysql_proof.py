@@ -163,3 +163,13 @@ def test_no_table_at_all_is_no_proof() -> None:
 def test_many_damaged_tables_are_told_in_few_words() -> None:
     check = tables_check([TableResult(f"a.t{n}", ok=False, text="error: Corrupt") for n in range(9)])
     assert check.found.endswith("and 4 more")
+
+
+def test_a_mariadb_that_does_not_tell_the_end_of_its_log_tells_it_as_it_has_started() -> None:
+    log = (
+        "2023-12-30 16:33:08 0 [Note] InnoDB: Starting crash recovery from checkpoint LSN=868446261,868446261\n"
+        "2023-12-30 16:33:08 0 [Note] InnoDB: 10.6.12 started; log sequence number 868468759; transaction id 3268687\n"
+    )
+    found = recovered(cast(Session, Answers(MARIADB_ANSWERS)), Position(), log, facts=FACTS)
+    assert found.lsn == 868468759
+    assert failed(position_checks(Position(), found, lsn=868468700)) == []

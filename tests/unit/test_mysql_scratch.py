@@ -445,3 +445,21 @@ def test_words_are_indexed_as_the_server_indexed_them() -> None:
     assert found["--loose-ft-min-word-len"] == "3"
     assert found["--loose-innodb-ft-min-token-size"] == "2"
     assert found["--loose-innodb-ft-enable-stopword"] == "OFF"
+
+
+def test_the_keyring_of_a_plugin_is_given_to_a_scratch_server_early_and_as_a_copy(tmp_path: Path) -> None:
+    live, folder = tmp_path / "keyring", tmp_path / "scratch"
+    live.write_text("the keys")
+    folder.mkdir()
+    facts = replace(MYSQL, settings={"keyring_file_data": str(live)})
+    early, data = keyring_options(facts, folder, ServerProgram("mysqld"), ())
+    assert early == "--early-plugin-load=keyring_file.so"
+    mine = Path(data.removeprefix("--keyring-file-data="))
+    assert (mine.parent, mine.read_text(), mine.stat().st_mode & 0o077) == (folder, "the keys", 0)
+
+
+@pytest.mark.parametrize(
+    ("told", "closed"), [("OFF", False), ("ON", True), ("NO_LOCK", True), ("NO_LOCK_NO_ADMIN", True)]
+)
+def test_a_server_that_takes_no_writes_is_known_by_any_of_its_words(told: str, closed: bool) -> None:
+    assert server_facts(cast(Session, Answering({"read_only": told}))).read_only is closed

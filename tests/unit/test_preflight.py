@@ -162,6 +162,12 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("redo log", facts(settings=LAZY), WARNING, "held up to 3 s longer"),
         ("binlog", as_it_is, OK, "864000 s"),
         ("binlog", facts(binlog_expire_seconds=None), OK, "kept indefinitely"),
+        (
+            "binlog",
+            facts(binlog_expire_seconds=None, settings={"max_binlog_total_size": str(10 << 30)}),
+            WARNING,
+            "removed beyond 10 GiB in all",
+        ),
         ("binlog", facts(binlog_basename=None), WARNING, "off"),
         ("binlog", facts(binlog_expire_seconds=3600), WARNING, "3600 s"),
         ("blockers", as_it_is, OK, "no running statement"),

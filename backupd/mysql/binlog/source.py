@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from backupd.mysql.facts import expire_seconds, flavour_of
+from backupd.mysql.facts import binlog_limit, expire_seconds, flavour_of
 from backupd.mysql.positions import binlog_statement, replica_statement
 from backupd.mysql.recorded import is_binlog
 from backupd.mysql.session import Row, Session, StatementError
@@ -58,6 +58,7 @@ class BinlogSource:
     purged: str = ""  # MySQL's `gtid_purged`: executed, and in none of its files; some of it never was in one
     left_out: str = ""  # why it lacks a part of what changes the data, and how that is set; empty: it has all
     applied: str = ""  # MariaDB's `gtid_slave_pos`: the last that each domain was sent by another server
+    most_bytes: int = 0  # of all its files, beyond which the oldest go; 0: no limit
 
     @property
     def may_replay_otherwise(self) -> bool:
@@ -104,6 +105,7 @@ def binlog_source(session: Session) -> BinlogSource:
         purged="".join(variables.get("gtid_purged", "").split()),
         left_out=_left_out(session, own_writes=own_writes) if on else "",
         applied=_applied(session) if flavour is Flavour.MARIADB else "",
+        most_bytes=binlog_limit(variables),
     )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from backupd.archive.options import option_files
 from backupd.config import JobConfig, LockStrategy
+from backupd.mysql.facts import binlog_limit
 from backupd.operations.backup import (
     binlog_spool,
     destinations,
@@ -32,6 +33,7 @@ from backupd.vocabulary.identity import Identity, Machine
 from backupd.vocabulary.penalty import SnapshotLife
 from backupd.vocabulary.records import Finding, Level
 from backupd.vocabulary.servers import DataPath, Flavour, ServerFacts
+from backupd.vocabulary.units import format_size
 from backupd.vocabulary.volumes import FileIdentity, MountPoint, Volume, VolumeGroup
 
 _NO_TUNINGS: Mapping[str, Tuning] = {}
@@ -267,6 +269,13 @@ def _binlog(job: JobConfig, facts: ServerFacts) -> Finding:
             Level.WARNING,
             f"binlogs are kept for {kept} s, but the job runs every {job.every_seconds:.0f} s",
             "raise binlog_expire_logs_seconds above the interval between backups",
+        )
+    if limit := binlog_limit(facts.settings):
+        return Finding(
+            "binlog",
+            Level.WARNING,
+            f"binlogs are removed beyond {format_size(limit, separator=' ')} in all, however young they are",
+            "set max_binlog_total_size to more than the server logs between two backups, or to 0",
         )
     return ok("binlog", "kept indefinitely" if kept is None else f"kept for {kept} s")
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from backupd.mysql.binlog.event_statements import EventStatus
 from backupd.mysql.histograms import drop_histograms
+from backupd.mysql.scheduled_events import event_statuses, leave_to_the_source
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import StatementError
 from backupd.vocabulary.errors import ServerError
@@ -52,6 +54,17 @@ def test_no_histogram_of_mysql_s_is_left_of_which_anybody_could_read_values(serv
         assert drop_histograms(session) == 0
         assert session.value(values) == "0"
         session.execute("DROP TABLE t.`odd``na%me`")
+
+
+def test_a_server_that_becomes_a_replica_leaves_its_events_to_its_source(server: ServerContainer) -> None:
+    with server.session() as session:
+        session.execute("CREATE EVENT t.`purge it` ON SCHEDULE EVERY 1 DAY DO DELETE FROM t.innodb WHERE v = 'old'")
+        before = session.value("SELECT definer FROM information_schema.EVENTS WHERE event_name = 'purge it'")
+        leave_to_the_source(session, called="SLAVE" if server.flavour is Flavour.MARIADB else "REPLICA")
+        [status] = event_statuses(session).values()
+        assert status is EventStatus.ELSEWHERE
+        assert session.value("SELECT definer FROM information_schema.EVENTS WHERE event_name = 'purge it'") == before
+        session.execute("DROP EVENT t.`purge it`")
 
 
 def test_a_killed_server_is_away_and_comes_back_with_what_was_committed(server: ServerContainer) -> None:

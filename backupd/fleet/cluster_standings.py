@@ -8,12 +8,13 @@ from backupd.vocabulary.fleet import ClusterStanding, FleetBackup, FleetState
 from backupd.vocabulary.records import GOOD
 
 _OfEach = Mapping[tuple[str, str, str], FleetBackup]  # by cluster, job, and the member that owes it, or ""
+_Proofs = Mapping[tuple[str, str], datetime | None]  # the last of each host and job
 
 
 def standing(
-    terms: WatchedCluster, *, newest: _OfEach, good: _OfEach, proven: Mapping[str, datetime | None]
+    terms: WatchedCluster, *, newest: _OfEach, ended: _OfEach, good: _OfEach, proven: _Proofs
 ) -> ClusterStanding:
-    """Of this cluster, with what was last proven of each host. What is well hides nothing that is not."""
+    """Of this cluster, with what was last proven of each host's jobs. What is well hides nothing that is not."""
     owed = [(terms.cluster, *what) for what in terms.owes]
     last = [newest[one] for one in owed if one in newest]
     known = [(at, good[one]) for one in owed if one in good and (at := good_at(good[one])) is not None]
@@ -24,18 +25,20 @@ def standing(
         newest=max(last, key=lambda one: (one.owed.night, one.owed.id), default=None),
         last_good=None if worst is None else worst[1],
         last_good_at=None if worst is None else worst[0],
-        last_proven_at=_proven_at([proven.get(host) for host in terms.members], every=terms.every_member),
-        troubled=tuple(one for one in last if one.state in (FleetState.FAILED, FleetState.MISSED)),
+        last_proven_at=_proven_at(terms, proven),
+        troubled=tuple(ended[one] for one in owed if one in ended and ended[one].state is not FleetState.DONE),
         lacking=lacking,
     )
 
 
-def _proven_at(proofs: list[datetime | None], *, every: bool) -> datetime | None:
-    """The last proof of all; where each member owes one, the oldest of their last ones."""
-    found = [at for at in proofs if at is not None]
-    if every:
-        return min(found, default=None) if len(found) == len(proofs) else None
-    return max(found, default=None)
+def _proven_at(terms: WatchedCluster, proven: _Proofs) -> datetime | None:
+    """The oldest of the last proofs of all that it owes; None: one of them was never proven."""
+    found = []
+    for job, only in terms.owes:
+        proofs = [proven.get((host, job)) for host in ((only,) if only else terms.members)]
+        found.append(max((at for at in proofs if at is not None), default=None))
+    known = [at for at in found if at is not None]
+    return min(known, default=None) if len(known) == len(found) else None
 
 
 def good_at(backup: FleetBackup) -> datetime | None:

@@ -48,6 +48,7 @@ from backupd.vocabulary.records import RunDetails
 
 _BACKUPS = tables.backups.c
 _CANCELS_LAST = timedelta(days=7)
+_UNDECIDED = (FleetState.WAITING, FleetState.RUNNING, FleetState.CANCELLED)  # they say nothing of how it stands
 
 
 class Records:
@@ -158,21 +159,23 @@ class Records:
         """
         wanted = [(one.cluster, *what) for one in terms for what in one.owes]
         newest = self._one_of_each(wanted, _BACKUPS.night, _BACKUPS.id)
+        ended = self._one_of_each(wanted, _BACKUPS.night, _BACKUPS.id, but=_UNDECIDED)
         good = self._one_of_each(wanted, _BACKUPS.good_at)
-        proven = {seen.host: _proven_at(seen) for seen in self.seen()}
-        return {one.cluster: standing(one, newest=newest, good=good, proven=proven) for one in terms}
+        told = [(seen.host, job) for seen in self.seen() if seen.described for job in seen.described.jobs]
+        proven = {(host, job.job): job.last_proven_at for host, job in told}
+        return {one.cluster: standing(one, newest=newest, ended=ended, good=good, proven=proven) for one in terms}
 
     def _one_of_each(
-        self, wanted: Sequence[tuple[str, str, str]], *order: ColumnElement[Any]
+        self, wanted: Sequence[tuple[str, str, str]], *order: ColumnElement[Any], but: Sequence[FleetState] = ()
     ) -> dict[tuple[str, str, str], FleetBackup]:
-        """The last of each cluster, job and member in this order: a seek in an index for each."""
+        """The last of each cluster, job and member in this order, but for these states: a seek in an index for each."""
         found: dict[tuple[str, str, str], FleetBackup] = {}
         for some in (wanted[first : first + 500] for first in range(0, len(wanted), 500)):
-            found |= self._last_of(some, order)
+            found |= self._last_of(some, order, but)
         return found
 
     def _last_of(
-        self, some: Sequence[tuple[str, str, str]], order: Sequence[ColumnElement[Any]]
+        self, some: Sequence[tuple[str, str, str]], order: Sequence[ColumnElement[Any]], but: Sequence[FleetState]
     ) -> dict[tuple[str, str, str], FleetBackup]:
         columns = (Column("cluster", Text), Column("job", Text), Column("member", Text))
         wanted = values(*columns, name="listed").data(list(some)).cte("wanted")
@@ -181,6 +184,7 @@ class Records:
             .where(_BACKUPS.cluster == wanted.c.cluster, _BACKUPS.job == wanted.c.job)
             .where(or_(wanted.c.member == "", _BACKUPS.member == wanted.c.member))
             .where(*(of.is_not(None) for of in order))
+            .where(*((_BACKUPS.state.not_in(but),) if but else ()))  # `in_` would draw planners to the index of states
             .order_by(*(of.desc() for of in order))
             .limit(1)
             .correlate(wanted)
@@ -385,8 +389,3 @@ def _backup(row: Row[Any]) -> FleetBackup:
         lost_transactions=row.lost_transactions,
         said=row.said,
     )
-
-
-def _proven_at(seen: SeenHost) -> datetime | None:
-    jobs = seen.described.jobs if seen.described else ()
-    return max((job.last_proven_at for job in jobs if job.last_proven_at), default=None)

@@ -216,7 +216,10 @@ def _proven(claims: FleetClaims, terms: ClusterTerms, seen: Mapping[str, SeenHos
     told = list(_told(terms, seen))
     if within is None or not told:
         return
-    last = max((job.last_proven_at for _, job in told if job.last_proven_at is not None), default=None)
+    proofs: dict[tuple[str, str], list[datetime]] = defaultdict(list)  # of each job, and each member that owes its own
+    for host, job in told:
+        proofs[job.job, host if terms.every_member else ""] += [job.last_proven_at] if job.last_proven_at else []
+    last = None if [] in proofs.values() else min(max(each) for each in proofs.values())
     if last is None or (now - last).total_seconds() > within:
         since = "ever" if last is None else f"for {roughly((now - last).total_seconds())}"
         fact = f"no drill has proven a backup {since}, and every {roughly(within)} one should"

@@ -216,7 +216,7 @@ class ClusterStanding:
     last_good: FleetBackup | None  # None: a job or a member has none
     last_good_at: datetime | None
     last_proven_at: datetime | None
-    troubled: tuple[FleetBackup, ...] = ()  # the newest of each job and member whose newest has failed or was missed
+    troubled: tuple[FleetBackup, ...] = ()  # of each job and member the last that ended, where it failed or was missed
     lacking: tuple[str, str] | None = None  # a job without any good one, and the member that owes it, or ""
 
 

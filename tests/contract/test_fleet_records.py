@@ -358,3 +358,24 @@ def _seconds(ask: Callable[[], object]) -> float:
     began = time.monotonic()
     ask()
     return time.monotonic() - began
+
+
+@pytest.mark.parametrize("state", [FleetState.WAITING, FleetState.RUNNING, FleetState.CANCELLED])
+def test_a_night_that_failed_stands_until_another_has_ended(records: Records, state: FleetState) -> None:
+    failed = FleetBackup(owed("shop", _NIGHT - timedelta(days=1)), FleetState.FAILED, said="the disk is full")
+    for backup in (done("shop", _NIGHT - timedelta(days=2)), failed, FleetBackup(owed("shop"), state)):
+        records.keep(backup)
+    found = records.standings([terms("shop", "shop-1")])["shop"]
+    assert found.newest == FleetBackup(owed("shop"), state)
+    assert found.troubled == (failed,)
+    records.keep(done("shop"))
+    assert records.standings([terms("shop", "shop-1")])["shop"].troubled == ()
+
+
+def test_a_job_that_is_proven_hides_none_that_is_not(records: Records) -> None:
+    main = DescribedJob("main", ("s3",), Role.REPLICA)
+    other = DescribedJob("scratch", ("s3",), Role.REPLICA, last_proven_at=_NOW)
+    records.saw(SeenHost("shop-1", _NOW, HostDescription("shop-1", "1", (1, 1), _NOW, (main, other))))
+    for jobs in (("main",), ("main", "scratch")):
+        assert records.standings([terms("shop", "shop-1", jobs=jobs)])["shop"].last_proven_at is None
+    assert records.standings([terms("shop", "shop-1", jobs=("scratch",))])["shop"].last_proven_at == _NOW

@@ -367,3 +367,28 @@ def _order() -> Any:
     from backupd.vocabulary.fleet import StartOrder
 
     return StartOrder("nightly", "x")
+
+
+def test_a_host_that_is_in_another_cluster_by_now_makes_no_backup_of_this_one(control: Control) -> None:
+    control.terms = NightTerms(members=("db2",))  # db1, the least behind, has left since the night was planned
+    assert control.backup().state is FleetState.DONE
+    assert [host for host, _ in control.started()] == ["db2"]
+
+
+def test_a_cluster_that_all_planned_members_have_left_is_missed_and_says_so(control: Control) -> None:
+    control.terms = NightTerms(members=("db3",))
+    with closing_window() as window:
+        missed = control.backup(**window)
+    said = "db1: it has left the cluster; db2: it has left the cluster"
+    assert (missed.state, missed.said) == (FleetState.MISSED, said)
+    assert control.started() == []
+
+
+def test_a_run_that_goes_on_at_a_paused_host_keeps_its_cluster(control: Control) -> None:
+    control.agents.hosts["db1"].start(replace(_order(), run_id="by-its-own-schedule"))
+    control.records.pause(PauseScope.HOST, "db1", "busy")
+    with closing_window() as window:
+        missed = control.backup(**window)
+    assert missed.state is FleetState.MISSED
+    assert "run by-its-own-schedule goes on there" in missed.said
+    assert control.agents.hosts["db2"].orders == []

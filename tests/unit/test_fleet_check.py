@@ -192,3 +192,11 @@ def test_hosts_are_asked_side_by_side_and_so_many_at_a_time() -> None:
     assert list(asked) == hosts
     assert all(isinstance(one, AskedHost) and one.seen.described is not None for one in asked.values())
     assert ask_hosts([], agents, at_once=4) == {}
+
+
+def test_where_each_member_owes_proofs_one_that_has_none_is_told() -> None:
+    text = FILE + "[policies.default]\nmember = 'all'\ndrill_within = '7d'"
+    proven = {host: good(host, last_proven_at=NOW - timedelta(days=1)) for host in ("db1", "db2", "db3")}
+    assert findings(text, **proven) == ()
+    (one,) = findings(text, **(proven | {"db3": good("db3")}))
+    assert one.detail == "no drill has proven a backup ever, and every 7d one should"

@@ -103,3 +103,18 @@ def test_every_host_is_asked_again_every_six_hours_and_not_more_often(fleet: Fle
 def test_who_asks_for_one_backup_claims_nothing(fleet: Fleet) -> None:
     by_hand(fleet.configuration, fleet.records, fleet.agents, "orders", None)
     assert set(fleet.agents.seen_to.values()) == {()}
+
+
+@pytest.mark.parametrize(
+    ("member", "claimed"),
+    [('"all"', ((), ORDERS)), ('["db1"]', ((), ())), ('["db2", "db1"]', (ORDERS, ORDERS))],
+)
+def test_where_whoever_could_make_it_is_paused_the_fleet_claims_nothing(
+    fleet: Fleet, member: str, claimed: tuple[tuple[str, ...], ...]
+) -> None:
+    text = FILE.replace("jobs =", 'policy = "own"\njobs =') + f"[policies.own]\nmember = {member}\n"
+    configuration = fleet_understood(text, Path("fleet.toml"), lambda _: InventoryHosts(())).configuration
+    fleet.records.pause(PauseScope.HOST, "db1", "")
+    fleet.wishes.read()
+    jobs_of = seen_to(configuration, fleet.wishes)
+    assert (jobs_of("db1"), jobs_of("db2")) == claimed

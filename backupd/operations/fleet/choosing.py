@@ -94,12 +94,14 @@ class Chooser:
     def fit(self, owed: OwedBackup, tries: Sequence[FleetTry]) -> MemberChosen:
         """Who is, by what the members tell now."""
         terms = self.terms(owed.cluster)
-        members = (owed.only,) if owed.only else owed.members
+        planned = (owed.only,) if owed.only else owed.members
+        members = tuple(host for host in planned if not terms.members or host in terms.members)
+        if not members:  # they have other data by now
+            return MemberChosen((), tuple(MemberVerdict(host, False, "it has left the cluster") for host in planned))
         everybody = dict.fromkeys((*members, *terms.members))
         paused = self.wishes.paused_hosts(everybody)
-        told = ask_hosts(
-            [host for host in everybody if host not in paused], self.agents, at_once=_SIDE_BY_SIDE, seen_to=self.seen_to
-        )
+        # The paused ones too: a run that goes on there keeps its cluster.
+        told = ask_hosts(everybody, self.agents, at_once=_SIDE_BY_SIDE, seen_to=self.seen_to)
         seen = {host: one.seen for host, one in told.items()}
         for one in seen.values():
             self.records.saw(one)

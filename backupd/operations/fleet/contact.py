@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Final
 
-from backupd.config.fleet import FleetConfiguration
+from backupd.config.fleet import ClusterConfig, FleetConfiguration, MemberChoice
 from backupd.fleet import Agents
 from backupd.fleet.records import Records
 from backupd.operations.fleet.asking import SeenTo, ask_hosts
@@ -32,11 +32,19 @@ def seen_to(configuration: FleetConfiguration, wishes: Wishes) -> SeenTo:
     def jobs_of(host: str) -> tuple[str, ...]:
         known = configuration.hosts.get(host)
         cluster = configuration.clusters.get(known.cluster or host) if known is not None else None
-        if cluster is None or wishes.keep_from(cluster.name, cluster.members):
+        if cluster is None or wishes.keep_from(cluster.name, _makers(configuration, cluster, host)):
             return ()
         return cluster.jobs
 
     return jobs_of
+
+
+def _makers(configuration: FleetConfiguration, cluster: ClusterConfig, host: str) -> tuple[str, ...]:
+    """The members that may make the backups which this host would have to make without the fleet."""
+    member = configuration.policies[cluster.policy].member
+    if member is MemberChoice.ALL:
+        return (host,)
+    return tuple(one for one in cluster.members if isinstance(member, MemberChoice) or one in member)
 
 
 class HostContact:

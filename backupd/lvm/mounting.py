@@ -27,7 +27,9 @@ from backupd.vocabulary.volumes import DeviceNumber, MountPoint, Snapshot
 
 log = logging.getLogger(__name__)
 
-_OPTIONS = "ro,nodev,nosuid,noexec,noatime"
+# Unbindable: a container that is given `/` or `/run` while a snapshot is mounted would take a mount of its own along
+# (Docker binds recursively and privately), which no umount of ours ends, and LVM would not remove the snapshot.
+_OPTIONS = "ro,nodev,nosuid,noexec,noatime,unbindable"
 _OPTIONS_TO_WRITE = "rw,nodev,nosuid,noexec"
 _WITHOUT_REPLAY = ",norecovery"  # XFS's; ext4's log takes no walk to find its end
 # XFS refuses a second file system of the same UUID. An ext4 may say in its superblock that the kernel is to panic at an
@@ -35,6 +37,8 @@ _WITHOUT_REPLAY = ",norecovery"  # XFS's; ext4's log takes no walk to find its e
 _EXTRA = {"xfs": ",nouuid", "ext4": ",errors=remount-ro"}
 FILESYSTEMS = tuple(_EXTRA)
 _ELSEWHERE = ("logdev=", "rtdev=")  # of XFS: its log, or files of it, are on another device (xfs(5))
+_EXT4_AT, _EXT4_BYTES, _EXT4_MAGIC, _HAS_JOURNAL = 1024, 1024, 0xEF53, 0x4  # the superblock of ext4
+_DEVICES = Path("/dev/block")
 _PAUSE_SECONDS = 0.25
 _SECONDS = 120.0  # a log replay reads from a disk that is at work
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -158,8 +162,30 @@ def mount_of(path: Path) -> MountPoint:
     if not same:
         raise SnapshotError(f"{path} is on no file system listed in /proc/self/mountinfo")
     deepest = max(enumerate(same), key=lambda pair: (len(pair[1].path.parts), pair[0]))[1]  # the last one covers
-    elsewhere = tuple(option for option in deepest.options if option.startswith(_ELSEWHERE))
-    return MountPoint(deepest.path, device, deepest.filesystem, PurePosixPath(deepest.root), elsewhere)
+    return MountPoint(deepest.path, device, deepest.filesystem, PurePosixPath(deepest.root), _elsewhere(deepest))
+
+
+def _elsewhere(mounted: Mounted) -> tuple[str, ...]:
+    """What of the file system is on another device. XFS says so by its options, ext4 in its superblock alone."""
+    if mounted.filesystem == "ext4" and _has_outer_journal(_DEVICES / str(mounted.device)):
+        return ("external journal",)
+    return tuple(option for option in mounted.options if option.startswith(_ELSEWHERE))
+
+
+def _has_outer_journal(device: Path) -> bool:
+    """Whether an ext4 has a journal and no inode for it. The kernel opens such a one for one file system at a time.
+
+    Of what cannot be read the answer is no.
+    """
+    try:
+        with device.open("rb", buffering=0) as file:
+            block = os.pread(file.fileno(), _EXT4_BYTES, _EXT4_AT)
+    except OSError:
+        return False
+    magic, features, inode = (
+        int.from_bytes(block[at : at + size], "little") for at, size in ((0x38, 2), (0x5C, 4), (0xE0, 4))
+    )
+    return magic == _EXT4_MAGIC and bool(features & _HAS_JOURNAL) and inode == 0
 
 
 def mounted_volume(name: str) -> MountPoint:

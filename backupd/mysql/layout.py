@@ -7,11 +7,13 @@ data is silently corrupt. Binlogs may lie elsewhere, because under the lock they
 lock they may not: of a transaction between its two commits only both together can tell whether it counts.
 """
 
+import fcntl
 import os
 import re
 import socket
+import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS
@@ -49,6 +51,11 @@ _TABLESPACES = {
     Flavour.MYSQL: "SELECT FILE_NAME, FILE_ID FROM information_schema.FILES"
     " WHERE ENGINE = 'InnoDB' AND FILE_NAME LIKE '%.ibd'",
 }
+# What a server keeps locked for as long as it has it open (fcntl(2)): MariaDB Aria's control file (ma_control_file.c),
+# MySQL each data file (os0file.cc). One of them is enough: MySQL loses the lock of a file that CLONE has read.
+_KEPT_LOCKED = ("aria_log_control", "ibdata1", "ibtmp1", "mysql.ibd")
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, pid
+
 _TEMPORARY = "ibtmp"  # innodb_temporary: recreated at every start
 
 
@@ -61,6 +68,7 @@ def data_paths(session: Session, facts: ServerFacts) -> tuple[DataPath, ...]:
     variables = session.variables()
     with explained_datadir():
         require_own(variables, facts.datadir, far_address=session.far_address)
+        require_open(variables, facts.datadir)
         found = [
             DataPath("datadir", facts.datadir.resolve(strict=True), must_share=True),
             *configured(variables, facts.datadir),
@@ -97,6 +105,32 @@ def require_own(variables: Mapping[str, str], datadir: Path, *, far_address: str
             f" {ours}",
             hint=hint,
         )
+
+
+def require_open(variables: Mapping[str, str], datadir: Path) -> None:
+    """A server has the files open that are seen here. One with mounts of its own has others under that name, and so
+    has one over whose folder a volume was mounted after it had started. Where none of these files is, nothing is told.
+
+    Raises:
+        ServerError: none has. A snapshot would show files of nobody's.
+        OSError: they cannot be read.
+    """
+    control = _within(datadir, variables.get("aria_log_dir_path", "")) / _KEPT_LOCKED[0]
+    here = [path for path in (control, *(datadir / name for name in _KEPT_LOCKED)) if path.exists()]
+    if here and not any(_is_locked(path) for path in here):
+        raise ServerError(
+            f"no server has the files in {datadir} open: the one that answers has others under that name",
+            hint="does it run in a container, or was a volume mounted over its folder after it had started?"
+            f" See `findmnt --target {datadir}` and /proc/PID/mountinfo of the server",
+        )
+
+
+def _is_locked(path: Path) -> bool:
+    """By another process, whatever namespace it is in. Nothing is locked by asking."""
+    with path.open("rb") as file:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind: int = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))[0]
+    return kind != fcntl.F_UNLCK
 
 
 def _kept_uuid(datadir: Path) -> str:
@@ -146,8 +180,10 @@ def configured(variables: Mapping[str, str], datadir: Path) -> Iterator[DataPath
 def links(datadir: Path) -> Iterator[DataPath]:
     """Where symlinks and `.isl` files in the datadir lead: tables that are elsewhere though they seem here.
 
+    What is dropped meanwhile leads nowhere.
+
     Raises:
-        OSError: a folder cannot be read.
+        OSError: a folder cannot be read, or the datadir is not there.
     """
     folders, led = [], []
     with os.scandir(datadir) as entries:  # which tells what each is without a look at it: there may be a million
@@ -157,13 +193,15 @@ def links(datadir: Path) -> Iterator[DataPath]:
             elif entry.is_symlink() or entry.name.endswith(".isl"):
                 led.append(entry.name)
     for path in (datadir / name for name in sorted(led)):
-        if path.is_symlink():
-            role = ABSOLUTE_LINK if path.readlink().is_absolute() else "symlink"
-            yield DataPath(role, path.resolve(), must_share=True)
-        else:
-            yield DataPath(DATA_DIRECTORY, Path(path.read_text().strip()).resolve(), must_share=True)
+        with suppress(FileNotFoundError):
+            if path.is_symlink():
+                role = ABSOLUTE_LINK if path.readlink().is_absolute() else "symlink"
+                yield DataPath(role, path.resolve(), must_share=True)
+            else:
+                yield DataPath(DATA_DIRECTORY, Path(path.read_text().strip()).resolve(), must_share=True)
     for name in sorted(folders):
-        yield from links(datadir / name)
+        with suppress(FileNotFoundError):
+            yield from links(datadir / name)
 
 
 def _external_tablespaces(session: Session, facts: ServerFacts) -> Iterator[DataPath]:

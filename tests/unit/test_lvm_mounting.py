@@ -163,3 +163,27 @@ def test_a_folder_above_the_mount_that_is_somebody_else_s_is_refused(tmp_path: P
     os.chown(tmp_path, 65534, 65534)
     with pytest.raises(SnapshotError, match="belongs to the user of id 65534"):
         mount_to_write(Path("/dev/null"), "xfs", tmp_path / "r1", called="a volume")
+
+
+@pytest.mark.parametrize("filesystem", FILESYSTEMS)
+def test_no_container_that_is_given_the_hosts_folders_takes_a_mounted_snapshot_along(filesystem: str) -> None:
+    """A recursive bind leaves out what is unbindable (mount_namespaces(7)); a copy would keep the snapshot in use."""
+    argv = mount_argv(Path("/dev/vg/s"), Path("/mnt"), filesystem=filesystem)
+    assert "unbindable" in argv[argv.index("-o") + 1].split(",")
+
+
+@pytest.mark.parametrize(("features", "inode", "told"), [(0x4, 0, ("external journal",)), (0x4, 8, ()), (0x0, 0, ())])
+def test_an_ext4_whose_journal_is_on_another_device_is_known_by_its_superblock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, features: int, inode: int, told: tuple[str, ...]
+) -> None:
+    """Its options do not tell; the kernel opens that device for one file system only, so no snapshot can be mounted."""
+    number = tmp_path.stat().st_dev
+    name = f"{os.major(number)}:{os.minor(number)}"
+    block = bytearray(1024)
+    for at, size, value in ((0x38, 2, 0xEF53), (0x5C, 4, features), (0xE0, 4, inode)):
+        block[at : at + size] = value.to_bytes(size, "little")
+    (tmp_path / name).write_bytes(bytes(1024) + block)
+    (tmp_path / "mountinfo").write_text(f"40 23 {name} / / rw - ext4 /dev/mapper/vg-data rw\n")
+    monkeypatch.setattr("backupd.lvm.mounting._MOUNTS", tmp_path / "mountinfo")
+    monkeypatch.setattr("backupd.lvm.mounting._DEVICES", tmp_path)
+    assert mount_of(tmp_path).elsewhere == told

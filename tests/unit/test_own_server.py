@@ -1,12 +1,15 @@
 """Whether the server that answers is the one whose datadir is here: a job's address may lead to another machine."""
 
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from backupd.mysql.layout import require_own
+from backupd.mysql.layout import links, require_open, require_own
 from backupd.mysql.login import Login
 from backupd.mysql.session import Session
 from backupd.vocabulary.errors import ServerError
@@ -62,3 +65,41 @@ def test_an_address_is_far_unless_it_is_seen_to_be_ours(ours: str, theirs: str, 
     connection = SimpleNamespace(_sock=sock)
     assert Session(connection, Login("backup", address=theirs)).far_address == far
     assert Session(connection, Login("backup", socket=Path("/s"))).far_address is None
+
+
+_SERVER = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+
+
+@pytest.mark.parametrize("name", ["aria_log_control", "ibdata1"])
+def test_files_that_no_server_has_open_are_refused(tmp_path: Path, name: str) -> None:
+    """As a container's own /var/lib/mysql leaves them on the host, or a volume that was mounted over the server's."""
+    require_open({}, tmp_path)  # there is nothing by which it could be told
+    (tmp_path / name).write_bytes(bytes(52))
+    with pytest.raises(ServerError, match=f"no server has the files in {tmp_path} open") as caught:
+        require_open({}, tmp_path)
+    assert "container" in caught.value.hint
+    argv = [sys.executable, "-c", _SERVER, str(tmp_path / name)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        require_open({}, tmp_path)
+
+
+def test_a_schema_that_is_dropped_while_the_datadir_is_walked_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder was listed a moment before; a run that is refused for that is not tried again."""
+    (tmp_path / "dropped").mkdir()
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "t.ibd").symlink_to("/srv/t.ibd")
+    scandir = os.scandir
+
+    def dropping(path: Path) -> object:
+        if path == tmp_path / "dropped":
+            path.rmdir()
+        return scandir(path)
+
+    monkeypatch.setattr("backupd.mysql.layout.os.scandir", dropping)
+    assert [found.path for found in links(tmp_path)] == [Path("/srv/t.ibd")]
+    with pytest.raises(FileNotFoundError):
+        list(links(tmp_path / "nothing"))

@@ -15,6 +15,7 @@ from backupd.mysql.tablefiles import Table
 
 _LONGEST_NAME = 64
 _AS_ROWS = "SET SESSION binlog_format = ROW;"
+_UNLOCKED = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"
 _ZERO_STAYS = "SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',NO_AUTO_VALUE_ON_ZERO');"
 _NUMBERS_ROWS = re.compile(r"^ +`.* AUTO_INCREMENT\b", re.MULTILINE)
 
@@ -39,6 +40,12 @@ def _put_back(shape: TableShape, schema: str, found: TableDifference, *, logged:
     if not logged:
         yield from _told(f"the binary log lacks schema {quoted(schema)}: replicas must be sent rows")
         yield _AS_ROWS
+    if missing:
+        yield from _told(
+            "else each row of the live table that is in the backup too is locked against changes until it has ended"
+            " (if it ends with error 1665: SET SESSION binlog_format = ROW before it)"
+        )
+        yield _UNLOCKED
     what = "to put back the rows that the live table lacks" if missing else "to put the rows back beside the live ones"
     triggers, sure = found.attached.triggers or shape.triggers, bool(found.attached.triggers)
     running = ", ".join(quoted(trigger.name) for trigger in triggers if "INSERT" in trigger.event)
@@ -64,6 +71,11 @@ def _replace(shape: TableShape, schema: str, found: TableDifference, *, logged: 
     else:
         yield "-- to put it into place, if there is no such table:"
         steps = [f"RENAME TABLE {loaded} TO {live};"]
+    if shape.foreign_keys:
+        steps += _told(
+            f"(each copies {live}, and nobody can write to it until it has ended; after SET SESSION foreign_key_checks"
+            " = 0 it copies nothing, and rows without a parent stay)"
+        )
     steps += [f"ALTER TABLE {live} ADD {foreign_key};" for foreign_key in shape.foreign_keys]
     if logged:
         yield from steps

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,12 @@ import pytest
 from backupd import wiring
 from backupd.cli.moments import AskedMoment, found_moment
 from backupd.host.signals import cancellable
+from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.session import Session
 from backupd.mysql.startup import RELAY_FOLDER
+from backupd.operations.restore import moment_copy
 from backupd.operations.restore.to_moment import restore_to_moment
-from backupd.operations.restore.unfinished import INCOMPLETE
+from backupd.operations.restore.unfinished import INCOMPLETE, unfinished_in
 from backupd.policy.moments import BeforeGtid
 from backupd.vocabulary.errors import Cancelled
 from tests.archive_site import Moment, Site, rows_of, started_on
@@ -177,3 +180,30 @@ def test_a_table_that_never_was_is_refused_before_anything_is_restored(history: 
     refused = site.run("restore", "--to", str(to), "--tables", "t.inodb", "--latest", expect=2)
     assert "t.inodb" in refused.stderr
     assert not to.exists()
+
+
+@pytest.mark.parametrize("by", [None, signal.SIGTERM])
+def test_a_copy_stands_nowhere_as_long_as_its_files_are_lent_to_a_server(
+    history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: signal.Signals | None
+) -> None:
+    """Root lends them to an account that nobody has: who is killed before they are given back goes on from nothing."""
+    to, seen = tmp_path / "to", []
+
+    class Watched(ScratchServer):
+        @contextmanager
+        def running(self) -> Iterator[RunningServer]:
+            with ScratchServer.running(self) as server:
+                try:
+                    yield server
+                finally:
+                    noted = unfinished_in(to)
+                    seen.append(noted and noted.reached)
+
+    monkeypatch.setattr(moment_copy, "ScratchServer", Watched)
+    if by is None:
+        monkeypatch.setattr(os, "kill", lambda *_: None)  # what `interrupted` does to itself
+        interrupted(history, to, signal.SIGTERM, [])
+    else:
+        with pytest.raises(Cancelled):
+            interrupted(history, to, by, [])
+    assert seen == [None]

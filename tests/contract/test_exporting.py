@@ -304,3 +304,18 @@ def test_a_dropped_table_is_back_by_the_page_s_line_with_its_foreign_key_and_tri
         with pytest.raises(ServerError, match="foreign key"):
             session.execute("INSERT INTO shop.orders VALUES (3, 9)")
         session.execute("DROP DATABASE shop")
+
+
+def test_a_table_with_a_history_is_not_called_whole_where_only_its_rows_are_copied(
+    mysql_server: MariadbServer, tmp_path: Path
+) -> None:
+    past = Table("t", "past")
+    with mysql_server.session() as root:
+        root.execute("CREATE TABLE t.past (id INT PRIMARY KEY) ENGINE=InnoDB WITH SYSTEM VERSIONING")
+        image = taken(mysql_server, tmp_path)
+        root.execute("DROP TABLE t.past")
+    keep_only([past], image)
+    [exported] = export(image.folder, image.manifest, [past])
+    beforehand, insert, _ = exported.statements.read_text().partition("-- INSERT INTO `t`.`past`")
+    assert insert
+    assert "its history (SYSTEM VERSIONING) is in" in beforehand

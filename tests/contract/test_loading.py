@@ -421,3 +421,18 @@ def test_a_row_that_the_server_cannot_take_is_refused(mysql_server: MariadbServe
                 load(AWKWARD)
         finally:
             root.execute("SET GLOBAL max_allowed_packet = DEFAULT")
+
+
+def test_a_disk_that_fills_while_rows_are_loaded_ends_it_before_the_server_stands_still(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [1 << 40]
+
+    def made(*given: object) -> None:
+        loading_schema.make(*given)  # type: ignore[arg-type]
+        free[0] = 1 << 30  # somebody else writes there, or rows take more than was thought
+
+    monkeypatch.setattr(operation, "make", made)
+    monkeypatch.setattr(operation, "room", lambda _path: (free[0], 1 << 40, False))
+    with pytest.raises(Refused, match=r"of the datadir of db1 has only 1\.0 GiB left"):
+        load(SQUEEZED)

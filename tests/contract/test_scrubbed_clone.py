@@ -33,7 +33,10 @@ __all__ = ["anybodys"]
 
 MACHINE, MARKER = "db1-0a1b2c3d", "alice-lives-here"
 LOGGING = ("--general-log=ON", "--slow-query-log=ON", "--long-query-time=0", "--log-output=TABLE,FILE")
-LOGS = ("db1.err.00.json", "db1-slow.log-20261127", "db1-slow.log-20261126.xz", "db1.err-old")  # MySQL's; rotated
+LOGS = (
+    *("db1.err.00.json", "db1-slow.log-20261127", "db1-slow.log-20261126.xz", "db1.err-old"),  # MySQL's; rotated
+    *("galera.cache", "gcache.page.000000"),  # Galera's write sets
+)
 SCRUB = """
     UPDATE t.people SET email = CONCAT('user', id, '@example.org'), bio = '';
     UPDATE t.myisam SET v = 'x'; UPDATE t.aria SET v = 'x';

@@ -194,13 +194,26 @@ class _Rolling:
             self.folder.worked_in()
             if reached is None:
                 forget_the_old_server(self.relocation.datadir)
-            with server.running() as running:
-                position = self._applied(running, reached, first, logs, events)
-                self._shut_down(running, position)
+            stopped: list[Position] = []  # where it was shut down after an interruption
+            try:
+                with server.running() as running:
+                    position = self._applied(running, reached, first, logs, events, stopped)
+                    shut_down(running)
+            except Cancelled as interrupted:
+                with shielded():
+                    self._stands_all_the_same(stopped, interrupted)
+                raise
+            self._stands(position)
         return position
 
     def _applied(
-        self, server: RunningServer, reached: Position | None, first: BinlogPlace, logs: RelayLogs, events: EventsInLog
+        self,
+        server: RunningServer,
+        reached: Position | None,
+        first: BinlogPlace,
+        logs: RelayLogs,
+        events: EventsInLog,
+        stopped: list[Position],
     ) -> Position:
         if reached is None:
             self.telling("recovering the backup")
@@ -216,12 +229,19 @@ class _Rolling:
             position = apply(server, logs, start=start, end=wanted, telling=self.forward.applied).position
         except Cancelled as interrupted:
             with shielded():
-                self._keep(server, reached, events, interrupted)
+                self._keep(server, reached, events, interrupted, stopped)
             raise
         events.put_back(server.session)
         return position
 
-    def _keep(self, server: RunningServer, start: Position, events: EventsInLog, interrupted: Cancelled) -> None:
+    def _keep(
+        self,
+        server: RunningServer,
+        start: Position,
+        events: EventsInLog,
+        interrupted: Cancelled,
+        stopped: list[Position],
+    ) -> None:
         """What is applied so far is not lost, if the server can be stopped there."""
         if not tells_places(self.forward.plan):
             return
@@ -232,12 +252,20 @@ class _Rolling:
                 interrupted.add_note(f"what was applied so far is lost: {LOST_AT_A_SHUTDOWN}")
             else:
                 events.put_back(server.session, position)
-                self._shut_down(server, position)
+                shut_down(server)
+                stopped.append(position)
         except BackupdError as error:
             interrupted.add_note(f"what was applied so far is lost: {error.message}")
 
-    def _shut_down(self, server: RunningServer, position: Position) -> None:
-        shut_down(server)
+    def _stands_all_the_same(self, stopped: Sequence[Position], interrupted: Cancelled) -> None:
+        try:
+            for position in stopped:
+                self._stands(position)
+        except BackupdError as error:
+            interrupted.add_note(f"what was applied so far is lost: {error.message}")
+
+    def _stands(self, position: Position) -> None:
+        """Only now that its server is gone: the files were an account's of its own, and are their owner's again."""
         remove_own_binlogs(self.relocation, self.manifest)
         self.folder.stands(position)
 

@@ -46,6 +46,7 @@ _NUMBERED = re.compile(r".+\.[0-9]{6,}")
 _SERVER_LOG = re.compile(r".+\.(log|err)([.-].+)?", re.IGNORECASE)
 _ARIA_LOG = re.compile(r"aria_log\.[0-9]+")
 _DOUBLEWRITE = re.compile(r"#ib_[0-9]+_[0-9]+\.b?dblwr")
+_WRITE_SETS = re.compile(r"galera\.cache|gcache\.page\.[0-9]+")  # Galera's, with rows: a node begins another
 _REDO_SIZES = ("8388608", "16777216")  # both small, and taken by both servers
 
 
@@ -155,6 +156,7 @@ def _logs(relocation: Relocation, aria: Path) -> Iterator[Path]:
                 (folder == relocation.datadir and _SERVER_LOG.fullmatch(name))
                 or (folder == aria and _ARIA_LOG.fullmatch(name))
                 or _DOUBLEWRITE.fullmatch(name)
+                or _WRITE_SETS.fullmatch(name)
                 or (_NUMBERED.fullmatch(name) and _is_binlog(path, relocation.folder))
             ):
                 yield path

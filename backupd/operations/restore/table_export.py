@@ -322,6 +322,12 @@ def _afterwards(session: Session, table: Table, definition: str, fresh: str) -> 
         "SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',NO_AUTO_VALUE_ON_ZERO');",
         f"INSERT INTO {own} ({columns}) SELECT {columns} FROM {name};",  # noqa: S608 - quoted names, in a comment
     ]
+    if "WITH SYSTEM VERSIONING" in definition:
+        said.insert(
+            2,
+            f"its history (SYSTEM VERSIONING) is in {name} alone, and goes along by that RENAME only: what follows"
+            f" takes the rows of now, and begins another history. Keep {name} for the old one (FOR SYSTEM_TIME ALL)",
+        )
     if "FOREIGN KEY" in definition:
         said.append(
             "its foreign keys point into its new schema: drop them before a RENAME, and add them again afterwards"

@@ -93,6 +93,7 @@ class LoadingPlan:
     against: str | None  # why no table goes by tablespace
     attentions: tuple[str, ...]
     datadir: Path | None = None  # of the running server, where it is here
+    binlogs: Path | None = None  # the folder of its binary log, where that is here and gets the rows
 
     @property
     def size(self) -> int:
@@ -119,9 +120,9 @@ class TableLoading:
         with self.connect() as session:
             planned = tuple(self._planned(session, table, against) for table in tables)
             found = tuple(attentions(self.server, self.place))
-            plan = LoadingPlan(self.server, self.place, planned, against, found, datadir_here(session))
             binlogs = binlogs_here(session) if self.server.logs and self.place.logged else None
-        _require_room(plan, binlogs)
+            plan = LoadingPlan(self.server, self.place, planned, against, found, datadir_here(session), binlogs)
+        _require_room(plan)
         self._tell(plan)
         return plan
 
@@ -136,7 +137,7 @@ class TableLoading:
         ):
             prepare(session, self.server.flavour, logged=self.place.logged)
             make(session, self.place, [planned.shape for planned in plan.tables])
-            loaded = [self._table(session, planned, plan.datadir) for planned in plan.tables]
+            loaded = [self._table(session, planned, plan) for planned in plan.tables]
             with shielded():
                 publish(session, self.place, tables)
         unsure = [
@@ -164,15 +165,15 @@ class TableLoading:
         for told in (*odd, *left_behind([planned.shape for planned in plan.tables]), *plan.attentions):
             self.telling(told)
 
-    def _table(self, to: Session, planned: PlannedTable, datadir: Path | None) -> LoadedTable:
+    def _table(self, to: Session, planned: PlannedTable, plan: LoadingPlan) -> LoadedTable:
         shape = planned.shape
         self.telling(f"checking {shape.table}")
         _require_whole(self.scratch.session, shape.table, f"{shape.table} in this backup")
         rows = None
-        if planned.tablespace is not None and datadir is not None:
-            rows = self._by_tablespace(to, shape, planned.tablespace, datadir)
+        if planned.tablespace is not None and plan.datadir is not None:
+            rows = self._by_tablespace(to, shape, planned.tablespace, plan.datadir)
         if rows is None:
-            rows = self._by_rows(to, shape)
+            rows = self._by_rows(to, shape, plan)
         self.telling(f"comparing {shape.table} with the backup")
         expected = checksum(self.scratch.session, shape.table.schema, shape.table.name)
         found = checksum(to, self.place.loading, shape.table.name)
@@ -212,9 +213,9 @@ class TableLoading:
             return None
         return int(source.value(f"SELECT COUNT(*) FROM {quoted(shape.table.schema)}.{quoted(shape.table.name)}") or 0)  # noqa: S608
 
-    def _by_rows(self, to: Session, shape: TableShape) -> int:
+    def _by_rows(self, to: Session, shape: TableShape, plan: LoadingPlan) -> int:
         self.telling(f"loading {shape.table}")
-        pacer = _Pacer()
+        pacer = _Pacer(lambda: _require_left(plan))
         with self.scratch.another_session(answer_seconds=CHECK_SECONDS, as_stored=True) as source:
             prepare_source(source)
             rows = load_rows(
@@ -233,12 +234,14 @@ class TableLoading:
 class _Pacer:
     """Waits after each piece as long as the law says."""
 
-    def __init__(self) -> None:
+    def __init__(self, require_left: Callable[[], None] = lambda: None) -> None:
         self._pace = LoadingPace()
+        self._require_left = require_left
         self.paused_seconds = 0.0
 
     def took(self, seconds: float) -> None:
         """A piece took so long; returns when the next may begin."""
+        self._require_left()
         self._pace = self._pace.after(seconds)
         self.paused_seconds += self._pace.pause_seconds
         time.sleep(self._pace.pause_seconds)
@@ -259,12 +262,13 @@ def _require_whole(session: Session, table: Table, called: str, *, hint: str = _
             )
 
 
-def _require_room(plan: LoadingPlan, binlogs: Path | None) -> None:
+def _require_room(plan: LoadingPlan) -> None:
     """A server whose file system runs full stands still for all its clients. Rows are written to its log as well.
 
     Raises:
         Refused: these bytes would leave a file system less than the share that has to stay free.
     """
+    binlogs = plan.binlogs
     logged = sum(table.size for table in plan.tables if table.way is LoadingWay.ROWS) if binlogs is not None else 0
     if plan.datadir is not None:
         beside = binlogs is not None and binlogs.stat().st_dev == plan.datadir.stat().st_dev
@@ -275,9 +279,30 @@ def _require_room(plan: LoadingPlan, binlogs: Path | None) -> None:
         _require_free(binlogs, "binary log", plan, logged=logged, tables=0)
 
 
+def _require_left(plan: LoadingPlan) -> None:
+    """Meanwhile too: rows of a compressed table take more than its file does, and others write there as well.
+
+    Raises:
+        Refused: a file system has less left than has to stay free.
+    """
+    for called, folder in (("datadir", plan.datadir), ("binary log", plan.binlogs)):
+        if folder is None:
+            continue
+        free, total, _ = room(folder)
+        if free < _least(total):
+            raise Refused(
+                f"the file system of the {called} of {plan.place.host} has only {words.size(free)} left",
+                hint="nothing of the tables was kept there: free some, or restore them into a folder, with --to DIR",
+            )
+
+
+def _least(total: int) -> int:
+    return min(round(total * _STAYS_FREE), _STAYS_FREE_BYTES)
+
+
 def _require_free(folder: Path, called: str, plan: LoadingPlan, *, logged: int, tables: int) -> None:
     free, total, _ = room(folder)
-    least = min(round(total * _STAYS_FREE), _STAYS_FREE_BYTES)
+    least = _least(total)
     if free - tables - logged < least:
         taken = [f"these tables ({words.size(tables)})"] if tables else []
         taken += [f"their rows in its binary log (about {words.size(logged)})"] if logged else []

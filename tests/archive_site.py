@@ -95,7 +95,7 @@ class Site:
         backup = backup_of(self.server, machine=machine, run=run, locked=locked)
         backup.sign(signer_in(self.base / "state"))
         backup.lay(self.vault / machine / "nightly" / run)
-        self.run("catalogue", "rebuild", "--target", "vault", "--trust", backup.body["signature"]["key"])
+        self.run("catalogue", "rebuild", "--target", "vault", "--set-back", "--trust", backup.body["signature"]["key"])
         if not adopted:
             self.run("identity", "adopt", "--yes")
         return backup

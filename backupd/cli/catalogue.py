@@ -51,6 +51,14 @@ def rebuild(
             help=("Also accept backups that no known key has signed: whoever can write to the target is trusted."),
         ),
     ] = False,
+    set_back: Annotated[
+        bool,
+        typer.Option(
+            "--set-back",
+            help="This catalogue was set back to an earlier state: also add what was recorded under this machine's name"
+            " beside it. What a clone took is added, too.",
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Add every finished backup of a target that the catalogue lacks, from its manifest; existing rows stay.
@@ -65,6 +73,7 @@ def rebuild(
     from backupd.host import machine_ids as machines
     from backupd.operations.upkeep.ownership import signer_of
     from backupd.operations.upkeep.rebuild import rebuild as read_manifests
+    from backupd.operations.upkeep.rebuild import recorded_here
     from backupd.operations.upkeep.rebuild_segments import rebuild_segments, require_rebuilt
     from backupd.policy.signing import require_public
     from backupd.policy.trust import Known
@@ -85,8 +94,9 @@ def rebuild(
             catalogue.know_key(key, place.machine, Known.TRUSTED)
         believed = replace(catalogue.trust(place.machine), unsigned=unsigned)
         keys_of_hosts = frozenset(configuration.proofs.signers)
-        rebuilding = read_manifests(place, catalogue, believed, job=job, proof_keys=keys_of_hosts)
         own = place.machine == catalogue.identity().name
+        here = recorded_here(catalogue) if own and not set_back else None
+        rebuilding = read_manifests(place, catalogue, believed, job=job, proof_keys=keys_of_hosts, here=here)
         archives = rebuild_segments(place, catalogue, believed, job=job) if own else []
     if json:
         print_document(rebuild_document(place.name, rebuilding, archives))

@@ -1,15 +1,18 @@
 """`backupd identity`: which machine a catalogue belongs to, and what another machine may do with it."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from backupd import wiring
+from backupd.policy.signing import KEY_FILE
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import HoldingKind
 from backupd.wiring import target as real_target
 from tests.cli.terminal import Terminal
+from tests.story.test_identity import clone
 from tests.story.test_recover import die_at
 from tests.story.world import World
 
@@ -255,3 +258,20 @@ def test_a_target_that_the_configuration_does_not_have_is_not_taken_over(
     assert (ended.status, "no target 'nowhere'" in ended.stderr) == (ExitStatus.USAGE, True)
     with world.catalogue() as catalogue:
         assert catalogue.audit_entries(limit=1) == []
+
+
+def test_what_a_clone_took_under_this_machine_s_name_is_not_entered_as_its_own(
+    terminal: Terminal, world: World, tmp_path: Path
+) -> None:
+    """It has the machine's ids and key; its data is its own by then."""
+    world.back_up("r1")
+    other = clone(world, tmp_path / "clone")
+    shutil.copy(world.places.catalogue.with_name(KEY_FILE), other.places.catalogue.with_name(KEY_FILE))
+    other.back_up("r2")
+    assert terminal.run("run", "nightly", "--run-id", "r3").status == ExitStatus.REFUSED
+    assert terminal.run("identity", "adopt", "--yes").status == ExitStatus.OK
+    ended = terminal.run("catalogue", "rebuild", "--target", "vault")
+    assert (ended.status, "by another catalogue" in ended.stderr) == (ExitStatus.VERIFICATION, True)
+    with world.catalogue() as catalogue:
+        assert set(catalogue.on_target("nightly", "vault")) == {"r1"}
+    assert terminal.run("catalogue", "rebuild", "--target", "vault", "--set-back").status == ExitStatus.OK

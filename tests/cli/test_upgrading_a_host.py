@@ -70,6 +70,6 @@ def test_a_host_is_upgraded_goes_back_and_loses_no_backup(
     assert runs(terminal) == {"r1"}
     assert terminal.run("run", "nightly").status == ExitStatus.REFUSED  # without the step that comes now
     good(terminal.run("identity", "adopt", "--yes"))
-    good(terminal.run("catalogue", "rebuild", "--target", "vault"))
+    good(terminal.run("catalogue", "rebuild", "--target", "vault", "--set-back"))
     good(terminal.run("run", "nightly", "--run-id", "r3"))
     assert runs(terminal) >= {"r1", "r2", "r3"}

@@ -241,3 +241,27 @@ def test_purge_removes_nothing_of_what_is_mounted(at: str) -> None:
     )
     assert (done.returncode, done.stdout) == (0, "row\n"), done.stderr
     assert "is left as it is, for something is mounted there" in done.stderr
+
+
+@pytest.mark.parametrize("word", ["remove", "0"])
+def test_removal_ends_and_disables_every_instance_of_a_template(word: str, tmp_path: Path) -> None:
+    root, said, systemctl = tmp_path / "root", tmp_path / "said", tmp_path / "systemctl"
+    units = root / "usr/lib/systemd/system"
+    units.mkdir(parents=True)
+    for path in (ROOT / "configs/systemd").glob("*.[st]*"):
+        if path.is_file():
+            (units / path.name).write_text(path.read_text())
+    real = f"/usr/bin/systemctl --root={root}"
+    output("sh", "-c", f"{real} enable backupd-run@nightly.timer backupd-binlog@nightly.service 2>&1")
+    systemctl.write_text(f"""#!/bin/sh
+echo "$*" >>{said}
+case "$1" in
+    disable) shift; [ "$1" != --now ] || shift; exec {real} disable "$@" ;;
+    list-unit-files) exec {real} "$@" ;;
+esac
+""")
+    systemctl.chmod(0o755)
+    inside = f'mount -t tmpfs none /run && mkdir -p /run/systemd/system && PATH="{tmp_path}:$PATH"'
+    output("unshare", "--mount", "sh", "-c", f'{inside} exec sh {ROOT}/.ci/package/prerm "$1"', "sh", word)
+    assert [path.name for path in (root / "etc").rglob("*") if path.is_symlink()] == []
+    assert "stop backupd-run@*.timer backupd-binlog@*.service" in said.read_text().splitlines()

@@ -9,13 +9,15 @@ from typing import cast
 
 import pytest
 
+from backupd.catalogue.audit import Event
 from backupd.catalogue.store import Catalogue
 from backupd.config import BinlogConfig
 from backupd.host.claims import Claims
-from backupd.operations.binlog.archive import ArchiveTools, _Archive
+from backupd.operations.binlog.archive import ArchiveTools, _Archive, _settle
 from backupd.operations.binlog.spool import BinlogSpool
 from backupd.operations.binlog.storing import SegmentStore, Senders, _Sender
 from backupd.operations.upkeep.ownership import Ownership
+from backupd.targets.names import BINLOG
 from backupd.vocabulary.binlogs import BinlogSegment
 from backupd.vocabulary.errors import CatalogueError, NotOurs
 from backupd.vocabulary.identity import Machine
@@ -139,3 +141,25 @@ class _Tools:
 
     catalogue: Catalogue
     store: SegmentStore
+
+
+def test_what_waits_is_not_removed_because_the_catalogue_was_lost(site: Site, tmp_path: Path) -> None:
+    """The server may have purged that binlog: the spool is the only place where it is."""
+    machine = Machine("db1", {"machine-id": "a1"}, boot_id="boot")
+    with Catalogue.open(tmp_path / "begun-anew.db", machine=lambda: machine) as anew:
+        anew.take_identity(replace(anew.identity(), name=site.catalogue.identity().name), Event.IDENTITY_ADOPTED)
+        _settle(JOB, cast(ArchiveTools, _Tools(anew, replace(site.store, catalogue=anew))))
+        assert anew.lacking_segments(JOB, "there") == site.segments
+        assert list(site.spool.sizes()) == [segment.name for segment in site.segments]
+
+
+def test_a_name_that_a_clone_has_taken_holds_up_no_later_segment(site: Site) -> None:
+    here, first = site.targets[0], site.segments[0]
+    site.store.ownership.adopt(here)
+    with here.writing(JOB, BINLOG, first.name) as writer:
+        writer.write(b"the clone's")
+    _settle(JOB, cast(ArchiveTools, _Tools(site.catalogue, site.store)))
+    site.sender(here)._send_all()
+    assert site.catalogue.segment_targets(site.segments[-1].name) == {"here"}
+    (gap,) = site.catalogue.archive_gaps(JOB)
+    assert (gap.chain, "a clone's" in gap.reason) == (first.chain, True)

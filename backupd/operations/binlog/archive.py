@@ -37,6 +37,8 @@ _LOOK_SECONDS = 1.0
 _LITTLE_BYTES, _PAUSE_SECONDS = 1 << 20, 0.1  # a busy server sends without end: what comes meanwhile is taken at once
 _MINUTE_SECONDS = 60.0
 _OFF = "the server's binlog is off"
+_LOST = "segments that waited for a target were lost with the binlog spool"
+_TAKEN = "a target has other segments of these names: a clone's, or of before this machine was set back"
 _ASK_SECONDS = 10.0  # a server whose log is reset tells a receiver nothing until the new one is longer than the old one
 _SILENT_SECONDS = 600.0  # a dead connection brings nothing, as does an event until it is whole: 1 GiB at the most
 
@@ -76,19 +78,27 @@ def archive(job: str, config: BinlogConfig, tools: ArchiveTools) -> None:
 
 
 def _settle(job: str, tools: ArchiveTools) -> None:
-    """What a process that died had done by half. What it had put into the spool and not yet into the catalogue is
-    received again; what every target has leaves the spool; what waited and is not in the spool is lost.
+    """What a process that died had done by half. What waits in the spool and is not in the catalogue enters that: its
+    process died in between, or the catalogue was lost or set back, and the server may have that binlog no more. What
+    every target has leaves the spool; what waited and is not in the spool is lost.
+
+    Raises:
+        UsageError: what waits is another machine's.
     """
     store, catalogue = tools.store, tools.catalogue
-    recorded, there = catalogue.spooled_segments(job), store.spool.sizes()
+    there = store.spool.sizes()
+    for name in sorted(there.keys() - {segment.name for segment in catalogue.spooled_segments(job)}):
+        store.take_up(name)
+    recorded = catalogue.spooled_segments(job)
     for name in there.keys() - {segment.name for segment in recorded}:
         store.spool.forget(name)
+    taken = store.taken(recorded)
     ended = {gap.chain for gap in catalogue.archive_gaps(job)}
     for segment in recorded:
-        if store.released(segment) or segment.name in there:
+        if store.released(segment) or (segment.name in there and segment.name not in taken):
             continue
-        log.error("job %s: %s is not in the spool any more, and a target lacks it", job, segment.name)
-        reason, now = "segments that waited for a target were lost with the binlog spool", datetime.now(UTC)
+        reason, now = _TAKEN if segment.name in taken else _LOST, datetime.now(UTC)
+        log.error("job %s: %s, which a target lacks, waits no more: %s", job, segment.name, reason)
         if drop(store, segment, because=reason, at=now) and segment.chain not in ended:
             catalogue.archive_gap(job, ArchiveGap(segment.chain, reason, now, segment.last_at))
 

@@ -19,10 +19,18 @@ from backupd.host.scoped_thread import ScopedThread
 from backupd.host.signals import shielded
 from backupd.operations.binlog.spool import BinlogSpool
 from backupd.operations.upkeep.ownership import Ownership
+from backupd.policy.segment_file import LONGEST_LINE, from_line
 from backupd.targets import Target
 from backupd.targets.names import BINLOG
-from backupd.vocabulary.binlogs import BinlogSegment
-from backupd.vocabulary.errors import AlreadyThere, CatalogueError, TargetError, UsageError
+from backupd.vocabulary.binlogs import BinlogSegment, segment_name
+from backupd.vocabulary.errors import (
+    AlreadyThere,
+    CatalogueError,
+    TargetError,
+    Unreadable,
+    UsageError,
+    VerificationError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +72,58 @@ class SegmentStore:
         self.catalogue.left_spool([segment.name])
         self.spool.forget(segment.name)
         return True
+
+    def take_up(self, name: str) -> None:
+        """What waits under this name has its row, if it is a segment of this machine's and the catalogue has no other.
+
+        Raises:
+            UsageError: it is another machine's.
+            Unreadable: a newer backupd wrote it.
+        """
+        with self.spool.reading(name) as file:
+            line = file.readline(LONGEST_LINE)
+        try:
+            segment, machine = from_line(line), self.catalogue.identity().name
+            if segment.machine != machine:
+                raise UsageError(
+                    f"the binlog spool has {name} of machine {segment.machine}, and this is {machine}",
+                    hint=f"if it is the same host: `backupd identity adopt {segment.machine}`; on a clone, or if nobody"
+                    f" needs them: remove the segments of job {self.job} from binlog.spool",
+                )
+            self.catalogue.add_segment(segment)
+        except Unreadable:
+            raise
+        except VerificationError as error:
+            log.warning("job %s: %s in the binlog spool is of no use: %s", self.job, name, error.message)
+
+    def taken(self, waiting: Sequence[BinlogSegment]) -> set[str]:
+        """The names of these under which a target has another segment; of one that does not answer nobody knows."""
+        found: set[str] = set()
+        for target in self.targets if waiting else ():
+            first = min(waiting, key=lambda segment: segment.name)
+            try:
+                self.ownership.require_ours(target)
+                there = target.segments(self.job, after=segment_name(first.chain, first.number - 1))
+                lacked = [each for each in waiting if target.name not in self.catalogue.segment_targets(each.name)]
+                found.update(each.name for each in lacked if each.name in there and not self.is_same(each, target))
+            except TargetError as error:
+                log.warning("target %s: %s", target.name, error.message)
+        return found
+
+    def is_same(self, segment: BinlogSegment, target: Target) -> bool:
+        """Whether what lies there under its name is what waits in the spool.
+
+        Raises:
+            TargetError: it cannot be read.
+        """
+        with self.spool.reading(segment.name) as file:
+            ours, found = hashlib.sha256(), hashlib.sha256()
+            while block := file.read(_BLOCK):
+                ours.update(block)
+        with target.reading(self.job, BINLOG, segment.name) as chunks:
+            for chunk in chunks:
+                found.update(chunk)
+        return found.digest() == ours.digest()
 
     def is_last(self, segment: BinlogSegment) -> bool:
         """Whether no target has a later one of its chain; one that does not answer may."""
@@ -188,18 +248,12 @@ class _Sender(ScopedThread):
         """What lies there is what we would have written: a process that died had written it.
 
         Raises:
-            TargetError: it is something else.
+            UsageError: it is something else: the archive begins anew, in another chain.
+            TargetError: it cannot be read.
         """
-        with self._store.spool.reading(segment.name) as file:
-            ours = hashlib.sha256()
-            while block := file.read(_BLOCK):
-                ours.update(block)
-        found = hashlib.sha256()
-        with self._target.reading(self._store.job, BINLOG, segment.name) as chunks:
-            for chunk in chunks:
-                found.update(chunk)
-        if found.digest() != ours.digest():
-            raise TargetError(
+        if not self._store.is_same(segment, self._target):
+            raise UsageError(
                 f"{segment.name} on target {self._target.name} is not the segment that is to be stored there",
-                hint="check who can write to the target; remove that file, and the segment is stored",
+                hint="a clone of this machine, or this one before it was set back, wrote it; or look who else can"
+                " write to the target. The archive goes on in another chain",
             )

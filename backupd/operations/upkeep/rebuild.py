@@ -6,6 +6,7 @@ is not told a run's samples.
 """
 
 import logging
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -16,7 +17,7 @@ from backupd.operations.restore.proofs import ProofHosts, proofs_of
 from backupd.operations.restore.verify import manifest_of
 from backupd.policy.trust import Trust
 from backupd.targets import BackupSource, Target
-from backupd.vocabulary.errors import BackupdError, TargetError, VerificationError, worst_of
+from backupd.vocabulary.errors import BackupdError, TargetError, Untrusted, VerificationError, worst_of
 from backupd.vocabulary.escaping import some
 from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Throughput, Verdict
 from backupd.vocabulary.records import Phase, RunDetails, RunStatus, SnapshotFacts
@@ -55,6 +56,34 @@ class Rebuilding:
         raise type(worst)(f"not all manifests could be read: {told}", hint=worst.hint)
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedHere:
+    """By what a manifest tells whether this catalogue, or an earlier one, was there when its backup was taken."""
+
+    since: datetime  # when the audit chain began
+    heads: Collection[str]  # all that the chain has had
+
+    def require(self, manifest: Manifest) -> None:
+        """Raise where the machine's name was used beside this catalogue.
+
+        Raises:
+            Untrusted: it was.
+        """
+        if manifest.created_at >= self.since and manifest.audit_head not in self.heads:
+            raise Untrusted(
+                f"run {manifest.run_id} was recorded by another catalogue under this machine's name",
+                hint="if a clone of this machine took it, it is of the clone's data: leave it there. If this catalogue"
+                " was set back to an earlier state since: `backupd catalogue rebuild --set-back`",
+            )
+
+
+def recorded_here(catalogue: Catalogue) -> RecordedHere:
+    """As of now."""
+    first = catalogue.audit_entries(since=None, limit=None)[-1:]
+    since = first[0].at if first else catalogue.identity().made_at
+    return RecordedHere(since, catalogue.audit_trail().chain.numbers.keys())
+
+
 def rebuild(
     target: Target,
     catalogue: Catalogue,
@@ -62,11 +91,13 @@ def rebuild(
     *,
     job: str | None = None,
     proof_keys: frozenset[str] = frozenset(),
+    here: RecordedHere | None = None,
 ) -> Rebuilding:
     """Every finished backup on the target, of this job where it is named, is in the catalogue; known rows stay.
 
     The proofs of the proof hosts that have these keys enter with it.
-    Only what is believed enters: by `trust`, and what the catalogue has recorded of the run, on whichever target. A
+    Only what is believed enters: by `trust`, and what the catalogue has recorded of the run, on whichever target; and
+    what was recorded `here`, where that is asked. A
     backup whose manifest cannot be read or believed is in `failures`, and keeps no other from being imported.
 
     Raises:
@@ -80,7 +111,8 @@ def rebuild(
     for one in (one for one in stored if one.finished):
         try:
             believed = _believed(trust, catalogue, one, target)
-            run = _run(BackupSource(target, one.job, one.backup_id, believed), proof_keys)
+            source = BackupSource(target, one.job, one.backup_id, believed)
+            run = _run(source, proof_keys, None if catalogue.backups_of(one.backup_id) else here)
             entered = catalogue.import_run(run)
         except (TargetError, VerificationError) as error:
             log.warning("backup %s of job %s: %s", one.backup_id, one.job, error.message)
@@ -119,7 +151,7 @@ def _believed(trust: Trust, catalogue: Catalogue, stored: StoredBackup, target: 
     return replace(trust, others=tuple(known))
 
 
-def _run(source: BackupSource, proof_keys: frozenset[str]) -> RunDetails:
+def _run(source: BackupSource, proof_keys: frozenset[str], here: RecordedHere | None) -> RunDetails:
     """What the catalogue had of it, as far as its manifest was told and in words that this backupd has.
 
     Raises:
@@ -127,6 +159,8 @@ def _run(source: BackupSource, proof_keys: frozenset[str]) -> RunDetails:
         VerificationError: it cannot be parsed or believed, or is another backup's.
     """
     manifest = manifest_of(source)
+    if here is not None:
+        here.require(manifest)
     section = manifest.run
     hosts = ProofHosts(proof_keys, manifest.digest, manifest.created_at, datetime.now(UTC))
     drills = proofs_of(source, hosts)

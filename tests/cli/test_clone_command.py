@@ -30,6 +30,8 @@ class Replica:
         self.told.append((statement, values))
 
     def query(self, statement: str, *values: object) -> list[dict[str, str]]:
+        if "FROM mysql.event" in statement:
+            return []
         assert statement.startswith("SHOW GLOBAL VARIABLES LIKE 'aria")
         return [{"Variable_name": "aria_block_size", "Value": "8192"}]
 

@@ -257,7 +257,7 @@ def test_one_that_says_nothing_any_more_loses_its_place_though_its_connection_st
         first.send_signal(signal.SIGSTOP)
         stopped = time.monotonic()
         _until(lambda: (said := world.serve().stdout) is not None and said.readline() == "serving\n")
-        assert time.monotonic() - stopped < 30  # a lease of 2 s, the same again before it acts, and starting to serve
+        assert time.monotonic() - stopped < 60  # a lease of 2 s, the same again before it acts, and starts of a program
         world.until("recorded")
         first.send_signal(signal.SIGCONT)
         assert first.wait(_PATIENCE) == 75

@@ -9,6 +9,7 @@ import errno
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -35,6 +36,8 @@ from backupd.vocabulary.errors import CatalogueError
 from backupd.vocabulary.identity import Identity, Machine, new_name
 
 log = logging.getLogger(__name__)
+
+_PROCESSES = Path("/proc")
 
 
 def prepare(
@@ -123,8 +126,7 @@ def _require_file(path: Path) -> None:
         if folder.parent.is_dir():
             folder.mkdir(mode=0o700, exist_ok=True)
         if not path.exists():
-            if beside:
-                raise _moved_away(path, beside)
+            _let_go(path, beside)
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         return  # another process was faster; or the folder is none, and then SQLite says so
@@ -142,13 +144,34 @@ def _require_file(path: Path) -> None:
         ) from error
 
 
-def _moved_away(path: Path, beside: Sequence[Path]) -> CatalogueError:
-    """Who has the old one open goes on in it, and its newest rows are in these files, which a new one would spoil."""
-    return CatalogueError(
-        f"the catalogue {path} is gone, and {beside[0].name} is not: a process may have it open under another name",
-        hint=f"end it (`backupd serve --drain`, systemctl stop 'backupd-binlog@*'; fuser -v {beside[0]}), then move"
-        f" {' and '.join(map(str, beside))} to where the file is",
-    )
+def _let_go(path: Path, beside: Sequence[Path]) -> None:
+    """What lies beside a catalogue that is gone has its newest rows, which a new one would spoil: it is kept.
+
+    Raises:
+        CatalogueError: a process has it open, and goes on in the old one, wherever that is by now.
+        OSError: it cannot be renamed.
+    """
+    if beside and _are_open(beside):
+        raise CatalogueError(
+            f"the catalogue {path} is gone, and a process has it open under another name",
+            hint=f"end it (`backupd serve --drain`, systemctl stop 'backupd-binlog@*'; fuser -v {beside[0]}), then move"
+            f" {' and '.join(map(str, beside))} to where the file is",
+        )
+    for each in beside:
+        kept = each.with_name(f"{each.name}.before")
+        each.rename(kept)
+        log.warning("%s is of a catalogue that is gone, and is %s from now on", each, kept)
+
+
+def _are_open(files: Sequence[Path]) -> bool:
+    """In any process, as far as we may look."""
+    wanted = {(found.st_dev, found.st_ino) for found in map(Path.stat, files)}
+    for process in _PROCESSES.glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            found = process.stat()
+            if (found.st_dev, found.st_ino) in wanted:
+                return True
+    return False
 
 
 def _revision(connection: Connection, path: Path) -> str | None:

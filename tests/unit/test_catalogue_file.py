@@ -325,6 +325,18 @@ def test_one_that_was_moved_away_from_under_a_process_is_not_begun_anew(path: Pa
         daemon.pause("nightly", "committed, and not in the file yet")
         path.rename(path.with_name("moved"))
         error = refusal(path)
-        assert "a process may have it open under another name" in error.message
+        assert "a process has it open under another name" in error.message
         assert "serve --drain" in error.hint
         assert not path.exists()
+
+
+def test_what_a_killed_process_left_beside_one_that_is_gone_is_kept_and_a_new_one_begun(path: Path) -> None:
+    """It has the newest rows of the one that was moved."""
+    with Catalogue.open(path) as killed:
+        killed.pause("nightly", "committed, and not in the file yet")
+        log = path.with_name(f"{path.name}-wal").read_bytes()
+    path.rename(path.with_name("moved"))
+    path.with_name(f"{path.name}-wal").write_bytes(log)
+    with Catalogue.open(path) as anew:
+        assert anew.pauses() == {}
+    assert path.with_name(f"{path.name}-wal.before").read_bytes() == log

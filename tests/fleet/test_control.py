@@ -74,11 +74,12 @@ class Served:
         self.agents = FakeAgents(FakeHost("db1"), FakeHost("db2"))
         self.told: list[FleetBackup] = []
         self.said: list[str] = []
+        self.night = NIGHT
         self.plan: Callable[[date], NightPlan] = lambda night: NightPlan(night, (), (), ())
 
     def serve(self, ticks: int = 1, between: Callable[[], object] = lambda: None) -> None:
         """So many ticks."""
-        nights = Nights(lambda _: NIGHT, self.plan)
+        nights = Nights(lambda _: self.night, self.plan)
         ControlHost(self.engine, self.stories(), nights, self.said.append, tick_seconds=0.001).serve(
             Ticks(ticks, between)
         )
@@ -91,7 +92,7 @@ class Served:
 
     def states(self) -> dict[str, FleetState]:
         """Of this night's backups."""
-        return {one.owed.cluster: one.state for one in self.records.night(NIGHT)}
+        return {one.owed.cluster: one.state for one in self.records.night(self.night)}
 
 
 @pytest.fixture
@@ -111,10 +112,11 @@ def test_a_cluster_that_cannot_be_planned_is_told_and_the_others_have_their_nigh
 ) -> None:
     told = {"db1": seen("db1", replica(float("inf"))), "db2": seen("db2", replica(1.0))}
     clusters = [terms("bad", "db1", "db3"), terms("good", "db2", "db4")]
+    served.night = datetime.now(UTC).date() + timedelta(days=1)  # whose windows are not over yet
     served.plan = lambda night: plan_night(night, clusters, told, {}, CLOCK)
     served.serve()
     assert served.states() == {"bad": FleetState.FAILED, "good": FleetState.WAITING}
-    assert served.engine.submitted == ["20261126-good-nightly"]
+    assert served.engine.submitted == [f"{served.night:%Y%m%d}-good-nightly"]
     (bad,) = served.told
     assert (bad.owed.cluster, bad.owed.members) == ("bad", ("db1", "db3"))
     assert bad.said.startswith("backupd could not plan it, which is a bug in it: OverflowError")

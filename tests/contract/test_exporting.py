@@ -259,16 +259,22 @@ def test_what_is_left_to_do_has_the_triggers_and_every_column_and_sends_replicas
     assert "SELECT *" not in columns
 
 
+def alone(server: MariadbServer, folder: Path, table: Table, definition: str) -> Exported:
+    """A table that is made, backed up and dropped, as it is exported from what is left of that backup."""
+    with server.session() as root:
+        root.execute(f"CREATE TABLE {table} {definition}")
+        image = taken(server, folder)
+        root.execute(f"DROP TABLE {table}")
+    keep_only([table], image)
+    [exported] = export(image.folder, image.manifest, [table])
+    return exported
+
+
 def test_a_table_with_words_is_not_led_into_an_import_that_leaves_them_out(
     mysql_server: MariadbServer, tmp_path: Path
 ) -> None:
-    words = Table("t", "words")
-    with mysql_server.session() as root:
-        root.execute("CREATE TABLE t.words (id INT PRIMARY KEY, v TEXT, FULLTEXT KEY (v)) ENGINE=InnoDB")
-        image = taken(mysql_server, tmp_path)
-        root.execute("DROP TABLE t.words")
-    keep_only([words], image)
-    [exported] = export(image.folder, image.manifest, [words])
+    definition = "(id INT PRIMARY KEY, v TEXT, FULLTEXT KEY (v)) ENGINE=InnoDB"
+    exported = alone(mysql_server, tmp_path, Table("t", "words"), definition)
     assert "the words of its FULLTEXT index are not in its files: load t.words into" in (exported.attention or "")
     text = exported.statements.read_text()
     assert all(line.startswith("--") for line in text.splitlines())
@@ -309,13 +315,8 @@ def test_a_dropped_table_is_back_by_the_page_s_line_with_its_foreign_key_and_tri
 def test_a_table_with_a_history_is_not_called_whole_where_only_its_rows_are_copied(
     mysql_server: MariadbServer, tmp_path: Path
 ) -> None:
-    past = Table("t", "past")
-    with mysql_server.session() as root:
-        root.execute("CREATE TABLE t.past (id INT PRIMARY KEY) ENGINE=InnoDB WITH SYSTEM VERSIONING")
-        image = taken(mysql_server, tmp_path)
-        root.execute("DROP TABLE t.past")
-    keep_only([past], image)
-    [exported] = export(image.folder, image.manifest, [past])
+    definition = "(id INT PRIMARY KEY) ENGINE=InnoDB WITH SYSTEM VERSIONING"
+    exported = alone(mysql_server, tmp_path, Table("t", "past"), definition)
     beforehand, insert, _ = exported.statements.read_text().partition("-- INSERT INTO `t`.`past`")
     assert insert
     assert "its history (SYSTEM VERSIONING) is in" in beforehand

@@ -170,19 +170,26 @@ class Records:
     ) -> dict[tuple[str, str, str], FleetBackup]:
         """The last of each cluster, job and member in this order, but for these states: a seek in an index for each."""
         found: dict[tuple[str, str, str], FleetBackup] = {}
-        for some in (wanted[first : first + 500] for first in range(0, len(wanted), 500)):
-            found |= self._last_of(some, order, but)
+        for of_one in (False, True):  # apart: for both in one, PostgreSQL reads all that a cluster has
+            those = [one for one in wanted if bool(one[2]) is of_one]
+            for some in (those[first : first + 500] for first in range(0, len(those), 500)):
+                found |= self._last_of(some, order, but, of_one=of_one)
         return found
 
     def _last_of(
-        self, some: Sequence[tuple[str, str, str]], order: Sequence[ColumnElement[Any]], but: Sequence[FleetState]
+        self,
+        some: Sequence[tuple[str, str, str]],
+        order: Sequence[ColumnElement[Any]],
+        but: Sequence[FleetState],
+        *,
+        of_one: bool,
     ) -> dict[tuple[str, str, str], FleetBackup]:
         columns = (Column("cluster", Text), Column("job", Text), Column("member", Text))
         wanted = values(*columns, name="listed").data(list(some)).cte("wanted")
         seek = (
             select(_BACKUPS.id)
             .where(_BACKUPS.cluster == wanted.c.cluster, _BACKUPS.job == wanted.c.job)
-            .where(or_(wanted.c.member == "", _BACKUPS.member == wanted.c.member))
+            .where(*((_BACKUPS.member == wanted.c.member,) if of_one else ()))
             .where(*(of.is_not(None) for of in order))
             .where(*((_BACKUPS.state.not_in(but),) if but else ()))  # `in_` would draw planners to the index of states
             .order_by(*(of.desc() for of in order))

@@ -10,7 +10,7 @@ from backupd.fleet.ssh_agents import SshAccess, SshAgents, SshHost
 from backupd.operations.fleet import watching
 from backupd.vocabulary.fleet import FleetState, OwedBackup
 from backupd.vocabulary.records import RunError, RunStatus
-from tests.fleet.test_stories import Control, Killed, closing_window, control, owed
+from tests.fleet.test_stories import RUN, Control, Killed, closing_window, control, owed
 
 __all__ = ["control"]
 
@@ -55,7 +55,7 @@ def test_where_nobody_knows_whether_a_run_goes_on_nothing_begins_in_its_cluster_
     with closing_window() as window:
         missed = control.backup(asked_for=1, **window)
     assert missed.state is FleetState.MISSED
-    assert "db1: run 20261126-shop-nightly may still go on there: db1: no route to host" in missed.said
+    assert f"db1: run {RUN} may still go on there: db1: no route to host" in missed.said
     assert other.orders == []
     host.away, host.at_each_call = False, lambda _: None
     if ends is None:
@@ -82,7 +82,7 @@ def test_what_is_cancelled_at_a_host_that_is_silent_is_over_after_a_while_and_it
     monkeypatch.setattr(watching, "_CANCEL_SECONDS", 0.05)
     cancelled = control.backup(not_before=one.not_before, not_after=one.not_after)
     assert cancelled.state is FleetState.CANCELLED
-    assert cancelled.said == "db1 did not answer when run 20261126-shop-nightly was to end, which may still go on"
+    assert cancelled.said == f"db1 did not answer when run {RUN} was to end, which may still go on"
     control.log.clear()
     done = control.backup(asked_for=1)
     assert (done.state, done.tries[-1].host) == (FleetState.DONE, "db2")
@@ -121,7 +121,7 @@ def test_a_host_that_refuses_to_be_asked_within_a_run_is_waited_for_and_not_repl
     host.looks, host._looks_left, host.at_each_call = 2, 2, refuse_for_a_while
     done = control.backup(not_before=one.not_before, not_after=one.not_after)
     assert (done.state, len(done.tries)) == (FleetState.DONE, 1)
-    assert control.started() == [("db1", "20261126-shop-nightly")]
+    assert control.started() == [("db1", RUN)]
 
 
 def test_a_host_that_has_forgotten_the_run_it_began_is_waited_for_and_starts_none_afresh(
@@ -135,7 +135,7 @@ def test_a_host_that_has_forgotten_the_run_it_began_is_waited_for_and_starts_non
     monkeypatch.setattr(watching, "silent_until", lambda owed, began_at: datetime.now(UTC) - timedelta(seconds=1))
     failed = control.backup(not_before=one.not_before, not_after=one.not_after)
     assert failed.state is FleetState.FAILED
-    assert control.started() == [("db1", "20261126-shop-nightly")]
+    assert control.started() == [("db1", RUN)]
 
 
 def test_a_host_that_is_taken_out_of_the_fleet_within_a_run_is_silent_and_passed_over_before_one(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,9 @@ from backupd.vocabulary.records import RunStatus
 from tests.fleet.fake_agents import FakeAgents, FakeHost, refusing
 
 _QUICK = NightPatience(0.001, (0.001,))
+
+NIGHT = datetime.now(UTC).date()  # what is remembered of nights long ago is not asked for
+RUN = f"{NIGHT:%Y%m%d}-shop-nightly"
 
 
 class Killed(BaseException):
@@ -111,7 +114,7 @@ def control(path_in_memory: Path) -> Iterator[Control]:
 def owed(agents: FakeAgents, **changed: Any) -> OwedBackup:
     now = datetime.now(UTC)
     one = OwedBackup(
-        *(date(2026, 11, 26), "shop", "nightly", tuple(agents.hosts), ("nas",), now, now + timedelta(hours=1), 1),
+        *(NIGHT, "shop", "nightly", tuple(agents.hosts), ("nas",), now, now + timedelta(hours=1), 1),
         expected_seconds=60.0,
         expected_bytes=1,
         max_rate=1 << 20,
@@ -122,9 +125,9 @@ def owed(agents: FakeAgents, **changed: Any) -> OwedBackup:
 def test_the_best_member_makes_it_and_the_result_is_in_the_records(control: Control) -> None:
     done = control.backup()
     assert (done.state, done.stored_bytes) == (FleetState.DONE, 7)
-    assert control.started() == [("db1", "20261126-shop-nightly")]
+    assert control.started() == [("db1", RUN)]
     assert control.agents.hosts["db1"].orders[0].max_rate == 1 << 20
-    assert control.records.result("20261126-shop-nightly") is not None
+    assert control.records.result(RUN) is not None
     assert control.told == []
 
 
@@ -163,14 +166,14 @@ def test_a_result_that_could_not_be_had_is_asked_for_again(control: Control) -> 
 def test_a_host_that_is_away_is_replaced_by_another_member(control: Control) -> None:
     control.agents.hosts["db1"].away = True
     assert control.backup().state is FleetState.DONE
-    assert control.started() == [("db2", "20261126-shop-nightly")]
+    assert control.started() == [("db2", RUN)]
 
 
 def test_a_run_that_failed_is_tried_by_another_member_under_another_id(control: Control) -> None:
     control.agents.hosts["db1"].ends = [RunStatus.FAILED]
     done = control.backup()
     assert done.state is FleetState.DONE
-    assert control.started() == [("db1", "20261126-shop-nightly"), ("db2", "20261126-shop-nightly.2")]
+    assert control.started() == [("db1", RUN), ("db2", f"{RUN}.2")]
     assert [one.said for one in done.tries] == ["it failed", ""]
 
 
@@ -237,7 +240,7 @@ def test_a_start_whose_answer_was_lost_is_no_second_run(control: Control) -> Non
 
     host.at_each_call = lose
     assert control.backup().state is FleetState.DONE
-    assert control.started() == [("db1", "20261126-shop-nightly")]
+    assert control.started() == [("db1", RUN)]
 
 
 def test_a_host_that_falls_silent_within_a_run_is_waited_for_and_not_replaced(control: Control) -> None:
@@ -252,7 +255,7 @@ def test_a_host_that_falls_silent_within_a_run_is_waited_for_and_not_replaced(co
 
     host.at_each_call = silent_for_a_while
     assert control.backup().state is FleetState.DONE
-    assert control.started() == [("db1", "20261126-shop-nightly")]
+    assert control.started() == [("db1", RUN)]
 
 
 def test_where_nobody_knows_whether_a_run_goes_on_no_other_member_begins(
@@ -268,8 +271,8 @@ def test_where_nobody_knows_whether_a_run_goes_on_no_other_member_begins(
     monkeypatch.setattr(watching, "silent_until", lambda owed, began_at: began_at + timedelta(seconds=0.1))
     failed = control.backup()
     assert failed.state is FleetState.FAILED
-    assert failed.said == "db1 stopped answering within run 20261126-shop-nightly, which may still go on"
-    assert control.started() == [("db1", "20261126-shop-nightly")]
+    assert failed.said == f"db1 stopped answering within run {RUN}, which may still go on"
+    assert control.started() == [("db1", RUN)]
 
 
 def test_a_cluster_in_which_somebody_else_s_run_goes_on_has_no_second_one(control: Control) -> None:
@@ -295,7 +298,7 @@ def test_what_is_cancelled_while_it_runs_ends_at_its_host(control: Control) -> N
 
     def cancel_it(verb: str) -> None:
         if verb == "status":
-            control.records.ask_to_cancel("20261126-shop-nightly", "by hand")
+            control.records.ask_to_cancel(RUN, "by hand")
             control.wishes.read()
 
     host.at_each_call = cancel_it
@@ -327,7 +330,7 @@ def test_what_is_paused_until_its_window_closes_is_missed(control: Control, scop
 def test_a_paused_host_is_passed_over(control: Control) -> None:
     control.records.pause(PauseScope.HOST, "db1", "")
     assert control.backup().state is FleetState.DONE
-    assert control.started() == [("db2", "20261126-shop-nightly")]
+    assert control.started() == [("db2", RUN)]
 
 
 def test_nothing_begins_in_a_blackout(control: Control) -> None:
@@ -359,7 +362,7 @@ def test_killed_at_any_call_the_next_control_host_goes_on_and_starts_nothing_twi
             control.backup(not_before=one.not_before, not_after=one.not_after)
     done = control.backup(not_before=one.not_before, not_after=one.not_after)
     assert done.state is FleetState.DONE
-    assert control.started() == [("db1", "20261126-shop-nightly")]
+    assert control.started() == [("db1", RUN)]
     assert len(done.tries) == 1
 
 

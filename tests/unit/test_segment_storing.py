@@ -163,3 +163,15 @@ def test_a_name_that_a_clone_has_taken_holds_up_no_later_segment(site: Site) -> 
     assert site.catalogue.segment_targets(site.segments[-1].name) == {"here"}
     (gap,) = site.catalogue.archive_gaps(JOB)
     assert (gap.chain, "a clone's" in gap.reason) == (first.chain, True)
+
+
+def test_a_segment_that_is_in_no_spool_is_compared_with_nothing(site: Site) -> None:
+    """A process had stored it and died before it was recorded; then somebody emptied the spool."""
+    here, first = site.targets[0], site.segments[0]
+    site.store.ownership.adopt(here)
+    with here.writing(JOB, BINLOG, first.name) as writer:
+        writer.write(b"the same, or another's")
+    site.spool.forget(first.name)
+    _settle(JOB, cast(ArchiveTools, _Tools(site.catalogue, site.store)))
+    (gap,) = site.catalogue.archive_gaps(JOB)
+    assert (gap.chain, "lost with the binlog spool" in gap.reason) == (first.chain, True)

@@ -92,7 +92,7 @@ def _settle(job: str, tools: ArchiveTools) -> None:
     recorded = catalogue.spooled_segments(job)
     for name in there.keys() - {segment.name for segment in recorded}:
         store.spool.forget(name)
-    taken = store.taken(recorded)
+    taken = store.taken(there.keys())
     ended = {gap.chain for gap in catalogue.archive_gaps(job)}
     for segment in recorded:
         if store.released(segment) or (segment.name in there and segment.name not in taken):

@@ -9,7 +9,7 @@ recording that has left.
 import hashlib
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -96,16 +96,20 @@ class SegmentStore:
         except VerificationError as error:
             log.warning("job %s: %s in the binlog spool is of no use: %s", self.job, name, error.message)
 
-    def taken(self, waiting: Sequence[BinlogSegment]) -> set[str]:
-        """The names of these under which a target has another segment; of one that does not answer nobody knows."""
+    def taken(self, spooled: Collection[str]) -> set[str]:
+        """The names of these in the spool under which a target that lacks them has another segment; of one that does
+        not answer nobody knows.
+        """
         found: set[str] = set()
-        for target in self.targets if waiting else ():
-            first = min(waiting, key=lambda segment: segment.name)
+        for target in self.targets:
+            lacking = [one for one in self.catalogue.lacking_segments(self.job, target.name) if one.name in spooled]
+            if not lacking:
+                continue
+            first = min(lacking, key=lambda segment: segment.name)
             try:
                 self.ownership.require_ours(target)
                 there = target.segments(self.job, after=segment_name(first.chain, first.number - 1))
-                lacked = [each for each in waiting if target.name not in self.catalogue.segment_targets(each.name)]
-                found.update(each.name for each in lacked if each.name in there and not self.is_same(each, target))
+                found.update(each.name for each in lacking if each.name in there and not self.is_same(each, target))
             except TargetError as error:
                 log.warning("target %s: %s", target.name, error.message)
         return found

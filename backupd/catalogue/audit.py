@@ -83,6 +83,7 @@ class AuditChain:
     """The whole chain at one instant, as far as others can be compared with it."""
 
     rows: int = 0
+    began_at: datetime | None = None  # when its first row was written
     first_fault: int | None = None  # the number of the first row that is missing or is not as it was written
     head: str = ""
     numbers: Mapping[str, int] = field(default_factory=dict)  # of the row with this digest
@@ -205,7 +206,7 @@ def chain(connection: Connection, *, each: Callable[[AuditEntry], object] = lamb
     stored: dict[tuple[str, str], str] = {}
     told_by: dict[tuple[str, str], int] = {}
     manifests: dict[tuple[str, str], str] = {}
-    last, fault = "", None
+    last, fault, began_at = "", None, None
     for expected, row in enumerate(
         connection.execute(select(tables.audit).order_by(tables.audit.c.number)).mappings(), start=1
     ):
@@ -213,6 +214,7 @@ def chain(connection: Connection, *, each: Callable[[AuditEntry], object] = lamb
             fault = expected
         told = entry(row)
         each(told)
+        began_at = began_at or told.at
         last = str(row["digest"])
         numbers[last] = row["number"]
         if row["event"] in by_event:
@@ -229,6 +231,7 @@ def chain(connection: Connection, *, each: Callable[[AuditEntry], object] = lamb
             drilled[row["subject"], ok] += 1
     return AuditChain(
         rows=len(numbers),
+        began_at=began_at,
         first_fault=fault,
         head=last,
         numbers=numbers,

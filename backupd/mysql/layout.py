@@ -53,7 +53,8 @@ _TABLESPACES = {
 }
 # What a server keeps locked for as long as it has it open (fcntl(2)): MariaDB Aria's control file (ma_control_file.c),
 # MySQL each data file (os0file.cc). One of them is enough: MySQL loses the lock of a file that CLONE has read.
-_KEPT_LOCKED = ("aria_log_control", "ibdata1", "ibtmp1", "mysql.ibd")
+_CONTROL = "aria_log_control"
+_KEPT_LOCKED = (_CONTROL, "ibdata1", "ibtmp1", "mysql.ibd")
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, pid
 
 _TEMPORARY = "ibtmp"  # innodb_temporary: recreated at every start
@@ -115,7 +116,7 @@ def require_open(variables: Mapping[str, str], datadir: Path) -> None:
         ServerError: none has. A snapshot would show files of nobody's.
         OSError: they cannot be read.
     """
-    control = _within(datadir, variables.get("aria_log_dir_path", "")) / _KEPT_LOCKED[0]
+    control = _within(datadir, variables.get("aria_log_dir_path", "")) / _CONTROL
     here = [path for path in (control, *(datadir / name for name in _KEPT_LOCKED)) if path.exists()]
     if here and not any(_is_locked(path) for path in here):
         raise ServerError(

@@ -14,9 +14,9 @@ from backupd.mysql.table_shape import TableShape, names_of
 from backupd.mysql.tablefiles import Table
 
 _LONGEST_NAME = 64
-_AS_ROWS = "SET SESSION binlog_format = ROW;"
+AS_ROWS = "SET SESSION binlog_format = ROW;"
 _UNLOCKED = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"
-_ZERO_STAYS = "SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',NO_AUTO_VALUE_ON_ZERO');"
+ZERO_STAYS = "SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',NO_AUTO_VALUE_ON_ZERO');"
 _NUMBERS_ROWS = re.compile(r"^ +`.* AUTO_INCREMENT\b", re.MULTILINE)
 
 
@@ -39,7 +39,7 @@ def _put_back(shape: TableShape, schema: str, found: TableDifference, *, logged:
         missing = f" AS b WHERE NOT EXISTS (SELECT 1 FROM {live} AS l WHERE {same})"  # noqa: S608 - quoted names
     if not logged:
         yield from _told(f"the binary log lacks schema {quoted(schema)}: replicas must be sent rows")
-        yield _AS_ROWS
+        yield AS_ROWS
     if missing:
         yield from _told(
             "else each row of the live table that is in the backup too is locked against changes until it has ended"
@@ -53,7 +53,7 @@ def _put_back(shape: TableShape, schema: str, found: TableDifference, *, logged:
         what += f"; its triggers run for each row{'' if sure else ', if it still has them'}: {running}"
     yield from _told(f"{what}:")
     if _NUMBERS_ROWS.search(shape.definition):
-        yield _ZERO_STAYS
+        yield ZERO_STAYS
     yield f"INSERT INTO {live} ({columns}) SELECT {columns} FROM {loaded}{missing};"  # noqa: S608 - quoted names
 
 

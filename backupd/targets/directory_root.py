@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from backupd.host.filesystem import sync_folder
-from backupd.targets.names import is_left_trial
+from backupd.targets.names import is_left_trial, trials
 from backupd.vocabulary.errors import NoRoom, TargetAway, TargetError
 
 _READ_BYTES = 1 << 20
@@ -92,7 +92,7 @@ class RootFolder:
         `now` by the storage's clock.
         """
         with os.scandir(self.path) as entries:
-            for entry in entries:
+            for entry in (entry for entry in entries if entry.name.startswith(trials(machine))):
                 with suppress(OSError):
                     if is_left_trial(entry.name, machine, now - entry.stat(follow_symlinks=False).st_mtime):
                         Path(entry.path).unlink()

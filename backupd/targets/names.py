@@ -214,12 +214,8 @@ def new_trial(machine: str) -> str:
 
 def is_left_trial(name: str, machine: str, age_seconds: float) -> bool:
     """Whether a process of this machine wrote it, tried no more, and did not get to removing it."""
-    rest = name.removeprefix(trials(machine)).removesuffix(_PARTIAL)
-    return (
-        age_seconds > TRIAL_SECONDS
-        and name.startswith(trials(machine))
-        and re.fullmatch("[0-9a-f]{8}", rest) is not None
-    )
+    ours = re.fullmatch(rf"{re.escape(trials(machine))}[0-9a-f]{{8}}({re.escape(_PARTIAL)})?", name)
+    return ours is not None and age_seconds > TRIAL_SECONDS
 
 
 def partial(name: str, number: int | None = None) -> str:

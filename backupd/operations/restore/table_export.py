@@ -19,6 +19,7 @@ from typing import BinaryIO
 from backupd.host.filesystem import MORE_ROOM, explained_write, opened_plain
 from backupd.mysql.recorded import judged
 from backupd.mysql.relocation import Relocation
+from backupd.mysql.replacing_statements import AS_ROWS, ZERO_STAYS
 from backupd.mysql.rolling_back import await_rollback
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.session import Session
@@ -318,8 +319,8 @@ def _afterwards(session: Session, table: Table, definition: str, fresh: str) -> 
         " rows. If there is no such table, make it first:",
         f"{in_schema(table.schema, table, definition)};",
         "then, and where there is one:",
-        "SET SESSION binlog_format = ROW;",
-        "SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',NO_AUTO_VALUE_ON_ZERO');",
+        AS_ROWS,
+        ZERO_STAYS,
         f"INSERT INTO {own} ({columns}) SELECT {columns} FROM {name};",  # noqa: S608 - quoted names, in a comment
     ]
     if "WITH SYSTEM VERSIONING" in definition:

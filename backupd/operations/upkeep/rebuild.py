@@ -79,9 +79,8 @@ class RecordedHere:
 
 def recorded_here(catalogue: Catalogue) -> RecordedHere:
     """As of now."""
-    first = catalogue.audit_entries(since=None, limit=None)[-1:]
-    since = first[0].at if first else catalogue.identity().made_at
-    return RecordedHere(since, catalogue.audit_trail().chain.numbers.keys())
+    chain = catalogue.audit_trail().chain
+    return RecordedHere(chain.began_at or catalogue.identity().made_at, chain.numbers.keys())
 
 
 def rebuild(

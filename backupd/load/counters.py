@@ -94,8 +94,12 @@ def parse_processors(text: str) -> ProcessorTimes:
         raise UnexpectedOutput(f"unexpected format of the kernel's processor times: {text[:200]!r}")
     user, nice, system, idle, iowait, interrupts, soft_interrupts, stolen = (*ticks, 0)[:8]
     hertz = os.sysconf("SC_CLK_TCK")
-    total = user + nice + system + idle + iowait + interrupts + soft_interrupts + stolen
-    return ProcessorTimes(total / hertz, (system + interrupts + soft_interrupts) / hertz, iowait / hertz)
+    return ProcessorTimes(
+        user=(user + nice + stolen) / hertz,
+        system=(system + interrupts + soft_interrupts) / hertz,
+        idle=idle / hertz,
+        iowait=iowait / hertz,
+    )
 
 
 def parse_inflight(text: str) -> InFlight:

@@ -172,8 +172,8 @@ def usage(before: BenchLook, after: BenchLook, window: Window) -> Usage:
 
 
 def _processor_shares(before: BenchLook, after: BenchLook) -> tuple[float | None, float | None]:
-    """Of the time of all processors. The kernel's I/O wait may go back a little (proc(5)): then it is none."""
+    """Of the time of all processors."""
     spent = after.processors.since(before.processors)
     if spent.total <= 0:
         return None, None
-    return max(0.0, spent.system) / spent.total, max(0.0, spent.iowait) / spent.total
+    return spent.system / spent.total, spent.iowait / spent.total

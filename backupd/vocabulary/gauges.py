@@ -120,13 +120,23 @@ class ProcessorTimes:
     Source: the kernel's Documentation/filesystems/proc.rst, `/proc/stat`.
     """
 
-    total: float = 0.0
+    user: float = 0.0  # in programs, and what a hypervisor gave to others
     system: float = 0.0  # in the kernel, interrupts included
+    idle: float = 0.0
     iowait: float = 0.0  # idle, while some request to a disk was under way
 
+    @property
+    def total(self) -> float:
+        return self.user + self.system + self.idle + self.iowait
+
     def since(self, before: "ProcessorTimes") -> "ProcessorTimes":
-        """What was counted between two looks."""
-        return ProcessorTimes(self.total - before.total, self.system - before.system, self.iowait - before.iowait)
+        """What was counted between two looks. Idle time and I/O wait may go back (proc(5)): that is none."""
+        return ProcessorTimes(
+            user=max(0.0, self.user - before.user),
+            system=max(0.0, self.system - before.system),
+            idle=max(0.0, self.idle - before.idle),
+            iowait=max(0.0, self.iowait - before.iowait),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,10 +79,11 @@ class FakeDisks:
         written = size if both or not read else 0
         for place, disk in enumerate(layout.disks):
             self.move(disk, read=_part(read, place, of=layout.width), written=_part(written, place, of=layout.width))
+        iowait = seconds * 0.6 / layout.width
         self.busy = ProcessorTimes(
-            self.busy.total + seconds,
-            self.busy.system + _SYSTEM * seconds,
-            self.busy.iowait + seconds * 0.6 / layout.width,
+            user=self.busy.user + seconds * (1 - _SYSTEM) - iowait,
+            system=self.busy.system + _SYSTEM * seconds,
+            iowait=self.busy.iowait + iowait,
         )
         self.cells.append((layout.name, cell))
         self.during_window(seconds)

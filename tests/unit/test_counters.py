@@ -7,7 +7,7 @@ import pytest
 
 from backupd.load.counters import KernelCounters, parse_inflight, parse_processors, parse_stat
 from backupd.vocabulary.errors import CommandError, UnexpectedOutput
-from backupd.vocabulary.gauges import DiskCounters, InFlight, ProcessorTimes
+from backupd.vocabulary.gauges import DiskCounters, InFlight
 from backupd.vocabulary.volumes import DeviceNumber
 
 # a virtual disk's, Linux 6.18; and the first eleven fields as a kernel before 4.18 has them
@@ -78,7 +78,9 @@ def test_a_path_that_is_no_block_device_has_no_number(tmp_path: Path) -> None:
 def test_processors_times_are_told_in_seconds(line: str, total: int) -> None:
     """A guest's time (7 ticks here) is counted as a user's already; an old kernel tells of no stolen time."""
     hertz = os.sysconf("SC_CLK_TCK")
-    assert parse_processors(f"{line}\ncpu0 1 2 3\n") == ProcessorTimes(total / hertz, 320 / hertz, 160 / hertz)
+    found = parse_processors(f"{line}\ncpu0 1 2 3\n")
+    assert (found.system, found.idle, found.iowait) == (320 / hertz, 9000 / hertz, 160 / hertz)
+    assert found.total == pytest.approx(total / hertz)
 
 
 @pytest.mark.parametrize("text", ["", "cpu0 1 2 3 4 5 6 7\n", "cpu  1 2 3\n", "cpu  1 2 3 4 5 6 many\n"])

@@ -191,12 +191,20 @@ def test_a_load_that_moved_nothing_has_no_shares(host: Host, tmp_path: Path) -> 
     assert usage(look, look, nothing).system is None
 
 
-def test_an_io_wait_that_goes_back_is_none() -> None:
-    """The kernel says so itself: its count of it may go back."""
+@pytest.mark.parametrize(
+    ("spent", "shares"),
+    [
+        (ProcessorTimes(user=1, system=1, idle=2, iowait=-1), (0.25, 0)),
+        (ProcessorTimes(system=1, idle=-3, iowait=3), (0.25, 0.75)),
+    ],
+)
+def test_idle_time_and_io_wait_that_go_back_are_none(spent: ProcessorTimes, shares: tuple[float, float]) -> None:
+    """The kernel says so itself: its counts of them may go back. A share is between none and all of the time."""
     disk = {"/dev/sdb": DiskCounters()}
-    before, after = BenchLook(0.0, disk, ProcessorTimes(10, 1, 5)), BenchLook(1.0, disk, ProcessorTimes(12, 2, 4))
-    sample = rates(before, after, at_seconds=1.0, layout="linear", step="writing")
-    assert (sample.system, sample.iowait) == (0.5, 0.0)
+    began = ProcessorTimes(user=10, system=10, idle=10, iowait=10)
+    ended = ProcessorTimes(10 + spent.user, 10 + spent.system, 10 + spent.idle, 10 + spent.iowait)
+    sample = rates(BenchLook(0, disk, began), BenchLook(1, disk, ended), at_seconds=1, layout="linear", step="writing")
+    assert (sample.system, sample.iowait) == shares
 
 
 def _watching() -> bool:

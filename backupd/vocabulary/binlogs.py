@@ -132,6 +132,10 @@ def lost_from(chain: str, number: int) -> str:
 CATALOGUE_LOST: Final = "the catalogue was lost: it is not known whether this chain went on"
 
 
+#: How the reason begins for which a rebuilt catalogue lacks what a target may have; that target's name ends it.
+NOT_READ: Final = "`backupd catalogue rebuild` could not read all segments on target "
+
+
 #: How the reason begins for which a chain ended where the server's log lacked changes.
 NOT_LOGGED: Final = "changes were not logged: "
 
@@ -150,3 +154,8 @@ class ArchiveGap:
     def not_logged(self) -> bool:
         """The server's log lacked changes: what it has since then continues nothing from before."""
         return self.reason.startswith(NOT_LOGGED)
+
+    @property
+    def not_read_on(self) -> str:
+        """The target that may have what is missing, where the catalogue was rebuilt without that; else empty."""
+        return self.reason.removeprefix(NOT_READ) if self.reason.startswith(NOT_READ) else ""

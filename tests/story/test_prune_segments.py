@@ -1,9 +1,11 @@
 """Retention of a binlog archive: what goes once the backups that needed it have gone, and what never does."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -14,8 +16,10 @@ from backupd.cli.tables import pruned_segments_table
 from backupd.config import TargetRetentionConfig
 from backupd.operations.upkeep import prune_segments
 from backupd.operations.upkeep.prune import prune
+from backupd.operations.upkeep.rebuild_segments import rebuild_segments
+from backupd.policy.trust import Trust
 from backupd.vocabulary.binlogs import BinlogSegment
-from backupd.vocabulary.errors import NotOurs, TargetError
+from backupd.vocabulary.errors import NotOurs, TargetAway, TargetError
 from backupd.vocabulary.records import RunDetails, RunStatus
 from backupd.vocabulary.servers import Position
 from backupd.vocabulary.storage import Backup
@@ -255,6 +259,45 @@ def test_a_folder_with_segments_and_no_owner_record_is_nobody_s(site: ArchiveSit
         with pytest.raises(NotOurs, match="a binlog archive but no owner record"):
             ask(copied)
     assert not copied.records
+
+
+def test_what_a_rebuild_could_not_read_may_be_what_a_backup_stands_in(tmp_path: Path) -> None:
+    """Of a lost catalogue, whose target did not answer for a while: the next rebuild has all, if all is there still."""
+
+    class Silent(MemoryTarget):
+        silent_about = ""
+
+        @contextmanager
+        def reading(self, job: str, backup_id: str, name: str, **which: Any) -> Iterator[Iterator[bytes]]:
+            if name == self.silent_about:
+                raise TargetAway("it does not answer")
+            with super().reading(job, backup_id, name, **which) as chunks:
+                yield chunks
+
+    site = ArchiveSite(tmp_path, nights=0)
+    site.here = Silent("here", site.here.machine, stored=site.here.stored, records=site.here.records, at=site.here.at)
+    with site.catalogue:
+        began = NOW - timedelta(days=5)
+        first = replace(FIRST, machine=site.here.machine, chain=OTHER_CHAIN, file="other.000001", received_at=began)
+        key = signer()
+        stored = sealed_chain(20, key, first=first)
+        lay_segments(site.here, stored)
+        site.back_up("r1", began + timedelta(days=1), behind=stored[9].segment, on=(site.here,))
+        site.back_up("r2", began + timedelta(days=2), behind=stored[14].segment, on=(site.here,))
+
+        def rebuilt_and_pruned() -> list[int]:
+            rebuild_segments(site.here, site.catalogue, Trust(frozenset([key.public])), job="nightly")
+            prune(JOB, (site.here,), site.catalogue, ownership=site.ownership, now=NOW).require_complete()
+            there = {segment.name for segment in site.catalogue.segments("nightly", target="here")}
+            return [number for number, one in enumerate(stored, 1) if one.segment.name in there]
+
+        site.here.silent_about = stored[9].segment.name
+        assert rebuilt_and_pruned() == [*range(1, 10), *range(11, 21)], "nobody knows yet that r1 needs the eleventh"
+        (gap,) = [gap for gap in site.catalogue.archive_gaps("nightly") if gap.not_read_on]
+        assert (gap.chain, gap.not_read_on) == (stored[9].segment.name.removesuffix(".binlog"), "here")
+        site.here.silent_about = ""
+        assert rebuilt_and_pruned() == list(range(10, 21))
+        assert not [gap for gap in site.catalogue.archive_gaps("nightly") if gap.not_read_on]
 
 
 def test_what_is_printed_counts_them_by_target_and_reason(site: ArchiveSite) -> None:

@@ -36,7 +36,8 @@ def prune_segments(
     """What no backup needs is removed, the oldest first; in a dry run only counted. `plan` is what became of `stored`.
 
     Segments first, rows second, a page at a time: what dies in between removes them once more. While the target has
-    a backup that the catalogue does not know, nothing goes: nobody can tell what it needs.
+    a backup that the catalogue does not know, nothing goes: nobody can tell what it needs. Nor while a rebuilt
+    catalogue may lack a segment that a backup stands in.
 
     Raises:
         NotOurs: another machine has written there meanwhile.
@@ -46,6 +47,11 @@ def prune_segments(
     job = work.job.name
     chains = work.catalogue.archive_chains(job)
     if not chains:
+        return
+    unread = {gap.not_read_on for gap in work.catalogue.archive_gaps(job)} - {""}
+    if unread and (work.configured is None or not unread.isdisjoint(work.configured)):
+        again = " and ".join(f"`backupd catalogue rebuild --target {name}`" for name in sorted(unread))
+        log.warning("target %s: no segment is removed until %s has read them all", target.name, again)
         return
     runs = work.catalogue.on_target(job, target.name)
     gone = {fate.decision.backup_id for fate in plan if fate.removed or (work.dry_run and not fate.decision.keep)}

@@ -8,6 +8,9 @@ Whether the chain went on, on another target, one target does not tell; another 
 never be stored. So the chain that was found last is told as ended until the archive is at work again: it asks all of
 the job's targets, and goes on in that chain where none has more of it. Else it begins another one: behind the newest
 good backup, so that nothing is missing where the server still has that binlog.
+
+What could not be read may be what a backup stands in, without which nobody knows that it needs what follows. So that is
+told as a gap before anything behind it is known, and retention removes no segment until a rebuild has read all.
 """
 
 import logging
@@ -21,8 +24,8 @@ from backupd.policy.segment_file import LONGEST_LINE, from_line
 from backupd.policy.trust import Trust
 from backupd.targets import Target
 from backupd.targets.names import BINLOG, is_segments
-from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogSegment
-from backupd.vocabulary.errors import BackupdError, TargetError, Untrusted, VerificationError, worst_of
+from backupd.vocabulary.binlogs import CATALOGUE_LOST, NOT_READ, ArchiveGap, BinlogSegment
+from backupd.vocabulary.errors import BackupdError, TargetError, Unreadable, Untrusted, VerificationError, worst_of
 from backupd.vocabulary.escaping import some
 
 log = logging.getLogger(__name__)
@@ -82,8 +85,11 @@ def _rebuilt(target: Target, catalogue: Catalogue, trust: Trust, job: str) -> Se
     wanted = sorted(name for name in listing if is_segments(name) and name not in known)
     found.known = len(listing) - len(found.strangers) - len(wanted)
     newest: BinlogSegment | None = None
+    unread = set[str]()
     for start in range(0, len(wanted), _PAGE):
+        told = len(found.failures)
         page = _described(target, trust, job, {name: listing[name] for name in wanted[start : start + _PAGE]}, found)
+        unread |= _note_unread(catalogue, target, job, found.failures[told:])
         entered = _entered(catalogue, target, page, found)
         newest = max(
             [segment for segment in (newest, *entered) if segment is not None and segment.chain not in had],
@@ -92,7 +98,24 @@ def _rebuilt(target: Target, catalogue: Catalogue, trust: Trust, job: str) -> Se
         )
     if newest is not None:
         catalogue.archive_gap(job, ArchiveGap(newest.chain, CATALOGUE_LOST, datetime.now(UTC), newest.last_at))
+    for gap in catalogue.archive_gaps(job):
+        if gap.not_read_on == target.name and gap.chain not in unread:
+            catalogue.archive_goes_on(job, gap.chain)
     return found
+
+
+def _note_unread(
+    catalogue: Catalogue, target: Target, job: str, failures: Sequence[tuple[str, BackupdError]]
+) -> set[str]:
+    """Of those that may be whole, could not be read and are known from nowhere else, the first of each chain is a gap;
+    by what these are known.
+    """
+    failed = sorted(name for name, error in failures if isinstance(error, TargetError | Unreadable))
+    unknown = [name for name in failed if not catalogue.segment_targets(name)]
+    first = {name.rpartition("-")[0]: name.removesuffix(".binlog") for name in reversed(unknown)}
+    for name in first.values():
+        catalogue.archive_gap(job, ArchiveGap(name, f"{NOT_READ}{target.name}", datetime.now(UTC), None))
+    return set(first.values())
 
 
 def _entered(

@@ -27,14 +27,18 @@ _FROM_THE_BEGINNING = {"read_frames": 0, "reading_since": None}
 class StoredBackups(CatalogueFile):
     """The backups that runs have left. Nothing happens where the catalogue has no such backup, or a removed one."""
 
-    def verified(self, run_id: str, target: str, at: datetime) -> None:
-        """All of the backup there was read back since then and found equal; what was wrong before is so no more."""
-        values = {"verified_at": at, "broken": "", **_FROM_THE_BEGINNING}
-        self._change(run_id, target, values, audit_step(Event.VERIFIED, run_id, target=target))
+    def verified(self, run_id: str, target: str, at: datetime, *, seen: Backup | None = None) -> bool:
+        """All of the backup there was read back since then and found equal; what was wrong before is so no more.
 
-    def read_on(self, run_id: str, target: str, *, frames: int, since: datetime) -> None:
-        """The first frames of the backup there were read back and found equal, by rounds that began then."""
-        self._change(run_id, target, {"read_frames": frames, "reading_since": since}, lambda _connection: None)
+        Whether that is so: not where something else is wrong by now than was `seen` as that reading began.
+        """
+        values = {"verified_at": at, "broken": "", **_FROM_THE_BEGINNING}
+        return self._change(run_id, target, values, audit_step(Event.VERIFIED, run_id, target=target), seen=seen)
+
+    def read_on(self, run_id: str, target: str, *, frames: int, since: datetime, seen: Backup) -> bool:
+        """The first frames of the backup there were read back and found equal, by rounds that began then; as above."""
+        values = {"read_frames": frames, "reading_since": since}
+        return self._change(run_id, target, values, lambda _connection: None, seen=seen)
 
     def found_broken(self, run_id: str, target: str, reason: str) -> None:
         """The backup there cannot be restored."""
@@ -79,12 +83,24 @@ class StoredBackups(CatalogueFile):
             if connection.execute(delete(tables.pins).where(tables.pins.c.run_id == run_id)).rowcount:
                 audit_step(Event.UNPINNED, run_id)(connection)
 
-    def _change(self, run_id: str, target: str, values: dict[str, Any], event: Callable[[Connection], None]) -> None:
+    def _change(
+        self,
+        run_id: str,
+        target: str,
+        values: dict[str, Any],
+        event: Callable[[Connection], None],
+        *,
+        seen: Backup | None = None,
+    ) -> bool:
         table = tables.backups
         ours = (table.c.run_id == run_id) & (table.c.target == target) & table.c.removed_at.is_(None)
+        if seen is not None:
+            ours &= table.c.broken == seen.broken
         with self._writing() as connection:
-            if connection.execute(update(table).where(ours).values(values)).rowcount:
+            changed = connection.execute(update(table).where(ours).values(values)).rowcount > 0
+            if changed:
                 event(connection)
+        return changed
 
     def backups_of(self, run_id: str) -> tuple[Backup, ...]:
         """What the run of exactly this id has left, removed or not, in its job's order."""

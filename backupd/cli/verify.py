@@ -186,10 +186,30 @@ def _verify(source: "BackupSource", catalogue: "Catalogue", manner: _Manner, bac
         catalogue.found_broken(source.run_id, source.target.name, error.message)
         raise
     if part is not None and found.next_frame:
-        catalogue.read_on(source.run_id, source.target.name, frames=found.next_frame, since=since)
+        kept = catalogue.read_on(source.run_id, source.target.name, frames=found.next_frame, since=since, seen=backup)
     elif found.whole or part is not None:
-        catalogue.verified(source.run_id, source.target.name, since)
+        kept = catalogue.verified(source.run_id, source.target.name, since, seen=backup)
+    else:
+        return found
+    if not kept:
+        _require_still_good(source, catalogue)
     return found
+
+
+def _require_still_good(source: "BackupSource", catalogue: "Catalogue") -> None:
+    """What was found equal counts for nothing where another process has found damage meanwhile: it may have looked at
+    what was read before it came.
+
+    Raises:
+        VerificationError: one has.
+    """
+    for backup in catalogue.backups_of(source.run_id):
+        if backup.target == source.target.name and backup.broken:
+            raise VerificationError(
+                f"run {source.run_id} on target {backup.target} was found broken by another process while it was read:"
+                f" {backup.broken}",
+                hint=f"`backupd verify {source.run_id}` reads all of it again",
+            )
 
 
 def _tell_of_unknown(catalogue: "Catalogue", run: "RunDetails", source: "BackupSource", found: "Verified") -> None:

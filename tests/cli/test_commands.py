@@ -20,6 +20,7 @@ import typer
 from backupd import __version__, wiring
 from backupd import cli as backupd_cli
 from backupd.catalogue.database import direct
+from backupd.catalogue.store import Catalogue
 from backupd.cli import tree
 from backupd.cli.main import app
 from backupd.config import Configuration, PathsConfig
@@ -638,6 +639,39 @@ def test_verify_of_a_job_reads_all_of_its_backups_and_a_broken_one_hides_no_othe
     assert ended.status == ExitStatus.VERIFICATION
     found = {run["run_id"]: run["copies"][0]["status"] for run in ended.document["runs"]}
     assert found == {"r1": "verified", "r2": "broken"}
+
+
+def meanwhile(world: World, act: Callable[[Catalogue], object]) -> None:
+    """Once something is read there next, another process does this."""
+
+    def at_once() -> None:
+        del world.at["target.reading"]
+        with world.catalogue() as catalogue:
+            act(catalogue)
+
+    world.at["target.reading"] = at_once
+
+
+@pytest.mark.parametrize("rounds", [1, 9])
+def test_what_another_process_finds_broken_meanwhile_is_not_called_whole(
+    terminal: Terminal, world: World, rounds: int
+) -> None:
+    """Such as `backupd copy`, at a frame that this reading has behind it, or that earlier rounds have read."""
+    terminal.run("run", "nightly", "--run-id", "r1")
+    command = ("verify", "--job", "nightly", "--rounds", str(rounds))
+    needed = 1
+    while terminal.run(*command).status == ExitStatus.OK and world.row().backups[0].read_frames:
+        needed += 1
+    for _ in range(needed - 1):  # so that the next one comes to the end
+        terminal.run(*command)
+    meanwhile(world, lambda catalogue: catalogue.found_broken("r1", "vault", "frame 1 differs"))
+    ended = terminal.run(*command, "--json")
+    assert (ended.status, ended.document["runs"][0]["copies"][0]["status"]) == (ExitStatus.VERIFICATION, "broken")
+    assert "found broken by another process while it was read: frame 1 differs" in ended.stderr
+    row = world.row().backups[0]
+    assert (row.broken, row.read_frames, row.reading_since) == ("frame 1 differs", 0, None)
+    assert terminal.run("verify", "r1").status == ExitStatus.OK
+    assert world.row().backup is not None
 
 
 @pytest.mark.parametrize("wrong", [(), ("r1", "--job", "nightly"), ("--job", "no-such-job")])

@@ -1,6 +1,6 @@
 """`backupd verify`: what is stored is read back and compared; no key is needed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,8 +80,8 @@ def verify(
     ):
         for run in _chosen(catalogue, run_id, job, target):
             try:
-                manner = _Manner(target, share, rounds or 1, quiet=json)
-                documents.append(_verify_run(configuration, catalogue, run, manner, errors))
+                manner = _Manner(target, share, rounds or 1, of_job=job is not None, quiet=json)
+                documents += _verify_run(configuration, catalogue, run, manner, errors)
             except Busy as error:  # one of them is being removed
                 if job is None:
                     raise
@@ -116,6 +116,7 @@ class _Manner:
     target: str | None
     share: float | None
     rounds: int  # in which all is read
+    of_job: bool  # the run is one of all that its job has
     quiet: bool
 
 
@@ -146,10 +147,16 @@ def _verify_run(
     run: "RunDetails",
     manner: _Manner,
     errors: list[BackupdError],
-) -> dict[str, Any]:
-    """What became of each copy, as a document; what is wrong with one is in `errors`, too."""
+) -> list[dict[str, Any]]:
+    """What became of each copy, as a document; what is wrong with one is in `errors`, too.
+
+    Nothing of one of a job's that retention has removed since they were listed, which may be hours ago.
+    """
     results: list[dict[str, Any]] = []
     with unpruned(configuration, run):
+        run = replace(run, backups=catalogue.backups_of(run.run_id))  # as they are now that nobody removes them
+        if manner.of_job and not any(_is_meant(backup, manner.target) for backup in run.backups):
+            return []
         copies = copies_of(run, target=manner.target, broken_too=True)
         by_target = {backup.target: backup for backup in copies}
         for source in sources_of(configuration, catalogue, run, copies):
@@ -164,7 +171,7 @@ def _verify_run(
                 results.append(_good(source, found))
                 if not manner.quiet:
                     say(_sentence(source, found))
-    return {"run_id": run.run_id, "copies": results}
+    return [{"run_id": run.run_id, "copies": results}]
 
 
 def _verify(source: "BackupSource", catalogue: "Catalogue", manner: _Manner, backup: "Backup") -> "Verified":

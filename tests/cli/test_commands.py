@@ -674,6 +674,20 @@ def test_what_another_process_finds_broken_meanwhile_is_not_called_whole(
     assert world.row().backup is not None
 
 
+def test_what_is_pruned_while_a_job_s_backups_are_read_is_passed_over(terminal: Terminal, world: World) -> None:
+    """All of them take hours, the newest first; a run may end meanwhile and prune the oldest."""
+    for run_id in ("r1", "r2"):
+        terminal.run("run", "nightly", "--run-id", run_id)
+
+    def pruned(catalogue: Catalogue) -> None:
+        world.target.remove("nightly", "r1")
+        catalogue.removed("r1", "vault", because="expired")
+
+    meanwhile(world, pruned)
+    ended = terminal.run("verify", "--job", "nightly", "--json")
+    assert (ended.status, [run["run_id"] for run in ended.document["runs"]]) == (ExitStatus.OK, ["r2"])
+
+
 @pytest.mark.parametrize("wrong", [(), ("r1", "--job", "nightly"), ("--job", "no-such-job")])
 def test_verify_wants_a_run_or_a_job_that_there_is(terminal: Terminal, wrong: tuple[str, ...]) -> None:
     terminal.run("run", "nightly", "--run-id", "r1")

@@ -19,7 +19,7 @@ from backupd.operations.binlog.storing import SegmentStore, Senders, _Sender
 from backupd.operations.upkeep.ownership import Ownership
 from backupd.targets.names import BINLOG
 from backupd.vocabulary.binlogs import BinlogSegment
-from backupd.vocabulary.errors import CatalogueError, NotOurs
+from backupd.vocabulary.errors import CatalogueError, NotOurs, UsageError
 from backupd.vocabulary.identity import Machine
 from tests.binlog_segments import BEGAN, FIRST, sealed_chain
 from tests.fakes.target import MemoryTarget
@@ -114,6 +114,16 @@ def test_an_archive_at_work_owns_a_folder_that_was_found_empty_before_it_stores_
     site.goes_on(last)
     sender._send_all()
     assert (set(here.segments(JOB)), here.owner() is not None) == ({last.name}, True)
+
+
+def test_an_archive_at_work_ends_once_its_machine_has_another_name(site: Site) -> None:
+    """`identity new` on a clone: the catalogue tells of no segment that waits, and nothing would ever be stored."""
+    sender, last = site.at_work()
+    site.goes_on(last)
+    site.catalogue.take_identity(replace(site.catalogue.identity(), name="db2-0a1b2c3d"), Event.IDENTITY_NEW)
+    assert (site.catalogue.waiting_segments(JOB), site.catalogue.archive_gaps(JOB)) == ((0, 0), []), "all looks well"
+    with pytest.raises(UsageError, match="this machine is db2-0a1b2c3d by now"):
+        sender._send_all()
 
 
 def test_what_every_target_has_is_not_lost_where_the_spool_is_full(site: Site, tmp_path: Path) -> None:

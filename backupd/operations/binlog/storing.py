@@ -1,6 +1,7 @@
 """From the spool to the targets: each target is given the segments that it lacks, in their order, by its own thread.
 
-Knows: that nothing is stored in a folder that another machine has taken over; that a target that is away is tried again
+Knows: that nothing is stored in a folder that another machine has taken over, nor once this machine has another name,
+under which the catalogue tells of nothing that waits; that a target that is away is tried again
 and keeps no other waiting, and so is a catalogue that cannot be asked for a moment: whoever receives finds out if that
 lasts; that a segment leaves the spool once all targets have it; what a writer that died between storing a segment and
 recording that has left.
@@ -129,6 +130,20 @@ class SegmentStore:
                 found.update(chunk)
         return found.digest() == ours.digest()
 
+    def require_same_machine(self, target: Target) -> None:
+        """The catalogue is that of the machine whose segments go there: it tells nothing of another one's.
+
+        Raises:
+            UsageError: this machine has another name by now; the archive begins anew under that.
+            Refused: the catalogue is another machine's.
+        """
+        here = self.ownership.require_here().name
+        if here != target.machine:
+            raise UsageError(
+                f"this machine is {here} by now, and its archive of job {self.job} started as {target.machine}",
+                hint="it starts again under the new name; what waits in binlog.spool under the old one is told then",
+            )
+
     def is_last(self, segment: BinlogSegment) -> bool:
         """Whether no target has a later one of its chain; one that does not answer may."""
         try:
@@ -199,6 +214,7 @@ class _Sender(ScopedThread):
 
     def _send_all(self) -> None:
         store, gone = self._store, set[str]()
+        store.require_same_machine(self._target)
         self._let_go()
         while lacking := store.catalogue.lacking_segments(store.job, self._target.name):
             for segment in lacking:

@@ -71,6 +71,7 @@ def rebuild(
     from backupd import wiring
     from backupd.cli.documents import rebuild_document
     from backupd.host import machine_ids as machines
+    from backupd.host.claims import Claims
     from backupd.operations.upkeep.ownership import signer_of
     from backupd.operations.upkeep.rebuild import rebuild as read_manifests
     from backupd.operations.upkeep.rebuild import recorded_here
@@ -96,7 +97,10 @@ def rebuild(
         keys_of_hosts = frozenset(configuration.proofs.signers)
         own = place.machine == catalogue.identity().name
         here = recorded_here(catalogue) if own and not set_back else None
-        rebuilding = read_manifests(place, catalogue, believed, job=job, proof_keys=keys_of_hosts, here=here)
+        reading = Claims(configuration.paths.run).reading
+        rebuilding = read_manifests(
+            *(place, catalogue, believed), job=job, proof_keys=keys_of_hosts, here=here, reading=reading
+        )
         archives = rebuild_segments(place, catalogue, believed, job=job) if own else []
     if json:
         print_document(rebuild_document(place.name, rebuilding, archives))

@@ -199,6 +199,24 @@ def test_a_lost_catalogue_is_rebuilt_from_the_target(terminal: Terminal, world: 
     assert len(terminal.run("history").stdout.splitlines()) == 4
 
 
+@pytest.mark.parametrize("asked", ["backups", "objects"])
+def test_what_is_pruned_while_a_catalogue_is_rebuilt_is_not_entered_as_there(
+    terminal: Terminal, world: World, vault: DirectoryTarget, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    """Once the target has been listed, or the manifest of the first one read."""
+    ask = getattr(vault, asked)
+
+    def answered_slowly(*about: str | None) -> object:
+        found = ask(*about)
+        monkeypatch.setattr(vault, asked, ask)
+        terminal.run("prune")
+        return found
+
+    monkeypatch.setattr(vault, asked, answered_slowly)
+    ended = terminal.run("catalogue", "rebuild", "--target", "vault", "--unsigned")
+    assert (ended.status, world.row("r1").backup is not None) == (ExitStatus.OK, "r1" in lying(world))
+
+
 def test_a_damaged_manifest_is_status_9_after_the_others_were_read(terminal: Terminal, world: World) -> None:
     world.places.catalogue.unlink()
     (world.backups / "r2" / "manifest.json").write_text("{")

@@ -6,7 +6,8 @@ is not told a run's samples.
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -17,7 +18,7 @@ from backupd.operations.restore.proofs import ProofHosts, proofs_of
 from backupd.operations.restore.verify import manifest_of
 from backupd.policy.trust import Trust
 from backupd.targets import BackupSource, Target
-from backupd.vocabulary.errors import BackupdError, TargetError, Untrusted, VerificationError, worst_of
+from backupd.vocabulary.errors import BackupdError, Busy, TargetError, Untrusted, VerificationError, worst_of
 from backupd.vocabulary.escaping import some
 from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Throughput, Verdict
 from backupd.vocabulary.records import Phase, RunDetails, RunStatus, SnapshotFacts
@@ -91,10 +92,13 @@ def rebuild(
     job: str | None = None,
     proof_keys: frozenset[str] = frozenset(),
     here: RecordedHere | None = None,
+    reading: Callable[[str], AbstractContextManager[None]] = lambda _run_id: nullcontext(),
 ) -> Rebuilding:
     """Every finished backup on the target, of this job where it is named, is in the catalogue; known rows stay.
 
     The proofs of the proof hosts that have these keys enter with it.
+    `reading` keeps a run's backups from being pruned for the length of its block: else one could be entered as there
+    that has just gone. What is pruned meanwhile is passed over.
     Only what is believed enters: by `trust`, and what the catalogue has recorded of the run, on whichever target; and
     what was recorded `here`, where that is asked. A
     backup whose manifest cannot be read or believed is in `failures`, and keeps no other from being imported.
@@ -103,17 +107,22 @@ def rebuild(
         TargetError: the target cannot be read at all.
         CatalogueError: the catalogue cannot be written.
     """
+    began = datetime.now(UTC)
     stored = sorted(target.backups(job), key=lambda one: (one.at, one.backup_id))
     imported: list[str] = []
     known: list[str] = []
     failures: list[tuple[str, BackupdError]] = []
     for one in (one for one in stored if one.finished):
         try:
-            believed = _believed(trust, catalogue, one, target)
-            source = BackupSource(target, one.job, one.backup_id, believed)
-            run = _run(source, proof_keys, None if catalogue.backups_of(one.backup_id) else here)
-            entered = catalogue.import_run(run)
-        except (TargetError, VerificationError) as error:
+            with reading(one.backup_id):
+                believed = _believed(trust, catalogue, one, target)
+                source = BackupSource(target, one.job, one.backup_id, believed)
+                run = _run(source, proof_keys, None if catalogue.backups_of(one.backup_id) else here)
+                entered = catalogue.import_run(run)
+        except (Busy, TargetError, VerificationError) as error:
+            if isinstance(error, Busy) or _has_been_pruned(catalogue, one, target, since=began):
+                log.info("backup %s of job %s is being removed, or has been", one.backup_id, one.job)
+                continue
             log.warning("backup %s of job %s: %s", one.backup_id, one.job, error.message)
             failures.append((one.backup_id, error))
         else:
@@ -139,6 +148,11 @@ def copy_on(target: Target, manifest: Manifest, *, verified_at: datetime | None 
         manifest_digest=manifest.digest,
         recipients=manifest.recipients,
     )
+
+
+def _has_been_pruned(catalogue: Catalogue, stored: StoredBackup, target: Target, *, since: datetime) -> bool:
+    backups = [backup for backup in catalogue.backups_of(stored.backup_id) if backup.target == target.name]
+    return any(backup.removed_at is not None and backup.removed_at >= since for backup in backups)
 
 
 def _believed(trust: Trust, catalogue: Catalogue, stored: StoredBackup, target: Target) -> Trust:

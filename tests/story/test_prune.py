@@ -14,6 +14,7 @@ from backupd.config import JobConfig, RetentionConfig
 from backupd.host.claims import Claims
 from backupd.operations.upkeep.ownership import Ownership
 from backupd.operations.upkeep.prune import Pruning, after_run, prune
+from backupd.targets.names import proof_name
 from backupd.vocabulary.errors import Busy, TargetError
 from backupd.vocabulary.identity import Machine
 from backupd.vocabulary.records import Check, Drill, RunDetails, RunStatus
@@ -399,6 +400,22 @@ def test_remains_of_a_run_of_ours_that_has_ended_go_at_once(site: Site) -> None:
     assert site.on(site.there) == {"r1", "half"}
     reasons = {fate.decision.reason for fate in done.removed}
     assert reasons == {"left over: unfinished, and no run is working on it"}
+
+
+def test_a_proof_that_was_written_as_its_backup_was_removed_goes(site: Site) -> None:
+    """A proof host had found the backup there, and the storage was away for a while before it took the proof.
+
+    Of one that somebody else has removed nobody knows why.
+    """
+    site.nights(4)
+    site.here.remove("nightly", "r4")
+    site.prune()
+    for run_id in ("r1", "r4"):
+        key = ("nightly", run_id, proof_name(NOW))
+        site.here.stored[key], site.here.at[key] = b"{}", NOW
+    (gone,) = site.prune().removed
+    assert (gone.decision.backup_id, "when retention had removed the backup" in gone.decision.reason) == ("r1", True)
+    assert site.on(site.here) == {"r2", "r3", "r4"}
 
 
 @pytest.mark.parametrize("days", [-10, 0, 10, 900])

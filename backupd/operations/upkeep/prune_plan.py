@@ -16,7 +16,7 @@ from backupd.operations.upkeep.ownership import Ownership
 from backupd.policy.retention import Candidate, RetentionRule, by_each_clock, decide, good_ones
 from backupd.targets import BackupSource, Target
 from backupd.targets.listing import is_returned, require_listed
-from backupd.targets.names import is_ours
+from backupd.targets.names import is_ours, is_proof
 from backupd.vocabulary.errors import Busy, TargetError, Unreadable, VerificationError
 from backupd.vocabulary.records import RunDetails
 from backupd.vocabulary.storage import Backup, Manifest, RetentionDecision, StoredBackup
@@ -354,6 +354,9 @@ def _unfinished(work: PruneWork, target: Target, stored: StoredBackup, known: Kn
     backup = None if run is None else run.backup_on(target.name)
     if backup is not None and backup.is_being_removed:
         return RetentionDecision(stored.backup_id, keep=False, reason=backup.removed_because)
+    if backup is not None and _is_late_proof(stored, target, backup):
+        reason = "left over: the result of a drill that ended when retention had removed the backup"
+        return RetentionDecision(stored.backup_id, keep=False, reason=reason)
     if backup is not None:
         return RetentionDecision(stored.backup_id, keep=True, reason="it was complete before: its manifest was removed")
     if run is not None and work.catalogue.pending_manifest(run.run_id) is not None:
@@ -368,6 +371,14 @@ def _unfinished(work: PruneWork, target: Target, stored: StoredBackup, known: Kn
         )
         return RetentionDecision(stored.backup_id, keep=True, reason=reason)
     return RetentionDecision(stored.backup_id, keep=False, reason="left over: unfinished, and no run is working on it")
+
+
+def _is_late_proof(stored: StoredBackup, target: Target, backup: Backup) -> bool:
+    """Nothing is there but what a proof host wrote beside a backup that we were just removing, and that is gone."""
+    if backup.removed_at is None or backup.removed_because == GONE:
+        return False
+    there = target.objects(stored.job, stored.backup_id)
+    return bool(there) and all(map(is_proof, there))
 
 
 def _is_alive(work: PruneWork, run_id: str) -> bool:

@@ -1,7 +1,8 @@
 """Who may act now: lock files that a process holds for its life, so that the kernel forgets them when it dies.
 
-Knows: one run per job, one per volume group, one bench per disk, one process per run id, one archive of a job's binlog,
-one daemon, one `prove`; many readers of a backup, or one that removes it.
+Knows: one run per job, one per volume group, one bench per disk, one process per run id, or several that each do
+another thing with a run that has ended; one archive of a job's binlog, one daemon, one `prove`; many readers of a
+backup, or one that removes it.
 A lock file's text says who holds it; the lock itself is flock(2), which is never inherited by children here because
 Python's descriptors close on exec. Whoever may read a file may lock it: nobody else can open these.
 """
@@ -83,6 +84,21 @@ class Claims:
             Busy: the run is alive.
         """
         with self._held(f"run-{run_id}", f"run {run_id}", remove=True):
+            yield
+
+    @contextmanager
+    def beside(self, run_id: str, doing: str) -> Iterator[None]:
+        """This process does this with a run that has ended, and nobody recovers what it holds meanwhile; others may do
+        something else with it.
+
+        Raises:
+            Busy: the run is alive, or is being recovered, or another process does the same with it.
+        """
+        owner, hint = f"{doing} of run {run_id}", "wait for it, or end that process"
+        with (
+            self._held(f"{doing}-{run_id}", owner, remove=True, hint=hint),
+            self._held(f"run-{run_id}", owner, remove=True, shared=True, hint=hint),
+        ):
             yield
 
     @contextmanager
@@ -209,14 +225,15 @@ class Claims:
         """
         path = self._folder / f"{name}.lock"
         try:
-            status, owner = path.lstat(), path.read_text("utf-8", "replace").strip()
+            status, owners = path.lstat(), path.read_text("utf-8", "replace").splitlines()
         except FileNotFoundError:
             return None
-        signed = re.search(r"\(process (\d+)\)$", owner)
-        if signed is None or not is_our_process(int(signed[1])):
-            return None
-        if any(_is_listed(status.st_ino, signed[1]) for _ in range(_LOOKS)):
-            return owner, int(signed[1])
+        for owner in reversed(owners):
+            signed = re.search(r"\(process (\d+)\)$", owner)
+            if signed is None or not is_our_process(int(signed[1])):
+                continue
+            if any(_is_listed(status.st_ino, signed[1]) for _ in range(_LOOKS)):
+                return owner, int(signed[1])
         return None
 
     @contextmanager
@@ -232,11 +249,11 @@ class Claims:
         path = self._folder / f"{name}.lock"
         descriptor = self._locked(path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, hint)
         try:
-            _sign(path, descriptor, owner)
+            _sign(path, descriptor, owner, among_others=shared and remove)
             yield
         finally:
             try:
-                if remove:
+                if remove and (not shared or _is_alone(descriptor)):
                     path.unlink(missing_ok=True)
             except OSError as error:  # it holds nobody up: the next one opens the same file
                 log.warning("the lock file %s stays: %s", path, error)
@@ -254,7 +271,8 @@ class Claims:
             try:
                 fcntl.flock(descriptor, how | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip() or "another process"
+                signed = os.pread(descriptor, 1 << 16, 0).decode("utf-8", "replace").split("\n")
+                holder = next((owner for owner in reversed(signed) if owner), "another process")
                 os.close(descriptor)
                 raise Busy(f"{path.stem.replace('-', ' ', 1)} is held by {holder}", hint=hint) from error
             if _is_there(path, descriptor):
@@ -281,11 +299,23 @@ def _is_listed(inode: int, pid: str) -> bool:
     return False
 
 
-def _sign(path: Path, descriptor: int, owner: str) -> None:
-    """Who holds it is written in the file, for whoever finds it held."""
+def _is_alone(descriptor: int) -> bool:
+    """Whether nobody shares this lock; then nobody else can have it any more."""
     try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{owner} (process {os.getpid()})\n".encode(), 0)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _sign(path: Path, descriptor: int, owner: str, *, among_others: bool) -> None:
+    """Who holds it is written in the file, for whoever finds it held; `among_others` behind those who share it."""
+    try:
+        if among_others:
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)
+        else:
+            os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{owner} (process {os.getpid()})\n".encode())
     except OSError as error:
         raise ConfigurationError(
             f"lock file {path} cannot be written: {error.strerror}", hint="free space there, or set paths.run"

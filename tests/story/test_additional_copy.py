@@ -14,6 +14,7 @@ from backupd.catalogue import tables
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig, RetentionConfig
 from backupd.host.signals import cancellable
+from backupd.operations.restore.into_volume import restore_into_volume
 from backupd.operations.restore.proofs import leave_proof, proofs_of
 from backupd.operations.restore.verify import verify_backup
 from backupd.operations.upkeep.additional_copy import AdditionalCopy, CopyRoute, clean_up, copy_run, missing
@@ -35,7 +36,8 @@ from backupd.vocabulary.errors import (
     UsageError,
     VerificationError,
 )
-from backupd.vocabulary.records import Check, Drill, RunStatus
+from backupd.vocabulary.records import Check, Drill, HoldingKind, RunStatus
+from tests.fakes.blank_volumes import FakeBlankVolumes
 from tests.fakes.target import BELIEVED, MemoryTarget
 from tests.story.test_recover import recover, wait_until_dead
 from tests.story.world import ToldTarget, World
@@ -351,6 +353,22 @@ def test_a_folder_that_another_machine_writes_into_is_left_alone(world: World, o
 def test_two_at_once_are_one(world: World, offsite: ToldTarget) -> None:
     with world.tools.claims.run("r1"), pytest.raises(Busy, match="run r1 is held by"):
         copy(world)
+
+
+def test_a_backup_is_restored_into_a_volume_while_it_is_copied(world: World, offsite: ToldTarget) -> None:
+    """A copy of the newest one may take hours, and that is the one to restore."""
+    blanks, filled = FakeBlankVolumes(), list[Path]()
+    world.also_released = {HoldingKind.MOUNT: lambda holding: blanks.unmount(Path(holding.name))}
+    manifest = world.target.manifest("nightly", "r1")
+
+    def restored() -> None:
+        with world.catalogue() as catalogue:
+            restore_into_volume(manifest, "labvg/data", world.tools, blanks, catalogue, fill=filled.append)
+        assert recover(world).runs == (), "the copy is still at work"
+
+    world.at["offsite.publish"] = restored
+    assert copy(world) is not None
+    assert (len(filled), is_whole(offsite)) == (1, True)
 
 
 # --- interrupted -----------------------------------------------------------------------------------------------------

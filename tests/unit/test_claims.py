@@ -79,6 +79,25 @@ def test_a_backup_has_many_readers_or_one_that_removes_it(tmp_path: Path) -> Non
     assert not (tmp_path / "lock" / "backup-r1.lock").exists()
 
 
+def test_with_a_run_that_has_ended_several_do_different_things_and_nobody_recovers_it_meanwhile(tmp_path: Path) -> None:
+    one, other = Claims(tmp_path), Claims(tmp_path)
+    with one.beside("r1", "copy"):
+        if not (child := os.fork()):
+            with other.beside("r1", "tables"):
+                os._exit(0 if (Claims(tmp_path).holder_of_run("r1") or "").startswith("tables of run r1") else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert (Claims(tmp_path).holder_of_run("r1") or "").startswith("copy of run r1"), "whoever came later has died"
+        with other.beside("r1", "volume"):
+            with pytest.raises(Busy, match="run r1 is held by volume of run r1"), other.run("r1"):
+                pass
+            with pytest.raises(Busy, match="copy r1 is held by copy of run r1"), other.beside("r1", "copy"):
+                pass
+        assert (tmp_path / "lock" / "run-r1.lock").exists()
+    assert not (tmp_path / "lock" / "run-r1.lock").exists()
+    with one.run("r1"), pytest.raises(Busy, match="run r1 is held by run r1"), other.beside("r1", "copy"):
+        pass
+
+
 def test_a_claim_ends_with_its_block_and_a_run_leaves_no_file(tmp_path: Path) -> None:
     claims = Claims(tmp_path)
     with claims.run("r1"):

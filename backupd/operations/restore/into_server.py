@@ -133,7 +133,7 @@ def _restored(wanted: TablesWanted, into: IntoServer, tools: HostTools) -> Itera
         _require_imports(session, into)
     run_id = wanted.sources[0].run_id
     folder = tools.places.drill_folder(f"{run_id}-tables")
-    with tools.claims.run(folder.name), tools.claims.run(run_id):
+    with tools.claims.run(folder.name), tools.claims.beside(run_id, "tables"):
         remove_tree(folder)
         try:
             yield (

@@ -64,7 +64,7 @@ def restore_into_volume(
     filesystem = manifest.filesystem or _FILESYSTEM
     volume = _volume(tools, name, needed=needed_bytes(manifest))
     journal = RunHoldings(catalogue, manifest.run_id)
-    with tools.claims.run(manifest.run_id):
+    with tools.claims.beside(manifest.run_id, "restore-into-volume"):
         blanks.require_blank(volume)
         _require_large_enough(volume, manifest)
         own = str(uuid.uuid4())

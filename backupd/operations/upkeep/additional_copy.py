@@ -116,7 +116,7 @@ def copy_run(
     the destination, or the catalogue has it as a holding for `recover`.
 
     Raises:
-        Busy: the run is alive, or is being pruned, recovered or copied by another process.
+        Busy: the run is alive, or is being pruned, recovered or copied there by another process.
         UsageError: it has no backup on the origin; or that is encrypted, is to be for others, and no identity opens it.
         Refused: that one is broken or not this machine's, or the destination has something of this run already, or has
             its backup for others, or may not have what is not encrypted. Nothing was touched.
@@ -126,7 +126,7 @@ def copy_run(
         Cancelled: by a signal.
     """
     claims, catalogue = route.tools.claims, route.ownership.catalogue
-    with claims.run(run_id), claims.reading(run_id):
+    with claims.beside(run_id, f"copy-to-{route.destination.name}"), claims.reading(run_id):
         run = catalogue.run(run_id)  # as it is now that nobody removes it
         source = _source(route, run)
         there = run.backup_on(route.destination.name)

@@ -7,7 +7,7 @@ import typer
 
 from backupd.cli.invocation import IdentityOption, JsonOption
 from backupd.cli.output import print_document, say, tell
-from backupd.vocabulary.errors import BackupdError, NoKey, TargetError, VerificationError, worst_of
+from backupd.vocabulary.errors import BackupdError, Busy, NoKey, TargetError, VerificationError, worst_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,23 +79,27 @@ def read_back(
     Raises:
         NoKey: none of the identities opens a segment.
     """
+    from functools import partial
+
     from backupd import wiring
+    from backupd.host.claims import Claims
     from backupd.operations.binlog.reading import SegmentReader
     from backupd.operations.binlog.verifying import verify_segments
 
+    undisturbed = partial(Claims(configuration.paths.run).segments, job)
     results: list[dict[str, Any]] = []
     machine = catalogue.identity().name
     for name in targets:
         place = wiring.target(configuration, name, machine)
         reader = SegmentReader(job, [place], catalogue.trust(machine), manner.identities)
         try:
-            found = verify_segments(place, catalogue, reader, share=manner.share)
+            found = verify_segments(place, catalogue, reader, share=manner.share, undisturbed=undisturbed)
             results.append(_document(found))
             _tell(found, quiet=manner.quiet)
             found.require_whole()
         except NoKey:
             raise
-        except (TargetError, VerificationError) as error:
+        except (Busy, TargetError, VerificationError) as error:
             errors.append(error)
             tell(f"target {name}: {error.message}")
     return results

@@ -21,7 +21,7 @@ from backupd.vocabulary.errors import Busy, ConfigurationError
 
 log = logging.getLogger(__name__)
 
-_OWNING_SECONDS = 60.0  # a store that answers late; its own time-outs end that
+_AWAITED_SECONDS = 60.0  # a store that answers late; its own time-outs end that
 _LOCKS = Path("/proc/locks")
 _LOOKS = 5  # at it, until nobody is believed to hold a lock
 
@@ -162,11 +162,33 @@ class Claims:
         Raises:
             Busy: somebody has it for longer; the message names it.
         """
-        deadline = time.monotonic() + _OWNING_SECONDS
+        with self._awaited(f"owner-{target}", f"the owner record on target {target}"):
+            yield
+
+    @contextmanager
+    def segments(self, job: str) -> Iterator[None]:
+        """Nobody else removes segments of this job's binlog archive, or looks which are lost, while the block lasts.
+
+        Whoever does is waited for.
+
+        Raises:
+            Busy: somebody does for longer; the message names it.
+        """
+        with self._awaited(f"segments-{job}", f"who removes segments of job {job}, or looks which are lost"):
+            yield
+
+    @contextmanager
+    def _awaited(self, name: str, owner: str) -> Iterator[None]:
+        """As `_held`, of what is only held for moments.
+
+        Raises:
+            Busy: somebody has it for longer; the message names it.
+        """
+        deadline = time.monotonic() + _AWAITED_SECONDS
         with ExitStack() as claimed:
             while True:
                 try:
-                    claimed.enter_context(self._held(f"owner-{target}", f"the owner record on target {target}"))
+                    claimed.enter_context(self._held(name, owner))
                     break
                 except Busy:
                     if time.monotonic() > deadline:

@@ -52,7 +52,7 @@ class Storage:
 @pytest.fixture(autouse=True)
 def _nobody_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backupd.operations.upkeep.ownership._UNDER_WAY_SECONDS", 0.2)
-    monkeypatch.setattr("backupd.host.claims._OWNING_SECONDS", 0.2)
+    monkeypatch.setattr("backupd.host.claims._AWAITED_SECONDS", 0.2)
     monkeypatch.setattr("backupd.host.holdings._STORAGE_SECONDS", 0.2)
 
 

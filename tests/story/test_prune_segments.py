@@ -14,12 +14,13 @@ from backupd.catalogue import binlog_segments, tables
 from backupd.cli.documents import prune_document
 from backupd.cli.tables import pruned_segments_table
 from backupd.config import TargetRetentionConfig
+from backupd.host import claims
 from backupd.operations.upkeep import prune_segments
 from backupd.operations.upkeep.prune import prune
 from backupd.operations.upkeep.rebuild_segments import rebuild_segments
 from backupd.policy.trust import Trust
 from backupd.vocabulary.binlogs import BinlogSegment
-from backupd.vocabulary.errors import NotOurs, TargetAway, TargetError
+from backupd.vocabulary.errors import Busy, NotOurs, TargetAway, TargetError
 from backupd.vocabulary.records import RunDetails, RunStatus
 from backupd.vocabulary.servers import Position
 from backupd.vocabulary.storage import Backup
@@ -130,6 +131,23 @@ def test_they_go_in_pages_the_oldest_first(site: ArchiveSite, monkeypatch: pytes
     assert site.left(site.there) == list(range(30, 51))
     assert prune(JOB, (failing,), site.catalogue, ownership=site.ownership, now=NOW).failures == ()
     assert site.left(failing) == list(range(30, 51))
+
+
+def test_nobody_looks_for_lost_ones_while_they_go(site: ArchiveSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "_AWAITED_SECONDS", 0)
+
+    class Going(MemoryTarget):
+        def remove_segments(self, job: str, names: Sequence[str]) -> None:
+            with pytest.raises(Busy, match="who removes segments of job nightly"), site.claims.segments(job):
+                pass
+            super().remove_segments(job, names)
+
+    here = Going("here", stored=site.here.stored, records=site.here.records, at=site.here.at)
+    prune(JOB, (here,), site.catalogue, ownership=site.ownership, now=NOW).require_complete()
+    with site.claims.segments("nightly"):
+        done = prune(replace(JOB, targets=("there",)), (site.there,), site.catalogue, ownership=site.ownership, now=NOW)
+    assert [name for name, _ in done.failures] == ["there"]
+    assert len(site.left(site.there)) == 50
 
 
 def test_a_target_of_another_machine_s_is_never_touched(site: ArchiveSite) -> None:

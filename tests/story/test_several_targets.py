@@ -160,7 +160,7 @@ def test_a_target_on_which_another_process_waits_for_its_owner_record_costs_the_
     world: World, other: MemoryTarget, monkeypatch: pytest.MonkeyPatch, event: str
 ) -> None:
     """It does not answer that process, a run of another job for example; nor would it answer us."""
-    monkeypatch.setattr("backupd.host.claims._OWNING_SECONDS", 0.0)
+    monkeypatch.setattr("backupd.host.claims._AWAITED_SECONDS", 0.0)
     with ExitStack() as waiting:
         if event == "while it is read back":
             read = other.reading

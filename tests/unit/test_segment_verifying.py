@@ -1,14 +1,17 @@
 """A binlog archive on a target, held against the catalogue."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from backupd.archive.encryption import read_identities
 from backupd.catalogue.store import Catalogue
+from backupd.host.claims import Claims
 from backupd.operations.binlog.reading import SegmentReader
 from backupd.operations.binlog.verifying import SegmentsVerified, verify_segments
 from backupd.policy.binlog_chain import PlacedBackup, rows
@@ -200,6 +203,32 @@ def test_what_retention_removes_meanwhile_is_not_lost(archive: Archive) -> None:
     archive.target = Pruned("disk", archive.target.machine, stored=archive.target.stored)
     found = archive.verify()
     assert (found.recorded, found.lost, found.errors) == (5, [], [])
+
+
+def test_what_retention_is_just_removing_is_waited_for_and_not_lost(archive: Archive, tmp_path: Path) -> None:
+    """Of a thousand at most that go together, the rows go last."""
+    names, claims = archive.names[:2], Claims(tmp_path)
+    removed, looked_for = Event(), Event()
+    archive.other.remove_segments("nightly", names)
+    archive.catalogue.segments_removed("nightly", "cloud", names, because="expired")
+
+    def retention() -> None:
+        with claims.segments("nightly"):
+            archive.target.remove_segments("nightly", names)
+            removed.set()
+            looked_for.wait(60)
+            archive.catalogue.segments_removed("nightly", "disk", names, because="expired")
+
+    def undisturbed() -> AbstractContextManager[None]:
+        looked_for.set()
+        return claims.segments("nightly")
+
+    pruning = Thread(target=retention)
+    pruning.start()
+    removed.wait(60)
+    found = verify_segments(archive.target, archive.catalogue, archive.reader, undisturbed=undisturbed)
+    pruning.join()
+    assert (found.lost, found.errors, archive.catalogue.archive_gaps("nightly")) == ([], [], [])
 
 
 def test_others_entries_are_told_and_let_be(archive: Archive) -> None:

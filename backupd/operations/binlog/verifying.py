@@ -7,6 +7,7 @@ then becomes of the rows. There may be half a million segments: a page of rows a
 import logging
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -86,13 +87,15 @@ def verify_segments(
     *,
     share: float = 1.0,
     draw: Callable[[], float] = random.random,
+    undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> SegmentsVerified:
     """Every recorded segment is listed in its size; this share of them is read whole, with its description.
 
     Where the reader has an identity, or the segments are unencrypted, what is read is opened as well. What is lost is
-    recorded as no longer there, so that no restore counts on it.
+    recorded as no longer there, so that no restore counts on it. In an `undisturbed` block no retention is at work.
 
     Raises:
+        Busy: retention is, for too long.
         TargetError: the target cannot be listed, or not one of the recorded segments is there.
         NoKey: none of the identities opens a segment.
         CatalogueError: the catalogue cannot be read or written.
@@ -113,7 +116,8 @@ def verify_segments(
         there = [segment for segment in page if _is_listed(segment, listing)]
         suspects += [segment for segment in page if not _is_listed(segment, listing)]
         suspects += _read(target, reader, [segment for segment in there if draw() < share], found)
-    _look_again(target, catalogue, reader, suspects, found)
+    if suspects:
+        _look_again(target, catalogue, reader, suspects, found, undisturbed)
     entries = [name for name in listing if name not in recorded]
     found.unrecorded = sorted(name for name in entries if is_segments(name))
     found.strangers = sorted(name for name in entries if not is_segments(name))
@@ -167,15 +171,17 @@ def _look_again(
     reader: SegmentReader,
     suspects: Sequence[BinlogSegment],
     found: SegmentsVerified,
+    undisturbed: Callable[[], AbstractContextManager[None]],
 ) -> None:
     """A listing may lie, and a read may fail by chance: what is lost is so by a second look. What was removed by its
-    retention meanwhile has no row there any more.
+    retention meanwhile has no row there any more, but for the moment in between.
 
     Raises:
         TargetError: nobody can tell; or all that was recorded is missing: then it is the target that is missing.
     """
-    again = target.segments(reader.job) if suspects else {}
-    on_targets = {segment.name: catalogue.segment_targets(segment.name) for segment in suspects}
+    with undisturbed():
+        again = target.segments(reader.job)
+        on_targets = {segment.name: catalogue.segment_targets(segment.name) for segment in suspects}
     expected = [segment for segment in suspects if target.name in on_targets[segment.name]]
     missing = [segment for segment in expected if segment.name not in again]
     if missing and len(missing) == found.recorded:

@@ -18,6 +18,7 @@ from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.segment_retention import SegmentNeeds, decision, needed
 from backupd.targets import Target
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
+from backupd.vocabulary.errors import Busy, TargetError
 from backupd.vocabulary.records import RunDetails
 from backupd.vocabulary.storage import StoredBackup
 
@@ -132,8 +133,12 @@ def _remove(
     if work.dry_run:
         return
     require_ours()
-    target.remove_segments(job, names)
-    work.catalogue.segments_removed(job, target.name, names, because=reason)
-    work.catalogue.forget_segments(names)
+    try:
+        with work.ownership.claims.segments(job):  # whoever looks for lost ones finds them with their rows, or neither
+            target.remove_segments(job, names)
+            work.catalogue.segments_removed(job, target.name, names, because=reason)
+            work.catalogue.forget_segments(names)
+    except Busy as error:
+        raise TargetError(f"no segment was removed: {error.message}", hint=error.hint) from error
     work.segments[target.name, reason] = replace(fate, removed=fate.removed + len(going))
     log.info("removed %d segments from target %s, %s to %s: %s", len(names), target.name, names[0], names[-1], reason)

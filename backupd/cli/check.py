@@ -27,6 +27,7 @@ def check(
     from backupd.operations.binlog import checking
     from backupd.operations.upkeep.notices import check_refused, check_warned
     from backupd.operations.upkeep.ownership import ownership_of
+    from backupd.service import receivers
     from backupd.vocabulary.records import Level
 
     configuration = wiring.configuration(ctx.obj.config)
@@ -43,7 +44,9 @@ def check(
         )
         answers = failure_answers(configuration).of_check(job, catalogue=catalogue)
     damage = preflight.of_catalogue(faults, hint=DAMAGED)
-    findings = (whose, *damage, *found.findings, *checking.examine(configuration, chosen, identity.name))
+    archiving = (*checking.examine(configuration, chosen, identity.name),)
+    archiving += (*receivers.findings(configuration, job, tools.claims),)
+    findings = (whose, *damage, *found.findings, *archiving)
     if json:
         print_document(check_document(job, findings))
     else:

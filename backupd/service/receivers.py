@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from backupd import __version__
@@ -24,6 +24,7 @@ from backupd.host.claims import Claims
 from backupd.host.marked_processes import variable_of
 from backupd.service.launch import RECEIVER_VARIABLE, Child, Launcher
 from backupd.vocabulary.errors import CommandError
+from backupd.vocabulary.records import Finding, Level
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +146,21 @@ def marks(configuration: Configuration) -> dict[str, str]:
     """What a receiver is started for, by job: whichever setting of it changes, and whichever version, so does this."""
     jobs = configuration.jobs.values()
     return {job.name: f"{job.name}/{_digest(configuration, job)}" for job in jobs if job.binlog is not None}
+
+
+def findings(configuration: Configuration, job: str, claims: Claims) -> Iterator[Finding]:
+    """What `backupd check` tells of a daemon's receiver that is at work: who may read what it archives is a setting."""
+    pid = claims.archivers().get(job)
+    mark = None if pid is None else variable_of(pid, RECEIVER_VARIABLE)
+    if mark is not None and mark != marks(configuration).get(job):
+        yield Finding(
+            "binlog receiver",
+            Level.WARNING,
+            f"process {pid} archives the binlog by other settings than the configuration has now, such as recipients,"
+            " targets or the host",
+            "systemctl reload backupd: the daemon then ends it and starts another one",
+            attention=True,
+        )
 
 
 def _digest(configuration: Configuration, job: JobConfig) -> str:

@@ -35,6 +35,7 @@ from tests.full_disk import no_room_in_catalogues
 from tests.mutations import sealed
 from tests.story.stored import damaged, put
 from tests.story.world import World
+from tests.unit import test_receivers as receivers
 
 ROOT = Path(__file__).parents[2]
 
@@ -415,6 +416,13 @@ def test_check_is_status_0_when_a_run_could_begin(terminal: Terminal, world: Wor
     assert ended.status == ExitStatus.OK
     assert {line.split()[0] for line in ended.stdout.splitlines()} == {"ok"}
     assert (world.left(), world.stored()) == ([], [])
+
+
+def test_check_tells_of_a_receiver_that_was_started_with_other_settings(terminal: Terminal, world: World) -> None:
+    with receivers.World(world.places.run).at_work("nightly/of-before"):
+        ended = terminal.run("check", "nightly")
+    assert ended.status == ExitStatus.ATTENTION
+    assert "warning  binlog receiver: process " in ended.stdout
 
 
 def test_history_without_a_run_says_so(terminal: Terminal) -> None:

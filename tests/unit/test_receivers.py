@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.config import BinlogConfig, Configuration, HostConfig, PathsConfig
+from backupd.config import BinlogConfig, Configuration, EncryptionConfig, HostConfig, PathsConfig
 from backupd.host.claims import Claims
 from backupd.host.marked_processes import variable_of
 from backupd.service.launch import RECEIVER_VARIABLE
@@ -20,10 +20,13 @@ from backupd.service.receivers import (
     LONGEST_PAUSE_SECONDS,
     PATIENCE_SECONDS,
     Receivers,
+    findings,
     marks,
 )
+from backupd.vocabulary.records import Level
 from tests.fakes.launcher import FakeLauncher
 from tests.story.daemon_world import job
+from tests.unit.test_config_encryption import RECIPIENT
 
 ARCHIVED = Configuration(
     hosts={"db1": HostConfig(name="db1")},
@@ -182,6 +185,18 @@ CHANGES: list[Callable[[Configuration], Configuration]] = [
     lambda one: replace(one, jobs={"nightly": replace(one.jobs["nightly"], binlog=BinlogConfig(segment_size=1 << 20))}),
     lambda one: replace(one, jobs={"nightly": replace(one.jobs["nightly"], targets=("other",))}),
 ]
+
+
+def test_a_check_tells_of_one_that_goes_by_the_settings_of_before(world: World) -> None:
+    """Until a reload it encrypts for the recipients that it was started with: a key that was stolen, or lost."""
+    claims = Claims(world.folder)
+    assert [*findings(ARCHIVED, "nightly", claims)] == []
+    with world.at_work(marks(ARCHIVED)["nightly"]):
+        assert [*findings(ARCHIVED, "nightly", claims)] == []
+        encryption = EncryptionConfig(recipients=(RECIPIENT,))
+        rotated = replace(ARCHIVED, jobs={"nightly": replace(ARCHIVED.jobs["nightly"], encryption=encryption)})
+        (found,) = findings(rotated, "nightly", claims)
+    assert (found.level, "recipients" in found.detail, "reload" in found.hint) == (Level.WARNING, True, True)
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -211,6 +211,13 @@ class BinlogSegments(CatalogueFile):
                     found.append(last)
         return found
 
+    def last_numbers(self, job: str) -> dict[str, int]:
+        """By chain, the number of the last segment that there is."""
+        query = select(_ours.chain, func.max(_ours.number).label("last")).where(_ours.job == job).group_by(_ours.chain)
+        with self._reading() as connection:
+            ours = query.where(_ours.machine == identities.current(connection).name)
+            return {row["chain"]: row["last"] for row in connection.execute(ours).mappings()}
+
     def expired_segments(
         self, job: str, target: str, expired: "ExpiredPart", *, behind: int = 0
     ) -> list[BinlogSegment]:

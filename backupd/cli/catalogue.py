@@ -101,7 +101,7 @@ def rebuild(
         rebuilding = read_manifests(
             *(place, catalogue, believed), job=job, proof_keys=keys_of_hosts, here=here, reading=reading
         )
-        archives = rebuild_segments(place, catalogue, believed, job=job) if own else []
+        archives = rebuild_segments(place, catalogue, believed, job=job, here=here) if own else []
     if json:
         print_document(rebuild_document(place.name, rebuilding, archives))
     else:

@@ -132,6 +132,10 @@ def lost_from(chain: str, number: int) -> str:
 CATALOGUE_LOST: Final = "the catalogue was lost: it is not known whether this chain went on"
 
 
+#: What is told of segments that nobody has as they were recorded.
+LOST_EVERYWHERE: Final = "lost on every target"
+
+
 #: How the reason begins for which a rebuilt catalogue lacks what a target may have; that target's name ends it.
 NOT_READ: Final = "`backupd catalogue rebuild` could not read all segments on target "
 

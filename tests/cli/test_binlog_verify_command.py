@@ -98,6 +98,19 @@ def test_a_chain_whose_last_segment_is_lost_goes_on_as_another_one(terminal: Ter
     assert (gap.chain, gap.reason) == (FIRST.chain, "its last segment was lost on every target")
 
 
+# It has the machine's ids, key and catalogue: what it archived before it was told apart is of its own data.
+def test_what_a_clone_archived_is_not_entered_as_this_machine_s_own(terminal: Terminal) -> None:
+    vault = DirectoryTarget("vault", terminal.world.vault, machine=MACHINE)
+    first = replace(FIRST, machine=MACHINE, chain="20261121T040000Z-0123abcd", received_at=datetime.now(UTC))
+    with terminal.world.catalogue() as catalogue:
+        lay_segments(vault, sealed_chain(1, ownership_of(catalogue, terminal.world.tools).signer(), first=first))
+    ended = terminal.run("catalogue", "rebuild", "--target", "vault")
+    assert (ended.status, "by another catalogue" in ended.stderr) == (ExitStatus.VERIFICATION, True)
+    assert "4 segments recorded" in terminal.run("binlog", "verify", "nightly").stdout
+    ended = terminal.run("catalogue", "rebuild", "--target", "vault", "--set-back")
+    assert "binlog of job nightly: 1 segment new, 4 already known" in ended.stdout
+
+
 # A catalogue that is locked for a moment ended the thread, and with it the receiver.
 def test_a_sender_outlives_a_catalogue_that_does_not_answer_once(
     terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -9,12 +9,13 @@ import pytest
 
 from backupd.catalogue.store import Catalogue
 from backupd.operations.upkeep import rebuild_segments as module
+from backupd.operations.upkeep.rebuild import RecordedHere
 from backupd.operations.upkeep.rebuild_segments import SegmentsRebuilt, rebuild_segments, require_rebuilt
 from backupd.policy.binlog_chain import rows
 from backupd.policy.trust import Trust
 from backupd.policy.typed_json import digests
-from backupd.vocabulary.binlogs import BinlogSegment, TableChange
-from backupd.vocabulary.errors import TargetError, Unreadable, VerificationError
+from backupd.vocabulary.binlogs import LOST_EVERYWHERE, ArchiveGap, BinlogSegment, TableChange
+from backupd.vocabulary.errors import TargetError, Unreadable, Untrusted, VerificationError
 from tests.binlog_segments import BEGAN, FIRST, lay_segments, sealed_chain
 from tests.fakes.target import MemoryTarget
 from tests.signers import signer
@@ -87,6 +88,36 @@ def test_a_chain_that_the_catalogue_knows_goes_on(catalogue: Catalogue, target: 
     assert rebuilt(target, catalogue).imported == 5
     assert catalogue.archive_gaps("nightly") == []
     assert [segment.name for segment in catalogue.spooled_segments("nightly")] == [one.name for one in chain[:3]]
+
+
+def test_what_a_clone_archived_under_this_machine_s_name_stays_out(catalogue: Catalogue, target: MemoryTarget) -> None:
+    """It had this catalogue, the chain and the key: what it went on with is of its own data."""
+    chain = laid(target)
+    others = laid(target, 2, chain=LATER)
+    for segment in chain[:3]:
+        catalogue.add_segment(segment)
+    here = RecordedHere(BEGAN, ())
+    (found,) = rebuild_segments(target, catalogue, TRUST, here=here)
+    assert found.imported == 3
+    assert sorted(name for name, _ in found.failures) == [one.name for one in (*chain[3:], *others)]
+    with pytest.raises(Untrusted, match="by another catalogue under this machine's name") as raised:
+        require_rebuilt([found])
+    assert "--set-back" in raised.value.hint
+    assert catalogue.latest_segment("nightly") == chain[2], "the archive goes on behind its own"
+    before = RecordedHere(BEGAN + timedelta(days=1), ())
+    assert [one.imported for one in rebuild_segments(target, catalogue, TRUST, here=before)] == [4], "received earlier"
+
+
+def test_what_was_lost_everywhere_and_is_found_again_is_this_machine_s(
+    catalogue: Catalogue, target: MemoryTarget
+) -> None:
+    chain = laid(target)
+    for segment in chain[:3]:
+        catalogue.add_segment(segment)
+    reason = f"its last segment was {LOST_EVERYWHERE}"
+    catalogue.archive_gap("nightly", ArchiveGap(chain[0].chain, reason, BEGAN, BEGAN))
+    (found,) = rebuild_segments(target, catalogue, TRUST, here=RecordedHere(BEGAN, ()))
+    assert (found.imported, found.failures) == (5, [])
 
 
 def test_descriptions_of_any_length_are_read_in_pages(

@@ -21,7 +21,7 @@ from backupd.policy.segment_file import to_line
 from backupd.report.words import many
 from backupd.targets import Target
 from backupd.targets.names import is_segments
-from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment, lost_from
+from backupd.vocabulary.binlogs import LOST_EVERYWHERE, ArchiveGap, BinlogSegment, lost_from
 from backupd.vocabulary.errors import BackupdError, TargetError, Unreadable, VerificationError
 from backupd.vocabulary.escaping import some
 
@@ -218,9 +218,9 @@ def _record_gaps(catalogue: Catalogue, job: str, nowhere: Sequence[BinlogSegment
     ended = {gap.chain for gap in catalogue.archive_gaps(job)}
     for lost in _side_by_side(nowhere):
         if last is not None and last.name == lost[-1].name:
-            gap = ArchiveGap(last.chain, "its last segment was lost on every target", at, lost[0].first_at)
+            gap = ArchiveGap(last.chain, f"its last segment was {LOST_EVERYWHERE}", at, lost[0].first_at)
         else:
-            reason = f"lost on every target: {many(len(lost), 'segment')} from {lost[0].name} on"
+            reason = f"{LOST_EVERYWHERE}: {many(len(lost), 'segment')} from {lost[0].name} on"
             gap = ArchiveGap(lost_from(lost[0].chain, lost[0].number), reason, at, lost[0].first_at, lost[-1].last_at)
         if gap.chain not in ended:
             catalogue.archive_gap(job, gap)

@@ -18,6 +18,7 @@ from backupd.operations.restore.proofs import ProofHosts, proofs_of
 from backupd.operations.restore.verify import manifest_of
 from backupd.policy.trust import Trust
 from backupd.targets import BackupSource, Target
+from backupd.vocabulary.binlogs import BinlogSegment
 from backupd.vocabulary.errors import BackupdError, Busy, TargetError, Untrusted, VerificationError, worst_of
 from backupd.vocabulary.escaping import some
 from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Throughput, Verdict
@@ -59,7 +60,7 @@ class Rebuilding:
 
 @dataclass(frozen=True, slots=True)
 class RecordedHere:
-    """By what a manifest tells whether this catalogue, or an earlier one, was there when its backup was taken."""
+    """By what is told of a backup, or a segment, whether this catalogue or an earlier one was there as it was made."""
 
     since: datetime  # when the audit chain began
     heads: Collection[str]  # all that the chain has had
@@ -75,6 +76,19 @@ class RecordedHere:
                 f"run {manifest.run_id} was recorded by another catalogue under this machine's name",
                 hint="if a clone of this machine took it, it is of the clone's data: leave it there. If this catalogue"
                 " was set back to an earlier state since: `backupd catalogue rebuild --set-back`",
+            )
+
+    def require_segment(self, segment: BinlogSegment, *, last: int) -> None:
+        """Raise where it was archived beside this catalogue, whose last one of that chain has this number.
+
+        Raises:
+            Untrusted: it was.
+        """
+        if segment.received_at >= self.since and segment.number > last:
+            raise Untrusted(
+                f"segment {segment.name} was recorded by another catalogue under this machine's name",
+                hint="if a clone of this machine archived it, it is of the clone's data: leave it there. If this"
+                " catalogue was set back to an earlier state since: `backupd catalogue rebuild --set-back`",
             )
 
 

@@ -1,8 +1,9 @@
 """The segments of binlog archives on a target, into a catalogue that lacks them.
 
 Knows: that a segment enters only by its description, which is signed by a known key, and in the size that it tells;
-that an archive whose record was lost goes on with the chain that it had only where every target says so. Refuses to
-read what a segment holds: `backupd binlog verify` does.
+that this catalogue has had each that was received since it began, so that one behind the last that it has of a chain is
+a clone's, or of a state that is lost; that an archive whose record was lost goes on with the chain that it had only
+where every target says so. Refuses to read what a segment holds: `backupd binlog verify` does.
 
 Whether the chain went on, on another target, one target does not tell; another segment of a name that is taken would
 never be stored. So the chain that was found last is told as ended until the archive is at work again: it asks all of
@@ -14,17 +15,18 @@ told as a gap before anything behind it is known, and retention removes no segme
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from backupd.archive.parallel import Task, side_by_side
 from backupd.catalogue.store import Catalogue
+from backupd.operations.upkeep.rebuild import RecordedHere
 from backupd.policy.segment_file import LONGEST_LINE, from_line
 from backupd.policy.trust import Trust
 from backupd.targets import Target
 from backupd.targets.names import BINLOG, is_segments
-from backupd.vocabulary.binlogs import CATALOGUE_LOST, NOT_READ, ArchiveGap, BinlogSegment
+from backupd.vocabulary.binlogs import CATALOGUE_LOST, LOST_EVERYWHERE, NOT_READ, ArchiveGap, BinlogSegment
 from backupd.vocabulary.errors import BackupdError, TargetError, Unreadable, Untrusted, VerificationError, worst_of
 from backupd.vocabulary.escaping import some
 
@@ -47,18 +49,19 @@ class SegmentsRebuilt:
 
 
 def rebuild_segments(
-    target: Target, catalogue: Catalogue, trust: Trust, *, job: str | None = None
+    target: Target, catalogue: Catalogue, trust: Trust, *, job: str | None = None, here: RecordedHere | None = None
 ) -> list[SegmentsRebuilt]:
     """Every segment of this machine's on the target, of this job where it is named, is in the catalogue as lying there.
 
-    One that cannot be read or believed is in `failures`, and keeps no other from being entered.
+    One that cannot be read or believed, or was not recorded `here` where that is asked, is in `failures`, and keeps no
+    other from being entered.
 
     Raises:
         TargetError: the target cannot be listed.
         CatalogueError: the catalogue cannot be read or written.
     """
     jobs = sorted(target.archived_jobs()) if job is None else [job]
-    return [_rebuilt(target, catalogue, trust, each) for each in jobs]
+    return [_rebuilt(target, catalogue, trust, each, here) for each in jobs]
 
 
 def require_rebuilt(archives: Sequence[SegmentsRebuilt]) -> None:
@@ -76,10 +79,20 @@ def require_rebuilt(archives: Sequence[SegmentsRebuilt]) -> None:
         raise type(worst)(f"not all segments could be added: {told}", hint=worst.hint)
 
 
-def _rebuilt(target: Target, catalogue: Catalogue, trust: Trust, job: str) -> SegmentsRebuilt:
+def _rebuilt(
+    target: Target, catalogue: Catalogue, trust: Trust, job: str, here: RecordedHere | None
+) -> SegmentsRebuilt:
     found = SegmentsRebuilt(job)
     listing = target.segments(job)
-    had = set(catalogue.archive_chains(job))
+    had = catalogue.last_numbers(job)
+    lost = [gap.chain for gap in catalogue.archive_gaps(job) if LOST_EVERYWHERE in gap.reason]  # and are found again
+
+    def believed(name: str) -> BinlogSegment:
+        segment = _believed(target, trust, job, name, listing[name])
+        if here is not None and not any(chain.startswith(segment.chain) for chain in lost):
+            here.require_segment(segment, last=had.get(segment.chain, 0))
+        return segment
+
     known = {segment.name for segment in catalogue.segments(job, target=target.name)}
     found.strangers = sorted(name for name in listing if not is_segments(name))
     wanted = sorted(name for name in listing if is_segments(name) and name not in known)
@@ -88,7 +101,7 @@ def _rebuilt(target: Target, catalogue: Catalogue, trust: Trust, job: str) -> Se
     unread = set[str]()
     for start in range(0, len(wanted), _PAGE):
         told = len(found.failures)
-        page = _described(target, trust, job, {name: listing[name] for name in wanted[start : start + _PAGE]}, found)
+        page = _described(wanted[start : start + _PAGE], believed, found)
         unread |= _note_unread(catalogue, target, job, found.failures[told:])
         entered = _entered(catalogue, target, page, found)
         newest = max(
@@ -134,24 +147,24 @@ def _entered(
 
 
 def _described(
-    target: Target, trust: Trust, job: str, sizes: Mapping[str, int], found: SegmentsRebuilt
+    names: Sequence[str], believed: Callable[[str], BinlogSegment], found: SegmentsRebuilt
 ) -> list[BinlogSegment]:
     """What these say of themselves, in the order of their names; several are read at a time."""
     described: dict[str, BinlogSegment] = {}
 
-    def task(name: str, size: int) -> Task:
+    def task(name: str) -> Task:
         def read(require_wanted: Callable[[], None]) -> None:
             require_wanted()
             try:
-                described[name] = _believed(target, trust, job, name, size)
+                described[name] = believed(name)
             except (TargetError, VerificationError) as error:
-                log.warning("segment %s of job %s: %s", name, job, error.message)
+                log.warning("segment %s of job %s: %s", name, found.job, error.message)
                 found.failures.append((name, error))
 
         return read
 
-    side_by_side([task(name, size) for name, size in sizes.items()], idle=lambda: None)
-    return [described[name] for name in sizes if name in described]
+    side_by_side([task(name) for name in names], idle=lambda: None)
+    return [described[name] for name in names if name in described]
 
 
 def _believed(target: Target, trust: Trust, job: str, name: str, size: int) -> BinlogSegment:

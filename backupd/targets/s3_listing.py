@@ -4,7 +4,7 @@ Knows: pages, and what a store that does not report is taken for.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -51,16 +51,18 @@ class BucketListing:
         Raises:
             TargetError: it cannot be listed.
         """
+        begin: dict[str, Any] = {"StartAfter": after}
         while True:
-            page = self.service.ask("list", partial(self._page, prefix, after))
+            page = self.service.ask("list", partial(self._page, prefix, begin))
             found = page.get("Contents", ())
             yield from ((each["Key"], each["Size"]) for each in found)
-            if not (page.get("IsTruncated") and found):
+            if not page.get("IsTruncated"):
                 return
-            after = found[-1]["Key"]
+            # A page may have nothing and not be the last: that of a store which has passed over many deleted objects.
+            begin = {"StartAfter": found[-1]["Key"]} if found else {"ContinuationToken": page["NextContinuationToken"]}
 
-    def _page(self, prefix: str, after: str) -> "ListObjectsV2OutputTypeDef":
-        return self.service.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, StartAfter=after)
+    def _page(self, prefix: str, begin: Mapping[str, Any]) -> "ListObjectsV2OutputTypeDef":
+        return self.service.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **begin)
 
     def folders(self, prefix: str) -> Sequence[str]:
         """What the keys there go on with, up to the next slash. No outage is waited for.

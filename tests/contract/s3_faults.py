@@ -256,6 +256,14 @@ def list_twice(*, larger_by: int) -> Fault:
     return fault
 
 
+def answer_an_empty_page(exchange: Exchange) -> None:
+    """The page has nothing, and says that more follows."""
+    status, headers, body = exchange.ask_server(exchange.body())
+    body = re.sub(rb"<Contents>.*</Contents>", b"", body, flags=re.DOTALL)
+    more = b"<IsTruncated>true</IsTruncated><NextContinuationToken>0</NextContinuationToken>"
+    exchange.answer(status, headers, re.sub(rb"<IsTruncated>false</IsTruncated>", more, body))
+
+
 def keep_silent_until(over: threading.Event) -> Fault:
     """There is no answer."""
 

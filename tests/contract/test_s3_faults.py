@@ -13,13 +13,16 @@ import pytest
 
 from backupd.config import LockMode, PartChecksum, S3Config
 from backupd.targets import s3
+from backupd.targets.names import BINLOG
 from backupd.targets.s3 import S3Target
+from backupd.vocabulary.binlogs import segment_name
 from backupd.vocabulary.errors import TargetError, VerificationError
 from backupd.vocabulary.records import Holding, HoldingKind
 from tests.contract.s3_faults import (
     Exchange,
     Fault,
     Proxy,
+    answer_an_empty_page,
     cut_in_the_middle,
     flip_a_byte_on_the_way,
     flip_a_byte_on_the_way_back,
@@ -41,6 +44,7 @@ pytestmark = pytest.mark.exhaustive
 
 __all__ = ["s3_service"]
 
+CHAIN = "20261120T030000Z-0123abcd"
 SMALL = b"less than a part"
 LARGE = bytes(range(256)) * (PART // 256) + b"the end"
 LATER = threading.Event()  # never set: the other side is silent for good
@@ -114,6 +118,7 @@ def world(between: Proxy, reached: tuple[S3Config, S3Target, S3Target]) -> Itera
     yield World(between, config, target, server)
     between.heal()
     server.remove(JOB, RUN)
+    server.remove_segments(JOB, list(server.segments(JOB)))
 
 
 UNAVAILABLE = refuse(503, "SlowDown")
@@ -678,6 +683,21 @@ def test_each_refusal_has_its_sentence(
     with pytest.raises(TargetError, match=sentence) as raised:
         asked(world.target)
     assert raised.value.hint
+
+
+def test_a_page_without_an_object_is_not_the_end_of_a_listing(world: World) -> None:
+    """A store may answer so that has passed over many deleted objects: segments behind it are not lost."""
+    for number in range(1, 4):
+        put_segment(world, number)
+    listed = world.target.segments(JOB)
+    world.proxy.next("ListObjectsV2", answer_an_empty_page)
+    assert world.target.segments(JOB) == listed
+    assert len(listed) == 3
+
+
+def put_segment(world: World, number: int) -> None:
+    with world.server.writing(JOB, BINLOG, segment_name(CHAIN, number)) as writer:
+        writer.write(SMALL)
 
 
 @pytest.mark.parametrize("larger_by", [0, 1])

@@ -230,11 +230,17 @@ class S3Target(KeyedTarget):
         prefix = self._key(job, backup_part(backup_id)) + "/"
         for upload in ours_below(prefix, self._listing.uploads(prefix)):
             abort(self._place(job, backup_id, upload.key.removeprefix(prefix)), upload.version)
+        if self._config.lock_mode is not None:
+            self._listing.require_versions_told(prefix)
+        marked = False
         for every_version in (False, True):
             left = ours_below(prefix, self._listing.versions(prefix))
             for stored in left:
-                self._listing.delete(stored, by_version=every_version or stored.version != PLAIN_VERSION)
+                by_version = every_version or stored.version != PLAIN_VERSION
+                marked |= self._listing.delete(stored, by_version=by_version)
             if not left:
+                if marked:
+                    self._listing.tell_of_versions()
                 return
         if left := ours_below(prefix, self._listing.versions(prefix)):
             raise TargetError(
@@ -254,6 +260,8 @@ class S3Target(KeyedTarget):
         for upload in self._listing.uploads(prefix):
             if upload.key <= prefix + max(names):
                 abort(self._place_of(upload.key), upload.version)
+        if self._config.lock_mode is not None:
+            self._listing.require_versions_told(prefix)
         remove_keys(self._listing, [prefix + name for name in names])
 
     def _listed(self, prefix: str, *, patiently: bool) -> Sequence[BucketItem]:

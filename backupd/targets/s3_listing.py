@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from backupd.targets.keyed import BucketItem
 from backupd.targets.s3_client import Service
 from backupd.targets.s3_errors import FAILURES, explained, is_denied_or_unknown
+from backupd.vocabulary.errors import TargetError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
@@ -133,6 +134,23 @@ class BucketListing:
 
         return self._if_told("list", listed) or ()
 
+    def require_versions_told(self, prefix: str) -> None:
+        """Who may not see versions hides what is locked below a mark of its deletion, and is told that it went well.
+
+        Raises:
+            TargetError: the store does not report them, or cannot be asked.
+        """
+
+        def listed() -> list[BucketItem]:
+            self.service.client.list_object_versions(Bucket=self.bucket, Prefix=prefix)
+            return []
+
+        if self._if_told("list", listed) is None:
+            raise TargetError(
+                f"{self.service.where} does not let backupd list versions: what is locked would be hidden, not removed",
+                hint="allow s3:ListBucketVersions, and s3:DeleteObjectVersion for what is not locked any more",
+            )
+
     def uploads(self, prefix: str) -> Sequence[BucketItem]:
         """Uploads that were begun and not completed; none where the store does not report.
 
@@ -164,8 +182,10 @@ class BucketListing:
                 log.debug("%s does not let backupd %s it: %s", self.service.where, doing, error)
                 return None
 
-    def delete(self, stored: BucketItem, *, by_version: bool) -> None:
+    def delete(self, stored: BucketItem, *, by_version: bool) -> bool:
         """The store was told to delete it: this version for good, or what can be read under its key.
+
+        Whether that has only been marked as deleted, and its versions, of which the store does not tell us, stay.
 
         Raises:
             TargetError: it refused.
@@ -173,4 +193,14 @@ class BucketListing:
         address: dict[str, Any] = {"Bucket": self.bucket, "Key": stored.key}
         if by_version and stored.version:
             address["VersionId"] = stored.version
-        self.service.ask("remove from", lambda: self.service.client.delete_object(**address), tries=self.service.tries)
+        request = partial(self.service.client.delete_object, **address)
+        answer = self.service.ask("remove from", request, tries=self.service.tries)
+        return not stored.version and bool(answer.get("DeleteMarker"))
+
+    def tell_of_versions(self) -> None:
+        """What was removed is paid for all the same."""
+        log.warning(
+            "%s keeps versions and does not let backupd list them: what was removed there still takes room; allow"
+            " s3:ListBucketVersions and s3:DeleteObjectVersion",
+            self.service.where,
+        )

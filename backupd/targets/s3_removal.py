@@ -28,6 +28,8 @@ def remove_keys(listing: BucketListing, keys: Sequence[str]) -> None:
         batch = keys[start : start + _AT_ONCE]
         if _deleted(listing, [{"Key": key} for key in batch]):
             versions = listing.versions_of(batch)
+            if not versions:  # there is a mark of each at least
+                listing.tell_of_versions()
             for first in range(0, len(versions), _AT_ONCE):
                 some = versions[first : first + _AT_ONCE]
                 _deleted(listing, [{"Key": each.key, "VersionId": each.version} for each in some])

@@ -369,6 +369,45 @@ def test_segments_that_are_locked_stay_and_are_listed(s3_service: S3Service, mon
     assert sorted(left) == names, "and no mark"
 
 
+def test_what_is_locked_is_not_hidden_where_nobody_may_list_versions(s3_service: S3Service) -> None:
+    """A key without s3:ListBucketVersions: a deletion by name is a mark, and goes well whatever is locked."""
+    with in_between(s3_service.endpoint) as proxy:
+        plain = s3_config(s3_service, endpoint=proxy.endpoint, bucket="locked-untold")
+        target = s3_target(replace(plain, lock_mode=LockMode.GOVERNANCE, lock_seconds=3600.0))
+        target._service.client.create_bucket(Bucket=plain.bucket, ObjectLockEnabledForBucket=True)
+        put(target, b"small")
+        target.publish(MANIFEST)
+        with target.writing(JOB, BINLOG, segment_name(1)) as writer:
+            writer.write(b"a segment")
+        proxy.always("ListObjectVersions", refuse(403, "AccessDenied"))
+        with pytest.raises(TargetError, match="would be hidden, not removed") as raised:
+            target.remove(JOB, RUN)
+        assert "s3:ListBucketVersions" in raised.value.hint
+        with pytest.raises(TargetError, match="would be hidden, not removed"):
+            target.remove_segments(JOB, [segment_name(1)])
+        assert [found.finished for found in target.backups()] == [True]
+        assert list(target.segments(JOB)) == [segment_name(1)]
+
+
+def test_versions_that_stay_because_nobody_may_list_them_are_told(
+    s3_service: S3Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are paid for as long as the bucket exists."""
+    with in_between(s3_service.endpoint) as proxy:
+        config = s3_config(s3_service, endpoint=proxy.endpoint, bucket="versions-untold")
+        target = s3_target(config)
+        client = target._service.client
+        client.create_bucket(Bucket=config.bucket)
+        client.put_bucket_versioning(Bucket=config.bucket, VersioningConfiguration={"Status": "Enabled"})
+        put(target, b"small")
+        with target.writing(JOB, BINLOG, segment_name(1)) as writer:
+            writer.write(b"a segment")
+        proxy.always("ListObjectVersions", refuse(403, "AccessDenied"))
+        target.remove(JOB, RUN)
+        target.remove_segments(JOB, [segment_name(1)])
+    assert [line.levelname for line in caplog.records if "still takes room" in line.message] == ["WARNING"] * 2
+
+
 def segment_name(number: int) -> str:
     return f"20261120T030000Z-0123abcd-{number:010}.binlog"
 

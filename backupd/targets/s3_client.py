@@ -5,15 +5,19 @@ here, when a target of this kind is made: they take a second to start.
 
 A try that failed is made again by us rather than by botocore, whose own list lacks a part that was damaged on its way.
 botocore's default checksums are off: since boto3 1.36 they are sent as trailers, which Object Lock and other makers'
-stores refuse (boto/boto3#4392, clickhouse-backup#1363); each upload says its own, as a header.
+stores refuse (boto/boto3#4392, clickhouse-backup#1363); each upload says its own, as a header. What S3 wants a checksum
+of besides has a CRC32 of botocore's, and the MD5 that it had before: MinIO until 2025, OneFS and others know that alone
+(MissingContentMD5: aws-sdk-java-v2#5805, barman#1146).
 """
 
+import base64
 import configparser
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import boto3
 import botocore.session
@@ -34,6 +38,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MOST_CONNECTIONS = 64  # kept for the next request; more may be open
+_WITH_MD5 = ("DeleteObjects", "PutObjectRetention")
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 
 
@@ -135,7 +140,16 @@ def _client(config: S3Config) -> "S3Client":
     )
     region = session.region_name or "us-east-1"  # a store that wants another one says which, and botocore follows
     verify = str(config.ca) if config.ca is not None else None
-    return session.client("s3", endpoint_url=config.endpoint, region_name=region, config=settings, verify=verify)
+    client = session.client("s3", endpoint_url=config.endpoint, region_name=region, config=settings, verify=verify)
+    for operation in _WITH_MD5:
+        client.meta.events.register(f"before-call.s3.{operation}", _say_md5)
+    return client
+
+
+def _say_md5(params: dict[str, Any], **_: object) -> None:
+    """The request says the MD5 of its body."""
+    digest = hashlib.md5(params["body"], usedforsecurity=False).digest()
+    params["headers"]["Content-MD5"] = base64.b64encode(digest).decode()
 
 
 @cache

@@ -264,6 +264,11 @@ def answer_an_empty_page(exchange: Exchange) -> None:
     exchange.answer(status, headers, re.sub(rb"<IsTruncated>false</IsTruncated>", more, body))
 
 
+def refuse_without_md5(exchange: Exchange) -> None:
+    """The server knows no other checksum of a request's body."""
+    (hand_on if exchange.handler.headers["Content-MD5"] else refuse(400, "MissingContentMD5"))(exchange)
+
+
 def keep_silent_until(over: threading.Event) -> Fault:
     """There is no answer."""
 

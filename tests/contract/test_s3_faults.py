@@ -34,6 +34,7 @@ from tests.contract.s3_faults import (
     lose_the_answer,
     pretend,
     refuse,
+    refuse_without_md5,
 )
 from tests.contract.s3_server import IMPATIENT, PART, s3_config, s3_service, s3_target
 from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, plant, put, record
@@ -693,6 +694,17 @@ def test_a_page_without_an_object_is_not_the_end_of_a_listing(world: World) -> N
     world.proxy.next("ListObjectsV2", answer_an_empty_page)
     assert world.target.segments(JOB) == listed
     assert len(listed) == 3
+
+
+def test_segments_are_removed_from_a_store_that_wants_the_md5_of_such_a_request(world: World) -> None:
+    """MinIO until 2025, OneFS: they know no other checksum."""
+    for number in range(1, 4):
+        put_segment(world, number)
+    for operation in ("DeleteObjects", "PutObjectRetention"):
+        world.proxy.always(operation, refuse_without_md5)
+    world.target.remove_segments(JOB, [segment_name(CHAIN, number) for number in (1, 2)])
+    assert list(world.server.segments(JOB)) == [segment_name(CHAIN, 3)]
+    world.server.remove_segments(JOB, [segment_name(CHAIN, 3)])
 
 
 def put_segment(world: World, number: int) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from backupd.targets.s3_errors import FAILURES, explained, is_denied_or_unknown
+from botocore.exceptions import ClientError
+
+from backupd.targets.s3_errors import FAILURES, explained, is_denied_or_unknown, passes_by_itself
 from backupd.targets.s3_listing import BucketListing
 from backupd.vocabulary.errors import TargetError
 
@@ -66,7 +68,13 @@ def _deleted(listing: BucketListing, named: "Sequence[ObjectIdentifierTypeDef]")
 
 
 def _asked(listing: BucketListing, named: "Sequence[ObjectIdentifierTypeDef]") -> "DeleteObjectsOutputTypeDef":
-    return listing.service.client.delete_objects(Bucket=listing.bucket, Delete={"Objects": named, "Quiet": False})
+    """The answer; what a busy store did not get to fails as a whole: who asks again finds the others gone already."""
+    answer = listing.service.client.delete_objects(Bucket=listing.bucket, Delete={"Objects": named, "Quiet": False})
+    for refused in answer.get("Errors", ()):
+        told: Any = {"Error": refused}
+        if passes_by_itself(error := ClientError(told, "DeleteObjects")):
+            raise error
+    return answer
 
 
 def _one_deleted(listing: BucketListing, one: "ObjectIdentifierTypeDef") -> "DeleteObjectOutputTypeDef":

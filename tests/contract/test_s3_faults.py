@@ -707,6 +707,18 @@ def test_segments_are_removed_from_a_store_that_wants_the_md5_of_such_a_request(
     world.server.remove_segments(JOB, [segment_name(CHAIN, 3)])
 
 
+@pytest.mark.parametrize("code", ["SlowDown", "InternalError"])
+def test_segments_that_a_busy_store_did_not_get_to_are_removed_by_another_request(world: World, code: str) -> None:
+    """It answers 200, with an error for each of those within."""
+    put_segment(world, 1)
+    key = f"{world.config.prefix}/{MACHINE}/{JOB}/{BINLOG}/{segment_name(CHAIN, 1)}"
+    said = f"<DeleteResult><Error><Key>{key}</Key><Code>{code}</Code><Message>as told</Message></Error></DeleteResult>"
+    world.proxy.next("DeleteObjects", pretend(said.encode()))
+    world.target.remove_segments(JOB, [segment_name(CHAIN, 1)])
+    assert list(world.server.segments(JOB)) == []
+    assert world.proxy.seen["DeleteObjects"] == 2
+
+
 def put_segment(world: World, number: int) -> None:
     with world.server.writing(JOB, BINLOG, segment_name(CHAIN, number)) as writer:
         writer.write(SMALL)

@@ -74,11 +74,7 @@ def read_back(
     manner: ReadBack,
     errors: list[BackupdError],
 ) -> list[dict[str, Any]]:
-    """What the job's archive is on each of the targets, as a document; what is wrong with one is in `errors`, too.
-
-    Raises:
-        NoKey: none of the identities opens a segment.
-    """
+    """What the job's archive is on each of the targets, as a document; what is wrong with one is in `errors`, too."""
     from functools import partial
 
     from backupd import wiring
@@ -97,9 +93,8 @@ def read_back(
             results.append(_document(found))
             _tell(found, quiet=manner.quiet)
             found.require_whole()
-        except NoKey:
-            raise
-        except (Busy, TargetError, VerificationError) as error:
+            _require_opened(found, manner.identities)
+        except (Busy, NoKey, TargetError, VerificationError) as error:
             errors.append(error)
             tell(f"target {name}: {error.message}")
     return results
@@ -121,6 +116,26 @@ def _tell(found: "SegmentsVerified", *, quiet: bool) -> None:
     ):
         if names:
             tell(f"target {found.target}: {what}: {some(names, _NAMED, '; ')}")
+
+
+def _require_opened(found: "SegmentsVerified", identities: "Identities | None") -> None:
+    """Told where the identities open some of what was read, and not all of it.
+
+    Raises:
+        NoKey: they open nothing of it.
+    """
+    if identities is None or not found.unopened:
+        return
+    if found.unopened == found.read:
+        raise NoKey(
+            f"none of the identities in {identities.source} opens a segment on target {found.target}: all were compared"
+            " as they are stored",
+            hint="`age-keygen -y FILE` prints the recipient of a file",
+        )
+    tell(
+        f"target {found.target}: {found.unopened} of {found.read} segments were compared as they are stored: none of"
+        f" the identities in {identities.source} opens them"
+    )
 
 
 def _rebuild(target: str) -> str:

@@ -21,6 +21,7 @@ from tests.contract.mariadb import wait_until
 from tests.fakes.target import MACHINE
 from tests.story.test_recover import die_at
 from tests.story.world import World
+from tests.unit.test_segment_verifying import new_identities
 
 
 @pytest.fixture
@@ -96,6 +97,30 @@ def test_a_chain_whose_last_segment_is_lost_goes_on_as_another_one(terminal: Ter
     with terminal.world.catalogue() as catalogue:
         (gap,) = catalogue.archive_gaps("nightly")
     assert (gap.chain, gap.reason) == (FIRST.chain, "its last segment was lost on every target")
+
+
+# The recipients have changed in the middle: the new key does not open what was archived before.
+def test_a_key_that_opens_a_part_is_told_which_and_one_that_opens_nothing_is_none(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    now, before = new_identities(tmp_path / "now"), new_identities(tmp_path / "before")
+    vault = DirectoryTarget("vault", terminal.world.vault, machine=MACHINE)
+    plain = files(terminal)
+    with terminal.world.catalogue() as catalogue:
+        signer = ownership_of(catalogue, terminal.world.tools).signer()
+        catalogue.segments_removed("nightly", "vault", [one.name for one in plain], because="they are in no one's way")
+        for number, one in enumerate((before, now)):
+            first = replace(FIRST, machine=MACHINE, chain=f"2026112{number}T050000Z-0123abcd")
+            (stored,) = sealed_chain(1, signer, first=first, recipients=one.recipients)
+            lay_segments(vault, [stored])
+            catalogue.add_segment(stored.segment, spooled=False)
+            catalogue.segment_stored(stored.segment.name, "vault", at=datetime.now(UTC))
+    ended = terminal.run("binlog", "verify", "nightly", "--identity", str(tmp_path / "now"))
+    assert ended.status == ExitStatus.OK
+    assert "1 of 2 segments were compared as they are stored" in ended.stderr
+    new_identities(tmp_path / "other")
+    ended = terminal.run("binlog", "verify", "nightly", "--identity", str(tmp_path / "other"))
+    assert (ended.status, "opens a segment" in ended.stderr) == (ExitStatus.USAGE, True)
 
 
 # It has the machine's ids, key and catalogue: what it archived before it was told apart is of its own data.

@@ -9,7 +9,7 @@ from threading import Event, Thread
 
 import pytest
 
-from backupd.archive.encryption import read_identities
+from backupd.archive.encryption import Identities, read_identities
 from backupd.catalogue.store import Catalogue
 from backupd.host.claims import Claims
 from backupd.operations.binlog.reading import SegmentReader
@@ -246,13 +246,34 @@ def test_what_is_as_it_was_recorded_needs_no_key_that_is_still_known(archive: Ar
 def test_encrypted_ones_are_compared_as_stored_and_opened_with_an_identity(
     catalogue: Catalogue, tmp_path: Path
 ) -> None:
+    identities = new_identities(tmp_path / "key")
+    archive = Archive(catalogue, recipients=identities.recipients)
+    assert archive.verify().read == 6
+    archive.reader = replace(archive.reader, identities=identities)
+    found = archive.verify()
+    assert (found.read, found.unopened, found.lost) == (6, 0, [])
+
+
+def test_what_is_encrypted_for_those_of_before_is_compared_as_stored_and_counted(
+    catalogue: Catalogue, tmp_path: Path
+) -> None:
+    """The recipients have changed in the middle, and the key of before is kept elsewhere, or was lost."""
+    now, before = new_identities(tmp_path / "now"), new_identities(tmp_path / "before")
+    archive = Archive(catalogue, recipients=now.recipients)
+    first = replace(FIRST, machine=archive.target.machine, chain="20261119T040000Z-0123abcd")
+    for one in sealed_chain(2, SIGNER, first=first, recipients=before.recipients):
+        catalogue.add_segment(one.segment, spooled=False)
+        archive.store(one, archive.target, archive.other)
+    archive.reader = replace(archive.reader, identities=now)
+    found = archive.verify()
+    assert (found.read, found.unopened, found.lost) == (8, 2, [])
+    archive.target.stored["nightly", "binlog", one.segment.name] += b"x"
+    assert [lost.name for lost in archive.verify().lost] == [one.segment.name]
+
+
+def new_identities(file: Path) -> Identities:
     import pyrage
 
-    key = pyrage.x25519.Identity.generate()
-    file = tmp_path / "key"
-    file.write_text(f"{key}\n")
-    file.chmod(0o600)
-    archive = Archive(catalogue, recipients=(str(key.to_public()),))
-    assert archive.verify().read == 6
-    archive.reader = replace(archive.reader, identities=read_identities(file))
-    assert (archive.verify().read, archive.verify().lost) == (6, [])
+    file.touch(mode=0o600)
+    file.write_text(f"{pyrage.x25519.Identity.generate()}\n")
+    return read_identities(file)

@@ -64,23 +64,24 @@ class SegmentReader:
             first.add_note(other.message)
         raise first
 
-    def compare(self, target: Target, segment: BinlogSegment) -> None:
+    def compare(self, target: Target, segment: BinlogSegment) -> bool:
         """All that the target has of it is what was recorded, by its stored bytes; what it opens to as well, where it
-        is unencrypted or there is an identity.
+        is unencrypted or one of the identities opens it. Whether that was so: recipients change over the years.
 
         Raises:
             TargetError: it cannot be read.
             VerificationError: it is something else, in whatever part.
-            NoKey: none of the identities opens it.
         """
         with target.reading(self.job, BINLOG, segment.name) as chunks:
             line, rest = _split(chunks, segment.name)
             found = self._recorded(target, segment, line)
-            if found.recipients and self.identities is None:
+            opens = () if self.identities is None else self.identities.recipients
+            if found.recipients and not set(found.recipients).intersection(opens):
                 require_stored(found, rest)
-                return
+                return False
             for _ in unseal(found, rest, self.identities):
                 pass
+            return True
 
     def described(self, target: Target, name: str) -> BinlogSegment:
         """What a segment on a target says of itself, where its author is believed.

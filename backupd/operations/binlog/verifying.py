@@ -47,6 +47,7 @@ class SegmentsVerified:
     recorded: int = 0  # segments that the catalogue says lie there
     read: int = 0  # of these: read whole and found equal
     bytes_read: int = 0  # of their sealed events
+    unopened: int = 0  # of these: encrypted, and for others than the reader's identities
     lost: list[LostSegment] = field(default_factory=list)
     breaks: list[str] = field(default_factory=list)  # where a segment does not continue the one before it there
     unrecorded: list[str] = field(default_factory=list)  # segments by their names, which the catalogue has not there
@@ -91,13 +92,12 @@ def verify_segments(
 ) -> SegmentsVerified:
     """Every recorded segment is listed in its size; this share of them is read whole, with its description.
 
-    Where the reader has an identity, or the segments are unencrypted, what is read is opened as well. What is lost is
+    Where the reader has an identity for it, or it is unencrypted, what is read is opened as well. What is lost is
     recorded as no longer there, so that no restore counts on it. In an `undisturbed` block no retention is at work.
 
     Raises:
         Busy: retention is, for too long.
         TargetError: the target cannot be listed, or not one of the recorded segments is there.
-        NoKey: none of the identities opens a segment.
         CatalogueError: the catalogue cannot be read or written.
     """
     found = SegmentsVerified(target.name)
@@ -140,18 +140,16 @@ def _is_listed(segment: BinlogSegment, listing: Mapping[str, int]) -> bool:
 def _read(
     target: Target, reader: SegmentReader, segments: Sequence[BinlogSegment], found: SegmentsVerified
 ) -> list[BinlogSegment]:
-    """Those that are not what was recorded, or could not be read; several are read at a time.
-
-    Raises:
-        NoKey: none of the identities opens one.
-    """
+    """Those that are not what was recorded, or could not be read; several are read at a time."""
     failed: list[BinlogSegment] = []
+    unopened: list[BinlogSegment] = []
 
     def task(segment: BinlogSegment) -> Task:
         def read(require_wanted: Callable[[], None]) -> None:
             require_wanted()
             try:
-                reader.compare(target, segment)
+                if not reader.compare(target, segment):
+                    unopened.append(segment)
             except (TargetError, VerificationError) as error:
                 log.warning("target %s: %s: %s", target.name, segment.name, error.message)
                 failed.append(segment)
@@ -160,6 +158,7 @@ def _read(
 
     side_by_side([task(segment) for segment in segments], idle=lambda: None)
     found.read += len(segments) - len(failed)
+    found.unopened += len(unopened)
     found.bytes_read += sum(segment.stored_bytes for segment in segments)
     found.bytes_read -= sum(segment.stored_bytes for segment in failed)
     return failed

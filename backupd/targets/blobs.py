@@ -6,6 +6,7 @@ gets there is in `blob_upload`; keys are in `keyed`.
 What a service keeps of a removed blob (versions, soft delete) is the container's setting; backupd does not look at it.
 """
 
+import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -27,10 +28,12 @@ from backupd.targets.outages import Patience, Unwanted, wanted
 from backupd.vocabulary.errors import TargetError
 from backupd.vocabulary.records import Holding
 
+log = logging.getLogger(__name__)
+
 _READ_BYTES = 4 << 20  # of a request: what Azure gives a checksum for at most
 _READ_AHEAD = 3  # requests of one reader, at the same time
 _REMOVED_AT_ONCE = 16
-_WRITING = "write to"
+_WRITING, _REMOVING = "write to", "remove from"
 _USABLE_TRIES = 2  # before a run nobody waits for an outage to end
 
 
@@ -67,6 +70,8 @@ class BlobTarget(KeyedTarget):
 
         What a process left there that was killed within is removed.
 
+        A container that locks whatever is written keeps 16 bytes of it, until a later trial may remove them.
+
         Raises:
             TargetError: one of these was refused, or nobody answers.
         """
@@ -91,7 +96,12 @@ class BlobTarget(KeyedTarget):
             return found
 
         def remove(which: str) -> None:
-            service.ask("remove from", lambda: store.delete(which), tries=_USABLE_TRIES)
+            try:
+                service.persist(_REMOVING, lambda: store.delete(which), tries=_USABLE_TRIES)
+            except BlobFailure as error:
+                if error.refusal is not Trouble.LOCKED:
+                    raise service.told(error, _REMOVING) from error
+                log.debug("%s keeps %s: %s", service.where, which, error)
 
         require_creates_once(
             *(service.where, body),
@@ -205,7 +215,7 @@ class BlobTarget(KeyedTarget):
             )
 
     def _tidied(self, removal: Callable[[], None]) -> None:
-        self._service.ask("remove from", removal, tries=self._service.tries)
+        self._service.ask(_REMOVING, removal, tries=self._service.tries)
 
     def abandon(self, upload: Holding) -> None:
         """No upload is written down: what is left of one is listed with its backup, or ends by itself."""

@@ -254,6 +254,16 @@ def test_one_lost_answer_makes_no_target_unusable(
     require_nothing_left(store)
 
 
+def test_a_container_that_locks_whatever_is_written_can_be_used(store: MemoryBlobStore, target: BlobTarget) -> None:
+    """Azure's policy of immutability, Google's of retention: 16 bytes stay until they are not locked any more."""
+    store.faults["delete"] = [refused(Trouble.LOCKED)] * EVER
+    target.require_usable()
+    assert len(store.blobs) == 1
+    store.faults["delete"] = [refused(Trouble.DENIED)] * EVER
+    with pytest.raises(TargetError, match="does not let backupd remove from it"):
+        target.require_usable()
+
+
 @pytest.mark.parametrize(
     ("refusal", "kind", "sentence"),
     [

@@ -63,6 +63,7 @@ _REFUSALS = {
     **dict.fromkeys(("ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled"), Trouble.NO_CONTAINER),
     **dict.fromkeys(("AuthenticationFailed", "InvalidAuthenticationInfo"), Trouble.CREDENTIALS),
     **dict.fromkeys(("BlobImmutableDueToPolicy", "LeaseIdMissing", "LeaseIdMismatchWithBlobOperation"), Trouble.LOCKED),
+    **dict.fromkeys(("BlobArchived", "BlobBeingRehydrated"), Trouble.ARCHIVED),
     **dict.fromkeys(("ServerBusy", "InternalError", "OperationTimedOut"), Trouble.BUSY),
     **dict.fromkeys(("Md5Mismatch", "Crc64Mismatch", "IncompleteBody"), Trouble.BUSY),
     **dict.fromkeys(("AccountLimitExceeded", "InsufficientStorage"), Trouble.FULL),

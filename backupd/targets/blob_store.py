@@ -28,6 +28,7 @@ class Trouble(Enum):
     NO_CREDENTIALS = auto()
     DENIED = auto()
     LOCKED = auto()
+    ARCHIVED = auto()  # in a tier that cannot be read at once
     FULL = auto()
     CERTIFICATE = auto()
     AWAY = auto()  # no connection
@@ -236,6 +237,12 @@ class BlobService:
                 return f"{where} does not let backupd {doing} it ({error})", self.store.permissions
             case Trouble.LOCKED:
                 return f"could not {doing} {where}: {error}", "see its retention policies, holds and leases"
+            case Trouble.ARCHIVED:
+                return (
+                    f"could not {doing} {where}: it is in the archive tier ({error})",
+                    "set the tier of the backup's blobs to Cool or Hot, wait until that is done (hours), and try again,"
+                    " or use a copy on another target; a rule of the account has moved them there",
+                )
             case Trouble.FULL:
                 return f"no space left on {where} ({error})", "raise the quota, or let retention keep fewer backups"
             case Trouble.CERTIFICATE:

@@ -48,6 +48,7 @@ _WRONG = {
 _DENIED = {"AccessDenied", "AllAccessDisabled", "AccountProblem", "403", "Forbidden"}
 _FULL = {"QuotaExceeded", "InsufficientStorage", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"}
 _SKEWED = {"RequestTimeTooSkewed", "RequestInTheFuture"}
+_ARCHIVED = "InvalidObjectState"  # of a class that cannot be read at once: GLACIER, DEEP_ARCHIVE, an archive tier
 _UNLOCKABLE = {"InvalidBucketState", "ObjectLockConfigurationNotFoundError", "ObjectLockInvalidConfiguration"}
 
 _PERMISSIONS = (
@@ -129,6 +130,12 @@ def _answer(error: aws.ClientError, where: str, doing: str) -> tuple[str, str]:
         return f"{where} does not know the storage class", "correct storage_class, or omit it"
     if code in _SKEWED:
         return f"{where} rejects this host's clock as wrong", "set the clock: `timedatectl` shows whether NTP works"
+    if code == _ARCHIVED:
+        return (
+            f"could not {doing} {where}: it is in an archive class ({said})",
+            "have the store restore it first (`aws s3api restore-object`, for each object of the backup), or use a copy"
+            " on another target; a rule of the bucket has moved it there",
+        )
     if code in _FULL:
         return f"no space left on {where} ({code})", "free space there, or let retention keep fewer backups"
     if code in _UNLOCKABLE or re.search(r"object.?lock|WORM", said, re.IGNORECASE):

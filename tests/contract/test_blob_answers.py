@@ -224,6 +224,22 @@ def test_what_azure_says_of_a_blob_that_is_none(storage: Storage, azures: BlobTa
         azures.manifest(JOB, RUN)
 
 
+@pytest.mark.parametrize("code", ["BlobArchived", "BlobBeingRehydrated"])
+def test_what_a_rule_of_azure_s_has_moved_to_an_archive_says_what_to_do(
+    storage: Storage, azures: BlobTarget, code: str
+) -> None:
+    def say(handler: BaseHTTPRequestHandler) -> None:
+        if handler.command == "HEAD":
+            answer(handler, headers={**BLOB, "Content-Length": "100"})
+        else:
+            answer(handler, status=409, headers={"x-ms-error-code": code})
+
+    storage.say = say
+    with pytest.raises(TargetError, match=f"archive tier .{code}") as raised:
+        azures.manifest(JOB, RUN)
+    assert "Cool or Hot" in raised.value.hint
+
+
 @pytest.mark.parametrize("announced", ["", str(1 << 40)], ids=["endless", "announced"])
 def test_no_answer_of_azure_s_is_read_without_an_end(
     storage: Storage, azures: BlobTarget, monkeypatch: pytest.MonkeyPatch, announced: str

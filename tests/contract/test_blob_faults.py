@@ -272,6 +272,7 @@ def test_a_container_that_locks_whatever_is_written_can_be_used(store: MemoryBlo
         (Trouble.CREDENTIALS, TargetError, "does not accept the credentials"),
         (Trouble.DENIED, TargetError, "does not let backupd write to it"),
         (Trouble.LOCKED, TargetError, "could not write to"),
+        (Trouble.ARCHIVED, TargetError, "in the archive tier"),
         (Trouble.FULL, NoRoom, "no space left on"),
         (Trouble.CERTIFICATE, TargetError, "is not trusted"),
         (Trouble.AWAY, TargetAway, "cannot be reached"),

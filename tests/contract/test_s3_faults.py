@@ -674,6 +674,7 @@ def look_at_backups(target: S3Target) -> None:
         (404, "NoSuchBucket", "no such bucket"),
         (400, "AuthorizationHeaderMalformed", "another region"),
         (507, "InsufficientStorage", "no space left on"),
+        (403, "InvalidObjectState", "in an archive class"),
         (400, "InvalidRequest", "as told"),
     ],
 )
@@ -684,6 +685,16 @@ def test_each_refusal_has_its_sentence(
     with pytest.raises(TargetError, match=sentence) as raised:
         asked(world.target)
     assert raised.value.hint
+
+
+def test_what_a_rule_of_the_bucket_has_moved_to_an_archive_says_what_to_do(world: World) -> None:
+    """GLACIER: it is listed as ever, and nobody can read it before the store was asked for it, hours ago."""
+    world.put(SMALL)
+    world.proxy.always("GetObject", refuse(403, "InvalidObjectState"))
+    with pytest.raises(TargetError, match=f"could not read {NAME} .* archive class") as raised:
+        get(world.target)
+    assert "restore-object" in raised.value.hint
+    assert world.target.objects(JOB, RUN) == {NAME: len(SMALL)}
 
 
 def test_a_page_without_an_object_is_not_the_end_of_a_listing(world: World) -> None:

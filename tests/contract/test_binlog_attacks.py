@@ -95,3 +95,20 @@ def test_the_archive_of_a_rebuilt_catalogue_goes_on_where_it_ended(site: Site) -
         wait_until(lambda: site.stored(last))
     assert require_as_the_server_has_it(site).gtid_end == last
     assert gaps(site) == []
+
+
+# A new identity (a clone's, or that of a lost catalogue) while the archive is at work: what would be kept under the old
+# name is in the way of the next start, until a person removes it.
+def test_an_archive_whose_machine_has_another_identity_starts_again_by_itself(site: Site) -> None:
+    with site.archiving() as receiver:
+        last = write(site.server)
+        wait_until(lambda: site.stored(last))
+        site.run("identity", "new", "--yes")
+        write(site.server)
+        assert receiver.wait(60) == 2
+    assert "by now, and its archive" in (site.base / "receiver.log").read_text()
+    name = site.run("identity", "show").stdout.split()[1]
+    with site.archiving():
+        write(site.server)
+        wait_until(lambda: any((site.vault / name / "nightly" / "binlog").glob("*.binlog")))
+    assert waiting(site) == 0

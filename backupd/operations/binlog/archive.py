@@ -2,7 +2,8 @@
 
 Read `archive` aloud. Row first, effect second: a segment is in the spool before it is in the catalogue, and in the
 catalogue before any target has it. Whatever dies, the archive goes on behind the last segment that the catalogue has;
-what was received and not recorded is received again. Knows: when a chain goes on and when another one has to begin.
+what was received and not recorded is received again. Knows: when a chain goes on and when another one has to begin;
+that nothing is kept under a name that the machine has given up: it would be in the way of its archive's next start.
 """
 
 import logging
@@ -65,7 +66,7 @@ def archive(job: str, config: BinlogConfig, tools: ArchiveTools) -> None:
 
     Raises:
         Busy: another process archives it.
-        UsageError: the spool cannot be used.
+        UsageError: the spool cannot be used, or the machine has another identity by now.
         CatalogueError: the catalogue cannot.
         Cancelled: by a signal.
     """
@@ -280,9 +281,11 @@ class _Archive:
         """The piece is the chain's next segment, durable in the spool and in the catalogue.
 
         Raises:
-            UsageError: the spool has no room on its disk.
+            UsageError: the spool has no room on its disk, or the machine has another identity by now.
             CatalogueError: it could not be recorded.
         """
+        for target in self._tools.store.targets:
+            self._tools.store.require_same_machine(target)
         sealed = author.segment(piece, chain=chain, before=before, at=datetime.now(UTC))
         self._tools.store.spool.keep(sealed.segment.name, sealed.line, sealed.content)
         self._tools.catalogue.add_segment(sealed.segment)

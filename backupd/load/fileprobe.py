@@ -14,7 +14,9 @@ from backupd.vocabulary.errors import CommandError
 from backupd.vocabulary.gauges import FileLoad, Mode
 from backupd.vocabulary.penalty import Window
 
-FOLDER_PREFIX = ".backupd-"  # no schema of a server can have such a name, and no archive of ours holds it
+# No schema of a server can have such a name, and no archive of ours holds it. What a row of an older backupd names as a
+# probe's folder has no more than this.
+FOLDER_PREFIX = ".backupd-"
 
 _REMOVAL_SECONDS = 120.0  # of a file system that is at work
 _TESTS = {

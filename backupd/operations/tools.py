@@ -21,7 +21,7 @@ from backupd.vocabulary.volumes import DeviceNumber, FileIdentity, MountPoint
 if TYPE_CHECKING:
     from backupd.vocabulary.benches import BenchHost
 
-_PROBE_PREFIX, _DRILL_PREFIX = ".backupd-", "drill-"
+_PROBE_PREFIX, _DRILL_PREFIX = ".backupd-probe-", "drill-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Places:
 
     @staticmethod
     def probed_by(root: Path) -> tuple[str, ...]:
-        """The runs whose probe folder is at this root."""
+        """The runs whose probe folder is at this root, where a restored binlog or a target's objects may be, too."""
         return tuple(folder.name.removeprefix(_PROBE_PREFIX) for folder in root.glob(f"{_PROBE_PREFIX}*"))
 
     @staticmethod

@@ -40,7 +40,7 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def folder(root: Path) -> Path:
-    return root / ".backupd-run1"
+    return root / ".backupd-probe-run1"
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_a_folder_that_bears_no_name_of_ours_is_not_touched(probe: FileProbe, ro
 
 def test_a_folder_that_cannot_be_made_is_an_error(probe: FileProbe, root: Path) -> None:
     with pytest.raises(CommandError):
-        probe.prepare(root / "unmounted" / ".backupd-run1")
+        probe.prepare(root / "unmounted" / ".backupd-probe-run1")
     assert list(root.iterdir()) == []
 
 
@@ -338,7 +338,7 @@ def mysqls(root: Path) -> Path:
 
 
 def test_all_that_a_probe_writes_is_the_owner_s_of_the_volume_s_root(mysqls: Path) -> None:
-    probe, folder = SysbenchProbe(LOAD), mysqls / ".backupd-run1"
+    probe, folder = SysbenchProbe(LOAD), mysqls / ".backupd-probe-run1"
     assert probe.prepare(folder) == SIZE
     assert probe.window(folder, 1.0).bytes_written > 0
     assert probe.overwrite(folder) == SIZE
@@ -350,7 +350,7 @@ def test_all_that_a_probe_writes_is_the_owner_s_of_the_volume_s_root(mysqls: Pat
 
 def test_a_folder_with_links_in_another_s_place_has_root_write_nothing_elsewhere(mysqls: Path, root: Path) -> None:
     """Whoever owns the folder above renames the probe's and puts his own there; its file leads to root's."""
-    precious, probe, folder = root / "precious", SysbenchProbe(LOAD), mysqls / ".backupd-run1"
+    precious, probe, folder = root / "precious", SysbenchProbe(LOAD), mysqls / ".backupd-probe-run1"
     precious.write_bytes(b"root's" * SIZE)
     precious.chmod(0o600)
     probe.prepare(folder)
@@ -365,7 +365,7 @@ def test_a_folder_with_links_in_another_s_place_has_root_write_nothing_elsewhere
 
 
 def test_a_link_in_the_folder_s_place_is_not_followed(mysqls: Path, root: Path) -> None:
-    elsewhere, probe, folder = root / "elsewhere", SysbenchProbe(LOAD), mysqls / ".backupd-run1"
+    elsewhere, probe, folder = root / "elsewhere", SysbenchProbe(LOAD), mysqls / ".backupd-probe-run1"
     elsewhere.mkdir(mode=0o755)
     probe.prepare(folder)
     (folder / "test_file.0").rename(elsewhere / "test_file.0")
@@ -383,7 +383,7 @@ def test_the_database_s_account_learns_nothing_from_sysbench_s_environment(
 ) -> None:
     """Whoever a process runs as can read what it was started with: a password may be in ours."""
     monkeypatch.setenv("DB1_PASSWORD", "c4n4ry")
-    folder, seen = mysqls / ".backupd-run1", set[bytes]()
+    folder, seen = mysqls / ".backupd-probe-run1", set[bytes]()
     probe = SysbenchProbe(LOAD)
     probe.prepare(folder)
     with ThreadPoolExecutor(1) as pool:
@@ -408,7 +408,7 @@ def test_a_pipe_in_the_file_s_place_keeps_no_reader_waiting(file: Path) -> None:
 
 
 def test_a_folder_that_somebody_has_filled_as_deep_as_he_could_is_removed(root: Path) -> None:
-    folder = root / ".backupd-run1"
+    folder = root / ".backupd-probe-run1"
     deepest = folder.joinpath(*["d"] * 1200)
     for parent in (*reversed(deepest.parents), deepest):
         if parent.is_relative_to(folder):

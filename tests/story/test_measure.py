@@ -328,7 +328,7 @@ def test_a_thin_volume_has_the_chunks_of_its_pool(probe: ProbeWorld) -> None:
 def test_pages_about_a_probe_can_be_found_by_its_folder(probe: ProbeWorld) -> None:
     """The probe's file lies on the volume itself, where its chunks are copied on write."""
     seen: list[Path] = []
-    probe.during = lambda: seen.extend(probe.world.mount_root.glob(".backupd-p1/test_file.0"))
+    probe.during = lambda: seen.extend(probe.world.mount_root.glob(".backupd-probe-p1/test_file.0"))
     probe.take(replace(SMALL, repeat=1))
     assert seen
 

@@ -147,6 +147,18 @@ def test_tags_alone_are_enough_for_what_burdens_the_host(world: World) -> None:
     assert world.left() == []
 
 
+def test_what_else_of_ours_lies_at_the_root_of_a_file_system_is_no_probe_s(world: World) -> None:
+    """A datadir, or a target's folder, may be a mount point: a restored binlog is there, a trial, a marker."""
+    binlog = world.mount_root / ".backupd-binlog"
+    binlog.mkdir()
+    kept = [binlog / "bin.000007", world.mount_root / ".backupd-incomplete"]
+    kept.append(world.mount_root / f".backupd-writable-{world.name}-0123abcd")
+    for path in kept:
+        path.write_text("a person's")
+    assert recover(world) == Recovery((), (), ())
+    assert [path.read_text() for path in kept] == ["a person's"] * len(kept)
+
+
 @dataclass(frozen=True)
 class WithoutTagSearch(FakeSnapshots):
     """A host that finds nothing by tag."""

@@ -57,8 +57,8 @@ KEPT = [
     "binlog.000001",
 ]
 LEFT_OUT = [
-    ".backupd-20260102T030405Z",
-    ".backupd-20260102T030405Z/test_file.0",
+    ".backupd-probe-20260102T030405Z",
+    ".backupd-probe-20260102T030405Z/test_file.0",
     "lost+found",
     "mysql/ibtmp1",
     "mysql/#innodb_temp/temp_1.ibt",

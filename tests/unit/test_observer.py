@@ -91,7 +91,7 @@ def host() -> Host:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return tmp_path / ".backupd-run1"
+    return tmp_path / ".backupd-probe-run1"
 
 
 def probe_at(host: Host, folder: Path, *iops: float) -> FakeProbe:

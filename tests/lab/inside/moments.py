@@ -14,7 +14,7 @@ def begun(run_id: str) -> bool:
 
 def probing(run_id: str) -> bool:
     """Its probe file is there: it measures the baseline."""
-    return any((SITE.mount_point / f".backupd-{run_id}").glob("*"))
+    return any((SITE.mount_point / f".backupd-probe-{run_id}").glob("*"))
 
 
 def locked(run_id: str) -> bool:

@@ -46,6 +46,8 @@ from backupd.vocabulary.units import format_size
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
 
+_LOST = "what was applied so far is lost"
+
 
 @dataclass(frozen=True, slots=True)
 class RollForward:
@@ -158,7 +160,7 @@ def _restored(
     require_self_contained(relocation)  # before a file is removed in it
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Rolling:
     """Files on their way to the moment, by a server of their own."""
 
@@ -171,6 +173,7 @@ class _Rolling:
     as_replica: bool
     confined: bool
     zone: str  # of the log
+    ended_at: Position | None = None  # where the server has been shut down cleanly
 
     def done(self) -> Position:
         """They are there, and the server has ended cleanly."""
@@ -194,16 +197,14 @@ class _Rolling:
             self.folder.worked_in()
             if reached is None:
                 forget_the_old_server(self.relocation.datadir)
-            stopped: list[Position] = []  # where it was shut down after an interruption
             try:
                 with server.running() as running:
-                    position = self._applied(running, reached, first, logs, events, stopped)
-                    shut_down(running)
+                    position = self._applied(running, reached, first, logs, events)
             except Cancelled as interrupted:
-                with shielded():
-                    self._stands_all_the_same(stopped, interrupted)
+                with shielded(), _noted_if_lost(interrupted):
+                    self._stand()
                 raise
-            self._stands(position)
+            self._stand()
         return position
 
     def _applied(
@@ -213,7 +214,6 @@ class _Rolling:
         first: BinlogPlace,
         logs: RelayLogs,
         events: EventsInLog,
-        stopped: list[Position],
     ) -> Position:
         if reached is None:
             self.telling("recovering the backup")
@@ -228,46 +228,43 @@ class _Rolling:
         try:
             position = apply(server, logs, start=start, end=wanted, telling=self.forward.applied).position
         except Cancelled as interrupted:
-            with shielded():
-                self._keep(server, reached, events, interrupted, stopped)
+            with shielded(), _noted_if_lost(interrupted):
+                self._keep(server, reached, events, interrupted)
             raise
         events.put_back(server.session)
+        self._shut_down(server, position)
         return position
 
-    def _keep(
-        self,
-        server: RunningServer,
-        start: Position,
-        events: EventsInLog,
-        interrupted: Cancelled,
-        stopped: list[Position],
-    ) -> None:
+    def _keep(self, server: RunningServer, start: Position, events: EventsInLog, interrupted: Cancelled) -> None:
         """What is applied so far is not lost, if the server can be stopped there."""
         if not tells_places(self.forward.plan):
             return
         self.telling("stopping between two transactions")
-        try:
-            position = stop(server, start)
-            if position is None:
-                interrupted.add_note(f"what was applied so far is lost: {LOST_AT_A_SHUTDOWN}")
-            else:
-                events.put_back(server.session, position)
-                shut_down(server)
-                stopped.append(position)
-        except BackupdError as error:
-            interrupted.add_note(f"what was applied so far is lost: {error.message}")
+        position = stop(server, start)
+        if position is None:
+            interrupted.add_note(f"{_LOST}: {LOST_AT_A_SHUTDOWN}")
+            return
+        events.put_back(server.session, position)
+        self._shut_down(server, position)
 
-    def _stands_all_the_same(self, stopped: Sequence[Position], interrupted: Cancelled) -> None:
-        try:
-            for position in stopped:
-                self._stands(position)
-        except BackupdError as error:
-            interrupted.add_note(f"what was applied so far is lost: {error.message}")
+    def _shut_down(self, server: RunningServer, position: Position) -> None:
+        shut_down(server)
+        self.ended_at = position
 
-    def _stands(self, position: Position) -> None:
+    def _stand(self) -> None:
         """Only now that its server is gone: the files were an account's of its own, and are their owner's again."""
-        remove_own_binlogs(self.relocation, self.manifest)
-        self.folder.stands(position)
+        if self.ended_at is not None:
+            remove_own_binlogs(self.relocation, self.manifest)
+            self.folder.stands(self.ended_at)
+
+
+@contextmanager
+def _noted_if_lost(interrupted: Cancelled) -> Iterator[None]:
+    """An error in the block is a note on the interruption: what was applied is lost by it."""
+    try:
+        yield
+    except BackupdError as error:
+        interrupted.add_note(f"{_LOST}: {error.message}")
 
 
 def _require_planned(start: Position, plan: RestorePlan) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from backupd.mysql.positions import replica_statement
+from backupd.mysql.positions import replica_status
 from backupd.mysql.replication import cluster_of
 from backupd.mysql.session import Session, StatementError
 from backupd.mysql.system_zone import system_zone
@@ -190,7 +190,7 @@ def expire_seconds(variables: Mapping[str, str]) -> int | None:
 def _is_replica(session: Session) -> bool:
     """False too where the account may not ask: that privilege is missing, and the grants' finding says so."""
     try:
-        return bool(session.query(replica_statement(session)))
+        return bool(replica_status(session))
     except StatementError as error:
         if error.denied:
             return False

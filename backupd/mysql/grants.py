@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from backupd.mysql import UNLOCKED
 from backupd.mysql.binlog.source import RECEIVING
 from backupd.mysql.flushing import MAX_DIRTY
-from backupd.mysql.positions import replica_statement
+from backupd.mysql.positions import replica_status
 from backupd.mysql.replication import NO_SUCH_CHANNEL
 from backupd.mysql.session import Session, StatementError
 from backupd.vocabulary.servers import Flavour
@@ -144,7 +144,7 @@ def _has(session: Session, privilege: Privilege) -> bool:
         if privilege.probe:
             session.query(privilege.probe)
         else:
-            replica_statement(session)
+            replica_status(session)
     except StatementError as error:
         if error.denied:
             return False

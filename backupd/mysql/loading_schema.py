@@ -11,11 +11,12 @@ import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pymysql.constants import ER
 
 from backupd.mysql.facts import flavour_of, version_number
-from backupd.mysql.positions import binlog_statement, replica_statement
+from backupd.mysql.positions import binlog_status, replica_status
 from backupd.mysql.session import Connect, Session, StatementError
 from backupd.mysql.sqltext import quoted
 from backupd.mysql.table_shape import TableShape
@@ -24,6 +25,8 @@ from backupd.mysql.tablespace_loading import datadir_here, remove_files
 from backupd.vocabulary.errors import Refused, ServerError, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind
 from backupd.vocabulary.servers import Flavour
+
+T = TypeVar("T")
 
 LOADING = "backupd_loading_"
 LOAD_SECONDS = 86400.0  # a batch waits for the server's disks, CHECKSUM TABLE reads a whole table
@@ -304,21 +307,20 @@ def _exists(session: Session, schema: str) -> bool:
 
 
 def _left_out(session: Session) -> str:
-    row = _answer(session, binlog_statement) or {}
+    row = _unless_denied(lambda: binlog_status(session)) or {}
     named = (("binlog_do_db", row.get("Binlog_Do_DB")), ("binlog_ignore_db", row.get("Binlog_Ignore_DB")))
     return ", ".join(f"{name} = {value}" for name, value in named if value)
 
 
 def _is_replica(session: Session) -> bool:
-    return _answer(session, replica_statement) is not None
+    return bool(_unless_denied(lambda: replica_status(session)))
 
 
-def _answer(session: Session, statement: "Callable[[Session], str]") -> "dict[str, str | None] | None":
-    """The first row; None where there is none, or where the account may not ask: it is not needed to load."""
+def _unless_denied(ask: Callable[[], T]) -> T | None:
+    """None where the account may not ask: it is not needed to load."""
     try:
-        row = session.one(statement(session))
+        return ask()
     except StatementError as error:
         if error.denied:
             return None
         raise
-    return None if row is None else dict(row)

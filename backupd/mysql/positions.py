@@ -84,49 +84,46 @@ def position_reader(session: Session) -> PositionReader:
     Raises:
         ServerError: it cannot be asked: a privilege is missing, or the session is over; or its binlog has no offsets.
     """
-    replicas = replica_statement(session)
-    channels = replicas if session.query(replicas) else None
+    replicas, channels = _first_answered(session, _REPLICA_STATEMENTS)
+    asked = replicas if channels else None
     if _tells_log_status(session):
-        return PositionReader(binlog=_LOG_STATUS, gtid=None, replicas=channels, lsn=None, log_status=True)
-    binlog = binlog_statement(session)
-    _require_offsets(session.one(binlog))
-    return PositionReader(
-        binlog=binlog,
-        gtid=_gtid_statement(session),
-        replicas=channels,
-        lsn=lsn_statement(session),
-    )
+        return PositionReader(binlog=_LOG_STATUS, gtid=None, replicas=asked, lsn=None, log_status=True)
+    binlog, log = _first_answered(session, _BINLOG_STATEMENTS)
+    _require_offsets(log)
+    gtid = _first_known(session, [f"SELECT @@global.{variable} AS gtid" for variable in _GTID_VARIABLES])
+    return PositionReader(binlog=binlog, gtid=gtid and gtid[0], replicas=asked, lsn=lsn_statement(session))
 
 
-def _require_offsets(log: Row | None) -> None:
+def _require_offsets(log: Sequence[Row]) -> None:
     """Offsets in the binlog's files count. In InnoDB's own (`.ibb`, MariaDB from 12.3) they do not, by its manual.
 
     Raises:
         ServerError: they do not.
     """
-    if log is not None and not is_binlog(log.get("File") or ""):
-        raise ServerError(
-            f"the server's binlog {log.get('File')!r:.200} has no offsets that a position could name",
-            hint="MariaDB from 12.3: remove binlog_storage_engine from the server's option file, and restart it",
-        )
+    for file in (row.get("File") or "" for row in log):
+        if not is_binlog(file):
+            raise ServerError(
+                f"the server's binlog {file!r:.200} has no offsets that a position could name",
+                hint="MariaDB from 12.3: remove binlog_storage_engine from the server's option file, and restart it",
+            )
 
 
-def binlog_statement(session: Session) -> str:
-    """The statement that tells the end of the binlog, by the newest name that this server knows.
-
-    Raises:
-        ServerError: no such statement is answered.
-    """
-    return _first_answered(session, _BINLOG_STATEMENTS)
-
-
-def replica_statement(session: Session) -> str:
-    """The statement that lists every replication channel.
+def binlog_status(session: Session) -> Row | None:
+    """Where the binlog ends, as the server tells it; None where it is off.
 
     Raises:
-        ServerError: no such statement is answered.
+        ServerError: it does not tell.
     """
-    return _first_answered(session, _REPLICA_STATEMENTS)
+    return next(iter(_first_answered(session, _BINLOG_STATEMENTS)[1]), None)
+
+
+def replica_status(session: Session) -> list[Row]:
+    """Every replication channel, as the server tells them.
+
+    Raises:
+        ServerError: it does not tell.
+    """
+    return _first_answered(session, _REPLICA_STATEMENTS)[1]
 
 
 def lsn_statement(session: Session) -> str | None:
@@ -167,7 +164,7 @@ def _local(row: Row) -> tuple[Row | None, Row]:
     return binlog, {"gtid": told.get("gtid_executed")}
 
 
-def _first_answered(session: Session, statements: Sequence[str]) -> str:
+def _first_answered(session: Session, statements: Sequence[str]) -> tuple[str, list[Row]]:
     known = _first_known(session, statements)
     if known is None:
         raise ServerError(
@@ -176,20 +173,14 @@ def _first_answered(session: Session, statements: Sequence[str]) -> str:
     return known
 
 
-def _gtid_statement(session: Session) -> str | None:
-    return _first_known(session, [f"SELECT @@global.{variable} AS gtid" for variable in _GTID_VARIABLES])
-
-
-def _first_known(session: Session, statements: Sequence[str]) -> str | None:
-    """The first that this server has; what it refuses for another reason is an error."""
+def _first_known(session: Session, statements: Sequence[str]) -> tuple[str, list[Row]] | None:
+    """The first that this server has, and its answer; what it refuses for another reason is an error."""
     for statement in statements:
         try:
-            session.query(statement)
+            return statement, session.query(statement)
         except StatementError as error:
             if not error.unknown_here:
                 raise
-        else:
-            return statement
     return None
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pymysql.constants import ER
 
-from backupd.mysql.positions import replica_statement
+from backupd.mysql.positions import replica_status
 from backupd.mysql.session import Connect, Row, Session, StatementError
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Channel, Cluster, Membership, Replication
@@ -52,7 +52,7 @@ def replication(session: Session) -> Replication:
     variables = session.variables()
     workers = next((variables[name] for name in _WORKERS if name in variables), "0")
     return Replication(
-        channels=channels(session.query(replica_statement(session))),
+        channels=channels(replica_status(session)),
         workers=int(workers),
         logs_updates=variables.get("log_bin") == "ON" and any(variables.get(name) == "ON" for name in _LOGS_UPDATES),
         open_temporary_tables=_open_temporary_tables(session),
@@ -143,7 +143,7 @@ class ReplicaApplier:
             ServerError: the server cannot be asked.
         """
         with self._connect() as session:
-            listed = channels(session.query(replica_statement(session)))
+            listed = channels(replica_status(session))
         return tuple(one.name for one in listed if one.applying and not one.name.startswith(_GROUP_PREFIX))
 
     def stop(self, channels: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backupd.mysql.facts import flavour_of
-from backupd.mysql.positions import lag_seconds, replica_statement
+from backupd.mysql.positions import lag_seconds, replica_status
 from backupd.mysql.replication import membership
 from backupd.mysql.session import Row, Session
 from backupd.vocabulary.fleet import Role
@@ -34,7 +34,7 @@ def role_of(session: Session) -> ServerRole:
     flavour = flavour_of(session)
     name = "server_id" if flavour is Flavour.MARIADB else "server_uuid"
     server = session.value(f"SELECT @@global.{name}") or ""
-    channels = session.query(replica_statement(session))
+    channels = replica_status(session)
     if channels:
         return ServerRole(Role.REPLICA, flavour, server, _sources(channels), lag_seconds(channels))
     member = membership(session, session.variables())

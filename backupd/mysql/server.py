@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from backupd.mysql import activity, engines, grants, layout, replication
 from backupd.mysql.facts import flavour_of, server_facts
-from backupd.mysql.positions import lag_seconds, replica_statement
+from backupd.mysql.positions import lag_seconds, replica_status
 from backupd.mysql.session import Connect
 from backupd.vocabulary.servers import Blocker, DataPath, Membership, Replication, ServerFacts
 
@@ -81,7 +81,7 @@ class MysqlServer:
             ServerError: the server cannot be asked, or does not answer within 2 s.
         """
         with self._connect(answer_seconds=_PROMPT_SECONDS) as session:
-            return lag_seconds(session.query(replica_statement(session)))
+            return lag_seconds(replica_status(session))
 
     def replication(self) -> Replication:
         """Every channel and how it is applied; none where it is no replica.

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from backupd.mysql.binlog.source import BinlogSource, ServerBinlog
-from backupd.mysql.positions import replica_statement
+from backupd.mysql.positions import replica_status
 from backupd.mysql.session import Row, Session
 from backupd.mysql.sqltext import literal
 from backupd.policy import gtid
@@ -59,7 +59,7 @@ def _executed_before(session: Session, file: str) -> str | None:
 
 def _filter(session: Session) -> str:
     """Of what it replicates: a filter of its own log is told as `BinlogSource.left_out` before."""
-    told = (session.variables(), *session.query(replica_statement(session)))
+    told = (session.variables(), *replica_status(session))
     return next((name for each in told for name in _set_filters(each)), "")
 
 

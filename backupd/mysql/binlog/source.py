@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from backupd.mysql.facts import binlog_limit, expire_seconds, flavour_of
-from backupd.mysql.positions import binlog_statement, replica_statement
+from backupd.mysql.positions import binlog_status, replica_status
 from backupd.mysql.recorded import is_binlog
 from backupd.mysql.session import Row, Session, StatementError
 from backupd.mysql.system_zone import system_zone
@@ -83,7 +83,7 @@ def binlog_source(session: Session) -> BinlogSource:
     variables = session.variables()
     flavour = flavour_of(session)
     # The variable stays ON where a server could not write its log, and turned it off until its next start.
-    on = variables.get("log_bin") == "ON" and session.one(binlog_statement(session)) is not None
+    on = variables.get("log_bin") == "ON" and binlog_status(session) is not None
     end, gtid = _end_and_gtid(session, flavour) if on else (None, "")
     own_writes = "ON" in (variables.get("log_slave_updates"), variables.get("log_replica_updates"))
     return BinlogSource(
@@ -112,14 +112,14 @@ def binlog_source(session: Session) -> BinlogSource:
 def _left_out(session: Session, *, own_writes: bool) -> str:
     if (name := log_filter(session)) != "":
         return f"{name} is set: the server's log lacks the changes of some schemas"
-    if not own_writes and session.query(replica_statement(session)):
+    if not own_writes and replica_status(session):
         return "the server is a replica and log_slave_updates is off: its log lacks what it gets from its source"
     return ""
 
 
 def log_filter(session: Session) -> str:
     """The setting by which some schemas are not logged; empty where there is none."""
-    log = session.one(binlog_statement(session)) or {}
+    log = binlog_status(session) or {}
     return next((name for name in _LOG_FILTERS if log.get(name)), "")
 
 
@@ -144,7 +144,7 @@ def lacks_receiving(session: Session) -> bool:
 
 def _end_and_gtid(session: Session, flavour: Flavour) -> tuple[BinlogPlace, str]:
     """Both of one moment: MySQL tells them in one row, and MariaDB what had been executed at any place of its log."""
-    row = session.one(binlog_statement(session)) or {}
+    row = binlog_status(session) or {}
     end = BinlogPlace(_name(row.get("File")), int(row.get("Position") or 0))
     if flavour is Flavour.MYSQL:
         return end, "".join((row.get("Executed_Gtid_Set") or "").split())
@@ -178,7 +178,7 @@ def end_of_log(session: Session, *, of: BinlogSource) -> LogState:
     """
     if server_of(session) != (of.origin.server_id, of.origin.uuid):
         raise ServerError("another server answers than the one whose binlog is received")
-    row = session.one(binlog_statement(session))
+    row = binlog_status(session)
     if row is None:
         raise ServerError("the server's binlog is off", hint="set log_bin, and restart the server")
     place = BinlogPlace(_name(row.get("File")), int(row.get("Position") or 0))

@@ -21,7 +21,7 @@ from backupd.vocabulary.errors import Cancelled, ServerError, VerificationError
 from backupd.vocabulary.servers import Flavour, LockReceipt, Position
 from backupd.vocabulary.storage import Manifest
 from tests.contract.mariadb import MariadbServer, mariadb
-from tests.contract.test_scratch import manifest
+from tests.contract.test_scratch import manifest, taken
 
 Rows = Mapping[str, str | None]
 
@@ -267,6 +267,23 @@ def test_rows_that_a_shutdown_would_lose_are_not_gone_on_from(witness: Witness, 
             end.binlog_offset or 0,
         )
         assert server.session.query("SHOW ALL SLAVES STATUS") == []
+
+
+def test_what_recovery_rolls_back_is_waited_for(tmp_path: Path) -> None:
+    """In the background, for as long as the transaction had run. The log has it again, once it was committed."""
+    with mariadb("--binlog-format=ROW") as source, source.session() as root, source.session() as batch:
+        root.execute("CREATE TABLE t.batch (id INT PRIMARY KEY, v CHAR(100)) ENGINE=InnoDB")
+        batch.execute("BEGIN")
+        batch.execute("INSERT INTO t.batch SELECT seq, seq FROM t.seq_1_to_100000")
+        image = taken(source, tmp_path / "image")
+        batch.execute("COMMIT")
+        witness, end = Witness(image.folder, image.manifest, source.datadir), place(root)
+        copy = witness.restored(tmp_path)
+        scratch = ScratchServer(tmp_path, witness.manifest, start_seconds=50, applying=True)
+        with laid_down(witness.pieces(end, at_once=1 << 20), copy) as logs, scratch.running() as server:
+            server.session.execute("SET GLOBAL innodb_lock_wait_timeout = 0, GLOBAL slave_transaction_retries = 0")
+            apply(server, logs, start=witness.start, end=end)
+            assert server.session.value("SELECT COUNT(*) FROM t.batch") == "100000"
 
 
 def test_how_far_it_is_is_told_in_bytes_and_in_the_logs_own_time(witness: Witness, tmp_path: Path) -> None:

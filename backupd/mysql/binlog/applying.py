@@ -32,9 +32,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 
 from backupd.mysql.binlog.relay_logs import RelayLogs, relay_log_name
 from backupd.mysql.facts import flavour_of
+from backupd.mysql.rolling_back import await_recovery
 from backupd.mysql.scratch import RunningServer
 from backupd.mysql.seeding import Words, gtids_kept, source_word, start_statement, words_of
 from backupd.mysql.session import Row, Session
@@ -93,10 +95,13 @@ def apply(
     end: Position,
     appliers: int = 0,
     telling: Callable[[ApplyingProgress], None] = lambda _progress: None,
+    waiting: Callable[[str], None] = lambda _for: None,
 ) -> Applied:
     """The server, which stood at `start`, stands at `end`, follows nobody, and has forgotten the logs.
 
-    With `appliers` so many work side by side, and commit in the log's order; `make bench-apply` compares them.
+    What recovery rolls back in the background is waited for, which `waiting` is told: the log may have it again, and an
+    applier gives up a row that is locked, after ten tries of 50 s by default. With `appliers` so many work side by
+    side, and commit in the log's order; `make bench-apply` compares them.
     It was started with `applying` after the logs had been `laid_down`. If it fails, its copy is of no moment and must
     not be used.
 
@@ -112,6 +117,7 @@ def apply(
     if words is Words.MARIADB:
         session.execute(f"SET GLOBAL gtid_slave_pos = {literal(start.gtid or '')}")
     if logs.sizes:
+        await_recovery(session, within_seconds=inf, telling=waiting)
         session.execute("FLUSH LOCAL PRIVILEGES")
         for statement in _statements(words, start, appliers):
             session.execute(statement)

@@ -226,7 +226,8 @@ class _Rolling:
         self.telling(f"applying the binlog from {_words(first)} to {_words(self.end.place)}")
         events.begin(server.session)
         try:
-            position = apply(server, logs, start=start, end=wanted, telling=self.forward.applied).position
+            progress = self.forward.applied
+            position = apply(server, logs, start=start, end=wanted, telling=progress, waiting=self.telling).position
         except Cancelled as interrupted:
             with shielded(), _noted_if_lost(interrupted):
                 self._keep(server, reached, events, interrupted)

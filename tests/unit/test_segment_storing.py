@@ -185,3 +185,19 @@ def test_a_segment_that_is_in_no_spool_is_compared_with_nothing(site: Site) -> N
     _settle(JOB, cast(ArchiveTools, _Tools(site.catalogue, site.store)))
     (gap,) = site.catalogue.archive_gaps(JOB)
     assert (gap.chain, "lost with the binlog spool" in gap.reason) == (first.chain, True)
+
+
+@pytest.mark.timeout(30)
+def test_a_target_that_hangs_keeps_nobody_from_receiving(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments wait for it, and nothing tells when a dead NFS server answers again: meanwhile the server purges."""
+    monkeypatch.setattr("backupd.operations.binlog.storing._ANSWER_SECONDS", 0.2)
+    answers = threading.Event()
+    hanging, last = site.targets[0], site.segments[-1]
+    for verb in ("owner", "segments"):
+        monkeypatch.setattr(hanging, verb, lambda *_given, **_named: answers.wait())
+    try:
+        _settle(JOB, cast(ArchiveTools, _Tools(site.catalogue, site.store)))
+        assert site.catalogue.spooled_segments(JOB) == site.segments
+        assert not site.store.is_last(last), "it may have a later one"
+    finally:
+        answers.set()

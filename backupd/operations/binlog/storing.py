@@ -10,12 +10,15 @@ recording that has left.
 import hashlib
 import logging
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
 
 from backupd.catalogue.store import Catalogue
+from backupd.host.daemon_thread import answered
 from backupd.host.scoped_thread import ScopedThread
 from backupd.host.signals import shielded
 from backupd.operations.binlog.spool import BinlogSpool
@@ -35,6 +38,9 @@ from backupd.vocabulary.errors import (
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+_ANSWER_SECONDS = 60.0
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 60.0
 _BLOCK = 1 << 20
 _HINT = (
@@ -99,21 +105,20 @@ class SegmentStore:
 
     def taken(self, spooled: Collection[str]) -> set[str]:
         """The names of these in the spool under which a target that lacks them has another segment; of one that does
-        not answer nobody knows.
+        not answer soon nobody knows.
         """
         found: set[str] = set()
         for target in self.targets:
             lacking = [one for one in self.catalogue.lacking_segments(self.job, target.name) if one.name in spooled]
-            if not lacking:
-                continue
-            first = min(lacking, key=lambda segment: segment.name)
-            try:
-                self.ownership.require_ours(target)
-                there = target.segments(self.job, after=segment_name(first.chain, first.number - 1))
-                found.update(each.name for each in lacking if each.name in there and not self.is_same(each, target))
-            except TargetError as error:
-                log.warning("target %s: %s", target.name, error.message)
+            if lacking:
+                found |= _told_soon(partial(self._taken_on, target, lacking), otherwise=set[str](), by=target.name)
         return found
+
+    def _taken_on(self, target: Target, lacking: Sequence[BinlogSegment]) -> set[str]:
+        self.ownership.require_ours(target)
+        first = min(lacking, key=lambda segment: segment.name)
+        there = target.segments(self.job, after=segment_name(first.chain, first.number - 1))
+        return {each.name for each in lacking if each.name in there and not self.is_same(each, target)}
 
     def is_same(self, segment: BinlogSegment, target: Target) -> bool:
         """Whether what lies there under its name is what waits in the spool.
@@ -145,19 +150,27 @@ class SegmentStore:
             )
 
     def is_last(self, segment: BinlogSegment) -> bool:
-        """Whether no target has a later one of its chain; one that does not answer may."""
-        try:
-            later = [name for target in self.targets for name in target.segments(self.job, after=segment.name)]
-        except TargetError as error:
-            log.warning("whether chain %s went on is not known: %s", segment.chain, error.message)
-            return False
-        return not any(name.startswith(segment.chain) for name in later)
+        """Whether no target has a later one of its chain; one that does not answer soon may."""
+
+        def is_last_on(target: Target) -> bool:
+            return not any(name.startswith(segment.chain) for name in target.segments(self.job, after=segment.name))
+
+        return all(_told_soon(partial(is_last_on, target), otherwise=False, by=target.name) for target in self.targets)
 
     def dropped(self, segment: BinlogSegment) -> None:
         """It waits no more, whoever lacks it; where no target has it, nothing tells that it can be had."""
         self.catalogue.left_spool([segment.name])
         self.spool.forget(segment.name)
         self.catalogue.forget_segments([segment.name])
+
+
+def _told_soon(look: Callable[[], T], *, otherwise: T, by: str) -> T:
+    """What a target tells; one that is away, or hangs, keeps nobody from receiving what the server writes."""
+    try:
+        return answered(look, within_seconds=_ANSWER_SECONDS, name=f"binlog look at {by}")
+    except (TargetError, TimeoutError) as error:
+        log.warning("target %s: %s", by, error)
+        return otherwise
 
 
 @dataclass(frozen=True, slots=True)

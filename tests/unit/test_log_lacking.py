@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from backupd.catalogue.store import Catalogue
 from backupd.mysql.binlog.source import BinlogSource, ServerBinlog
+from backupd.mysql.unlocked import HeldNothing
 from backupd.operations.binlog.beginnings import new_beginning
 from backupd.operations.binlog.lacking import lacked_meanwhile, record_lacking, whole_since
 from backupd.policy.binlog_chain import PlacedBackup, continuations, rows
@@ -83,6 +84,16 @@ def test_a_backup_that_found_the_log_off_tells_it_where_nobody_received(catalogu
     assert lacked == "the server's binlog was off when run r1 looked"
     record_lacking(catalogue, JOB, lacked, at=BEGAN)
     whole_since(catalogue, JOB, at=datetime.now(UTC) + HOUR)
+    assert lacked_meanwhile(catalogue, JOB, SOURCE) == ""
+
+
+def test_a_backup_without_a_lock_says_nothing_of_the_log(catalogue: Catalogue) -> None:
+    """Its place is unknown until a drill has found it, whether the log is on or off."""
+    archived(catalogue)
+    with catalogue.open_run(JOB, "db1", run_id="r1") as run:
+        run.lock(HeldNothing(None).receipt)
+        run.position(HeldNothing(None).position)
+        run.complete((Backup("vault", "/v", 5000, 400, 12, "ab" * 32),))
     assert lacked_meanwhile(catalogue, JOB, SOURCE) == ""
 
 

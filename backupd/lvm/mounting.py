@@ -27,10 +27,10 @@ from backupd.vocabulary.volumes import DeviceNumber, MountPoint, Snapshot
 
 log = logging.getLogger(__name__)
 
-# Unbindable: a container that is given `/` or `/run` while a snapshot is mounted would take a mount of its own along
-# (Docker binds recursively and privately), which no umount of ours ends, and LVM would not remove the snapshot.
+# Unbindable: a container that is given `/` or `/run` while a volume is mounted would take a mount of its own along
+# (Docker binds recursively and privately), which no umount of ours ends, and LVM would not remove the volume.
 _OPTIONS = "ro,nodev,nosuid,noexec,noatime,unbindable"
-_OPTIONS_TO_WRITE = "rw,nodev,nosuid,noexec"
+_OPTIONS_TO_WRITE = "rw,nodev,nosuid,noexec,unbindable"
 _WITHOUT_REPLAY = ",norecovery"  # XFS's; ext4's log takes no walk to find its end
 # XFS refuses a second file system of the same UUID. An ext4 may say in its superblock that the kernel is to panic at an
 # error (tune2fs -e panic), and a snapshot that has overflowed gives nothing but errors.

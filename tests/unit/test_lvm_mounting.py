@@ -172,6 +172,16 @@ def test_no_container_that_is_given_the_hosts_folders_takes_a_mounted_snapshot_a
     assert "unbindable" in argv[argv.index("-o") + 1].split(",")
 
 
+def test_nor_does_it_take_a_scratch_volume_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "mount"
+    program.write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/said\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    mount_to_write(Path("/dev/null"), "xfs", tmp_path / "mnt" / "r1", called="a volume")
+    said = (tmp_path / "said").read_text().split()
+    assert "unbindable" in said[said.index("-o") + 1].split(",")
+
+
 @pytest.mark.parametrize(("features", "inode", "told"), [(0x4, 0, ("external journal",)), (0x4, 8, ()), (0x0, 0, ())])
 def test_an_ext4_whose_journal_is_on_another_device_is_known_by_its_superblock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, features: int, inode: int, told: tuple[str, ...]

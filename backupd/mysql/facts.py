@@ -15,6 +15,8 @@ from backupd.policy.log_zone import SYSTEM_ZONE
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour, ServerFacts
 
+ENCRYPTION_HEADER = 512  # bytes of a binlog file of MySQL's; see `binlog_header`
+
 _ONLY_MARIADB = "aria_block_size"
 
 # What a server needs to be told to start on a copy of these files; recorded with every backup.
@@ -166,7 +168,7 @@ def binlog_header(facts: ServerFacts) -> int:
 
     Seen on 9.7.4: position 1080 in a file of 1592 bytes. MariaDB encrypts the events in their places.
     """
-    return 512 if facts.settings.get("binlog_encryption") == "ON" else 0
+    return ENCRYPTION_HEADER if facts.settings.get("binlog_encryption") == "ON" else 0
 
 
 def binlog_limit(settings: Mapping[str, str]) -> int:

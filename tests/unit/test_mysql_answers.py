@@ -9,6 +9,7 @@ import pymysql
 import pytest
 
 from backupd.mysql.activity import blocking, is_read
+from backupd.mysql.binlog.source import ServerBinlog, sizes_of_log
 from backupd.mysql.facts import expire_seconds, version_number
 from backupd.mysql.grants import grant_script
 from backupd.mysql.locksession import _writing
@@ -271,3 +272,19 @@ class InnodbBinlog:
 def test_a_binlog_without_offsets_is_refused_before_the_lock_and_not_when_it_is_restored() -> None:
     with pytest.raises(ServerError, match=r"binlog-000003\.ibb"):
         position_reader(cast(Session, InnodbBinlog()))
+
+
+class EncryptedBinlogs:
+    """A session of a MySQL server with `binlog_encryption`, which was off before."""
+
+    def query(self, _statement: str) -> list[Row]:
+        return [
+            {"Log_name": "binlog.000006", "File_size": "1080", "Encrypted": "No"},
+            {"Log_name": "binlog.000007", "File_size": "1592", "Encrypted": "Yes"},
+        ]
+
+
+def test_the_header_of_an_encrypted_binlog_is_no_part_of_its_length() -> None:
+    """No position counts it: an archive would take the file for another one, and its log for one that was reset."""
+    found = sizes_of_log(cast(Session, EncryptedBinlogs()))
+    assert found == (ServerBinlog("binlog.000006", 1080), ServerBinlog("binlog.000007", 1080))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from backupd.mysql.facts import binlog_limit, expire_seconds, flavour_of
+from backupd.mysql.facts import ENCRYPTION_HEADER, binlog_limit, expire_seconds, flavour_of
 from backupd.mysql.positions import binlog_status, replica_status
 from backupd.mysql.recorded import is_binlog
 from backupd.mysql.session import Row, Session, StatementError
@@ -31,7 +31,7 @@ class ServerBinlog:
     """A binlog file that the server has."""
 
     name: str
-    size: int  # bytes
+    size: int  # bytes, as positions count them
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,9 @@ def bytes_behind(files: Iterable[ServerBinlog], archived: BinlogPlace, end: Binl
 
 
 def _file(row: Row) -> ServerBinlog:
-    return ServerBinlog(_name(row.get("Log_name")), int(row.get("File_size") or 0))
+    """MySQL tells which of its files are encrypted, whose header no position counts."""
+    header = ENCRYPTION_HEADER if row.get("Encrypted") == "Yes" else 0
+    return ServerBinlog(_name(row.get("Log_name")), int(row.get("File_size") or 0) - header)
 
 
 def _name(text: str | None) -> str:

@@ -1,11 +1,13 @@
 """What a cluster has come to, by the newest and the last good of each of the backups that it owes."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, date, datetime
 
 from backupd.policy.fleet_standing import WatchedCluster
 from backupd.vocabulary.fleet import ClusterStanding, FleetBackup, FleetState
 from backupd.vocabulary.records import GOOD
+
+_EVER = datetime.min.replace(tzinfo=UTC)
 
 _OfEach = Mapping[tuple[str, str, str], FleetBackup]  # by cluster, job, and the member that owes it, or ""
 _Proofs = Mapping[tuple[str, str], datetime | None]  # the last of each host and job
@@ -22,7 +24,7 @@ def standing(
     worst = min(known, key=lambda pair: (pair[0], pair[1].owed.id)) if known and lacking is None else None
     return ClusterStanding(
         terms.cluster,
-        newest=max(last, key=lambda one: (one.owed.night, one.owed.id), default=None),
+        newest=max(last, key=_changed, default=None),
         last_good=None if worst is None else worst[1],
         last_good_at=None if worst is None else worst[0],
         last_proven_at=_proven_at(terms, proven),
@@ -39,6 +41,11 @@ def _proven_at(terms: WatchedCluster, proven: _Proofs) -> datetime | None:
         found.append(max((at for at in proofs if at is not None), default=None))
     known = [at for at in found if at is not None]
     return min(known, default=None) if len(known) == len(found) else None
+
+
+def _changed(backup: FleetBackup) -> tuple[date, datetime, str]:
+    """By which the newest is found, as in the records."""
+    return backup.owed.night, backup.changed_at or _EVER, backup.owed.id
 
 
 def good_at(backup: FleetBackup) -> datetime | None:

@@ -49,6 +49,8 @@ from backupd.vocabulary.records import RunDetails
 _BACKUPS = tables.backups.c
 _CANCELS_LAST = timedelta(days=7)
 _UNDECIDED = (FleetState.WAITING, FleetState.RUNNING, FleetState.CANCELLED)  # they say nothing of how it stands
+# Of one night by when they changed: their ids do not tell which of them a person asked for before the others ended.
+_NEWEST = (_BACKUPS.night.desc(), _BACKUPS.changed_at.desc().nulls_last(), _BACKUPS.id.desc())
 
 
 class Records:
@@ -158,29 +160,30 @@ class Records:
         told of when they were seen.
         """
         wanted = [(one.cluster, *what) for one in terms for what in one.owes]
-        newest = self._one_of_each(wanted, _BACKUPS.night, _BACKUPS.id)
-        ended = self._one_of_each(wanted, _BACKUPS.night, _BACKUPS.id, but=_UNDECIDED)
-        good = self._one_of_each(wanted, _BACKUPS.good_at)
+        newest = self._one_of_each(wanted, _NEWEST)
+        # `in_` would draw planners to the index of states.
+        ended = self._one_of_each(wanted, _NEWEST, _BACKUPS.state.not_in(_UNDECIDED))
+        good = self._one_of_each(wanted, (_BACKUPS.good_at.desc(),), _BACKUPS.good_at.is_not(None))
         told = [(seen.host, job) for seen in self.seen() if seen.described for job in seen.described.jobs]
         proven = {(host, job.job): job.last_proven_at for host, job in told}
         return {one.cluster: standing(one, newest=newest, ended=ended, good=good, proven=proven) for one in terms}
 
     def _one_of_each(
-        self, wanted: Sequence[tuple[str, str, str]], *order: ColumnElement[Any], but: Sequence[FleetState] = ()
+        self, wanted: Sequence[tuple[str, str, str]], order: Sequence[ColumnElement[Any]], *which: ColumnElement[bool]
     ) -> dict[tuple[str, str, str], FleetBackup]:
-        """The last of each cluster, job and member in this order, but for these states: a seek in an index for each."""
+        """The first of each cluster, job and member in this order, of these: a seek in an index for each."""
         found: dict[tuple[str, str, str], FleetBackup] = {}
         for of_one in (False, True):  # apart: for both in one, PostgreSQL reads all that a cluster has
             those = [one for one in wanted if bool(one[2]) is of_one]
             for some in (those[first : first + 500] for first in range(0, len(those), 500)):
-                found |= self._last_of(some, order, but, of_one=of_one)
+                found |= self._first_of(some, order, which, of_one=of_one)
         return found
 
-    def _last_of(
+    def _first_of(
         self,
         some: Sequence[tuple[str, str, str]],
         order: Sequence[ColumnElement[Any]],
-        but: Sequence[FleetState],
+        which: Sequence[ColumnElement[bool]],
         *,
         of_one: bool,
     ) -> dict[tuple[str, str, str], FleetBackup]:
@@ -190,9 +193,8 @@ class Records:
             select(_BACKUPS.id)
             .where(_BACKUPS.cluster == wanted.c.cluster, _BACKUPS.job == wanted.c.job)
             .where(*((_BACKUPS.member == wanted.c.member,) if of_one else ()))
-            .where(*(of.is_not(None) for of in order))
-            .where(*((_BACKUPS.state.not_in(but),) if but else ()))  # `in_` would draw planners to the index of states
-            .order_by(*(of.desc() for of in order))
+            .where(*which)
+            .order_by(*order)
             .limit(1)
             .correlate(wanted)
             .scalar_subquery()

@@ -180,6 +180,23 @@ def test_a_good_member_does_not_hide_another_where_each_owes_a_backup(records: R
     assert records.standings([terms("shop", "shop-1", "shop-2")])["shop"].troubled == ()
 
 
+def test_of_one_night_the_backup_counts_that_ended_last_whichever_a_person_asked_for(records: Records) -> None:
+    afternoon = replace(done("shop"), owed=replace(owed("shop"), asked_for=1))
+    assert afternoon.changed_at is not None
+    late = afternoon.changed_at + timedelta(hours=12)
+    failed = FleetBackup(owed("shop"), FleetState.FAILED, changed_at=late, said="the disk is full")
+    for backup in (afternoon, failed):
+        records.keep(backup)
+    found = records.standings([terms("shop", "shop-1")])["shop"]
+    assert (found.newest, found.last_good, found.troubled) == (failed, afternoon, (failed,))
+    by_host = replace(owed("shop"), only="shop-1", asked_for=1)
+    mended = replace(done("shop"), owed=by_host, changed_at=late + timedelta(hours=1))
+    records.keep(replace(failed, owed=afternoon.owed))
+    records.keep(mended)
+    found = records.standings([terms("shop", "shop-1")])["shop"]
+    assert (found.newest, found.troubled) == (mended, ())
+
+
 def test_where_each_member_owes_proofs_the_one_without_counts(records: Records) -> None:
     each = replace(terms("shop", "shop-1", "shop-2"), every_member=True)
     found = []

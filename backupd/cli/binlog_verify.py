@@ -40,16 +40,16 @@ def verify(
     on it.
     """
     from backupd import wiring
-    from backupd.cli.chosen import identities_in
+    from backupd.cli.chosen import identities_in, targets_with_segments
     from backupd.host.signals import cancellable
     from backupd.operations.restore.verify import share_of
 
     manner = ReadBack(1.0 if share is None else share_of(share), identities_in(identity), quiet=json)
     configuration = wiring.configuration(ctx.obj.config)
-    chosen = wiring.job(configuration, job)
+    wiring.job(configuration, job)
     errors: list[BackupdError] = []
     with wiring.own_catalogue(configuration) as catalogue, cancellable():
-        targets = chosen.targets if target is None else [target]
+        targets = targets_with_segments(configuration, catalogue, job) if target is None else [target]
         results = read_back(configuration, catalogue, job, targets, manner, errors)
     if json:
         print_document({"job": job, "targets": results})

@@ -119,6 +119,18 @@ def sources_of(
     ]
 
 
+def targets_with_segments(configuration: "Configuration", catalogue: "Catalogue", job: str) -> list[str]:
+    """The job's targets, and those that it has left and that still have segments: a moment may need both.
+
+    Raises:
+        UsageError: there is no such job.
+    """
+    from backupd.operations import opening
+
+    left = sorted(catalogue.stored_segments(job).keys() & configuration.targets.keys())
+    return list(dict.fromkeys([*opening.job(configuration, job).targets, *left]))
+
+
 @contextmanager
 def unpruned(configuration: "Configuration", run: "RunDetails") -> "Iterator[None]":
     """While the block lasts, no pruning on this host removes the backups of this run.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import copies_of, run_of, sources_of, unpruned
+from backupd.cli.chosen import copies_of, run_of, sources_of, targets_with_segments, unpruned
 from backupd.cli.instants import instant
 from backupd.cli.output import print_text, say, tell
 from backupd.vocabulary.errors import UsageError
@@ -341,17 +341,9 @@ def segments_read(
     from backupd.operations.binlog.reading import SegmentReader
 
     machine = catalogue.identity().name
-    names = [target] if target is not None else _with_segments(configuration, catalogue, job)
+    names = [target] if target is not None else targets_with_segments(configuration, catalogue, job)
     targets = [wiring.target(configuration, name, machine) for name in names]
     return SegmentReader(job, targets, catalogue.trust(machine), identities)
-
-
-def _with_segments(configuration: "Configuration", catalogue: "Catalogue", job: str) -> list[str]:
-    """The job's targets, and those that it has left and that still have segments: a moment may need both."""
-    from backupd import wiring
-
-    left = sorted(catalogue.stored_segments(job).keys() & configuration.targets.keys())
-    return list(dict.fromkeys([*wiring.job(configuration, job).targets, *left]))
 
 
 def _place(text: str) -> "BinlogPlace":

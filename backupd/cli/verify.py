@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from backupd.cli.binlog_verify import ReadBack, read_back
-from backupd.cli.chosen import GOOD_RUN, TargetOption, copies_of, run_of, sources_of, unpruned
+from backupd.cli.chosen import (
+    GOOD_RUN,
+    TargetOption,
+    copies_of,
+    run_of,
+    sources_of,
+    targets_with_segments,
+    unpruned,
+)
 from backupd.cli.invocation import JsonOption
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, say, tell
@@ -105,7 +113,8 @@ def _verify_archive(
 ) -> list[dict[str, Any]]:
     """Of its binlog, on the targets that have segments of it."""
     stored = catalogue.stored_segments(job)
-    there = [name for name in configuration.jobs[job].targets if name in stored and target in (None, name)]
+    with_some = targets_with_segments(configuration, catalogue, job)
+    there = [name for name in with_some if name in stored and target in (None, name)]
     return read_back(configuration, catalogue, job, there, manner, errors)
 
 

@@ -23,6 +23,8 @@ from tests.story.test_recover import die_at
 from tests.story.world import World
 from tests.unit.test_segment_verifying import new_identities
 
+_TARGET = wiring.target  # the real one
+
 
 @pytest.fixture
 def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
@@ -87,6 +89,24 @@ def test_verify_of_a_job_reads_its_archive_as_well_and_what_is_lost_there_is_an_
     with terminal.world.catalogue() as catalogue:
         (gap,) = catalogue.archive_gaps("nightly")
     assert gap.reason == f"lost on every target: 1 segment from {files(terminal)[0].name[:-8]}2.binlog on"
+
+
+def test_what_lies_on_a_target_that_the_job_has_left_is_read_as_well(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.world.back_up("r1")
+    monkeypatch.setattr(wiring, "target", _TARGET)
+    (terminal.world.base / "new").mkdir()
+    text = terminal.configuration.read_text()
+    new = f'[targets.new]\ntype = "directory"\npath = "{terminal.world.base / "new"}"\n'
+    terminal.configuration.write_text(text.replace('targets = ["vault"]', 'targets = ["new"]') + new)
+    files(terminal)[1].unlink()
+    ended = terminal.run("verify", "--job", "nightly", "--json")
+    assert ended.status == ExitStatus.VERIFICATION
+    assert [(one["target"], len(one["lost"])) for one in ended.document["binlog"]] == [("vault", 1)]
+    files(terminal)[1].unlink()
+    ended = terminal.run("binlog", "verify", "nightly")
+    assert (ended.status, "target vault has lost 1 segments" in ended.stderr) == (ExitStatus.VERIFICATION, True)
 
 
 # The next receiver would write another segment of its name, which is not stored where a changed one lies.

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -77,10 +77,12 @@ class Served:
         self.night = NIGHT
         self.plan: Callable[[date], NightPlan] = lambda night: NightPlan(night, (), (), ())
 
-    def serve(self, ticks: int = 1, between: Callable[[], object] = lambda: None) -> None:
-        """So many ticks."""
+    def serve(
+        self, ticks: int = 1, between: Callable[[], object] = lambda: None, *, plan_seconds: float = 60.0
+    ) -> None:
+        """So many ticks. Each waits for a plan that is being made for so long, and for nothing else."""
         nights = Nights(lambda _: self.night, self.plan)
-        ControlHost(self.engine, self.stories(), nights, self.said.append, tick_seconds=0.001).serve(
+        ControlHost(self.engine, self.stories(), nights, self.said.append, tick_seconds=plan_seconds).serve(
             Ticks(ticks, between)
         )
 
@@ -133,6 +135,40 @@ def test_a_night_that_a_wrong_clock_has_planned_before_its_time_keeps_none_befor
     assert [one for one in served.said if "before its time" in one] == [
         "the night of 2027-01-05 was planned before its time: was the clock of a control host ahead?"
     ]
+
+
+def test_while_a_night_is_being_planned_it_is_at_work_and_hears_what_people_want(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, serving, wishes = threading.Event(), served.engine.serving, list[Wishes]()
+
+    def plan(night: date) -> NightPlan:
+        assert asked.wait(5)  # hosts that do not answer
+        return NightPlan(night, (waiting("shop"),), (), ())
+
+    def remembered(stories: NightStories) -> AbstractContextManager[None]:
+        wishes.append(stories.chooser.wishes)
+        return serving(stories)
+
+    monkeypatch.setattr(served.engine, "serving", remembered)
+    served.plan = plan
+    seen_at = list[datetime]()
+
+    def between() -> None:
+        control = served.records.control()
+        assert control is not None
+        seen_at.append(control.seen_at)
+        served.records.pause(PauseScope.FLEET, "", "upgrade")
+
+    try:
+        served.serve(ticks=3, between=between, plan_seconds=0.001)
+    finally:
+        asked.set()
+    assert seen_at == sorted(set(seen_at))
+    assert wishes[0].paused(waiting("shop")) == "the fleet is paused: upgrade"
+    assert served.engine.submitted == []
+    served.serve()
+    assert served.engine.submitted == ["20261126-shop-nightly"]
 
 
 def test_what_waits_behind_a_run_that_does_not_end_is_missed_and_told_once(

@@ -10,6 +10,8 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from time import monotonic
@@ -61,6 +63,8 @@ class ControlHost:
         self._given_up: set[str] = set()
         self._looked_at: float | None = None  # at what has taken too long, by the monotonic clock
         self._said: set[date] = set()  # nights that a wrong clock has planned
+        self._planner = ThreadPoolExecutor(1, "plan")
+        self._planning: tuple[date, Future[NightPlan]] | None = None
 
     @property
     def _records(self) -> Records:
@@ -99,7 +103,8 @@ class ControlHost:
         self._stories.chooser.wishes.read()
         self._records.cancel_waiting(now)
         self._plan_if_due(self._nights.now(now))
-        self._nights.keep_contact()
+        if self._planning is None:  # else all hosts are asked for the plan
+            self._nights.keep_contact()
         if new := [one for one in self._records.going_ids() if one not in self._submitted]:
             backups = [backup for one in new if (backup := self._records.backup(one)) is not None]
             self._engine.submit([backup.owed for backup in backups])
@@ -116,11 +121,22 @@ class ControlHost:
             if one > night and one not in self._said:
                 self._said.add(one)
                 self._say(f"the night of {one} was planned before its time: was the clock of a control host ahead?")
-        if night not in planned:
-            self._plan(night)
+        if night not in planned and (plan := self._planned(night)) is not None:
+            self._owe(night, plan)
 
-    def _plan(self, night: date) -> None:
-        plan = self._nights.plan(night)
+    def _planned(self, night: date) -> NightPlan | None:
+        """The plan, once it is made; None until then. It is made beside: hosts that do not answer may take minutes, in
+        which this control host is at work, and what people want counts.
+        """
+        if self._planning is None or self._planning[0] != night:
+            self._planning = night, self._planner.submit(self._nights.plan, night)
+        made = self._planning[1]
+        if not wait_for([made], self._tick_seconds).done:
+            return None
+        self._planning = None
+        return made.result()
+
+    def _owe(self, night: date, plan: NightPlan) -> None:
         now = datetime.now(UTC)
         waiting = [FleetBackup(one, FleetState.WAITING, changed_at=now) for one in plan.owed]
         broken = [FleetBackup(one.owed, FleetState.FAILED, changed_at=now, said=one.said) for one in plan.broken]

@@ -90,6 +90,22 @@ def test_history_is_of_a_cluster_since_a_day_and_also_for_a_spreadsheet(fleet: T
     assert [one["state"] for one in missed] == [FleetState.DONE] * 3
 
 
+def test_what_began_after_midnight_is_of_the_night_before_also_where_it_is_asked_for_by_its_time(
+    fleet: Type, made: MadeFleet
+) -> None:
+    morning = f"{made.newest + timedelta(days=1)}T03:00"
+    backups = fleet("history", "--since", morning, "--json").document["backups"]
+    assert str(made.newest) in {one["night"] for one in backups}
+
+
+def test_where_nothing_has_this_outcome_that_is_said(terminal: Terminal, made: MadeFleet, tmp_path: Path) -> None:
+    records = Records.open(f"sqlite:///{tmp_path}/fleet.sqlite")
+    records.owe([next(made.night(made.newest))])
+    state = FleetState.MISSED if records.history()[0].state is not FleetState.MISSED else FleetState.DONE
+    ended = terminal.run("fleet", "history", "--outcome", state, configuration=configuration(made, tmp_path))
+    assert ended.stdout == "no backup matches\n"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -68,8 +68,9 @@ def _month(site: "FleetSite", text: str, *, html: Path | None, json: bool) -> No
     from backupd.report.fleet_night import month_report
     from backupd.report.fleet_night_text import month_document, month_text
 
-    first, last = _nights_of(text, tonight=site.tonight())
-    found = month_report(first, last, site.records.calendar(first, last))
+    tonight = site.tonight()
+    first, last = _nights_of(text, tonight=tonight)
+    found = month_report(first, last, site.records.calendar(first, last), passed=tonight - timedelta(days=1))
     if html is not None:
         from backupd.report.fleet_night_html import month_page
 

@@ -123,12 +123,13 @@ class MonthReport:
         return [self.first + timedelta(days=day) for day in range((self.last - self.first).days + 1)]
 
 
-def month_report(first: date, last: date, backups: Sequence[FleetBackup]) -> MonthReport:
-    """Of all that these nights owed."""
+def month_report(first: date, last: date, backups: Sequence[FleetBackup], *, passed: date) -> MonthReport:
+    """Of all that these nights owed; of those up to `passed` nothing more is to come."""
     by_cluster: dict[str, list[FleetBackup]] = defaultdict(list)
     for backup in backups:
         by_cluster[backup.owed.cluster].append(backup)
-    clusters = [_month_of(cluster, first, last, found) for cluster, found in by_cluster.items()]
+    over = min(last, passed)
+    clusters = [_month_of(cluster, first, over, found) for cluster, found in by_cluster.items()]
     return MonthReport(
         first,
         last,
@@ -140,7 +141,7 @@ def month_report(first: date, last: date, backups: Sequence[FleetBackup]) -> Mon
     )
 
 
-def _month_of(cluster: str, first: date, last: date, backups: Sequence[FleetBackup]) -> ClusterMonth:
+def _month_of(cluster: str, first: date, over: date, backups: Sequence[FleetBackup]) -> ClusterMonth:
     good = [one for one in backups if one.state is FleetState.DONE]
     took = sorted(seconds for one in good if (seconds := took_seconds(one)) is not None)
     return ClusterMonth(
@@ -149,12 +150,12 @@ def _month_of(cluster: str, first: date, last: date, backups: Sequence[FleetBack
         stored_bytes=sum(one.stored_bytes or 0 for one in good),
         lost_transactions=sum(one.lost_transactions or 0 for one in backups),
         median_seconds=took[len(took) // 2] if took else None,
-        longest_gap_nights=_longest_gap(first, last, (one.owed.night for one in good if good_try(one) is not None)),
+        longest_gap_nights=_longest_gap(first, over, (one.owed.night for one in good if good_try(one) is not None)),
     )
 
 
-def _longest_gap(first: date, last: date, good: Iterable[date]) -> int:
-    edges = [first - timedelta(days=1), *sorted(set(good)), last + timedelta(days=1)]
+def _longest_gap(first: date, over: date, good: Iterable[date]) -> int:
+    edges = [first - timedelta(days=1), *sorted(set(good)), over + timedelta(days=1)]
     return max((later - earlier).days - 1 for earlier, later in pairwise(edges))
 
 

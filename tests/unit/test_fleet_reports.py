@@ -55,11 +55,21 @@ def test_a_month_names_the_cluster_with_the_longest_gap_first() -> None:
     backups = [replace(good("well", (0, 10)), owed=owed("well", day)) for day in days]
     backups += [replace(good("gap", (0, 10)), owed=owed("gap", day)) for day in days if day.day not in (4, 5, 6)]
     backups += [bad("gap", FleetState.FAILED, days[3])]
-    found = month_report(first, last, backups)
+    found = month_report(first, last, backups, passed=last)
     assert [(one.cluster, one.longest_gap_nights) for one in found.clusters] == [("gap", 3), ("well", 0)]
     assert found.clusters[0].counts == {FleetState.DONE: 7, FleetState.FAILED: 1}
     assert found.clusters[0].median_seconds == 600
     assert found.clusters[0].good_share == 7 / 8
+
+
+def test_a_night_that_goes_on_is_no_gap_of_its_month() -> None:
+    first, tonight = date(2026, 11, 1), date(2026, 11, 3)
+    nights = [first, first + timedelta(days=1)]
+    backups = [replace(good("well", (0, 10)), owed=owed("well", night)) for night in nights]
+    backups += [replace(good("early", (0, 10)), owed=owed("early", night)) for night in (*nights, tonight)]
+    backups.append(bad("well", FleetState.WAITING, tonight))
+    found = month_report(first, tonight, backups, passed=nights[-1])
+    assert {one.cluster: one.longest_gap_nights for one in found.clusters} == {"well": 0, "early": 0}
 
 
 def test_a_calendar_has_a_mark_for_each_backup_that_opens_it_and_none_where_none_was_owed() -> None:
@@ -94,7 +104,7 @@ def test_slots_are_drawn_in_a_night_whose_clocks_are_put_back() -> None:
 def test_what_strangers_call_things_acts_in_no_report() -> None:
     backups = [hostile(), replace(hostile(), state=FleetState.FAILED)]
     night = night_report(NIGHT, backups, {HOSTILE: 2}, now=NOW)
-    month = month_report(NIGHT, NIGHT, backups)
+    month = month_report(NIGHT, NIGHT, backups, passed=NIGHT)
     for text in (night_text(night), month_text(month), history_csv(backups)):
         assert faults(text) == []
         assert "{{7*7}}" in text

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from backupd.policy.fleet_plan import ClusterTerms
-from backupd.policy.member_choice import choose_member, described_job, host_faults, roughly
+from backupd.policy.member_choice import choose_member, described_job, host_faults, owing, roughly
 from backupd.vocabulary.escaping import some
 from backupd.vocabulary.fleet import ASKED_EVERY_SECONDS, FALLBACK_SECONDS, DescribedJob, Role, SeenHost
 from backupd.vocabulary.records import Finding, Level
@@ -106,7 +106,7 @@ def _cluster(
         if missing and len(missing) < len(terms.members):
             fact = f"job {job} is not on {some(missing, _SHOWN)}: no other try can go there"
             yield _warning(subject, fact, f"add [jobs.{job}] there, or remove the host from the cluster")
-        for only in terms.members if terms.every_member else ("",):
+        for only in owing(terms.members, every_member=terms.every_member):
             yield from _fit(terms, job, only, seen)
         yield from _fallback(terms, job, seen)
     yield from _proven(claims, terms, seen, now)

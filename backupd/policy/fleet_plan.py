@@ -13,7 +13,7 @@ from datetime import date, datetime, time, timedelta
 from statistics import median
 from typing import Final
 
-from backupd.policy.member_choice import MemberRule, choose_member, described_job
+from backupd.policy.member_choice import MemberRule, choose_member, described_job, owing
 from backupd.policy.night_times import closed_between, night_span, openings
 from backupd.policy.timetable import stable_offset
 from backupd.vocabulary.fleet import DescribedJob, OwedBackup, SeenHost, Span
@@ -122,7 +122,7 @@ def plan_night(
     known = _Openings(clock)
     for terms in sorted(clusters, key=lambda one: one.cluster):
         for job in terms.jobs:
-            for only in terms.members if terms.every_member else ("",):
+            for only in owing(terms.members, every_member=terms.every_member):
                 try:
                     made = _candidate(night, terms, job, only, seen, targets, known)
                 except Exception as error:  # noqa: BLE001 - any fault at all: the other clusters have their night

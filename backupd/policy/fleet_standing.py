@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
 from enum import StrEnum
 
+from backupd.policy.member_choice import owing
 from backupd.vocabulary.alarms import Severity
 from backupd.vocabulary.escaping import Prose
 from backupd.vocabulary.fleet import ClusterStanding, FleetBackup, FleetState
@@ -32,7 +33,8 @@ class WatchedCluster:
     @property
     def owes(self) -> tuple[tuple[str, str], ...]:
         """The jobs of which it is to have backups, each with the member whose they are; "": whichever makes them."""
-        return tuple((job, only) for job in self.jobs for only in (self.members if self.every_member else ("",)))
+        owed_by = owing(self.members, every_member=self.every_member)
+        return tuple((job, only) for job in self.jobs for only in owed_by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,11 @@ class MemberChosen:
         return "; ".join(f"{one.host}: {one.said}" for one in self.unfit) or "the cluster has no member"
 
 
+def owing(members: tuple[str, ...], *, every_member: bool) -> tuple[str, ...]:
+    """Whose backups a cluster owes of each job: each member's own, or "": of whichever makes them."""
+    return members if every_member else ("",)
+
+
 def choose_member(
     members: Sequence[str],
     job: str,

@@ -18,7 +18,7 @@ from backupd.cli.invocation import JsonOption
 from backupd.cli.loading import without_collecting
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, print_text, say, tell
-from backupd.vocabulary.errors import BackupdError, CleanupIncomplete, ExitStatus, UsageError
+from backupd.vocabulary.errors import BackupdError, CatalogueError, CleanupIncomplete, ExitStatus, UsageError
 from backupd.vocabulary.escaping import PlainFormatter
 from backupd.vocabulary.records import RUN_ID
 from backupd.vocabulary.selectors import RESERVED
@@ -26,7 +26,9 @@ from backupd.vocabulary.selectors import RESERVED
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
     from backupd.config import Configuration, JobConfig
+    from backupd.operations.binlog.rolling import RolledForward
     from backupd.policy.retries import RetryPlan
+    from backupd.vocabulary.records import RunDetails
 
 _LEAST_RATE = 1 << 10  # bytes a second, as of `copy.max_rate`
 _CANCEL_SECONDS = 30.0  # a run cleans up within 10 s; a slow LVM may take longer
@@ -75,14 +77,22 @@ def run(
     )
     details = run_job(chosen, around, run_id=run_id, max_rate=ceiling)
     if json:
-        with wiring.catalogue(configuration) as catalogue:
-            print_document(shown_run_document(details, leads_to_of(details, catalogue, configuration)))
+        print_document(shown_run_document(details, _leads_to(details, configuration)))
     else:
         print_text(run_summary(details))
     for text in details.attention:
         tell(f"attention: {text}")
     if details.status is RunStatus.ATTENTION:
         raise typer.Exit(ExitStatus.ATTENTION)
+
+
+def _leads_to(run: "RunDetails", configuration: "Configuration") -> "RolledForward | None":
+    """Which archived moments the backup leads to. Where the catalogue does not tell any more, the backup is as good."""
+    from backupd import wiring
+
+    with contextlib.suppress(CatalogueError), wiring.catalogue(configuration) as catalogue:
+        return leads_to_of(run, catalogue, configuration)
+    return None
 
 
 def _rate(text: str) -> int:

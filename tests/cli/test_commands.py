@@ -27,7 +27,7 @@ from backupd.config import Configuration, PathsConfig
 from backupd.host.live_progress import LiveRuns
 from backupd.host.signals import cancellable
 from backupd.operations.backup import around
-from backupd.vocabulary.errors import Cancelled, ExitStatus, UsageError
+from backupd.vocabulary.errors import Cancelled, CatalogueUnavailable, ExitStatus, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind, RunStatus
 from tests.cli.terminal import Terminal
 from tests.fakes.target import MACHINE
@@ -368,6 +368,22 @@ def test_a_stop_signal_once_the_backup_is_complete_changes_nothing_of_it(
     assert "cancelled by SIGTERM once the backup was complete" in ended.stderr
     assert world.row("r1").status is RunStatus.SUCCESS
     assert LiveRuns(world.places.run).told() == ()
+
+
+def test_a_backup_is_told_as_good_though_the_catalogue_cannot_tell_where_it_leads_to(
+    terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, opened = wiring.catalogue, list[Configuration]()
+
+    def catalogue(configuration: Configuration) -> Catalogue:
+        opened.append(configuration)
+        if len(opened) > 1:
+            raise CatalogueUnavailable("the catalogue is locked by another process")
+        return known(configuration)
+
+    monkeypatch.setattr(wiring, "catalogue", catalogue)
+    ended = terminal.run("run", "nightly", "--run-id", "r1", "--json")
+    assert (ended.status, ended.document["status"], ended.document["archive"]) == (ExitStatus.OK, "success", None)
 
 
 def test_a_busy_job_is_status_4(terminal: Terminal, world: World) -> None:

@@ -4,43 +4,64 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime
 
 from backupd.policy.fleet_standing import WatchedCluster
-from backupd.vocabulary.fleet import ClusterStanding, FleetBackup, FleetState
+from backupd.vocabulary.fleet import ClusterStanding, DescribedJob, FleetBackup, FleetState, Role
 from backupd.vocabulary.records import GOOD
 
 _EVER = datetime.min.replace(tzinfo=UTC)
 
 _OfEach = Mapping[tuple[str, str, str], FleetBackup]  # by cluster, job, and the member that owes it, or ""
-_Proofs = Mapping[tuple[str, str], datetime | None]  # the last of each host and job
+_Told = Mapping[tuple[str, str], DescribedJob]  # by host and job
 
 
-def standing(
-    terms: WatchedCluster, *, newest: _OfEach, ended: _OfEach, good: _OfEach, proven: _Proofs
-) -> ClusterStanding:
-    """Of this cluster, with what was last proven of each host's jobs. What is well hides nothing that is not."""
-    owed = [(terms.cluster, *what) for what in terms.owes]
-    last = [newest[one] for one in owed if one in newest]
-    known = [(at, good[one]) for one in owed if one in good and (at := good_at(good[one])) is not None]
-    lacking = next((what for what in terms.owes if (terms.cluster, *what) not in good), None)
-    worst = min(known, key=lambda pair: (pair[0], pair[1].owed.id)) if known and lacking is None else None
+def standing(terms: WatchedCluster, *, newest: _OfEach, ended: _OfEach, good: _OfEach, told: _Told) -> ClusterStanding:
+    """Of this cluster, with what its hosts told last of their jobs. What is well hides nothing that is not."""
+    keys = {what: (terms.cluster, *what) for what in terms.owes}
+    last = [newest[key] for key in keys.values() if key in newest]
+    made = {what: at for what, key in keys.items() if key in good and (at := good_at(good[key])) is not None}
+    lacking = next((what for what, key in keys.items() if key not in good), None)
+    counts = lacking if lacking is not None else min(made, key=lambda what: (made[what], what), default=None)
     return ClusterStanding(
         terms.cluster,
         newest=max(last, key=_changed, default=None),
-        last_good=None if worst is None else worst[1],
-        last_good_at=None if worst is None else worst[0],
-        last_proven_at=_proven_at(terms, proven),
-        troubled=tuple(ended[one] for one in owed if one in ended and ended[one].state is not FleetState.DONE),
+        last_good=None if counts is None else good.get(keys[counts]),
+        last_good_at=None if counts is None else made.get(counts),
+        last_proven_at=_proven_at(terms, told),
+        troubled=tuple(ended[key] for key in keys.values() if key in ended and ended[key].state is not FleetState.DONE),
         lacking=lacking,
+        alone=None if counts is None else _alone(terms, counts, made.get(counts), told),
     )
 
 
-def _proven_at(terms: WatchedCluster, proven: _Proofs) -> datetime | None:
+def _alone(
+    terms: WatchedCluster, what: tuple[str, str], made_at: datetime | None, told: _Told
+) -> tuple[str, datetime] | None:
+    """The host that told of the newest good one of these, and of when that is, where the fleet made none since."""
+    job, _ = what
+    found = [(at, host) for host in _hosts(terms, what) if (at := _told_of(told, host, job).last_good_at) is not None]
+    newest = max(found, default=None)
+    if newest is None or (made_at is not None and newest[0] <= made_at):
+        return None
+    return newest[1], newest[0]
+
+
+def _proven_at(terms: WatchedCluster, told: _Told) -> datetime | None:
     """The oldest of the last proofs of all that it owes; None: one of them was never proven."""
     found = []
-    for job, only in terms.owes:
-        proofs = [proven.get((host, job)) for host in ((only,) if only else terms.members)]
+    for what in terms.owes:
+        proofs = [_told_of(told, host, what[0]).last_proven_at for host in _hosts(terms, what)]
         found.append(max((at for at in proofs if at is not None), default=None))
     known = [at for at in found if at is not None]
     return min(known, default=None) if len(known) == len(found) else None
+
+
+def _hosts(terms: WatchedCluster, what: tuple[str, str]) -> tuple[str, ...]:
+    """Those that may make it."""
+    return (what[1],) if what[1] else terms.members
+
+
+def _told_of(told: _Told, host: str, job: str) -> DescribedJob:
+    """What the host said of the job; nothing where it did not."""
+    return told.get((host, job)) or DescribedJob(job, (), Role.UNKNOWN)
 
 
 def _changed(backup: FleetBackup) -> tuple[date, datetime, str]:

@@ -164,9 +164,8 @@ class Records:
         # `in_` would draw planners to the index of states.
         ended = self._one_of_each(wanted, _NEWEST, _BACKUPS.state.not_in(_UNDECIDED))
         good = self._one_of_each(wanted, (_BACKUPS.good_at.desc(),), _BACKUPS.good_at.is_not(None))
-        told = [(seen.host, job) for seen in self.seen() if seen.described for job in seen.described.jobs]
-        proven = {(host, job.job): job.last_proven_at for host, job in told}
-        return {one.cluster: standing(one, newest=newest, ended=ended, good=good, proven=proven) for one in terms}
+        told = {(seen.host, job.job): job for seen in self.seen() if seen.described for job in seen.described.jobs}
+        return {one.cluster: standing(one, newest=newest, ended=ended, good=good, told=told) for one in terms}
 
     def _one_of_each(
         self, wanted: Sequence[tuple[str, str, str]], order: Sequence[ColumnElement[Any]], *which: ColumnElement[bool]

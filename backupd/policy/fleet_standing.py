@@ -56,7 +56,7 @@ class FleetShape:
 class FleetAlarmKind(StrEnum):
     """Why somebody should look at a cluster."""
 
-    NEVER = "never"  # there has never been a good backup
+    NEVER = "never"  # the fleet has made no good backup
     OVERDUE = "overdue"
     FAILED = "failed"
     MISSED = "missed"
@@ -144,11 +144,12 @@ def _alarms(
     proof_overdue_at: datetime | None,
     now: datetime,
 ) -> Iterator[FleetAlarm]:
+    alone = _made_alone(standing)
     if overdue_at is None:
         of = _of(terms, *standing.lacking) if standing.lacking else ""
-        yield FleetAlarm(FleetAlarmKind.NEVER, f"there has never been a good backup{of}")
+        yield FleetAlarm(FleetAlarmKind.NEVER, f"the fleet has made no good backup{of}{alone}")
     elif overdue_at < now:
-        yield FleetAlarm(FleetAlarmKind.OVERDUE, "the last good backup is too old")
+        yield FleetAlarm(FleetAlarmKind.OVERDUE, f"the fleet's last good backup is too old{alone}")
     newest = () if standing.newest is None else (standing.newest,)
     for state, kind in _BAD.items():
         bad = next((one for one in (*newest, *standing.troubled) if one.state is state), None)
@@ -161,6 +162,14 @@ def _alarms(
             yield FleetAlarm(FleetAlarmKind.PROOF_OVERDUE, f"no drill has ever proven a backup{of}")
         elif proof_overdue_at is not None and proof_overdue_at < now:
             yield FleetAlarm(FleetAlarmKind.PROOF_OVERDUE, "the last proof is too old")
+
+
+def _made_alone(standing: ClusterStanding) -> str:
+    """What a host has, though nobody of the fleet asked for it: a fallback, or a person's."""
+    if standing.alone is None:
+        return ""
+    host, at = standing.alone
+    return f"; {host} made one without it at {at:%Y-%m-%d %H:%M} UTC"
 
 
 def _of(terms: WatchedCluster, job: str, only: str) -> str:

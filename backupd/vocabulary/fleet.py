@@ -218,6 +218,7 @@ class ClusterStanding:
     last_proven_at: datetime | None
     troubled: tuple[FleetBackup, ...] = ()  # of each job and member the last that ended, where it failed or was missed
     lacking: tuple[str, str] | None = None  # a job without any good one, and the member that owes it, or ""
+    alone: tuple[str, datetime] | None = None  # who told of a newer good one of what counts, and of when that is
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,6 +197,21 @@ def test_of_one_night_the_backup_counts_that_ended_last_whichever_a_person_asked
     assert (found.newest, found.troubled) == (mended, ())
 
 
+def test_what_a_host_made_without_the_fleet_is_known_until_the_fleet_has_made_a_newer_one(records: Records) -> None:
+    cluster = [terms("shop", "shop-1", "shop-2")]
+    for host, good in (("shop-1", _NOW - timedelta(days=9)), ("shop-2", _NOW - timedelta(days=2)), ("mail-1", _NOW)):
+        job = DescribedJob("main", ("s3",), Role.REPLICA, last_good_at=good)
+        records.saw(SeenHost(host, _NOW, HostDescription(host, "1", (1, 1), _NOW, (job,))))
+    found = records.standings(cluster)["shop"]
+    assert (found.lacking, found.last_good_at, found.alone) == (
+        *(("main", ""), None, ("shop-2", _NOW - timedelta(days=2))),
+    )
+    records.keep(done("shop", _NIGHT - timedelta(days=5)))
+    assert records.standings(cluster)["shop"].alone == ("shop-2", _NOW - timedelta(days=2))
+    records.keep(done("shop"))
+    assert records.standings(cluster)["shop"].alone is None
+
+
 def test_where_each_member_owes_proofs_the_one_without_counts(records: Records) -> None:
     each = replace(terms("shop", "shop-1", "shop-2"), every_member=True)
     found = []

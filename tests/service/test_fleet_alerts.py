@@ -70,7 +70,7 @@ CASES = (
         summary="cluster bad: the last good backup is 1d 13h 0m 0s old",
         labels={"cluster": "bad"},
     ),
-    alarm("BackupdFleetNoBackupYet", "never", "25h", "23h", "there has never been a good backup"),
+    alarm("BackupdFleetNoBackupYet", "never", "25h", "23h", "the fleet has made no good backup"),
     alarm("BackupdFleetBackupFailed", "failed", "15m", "5m", "the backup of the last night: failed", kinds=True),
     alarm("BackupdFleetBackupFailed", "missed", "15m", "5m", "the backup of the last night: missed", kinds=True),
     alarm("BackupdFleetProofOverdue", "proof-overdue", "3h", "1h", "no drill has proven a backup for too long"),

@@ -63,7 +63,7 @@ def test_of_members_that_each_owe_a_backup_the_bad_one_is_named() -> None:
     (alarm,) = status(replace(standing(DAY, DAY), troubled=(failed,)), each).alarms
     assert alarm.text == "the backup of 2026-11-25 of db2 failed: no room"
     (alarm,) = status(replace(standing(None, None), lacking=("nightly", "db1")), each).alarms
-    assert (alarm.kind, alarm.text) == (FleetAlarmKind.NEVER, "there has never been a good backup of db1")
+    assert (alarm.kind, alarm.text) == (FleetAlarmKind.NEVER, "the fleet has made no good backup of db1")
     (alarm,) = status(standing(DAY, None), each).alarms
     assert alarm.text == "no drill has ever proven a backup of each member"
 
@@ -79,6 +79,15 @@ def test_a_cluster_that_was_never_backed_up_is_as_grave_as_one_that_is_overdue()
     assert kinds(None) == [FleetAlarmKind.NEVER]
     assert gravest(status(None).alarms) is Severity.CRITICAL
     assert gravest(status(standing(2 * DAY, DAY)).alarms) is Severity.CRITICAL
+
+
+def test_a_backup_that_a_host_made_without_the_fleet_is_named_where_the_fleet_s_own_is_missing_or_too_old() -> None:
+    made = ("db2", NOW - DAY / 2)
+    (alarm,) = status(replace(standing(2 * DAY, DAY), alone=made)).alarms
+    assert alarm.text == "the fleet's last good backup is too old; db2 made one without it at 2026-11-26 00:00 UTC"
+    (alarm,) = status(replace(standing(None, None), lacking=("nightly", ""), alone=made)).alarms
+    assert alarm.text == "the fleet has made no good backup; db2 made one without it at 2026-11-26 00:00 UTC"
+    assert kinds(replace(standing(DAY, DAY), alone=made)) == []
 
 
 def test_a_proof_is_missed_only_where_one_is_asked_for_and_there_is_something_to_prove() -> None:

@@ -8,6 +8,7 @@ from backupd.cli.output import say, tell
 from backupd.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
+    from backupd.config.fleet import FleetConfiguration
     from backupd.fleet.records import Records
     from backupd.vocabulary.fleet import PauseScope
 
@@ -41,26 +42,29 @@ def unpause(
     all_of_it: Annotated[bool, typer.Option("--all", help="The whole fleet: its clusters' own pauses stay.")] = False,
 ) -> None:
     """Begin backups again."""
-    records, scope, of = _of(ctx, name, all_of_it)
-    if not records.unpause(scope, of):
-        raise UsageError(f"{_called(scope, of)} is not paused", hint="see `backupd fleet status`")
-    say(f"{_called(scope, of)} is paused no more")
+    from backupd.vocabulary.fleet import PauseScope
+
+    _, records = _opened(ctx, name, all_of_it)
+    whole = name is None
+    ended = [  # also of what has left the fleet: its pause stands until somebody ends it
+        one for one in records.pauses() if (one.scope is PauseScope.FLEET) == whole and one.name == (name or "")
+    ]
+    if not ended:
+        raise UsageError(f"{name or 'the fleet'} is not paused", hint="see `backupd fleet status`")
+    for one in ended:
+        records.unpause(one.scope, one.name)
+        say(f"{_called(one.scope, one.name)} is paused no more")
 
 
 def _of(ctx: typer.Context, name: str | None, all_of_it: bool) -> "tuple[Records, PauseScope, str]":
     """Whose pause it is.
 
     Raises:
-        UsageError: nobody of this name is known, or nothing is named.
+        UsageError: nobody of this name is known, or nothing is named, or both.
     """
-    from backupd.fleet.records import Records
-    from backupd.operations.fleet.opening import database_url, fleet
     from backupd.vocabulary.fleet import PauseScope
 
-    if (name is None) == (not all_of_it):
-        raise UsageError("name a cluster or a host, or the whole fleet", hint="backupd fleet pause --all")
-    configuration = fleet(ctx.obj.config).configuration
-    records = Records.open(database_url(configuration.control))
+    configuration, records = _opened(ctx, name, all_of_it)
     if name is None:
         return records, PauseScope.FLEET, ""
     if name in configuration.clusters:
@@ -68,6 +72,21 @@ def _of(ctx: typer.Context, name: str | None, all_of_it: bool) -> "tuple[Records
     if name in configuration.hosts:
         return records, PauseScope.HOST, name
     raise UsageError(f"the fleet has no cluster and no host {name!r}", hint="see `backupd fleet check`")
+
+
+def _opened(ctx: typer.Context, name: str | None, all_of_it: bool) -> "tuple[FleetConfiguration, Records]":
+    """The fleet, and its records.
+
+    Raises:
+        UsageError: nothing is named, or both.
+    """
+    from backupd.fleet.records import Records
+    from backupd.operations.fleet.opening import database_url, fleet
+
+    if (name is None) == (not all_of_it):
+        raise UsageError("name a cluster or a host, or the whole fleet", hint="backupd fleet pause --all")
+    configuration = fleet(ctx.obj.config).configuration
+    return configuration, Records.open(database_url(configuration.control))
 
 
 def _called(scope: "PauseScope", name: str) -> str:

@@ -153,6 +153,15 @@ def test_a_pause_stands_until_it_is_ended(
     assert fleet("unpause", *words).status == ExitStatus.USAGE
 
 
+def test_a_pause_of_what_has_left_the_fleet_can_be_ended(fleet: Type, records: Records) -> None:
+    records.pause(PauseScope.FLEET, "", "upgrade")
+    records.pause(PauseScope.HOST, "db9", "its disks are replaced")
+    ended = fleet("unpause", "db9")
+    assert (ended.status, ended.stdout) == (ExitStatus.OK, "host db9 is paused no more\n")
+    assert fleet("unpause", "").status == ExitStatus.USAGE
+    assert [(pause.scope, pause.name) for pause in records.pauses()] == [(PauseScope.FLEET, "")]
+
+
 def test_hostile_words_are_shown_plain(fleet: Type, records: Records) -> None:
     fleet("run", "orders")
     word = HOSTILE.replace("\0", "")

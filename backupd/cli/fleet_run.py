@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from backupd.vocabulary.fleet import OwedBackup
 
 _LOOK_SECONDS = 2.0
-_AT_WORK_SECONDS = 60.0  # since a control host last said that it is
 
 
 def run(
@@ -73,9 +72,10 @@ def cancel(
 def _tell_whether_served(records: "Records") -> None:
     from datetime import UTC, datetime
 
+    from backupd.policy.fleet_standing import AT_WORK
+
     control = records.control()
-    now = datetime.now(UTC)
-    if control is None or (now - control.seen_at).total_seconds() > _AT_WORK_SECONDS:
+    if control is None or datetime.now(UTC) - control.seen_at >= AT_WORK:
         tell("no control host is at work: nothing happens before one is started with `backupd fleet serve`")
 
 

@@ -157,7 +157,7 @@ def test_an_upgrade_starts_a_daemon_that_runs_anew_and_an_installation_starts_no
     systemctl.chmod(0o755)
     (tmp_path / "getent").symlink_to("/bin/true")  # the account is there: this machine gets none
     placed = "mount -t tmpfs none /opt && mkdir -p /opt/backupd/package && cd /opt/backupd/package"
-    files = "echo 1 >VERSION && echo home = >pyvenv.cfg"
+    files = "echo 1 >VERSION && echo home = >pyvenv.cfg && echo ./pyvenv.cfg >FILES"
     booted = f"{placed} && {files} && mount -t tmpfs none /run && mkdir -p /run/systemd/system"
     inside = f'{booted} && PATH="{tmp_path}:$PATH" exec sh {ROOT}/.ci/package/postinst "$@"'
     output("unshare", "--mount", "sh", "-c", inside, "sh", *called)

@@ -3,6 +3,7 @@
 The packages are installed by dpkg and by rpm into a small Debian, one after the other. Needs root, for chroot.
 """
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -17,7 +18,7 @@ WAYS = {  # to install, to install over another version, to remove
     ".deb": ('chroot "$0" dpkg --install', 'chroot "$0" dpkg --install', 'chroot "$0" dpkg --purge'),
     ".rpm": (
         'rpm --root="$0" --install --nodeps',
-        'rpm --root="$0" --upgrade --nodeps --replacepkgs',
+        'rpm --root="$0" --upgrade --nodeps --replacepkgs --oldpackage',
         'rpm --root="$0" --erase --nodeps',
     ),
 }
@@ -64,6 +65,7 @@ def newer(packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
     assert __version__ in source.read_text()
     source.write_text(source.read_text().replace(__version__, NEWER))
     shutil.rmtree(source.parent / "__pycache__")
+    list_files(package)
     glibc = output("dpkg-deb", "--field", packages[".deb"], "Depends").split(">= ")[1].split(")")[0]
     said = {"VERSION": NEWER, "GLIBC": glibc, "ARCHITECTURE": packages[".deb"].stem.split("_")[-1]}
     for packager in ("deb", "rpm"):
@@ -115,6 +117,44 @@ def test_what_runs_keeps_its_own_code_through_upgrades_and_removal(
 
     as_on_a_host(root, f"{install} {new}; {remove} backupd")
     assert root.files("opt") == set()
+
+
+def test_programs_run_from_no_file_of_the_version_that_rpm_replaces(root: Root, tmp_path: Path) -> None:
+    """rpm removes what only that version has after the other one's script. A newer migration would be taken for one's
+    own, and a newer backupd's catalogue with it.
+    """
+    install, other, remove = WAYS[".rpm"]
+    newer, older = (small_rpm(tmp_path / version, version) for version in ("2", "1"))
+    for do, package, version in ((install, newer, "2"), (other, older, "1"), (other, newer, "2")):
+        as_on_a_host(root, f"{do} {package}")
+        own = (root.folder / runs_from(root).lstrip("/")).glob("only-*")
+        assert [path.name for path in own] == [f"only-{version}.py"]
+    as_on_a_host(root, f"{remove} backupd")
+
+
+def small_rpm(folder: Path, version: str) -> Path:
+    """A package of three files, one of which no other version has; its scripts are the real ones."""
+    tree, made = folder / "package", folder / "small.rpm"
+    tree.mkdir(parents=True)
+    for name, text in (("VERSION", version), ("pyvenv.cfg", "home = x"), (f"only-{version}.py", "")):
+        (tree / name).write_text(f"{text}\n")
+    list_files(tree)
+    scripts = {"postinstall": "postinst", "preremove": "prerm", "postremove": "postrm"}
+    said = {
+        **{"name": "backupd", "arch": "amd64", "version": f"{version}.0.0", "maintainer": "a test <t@localhost>"},
+        "contents": [{"src": str(tree), "dst": "/opt/backupd/package", "type": "tree"}],
+        "scripts": {when: str(ROOT / ".ci/package" / name) for when, name in scripts.items()},
+    }
+    (folder / "nfpm.yaml").write_text(json.dumps(said))
+    nfpm = ROOT / ".venv/bin/nfpm"
+    output(nfpm, "package", "--packager", "rpm", "--config", folder / "nfpm.yaml", "--target", made)
+    return made
+
+
+def list_files(tree: Path) -> None:
+    """As .ci/make-packages does."""
+    files = (path for path in tree.rglob("*") if path.is_symlink() or not path.is_dir())
+    (tree / "FILES").write_text("".join(f"./{path.relative_to(tree)}\n" for path in sorted(files)))
 
 
 def runs_from(root: Root) -> str:

@@ -12,6 +12,7 @@ from pymysql.constants import CLIENT
 from pymysql.converters import conversions
 
 from backupd.config.fields import is_loopback
+from backupd.host.authorities import system_tls
 from backupd.mysql.authentication import WITHOUT_TLS
 
 CONNECT_SECONDS = 10.0
@@ -83,7 +84,7 @@ def _trusted(login: Login) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=login.tls_ca)
         context.check_hostname = False
         return context
-    context = ssl.create_default_context()  # verifies the certificate and the host name
+    context = system_tls()  # verifies the certificate and the host name
     if login.tls_ca is not None:
         context.load_verify_locations(cafile=login.tls_ca)
     return context

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from backupd.host.authorities import system_tls
 from backupd.vocabulary.errors import ConfigurationError, NotificationError
 
 
@@ -41,7 +42,7 @@ def tls(ca: Path | None) -> ssl.SSLContext:
     Raises:
         ConfigurationError: the file cannot be read, or holds no certificate.
     """
-    context = ssl.create_default_context()
+    context = system_tls()
     if ca is not None:
         try:
             context.load_verify_locations(ca)

@@ -6,12 +6,14 @@ for chroot, and Debian's archive.
 """
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from backupd import __version__
+from tests.contract.certificates import certificate
 from tests.packaging.roots import RELEASES, ROOT, Root, output, root_of
 
 OLDEST_GLIBC = (2, 36)  # Debian 12's; RHEL 10 has 2.39
@@ -171,6 +173,29 @@ def test_the_rpm_asks_for_no_newer_glibc_than_the_oldest_system_it_is_for(packag
     assert (int(found[1]), int(found[2])) <= OLDEST_GLIBC
     assert {"lvm2", "util-linux", "shadow-utils"} <= set(asked.splitlines())
     assert "python" not in asked
+
+
+HANDSHAKE = """
+import socket, ssl
+from threading import Thread
+from backupd.notifications.connection import tls
+ours, theirs = socket.socketpair()
+server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+server.load_cert_chain("/tmp/chain.pem")
+Thread(target=server.wrap_socket, args=(theirs,), kwargs={"server_side": True}).start()
+with tls(None).wrap_socket(ours, server_hostname="localhost") as connection:
+    print("trusted", connection.getpeercert()["subject"])
+"""
+
+
+def test_whom_rhel_trusts_is_trusted(by_rpm: Root, tmp_path: Path) -> None:
+    """Its authorities are elsewhere than Debian's, where the Python that came along looks."""
+    shutil.rmtree(by_rpm.folder / "usr/lib/ssl", ignore_errors=True)
+    made, bundle = certificate(tmp_path), by_rpm.folder / "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem"
+    bundle.parent.mkdir(parents=True)
+    shutil.copy(made.ca, bundle)
+    shutil.copy(made.chain, by_rpm.folder / "tmp/chain.pem")
+    assert by_rpm.run("/opt/backupd/current/bin/python", "-c", HANDSHAKE).startswith("trusted ")
 
 
 def test_what_rpm_has_installed_works_and_goes_but_for_what_is_a_persons(by_rpm: Root) -> None:

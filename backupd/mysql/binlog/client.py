@@ -11,11 +11,11 @@ later itself ("unrecognized MariaDB version", on 11.8.9), and receives from any 
 
 import hashlib
 import re
-import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
 from backupd.host import process
+from backupd.host.authorities import places
 from backupd.mysql.login import Login
 from backupd.vocabulary.binlogs import BinlogPlace
 from backupd.vocabulary.errors import CommandError, ServerError
@@ -166,8 +166,8 @@ def _protection(login: Login, flavour: Flavour) -> list[str]:
 def _authorities(named: Path | None) -> list[str]:
     if named is not None:
         return [f"ssl-ca={_quoted(str(named))}"]
-    system = ssl.get_default_verify_paths()
-    files = {"ssl-ca": system.cafile, "ssl-capath": system.capath}
+    file, folder = places()
+    files = {"ssl-ca": file, "ssl-capath": folder}
     return [f"{option}={_quoted(path)}" for option, path in files.items() if path]
 
 

@@ -139,6 +139,36 @@ def test_targets_of_every_kind_can_be_used(debian: Root) -> None:
     debian.run("/opt/backupd/current/bin/python", "-c", imports)
 
 
+LIBRARY_UPGRADED = """
+set -e
+cd "$0"
+mount -t proc proc proc
+mount -t cgroup2 none mnt
+mount -t tmpfs none run && mkdir -p run/systemd/system
+trap 'kill $(cat mnt/*.service/cgroup.procs); until rmdir mnt/*.service 2>/dev/null; do sleep 0.1; done' EXIT
+cp usr/bin/sleep usr/bin/old
+for unit in "$@"; do
+    mkdir "mnt/$unit"
+    chroot . old infinity & echo $! >"mnt/$unit/cgroup.procs"
+done
+rm usr/bin/old
+chroot . needrestart -r a >&2
+"""
+
+
+def test_needrestart_restarts_no_run_in_its_middle(packages: dict[str, Path], tmp_path: Path) -> None:
+    """As unattended upgrades have it look for programs that use what was replaced; systemctl notes what it is asked."""
+    root = root_of(RELEASES[-1], tmp_path / "root", "--include=needrestart")
+    output("dpkg-deb", "--extract", packages[".deb"], root.folder, timeout=300)
+    systemctl = root.folder / "usr/bin/systemctl"
+    systemctl.write_text("#!/bin/sh\n[ $1 != restart ] || echo $* >>/tmp/asked\n")
+    systemctl.chmod(0o755)
+    runs = ["backupd-run-r1.service", "backupd-run@nightly.service", "backupd-prove.service", "backupd-recover.service"]
+    isolated = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+    output(*isolated, "sh", "-c", LIBRARY_UPGRADED, root.folder, "backupd.service", *runs, timeout=300)
+    assert (root.folder / "tmp/asked").read_text() == "restart backupd.service\n"
+
+
 UPGRADED = ["daemon-reload", "try-restart backupd.service", "try-restart backupd-binlog@*.service"]
 
 

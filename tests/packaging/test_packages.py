@@ -139,6 +139,13 @@ def test_targets_of_every_kind_can_be_used(debian: Root) -> None:
     debian.run("/opt/backupd/current/bin/python", "-c", imports)
 
 
+def test_everybody_may_read_what_is_no_secret(packages: dict[str, Path]) -> None:
+    """Among others the process of the pages, which is another user."""
+    listed = output("dpkg-deb", "--contents", packages[".deb"], timeout=300).splitlines()
+    modes = {line.split()[5].removeprefix("./"): line.split()[0] for line in listed if not line.startswith("l")}
+    assert {path for path, mode in modes.items() if mode[7] != "r"} == {"etc/backupd/", "var/lib/backupd/"}
+
+
 LIBRARY_UPGRADED = """
 set -e
 cd "$0"

@@ -305,6 +305,28 @@ def test_purge_removes_nothing_of_what_is_mounted(at: str) -> None:
     assert "is left as it is, for something is mounted there" in done.stderr
 
 
+def test_purge_takes_no_snapshot_from_under_a_run() -> None:
+    """Its mount is seen by the run alone; who removes the folder under it would end it."""
+    script = """
+        set -e
+        mount -t tmpfs none /run && mount -t tmpfs none /var/log && mount -t tmpfs none /opt
+        mkdir -p /run/backupd/mnt/r1 && mkfifo /run/begun /run/purged
+        unshare --mount sh -c '
+            mount -t tmpfs none /run/backupd/mnt/r1 && touch /run/backupd/mnt/r1/row
+            echo >/run/begun; read -r _ </run/purged; ls /run/backupd/mnt/r1' &
+        read -r _ </run/begun
+        sh .ci/package/postrm purge
+        echo >/run/purged
+        wait
+        sh .ci/package/postrm purge
+        [ ! -e /run/backupd ]
+    """
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "row\n"), done.stderr
+
+
 @pytest.mark.parametrize("word", ["remove", "0"])
 def test_removal_ends_and_disables_every_instance_of_a_template(word: str, tmp_path: Path) -> None:
     root, said, systemctl = tmp_path / "root", tmp_path / "said", tmp_path / "systemctl"

@@ -39,12 +39,13 @@ targets = ["vault"]
 def surroundings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The variables of the file: folders of this test's own, and a port that nobody has."""
     folder = tmp_path_factory.mktemp("machine")
-    for name in ("config", "state", "data", "target"):
+    for name in ("config", "state", "log", "data", "target"):
         (folder / name).mkdir()
     (folder / "config" / "backupd.toml").write_text(CONFIGURATION.format(folder=folder))
     return {
         "CONFIG_FOLDER": f"{folder}/config",
         "STATE_FOLDER": f"{folder}/state",
+        "LOG_FOLDER": f"{folder}/log",
         "DATADIR": f"{folder}/data",
         "TARGET": f"{folder}/target",
         "PROMETHEUS_PORT": str(free_port()),

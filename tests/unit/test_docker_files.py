@@ -6,6 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
+
+from backupd.config import CatalogueConfig
+from backupd.config.schema import PathsConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"
@@ -116,6 +120,15 @@ def test_certificates_come_as_a_secret_and_stay_in_no_layer(image: str) -> None:
 @pytest.mark.parametrize("image", ["backupd", "lab"])
 def test_an_entrypoint_that_is_backupd_itself(image: str) -> None:
     assert 'ENTRYPOINT ["backupd"]' in text(f"{image}.Dockerfile").splitlines()
+
+
+def test_what_the_daemon_keeps_outlives_its_container() -> None:
+    """An upgrade of the image makes the container anew; `backupd log` is asked for a year afterwards."""
+    volumes = yaml.safe_load((DOCKER / "monitoring.compose.yaml").read_text())["services"]["backupd"]["volumes"]
+    inside = [Path(found[1]) for volume in volumes if (found := re.search(r":(/[^:}]+)(:ro)?$", volume))]
+    paths = PathsConfig()
+    for kept in (CatalogueConfig().path, paths.log, paths.staging, paths.run):
+        assert any(kept.is_relative_to(folder) for folder in inside), kept
 
 
 def test_a_base_that_is_named_is_taken_and_none_is_made(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ JOB = """
 host = "db1"
 targets = ["vault"]
 """
+ARCHIVED = f"{JOB}[jobs.nightly.binlog]\n"
 UPGRADED = "9.9.9"
 
 pytestmark = pytest.mark.timeout(LONG)
@@ -103,6 +104,10 @@ class Fleet:
     def daemon(self) -> str:
         """The process of the daemon, which lives."""
         return self.run("systemctl is-active backupd.service && cat /run/daemon.pid").strip()
+
+    def archive(self) -> str:
+        """The process of the unit that archives the binlog of job nightly, which lives."""
+        return self.run("systemctl is-active backupd-binlog@nightly.service && cat /run/archive.pid").strip()
 
     def configured(self) -> dict[str, tuple[str, int]]:
         """Every file of the configuration, with its text and its mode."""
@@ -280,3 +285,18 @@ def test_an_older_package_is_refused_before_anything_is_stopped(fleet: Fleet) ->
     assert "A later version is already installed" in refused.said
     assert fleet.version() == UPGRADED
     assert fleet.daemon() == daemon
+
+
+def test_an_upgrade_ends_the_archives_that_are_units_and_starts_them_again(fleet: Fleet, newer: Path) -> None:
+    """They never end by themselves, and would be waited for as long as it may take."""
+    fleet.run("systemctl stop backupd.service && rm /etc/systemd/system/multi-user.target.wants/backupd.service")
+    fleet.run(f"dpkg --install /var/cache/backupd/{fleet.package.name} && mkdir -p /srv/backups")
+    fleet.write(job=ARCHIVED)
+    configured = fleet.play(backupd_service=False)
+    assert configured.status == 0, configured.said
+    fleet.run("systemctl start backupd-binlog@nightly.service")
+    archive = fleet.archive()
+    upgraded = fleet.play(backupd_package=str(newer), backupd_service=False, backupd_drain_timeout=60)
+    assert upgraded.status == 0, upgraded.said
+    assert fleet.version() == UPGRADED
+    assert fleet.archive() != archive

@@ -300,3 +300,11 @@ def test_an_upgrade_ends_the_archives_that_are_units_and_starts_them_again(fleet
     assert upgraded.status == 0, upgraded.said
     assert fleet.version() == UPGRADED
     assert fleet.archive() != archive
+
+
+def test_an_archive_that_is_a_unit_is_restarted_when_its_configuration_has_changed(fleet: Fleet, newer: Path) -> None:
+    archive = fleet.archive()
+    fleet.write(job=f'{ARCHIVED}spool_limit = "2GiB"\n')
+    changed = fleet.play(backupd_package=str(newer), backupd_service=False)
+    assert changed.status == 0, changed.said
+    assert fleet.archive() != archive

@@ -86,7 +86,7 @@ def plan(
         if _is_after(backup, moment):
             continue
         for following in continuations(backup, archive.rows) or [()]:
-            last = _last_wanted(backup, following, moment, archive, having, complete_until)
+            last = _last_wanted(backup, following, moment, archive, having, complete_until, now)
             if last is not None:
                 return _planned(backup, following, last, moment, archive)
     raise _unreachable(backups, archive.rows, having, moment, now)
@@ -174,6 +174,7 @@ def _last_wanted(
     archive: Archive,
     having: Sequence[BinlogSegment],
     complete_until: datetime | None,
+    now: datetime,
 ) -> BinlogSegment | PlacedBackup | None:
     """The last segment that is applied, of those that follow the backup; the backup itself where none is; None where
     the moment is in none of them.
@@ -182,14 +183,14 @@ def _last_wanted(
         return backup
     last = following[-1] if following else backup
     if isinstance(moment, Latest):
-        return last if _is_last(backup, following, archive.rows) else None
+        return last if _is_last(backup, following, archive.rows, now) else None
     if following and (met := _meeting(following, moment, archive, having)) is not None:
         too_early = isinstance(moment, ToPosition) and _is_before(
             moment.place, _start(backup, following[0], archive.rows)
         )
         return None if too_early and met.number == following[0].number else met
     if isinstance(moment, ToTime) and complete_until is not None and moment.at <= complete_until:
-        return last if _is_last(backup, following, archive.rows) else None
+        return last if _is_last(backup, following, archive.rows, now) else None
     return None
 
 
@@ -210,15 +211,19 @@ def _is_before(one: BinlogPlace, other: BinlogPlace) -> bool:
     return one.file == other.file and one.offset < other.offset
 
 
-def _is_last(backup: PlacedBackup, following: Sequence[BinlogSegment], found: Sequence[ChainRow]) -> bool:
-    """Whether nothing is archived that came after the backup and what follows it."""
+def _is_last(
+    backup: PlacedBackup, following: Sequence[BinlogSegment], found: Sequence[ChainRow], now: datetime
+) -> bool:
+    """Whether nothing is archived that came after the backup and what follows it. The archive may lag behind a backup:
+    then it tells by its time alone, unless that is yet to come, which is a wrong clock's.
+    """
     ends = (row.segments[-1] for row in found)
     newest = max(ends, key=lambda segment: (segment.chain, segment.number), default=None)  # whatever clocks said
     if newest is None or following:
         return newest is None or following[-1].name == newest.name
     at_its_end = (newest.file, newest.end) == (backup.place.file, backup.place.offset)
     holds_it = bool(backup.gtid and newest.gtid_end) and gtid.is_within(newest.gtid_end, backup.gtid)
-    return newest.received_at <= backup.taken_at or at_its_end or holds_it  # the archive may lag behind the backup
+    return newest.received_at <= backup.taken_at <= now or at_its_end or holds_it
 
 
 def is_in(moment: Moment, segment: BinlogSegment) -> bool:

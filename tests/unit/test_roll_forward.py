@@ -337,6 +337,18 @@ def test_the_latest_is_of_the_chain_that_began_last_whatever_the_clock_said() ->
     assert chosen.segments[-1].name == anew[-1].name
 
 
+# A clock that was a year ahead while a backup was taken: everything in the archive was received before that, it seems.
+@pytest.mark.parametrize("archived", [slice(0, 6), slice(3, 6)])
+def test_a_backup_of_a_clock_that_was_ahead_is_not_the_latest_of_all_that_is_archived(archived: slice) -> None:
+    written = segments_of(6, set())
+    ahead = replace(backup_after(written, 25), taken_at=NOW + timedelta(days=365))
+    taken = backup_after(written, 45)
+    chosen = plan([ahead, taken], written[archived], Latest(), now=NOW)
+    assert (chosen.backup, chosen.segments[-1]) == (taken, written[-1])
+    with pytest.raises(UsageError, match="what was archived last follows no good backup without a gap"):
+        plan([ahead], written[archived], Latest(), now=NOW)
+
+
 # An archive that lags behind the newest backup: the latest moment is no earlier one than that backup's.
 def test_the_latest_is_not_before_the_newest_backup() -> None:
     written = segments_of(6, set())

@@ -155,15 +155,16 @@ class Records:
         query = select(_BACKUPS.id).where(_BACKUPS.state.in_((FleetState.WAITING, FleetState.RUNNING)))
         return [row.id for row in self._read(query.order_by(_BACKUPS.night, _BACKUPS.id))]
 
-    def standings(self, terms: Sequence[WatchedCluster]) -> dict[str, ClusterStanding]:
-        """What each of these clusters has come to, by the worst of what it owes; its proofs are those that its hosts
-        told of when they were seen.
+    def standings(self, terms: Sequence[WatchedCluster], *, at: datetime, night: date) -> dict[str, ClusterStanding]:
+        """What each of these clusters has come to by this instant, in this night, by the worst of what it owes; its
+        proofs are those that its hosts told of when they were seen. What lies ahead, a wrong clock has left.
         """
         wanted = [(one.cluster, *what) for one in terms for what in one.owes]
-        newest = self._one_of_each(wanted, _NEWEST)
+        until_now = _BACKUPS.night <= night
+        newest = self._one_of_each(wanted, _NEWEST, until_now)
         # `in_` would draw planners to the index of states.
-        ended = self._one_of_each(wanted, _NEWEST, _BACKUPS.state.not_in(_UNDECIDED))
-        good = self._one_of_each(wanted, (_BACKUPS.good_at.desc(),), _BACKUPS.good_at.is_not(None))
+        ended = self._one_of_each(wanted, _NEWEST, until_now, _BACKUPS.state.not_in(_UNDECIDED))
+        good = self._one_of_each(wanted, (_BACKUPS.good_at.desc(),), _BACKUPS.good_at <= at)
         told = {(seen.host, job.job): job for seen in self.seen() if seen.described for job in seen.described.jobs}
         return {one.cluster: standing(one, newest=newest, ended=ended, good=good, told=told) for one in terms}
 

@@ -135,6 +135,10 @@ def terms(cluster: str, *members: str, jobs: tuple[str, ...] = ("main",)) -> Wat
     return WatchedCluster(cluster, members, jobs, every_seconds=86_400.0)
 
 
+def standings(records: Records, *clusters: WatchedCluster) -> dict[str, ClusterStanding]:
+    return records.standings(clusters, at=_NOW, night=_NIGHT)
+
+
 def test_a_cluster_s_standing_is_its_newest_its_last_good_and_its_last_proof(records: Records) -> None:
     yesterday = _NIGHT - timedelta(days=1)
     records.keep(done("shop", yesterday))
@@ -142,12 +146,12 @@ def test_a_cluster_s_standing_is_its_newest_its_last_good_and_its_last_proof(rec
     for host, proven in (("shop-1", _NOW - timedelta(days=3)), ("shop-2", _NOW - timedelta(days=2)), ("mail-1", _NOW)):
         job = DescribedJob("main", ("s3",), Role.REPLICA, last_proven_at=proven)
         records.saw(SeenHost(host, _NOW, HostDescription(host, "1", (1, 1), _NOW, (job,))))
-    standings = records.standings([terms("shop", "shop-1", "shop-2"), terms("mail")])
-    assert standings["shop"].newest == FleetBackup(owed("shop"), FleetState.MISSED, said="no member answered")
-    assert standings["shop"].last_good == done("shop", yesterday)
-    assert standings["shop"].last_good_at == done("shop", yesterday).tries[0].ended_at
-    assert standings["shop"].last_proven_at == _NOW - timedelta(days=2)
-    assert standings["mail"] == ClusterStanding("mail", None, None, None, None, lacking=("main", ""))
+    found = standings(records, terms("shop", "shop-1", "shop-2"), terms("mail"))
+    assert found["shop"].newest == FleetBackup(owed("shop"), FleetState.MISSED, said="no member answered")
+    assert found["shop"].last_good == done("shop", yesterday)
+    assert found["shop"].last_good_at == done("shop", yesterday).tries[0].ended_at
+    assert found["shop"].last_proven_at == _NOW - timedelta(days=2)
+    assert found["mail"] == ClusterStanding("mail", None, None, None, None, lacking=("main", ""))
 
 
 def test_a_good_job_does_not_hide_a_bad_one_of_its_cluster(records: Records) -> None:
@@ -156,12 +160,12 @@ def test_a_good_job_does_not_hide_a_bad_one_of_its_cluster(records: Records) -> 
     weekly = replace(done("shop"), owed=owed("shop", job="weekly"))
     for backup in (done("shop", weeks_ago), failed, weekly):
         records.keep(backup)
-    both = records.standings([terms("shop", "shop-1", jobs=("main", "weekly"))])["shop"]
+    both = standings(records, terms("shop", "shop-1", jobs=("main", "weekly")))["shop"]
     assert (both.newest, both.last_good, both.troubled) == (weekly, done("shop", weeks_ago), (failed,))
     assert both.last_good_at == done("shop", weeks_ago).tries[0].ended_at
-    only_weekly = records.standings([terms("shop", "shop-1", jobs=("weekly",))])["shop"]
+    only_weekly = standings(records, terms("shop", "shop-1", jobs=("weekly",)))["shop"]
     assert (only_weekly.last_good, only_weekly.troubled) == (weekly, ())
-    never = records.standings([terms("shop", "shop-1", jobs=("weekly", "monthly"))])["shop"]
+    never = standings(records, terms("shop", "shop-1", jobs=("weekly", "monthly")))["shop"]
     assert (never.newest, never.last_good, never.last_good_at) == (weekly, None, None)
     assert never.lacking == ("monthly", "")
 
@@ -173,11 +177,11 @@ def test_a_good_member_does_not_hide_another_where_each_owes_a_backup(records: R
     failed = FleetBackup(of["shop-1"], FleetState.FAILED, said="the disk is full")
     for backup in (failed, replace(done("shop"), owed=of["shop-2"])):
         records.keep(backup)
-    never = records.standings([each])["shop"]
+    never = standings(records, each)["shop"]
     assert (never.last_good, never.lacking, never.troubled) == (None, ("main", "shop-1"), (failed,))
     records.keep(replace(done("shop", weeks_ago.night), owed=weeks_ago))
-    assert records.standings([each])["shop"].last_good == replace(done("shop", weeks_ago.night), owed=weeks_ago)
-    assert records.standings([terms("shop", "shop-1", "shop-2")])["shop"].troubled == ()
+    assert standings(records, each)["shop"].last_good == replace(done("shop", weeks_ago.night), owed=weeks_ago)
+    assert standings(records, terms("shop", "shop-1", "shop-2"))["shop"].troubled == ()
 
 
 def test_of_one_night_the_backup_counts_that_ended_last_whichever_a_person_asked_for(records: Records) -> None:
@@ -218,7 +222,7 @@ def test_where_each_member_owes_proofs_the_one_without_counts(records: Records) 
     for host, proven in (("shop-1", _NOW - timedelta(days=3)), ("shop-2", _NOW)):
         job = DescribedJob("main", ("s3",), Role.REPLICA, last_proven_at=proven)
         records.saw(SeenHost(host, _NOW, HostDescription(host, "1", (1, 1), _NOW, (job,))))
-        found.append(records.standings([each])["shop"].last_proven_at)
+        found.append(standings(records, each)["shop"].last_proven_at)
     assert found == [None, _NOW - timedelta(days=3)]
 
 
@@ -243,7 +247,7 @@ def test_an_upgraded_database_knows_whose_each_backup_is(records: Records, url: 
         connection.execute(text("ALTER TABLE fleet_backups DROP COLUMN member"))
         connection.execute(text("UPDATE fleet_version SET version = 2"))
     again = Records.open(url)
-    assert again.standings([each])["shop"].last_good == backup
+    assert standings(again, each)["shop"].last_good == backup
     again.engine.dispose()
 
 
@@ -377,7 +381,7 @@ def test_three_years_of_five_hundred_hosts_are_answered_at_once(records: Records
         lambda: records.history(limit=50, cluster="cluster-007", before=middle),
         lambda: records.history(limit=50, host="cluster-007-2"),
         lambda: records.history(limit=50, state=FleetState.DONE),
-        lambda: records.standings(shape),
+        lambda: standings(records, *shape),
         lambda: records.outcomes(nights[34], nights[0]),
         records.going,
     )
@@ -397,11 +401,24 @@ def test_a_night_that_failed_stands_until_another_has_ended(records: Records, st
     failed = FleetBackup(owed("shop", _NIGHT - timedelta(days=1)), FleetState.FAILED, said="the disk is full")
     for backup in (done("shop", _NIGHT - timedelta(days=2)), failed, FleetBackup(owed("shop"), state)):
         records.keep(backup)
-    found = records.standings([terms("shop", "shop-1")])["shop"]
+    found = standings(records, terms("shop", "shop-1"))["shop"]
     assert found.newest == FleetBackup(owed("shop"), state)
     assert found.troubled == (failed,)
     records.keep(done("shop"))
-    assert records.standings([terms("shop", "shop-1")])["shop"].troubled == ()
+    assert standings(records, terms("shop", "shop-1"))["shop"].troubled == ()
+
+
+def test_what_a_clock_that_was_ahead_has_left_hides_no_night_that_failed_and_counts_when_its_time_has_come(
+    records: Records,
+) -> None:
+    yesterday, next_year = _NIGHT - timedelta(days=1), _NIGHT + timedelta(days=365)
+    failed = FleetBackup(owed("shop"), FleetState.FAILED, said="the disk is full")
+    for backup in (done("shop", yesterday), failed, done("shop", next_year)):
+        records.keep(backup)
+    now = standings(records, terms("shop", "shop-1"))["shop"]
+    assert (now.newest, now.last_good, now.troubled) == (failed, done("shop", yesterday), (failed,))
+    later = records.standings([terms("shop", "shop-1")], at=_NOW + timedelta(days=365), night=next_year)["shop"]
+    assert (later.newest, later.last_good, later.troubled) == (done("shop", next_year), done("shop", next_year), ())
 
 
 def test_a_job_that_is_proven_hides_none_that_is_not(records: Records) -> None:
@@ -409,5 +426,5 @@ def test_a_job_that_is_proven_hides_none_that_is_not(records: Records) -> None:
     other = DescribedJob("scratch", ("s3",), Role.REPLICA, last_proven_at=_NOW)
     records.saw(SeenHost("shop-1", _NOW, HostDescription("shop-1", "1", (1, 1), _NOW, (main, other))))
     for jobs in (("main",), ("main", "scratch")):
-        assert records.standings([terms("shop", "shop-1", jobs=jobs)])["shop"].last_proven_at is None
-    assert records.standings([terms("shop", "shop-1", jobs=("scratch",))])["shop"].last_proven_at == _NOW
+        assert standings(records, terms("shop", "shop-1", jobs=jobs))["shop"].last_proven_at is None
+    assert standings(records, terms("shop", "shop-1", jobs=("scratch",)))["shop"].last_proven_at == _NOW

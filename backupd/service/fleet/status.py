@@ -108,7 +108,7 @@ def fleet_status(site: FleetSite) -> FleetStatus:
     """
     now, night, records = site.now(), site.tonight(), site.records
     going, control = records.going(), records.control()
-    standings = records.standings(site.shape.clusters)
+    standings = records.standings(site.shape.clusters, at=now, night=night)
     return FleetStatus(
         now,
         night,

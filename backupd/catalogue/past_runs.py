@@ -1,9 +1,12 @@
 """What earlier runs say of the next one: how long its copy takes, what its snapshot fills, where it was taken.
 
-Knows: which of a job's runs tell something; one that failed may.
+Knows: which of a job's runs tell something; one that failed may. One that a clock which was ahead has dated later than
+now tells nothing until then: what came after it is newer.
 """
 
-from sqlalchemy import func, select
+from datetime import UTC, datetime
+
+from sqlalchemy import Select, func, select
 
 from backupd.catalogue import tables, tunings
 from backupd.catalogue.details import our_newest
@@ -31,7 +34,7 @@ class PastRuns(CatalogueFile):
         forgone = (verdict.outcome == GateOutcome.GIVE_UP) & (verdict.reason == Reason.COW_SHORT)
         telling = tables.runs.c.status.in_(GOOD) | (tables.phases.c.seconds >= _TELLING_SECONDS)
         query = (
-            our_newest(job)
+            _past(job)
             .outerjoin(tables.copies, copy.run_id == tables.runs.c.run_id)
             .outerjoin(tables.verdicts, verdict.run_id == tables.runs.c.run_id)
             .outerjoin(
@@ -53,7 +56,7 @@ class PastRuns(CatalogueFile):
         """
         table, phases = tables.snapshots.c, tables.phases.c
         query = (
-            our_newest(job)
+            _past(job)
             .join(tables.snapshots, table.run_id == tables.runs.c.run_id)
             .join(tables.phases, phases.run_id == tables.runs.c.run_id)
             .where(table.volume == self.last_volume(job), table.pool.is_(None))
@@ -78,7 +81,7 @@ class PastRuns(CatalogueFile):
     def last_volume(self, job: str) -> str | None:
         """Of which volume (`VG/LV`) the job's newest snapshot was; None where there was none yet."""
         table = tables.snapshots
-        query = our_newest(job).join(table, table.c.run_id == tables.runs.c.run_id)
+        query = _past(job).join(table, table.c.run_id == tables.runs.c.run_id)
         for row in self._read(query.with_only_columns(table.c.volume).limit(1)):
             return str(row["volume"])
         return None
@@ -86,6 +89,10 @@ class PastRuns(CatalogueFile):
     def last_stored_bytes(self, job: str) -> int | None:
         """The size of the job's newest good backup on its target, in bytes; None where there is none."""
         table = tables.backups
-        good = our_newest(job).where(tables.runs.c.status.in_(GOOD)).limit(1).scalar_subquery()
+        good = _past(job).where(tables.runs.c.status.in_(GOOD)).limit(1).scalar_subquery()
         sizes = [row["bytes_stored"] for row in self._read(select(table.c.bytes_stored).where(table.c.run_id == good))]
         return max(sizes, default=None)
+
+
+def _past(job: str) -> Select[str]:
+    return our_newest(job).where(tables.runs.c.started_at <= datetime.now(UTC))

@@ -53,11 +53,14 @@ def with_backup(connection: Connection, selector: Selector, *, target: str | Non
     if selector.job is None:
         _require_one_job(connection, selector)
     there = runs_with_backup(selector.job, target)
-    begun = there if selector.by is None else there.where(tables.runs.c.started_at <= selector.by)
-    for run_id in connection.execute(begun.limit(1) if selector.by is None else begun).scalars():
-        run = _details(connection, run_id)
-        if selector.by is None or (run.snapshot_by is not None and run.snapshot_by <= selector.by):
-            return run
+    if selector.by is None:
+        if (newest := _newest(connection, there)) is not None:
+            return _details(connection, newest)
+    else:
+        for run_id in connection.execute(there.where(tables.runs.c.started_at <= selector.by)).scalars():
+            run = _details(connection, run_id)
+            if run.snapshot_by is not None and run.snapshot_by <= selector.by:
+                return run
     oldest = connection.execute(there.order_by(None).order_by(tables.runs.c.started_at).limit(1)).scalar()
     raise _no_backup(connection, selector, target, None if oldest is None else _details(connection, oldest))
 
@@ -97,12 +100,21 @@ def _latest(connection: Connection, selector: Selector, kind: RunKind) -> str:
     noun, hint = _PLACES[kind]
     if selector.job is None and kind is RunKind.BACKUP:
         _require_one_job(connection, selector)
-    newest = connection.execute(our_newest(selector.job, kind=kind).limit(1)).scalar()
+    newest = _newest(connection, our_newest(selector.job, kind=kind))
     if newest is None:
         if selector.job and kind is RunKind.BACKUP and (jobs := _jobs(connection)):
             hint = f"{hint}; there are runs of {', '.join(jobs)}"
         raise UsageError(f"no {noun} of job {selector.job} yet" if selector.job else f"no {noun} yet", hint=hint)
     return newest
+
+
+def _newest(connection: Connection, newest_first: Select[str]) -> str | None:
+    """The first of these, but for what a clock that was ahead has dated later than now: where there is nothing else."""
+    begun = newest_first.where(tables.runs.c.started_at <= datetime.now(UTC))
+    for runs in (begun, newest_first):
+        if (found := connection.execute(runs.limit(1)).scalar()) is not None:
+            return found
+    return None
 
 
 def _identified(connection: Connection, wanted: str, kind: RunKind) -> str:

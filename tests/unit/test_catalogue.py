@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from backupd.catalogue import RunJournal
+from backupd.catalogue.columns import InstantColumn
+from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue, RunRecord
 from backupd.host.process import start_time
 from backupd.vocabulary.errors import (
@@ -525,6 +527,19 @@ def test_the_last_copy_is_the_newest_one_of_the_job_that_went_on_for_long_enough
     copied(catalogue, "r4", 30.0, job="other")
     failed(catalogue, "r5", TargetError("no room"))
     assert catalogue.last_copy("nightly") == LastCopy(50, 100, 200, 20.0)
+
+
+def test_what_past_runs_tell_is_not_for_years_what_a_clock_that_was_ahead_has_left(
+    catalogue: Catalogue, path: Path
+) -> None:
+    filled(catalogue, "r1", SNAPSHOT, 20.0)
+    with direct(path, busy_timeout_seconds=1) as connection:
+        ahead = InstantColumn.text(datetime.now(UTC) + timedelta(days=365))
+        connection.execute("UPDATE runs SET started_at = ?", (ahead,))
+    copied(catalogue, "r2", 30.0)
+    filled(catalogue, "r3", replace(SNAPSHOT, volume="labvg/moved"), 40.0)
+    assert catalogue.last_copy("nightly") == LastCopy(50, 100, 200, 30.0)
+    assert catalogue.last_volume("nightly") == "labvg/moved"
 
 
 def test_a_forecast_that_has_cost_a_backup_is_not_made_again_before_a_copy_was_tried(catalogue: Catalogue) -> None:

@@ -35,6 +35,12 @@ def finished(catalogue: Catalogue, run_id: str, *backups: Backup, job: str = "ni
     return catalogue.run(run_id)
 
 
+def begun_at(path: Path, run_id: str, at: datetime) -> None:
+    """As the machine's clock showed it then."""
+    with direct(path, busy_timeout_seconds=1) as connection:
+        connection.execute("UPDATE runs SET started_at = ? WHERE run_id = ?", (InstantColumn.text(at), run_id))
+
+
 def as_of(at: datetime | None) -> str:
     assert at is not None
     return f"as-of={at.isoformat()}"
@@ -133,6 +139,19 @@ def test_latest_is_the_newest_run_and_latest_good_the_newest_that_left_a_whole_c
     catalogue.removed("r1", "disk", because="by hand")
     with pytest.raises(UsageError, match="there is no backup yet"):
         catalogue.run("latest-good")
+
+
+def test_the_latest_is_no_run_of_a_clock_that_was_ahead_unless_there_is_no_other(
+    catalogue: Catalogue, path: Path
+) -> None:
+    finished(catalogue, "r1")
+    begun_at(path, "r1", datetime.now(UTC) + timedelta(days=365))
+    for said in ("latest", "latest-good"):
+        assert catalogue.run(said).run_id == catalogue.run(f"{said}:nightly").run_id == "r1"
+    finished(catalogue, "r2")
+    for said in ("latest", "latest-good"):
+        assert catalogue.run(said).run_id == catalogue.run(f"{said}:nightly").run_id == "r2"
+        assert catalogue.run_with_backup(parse_selector(said, now=NOW), target="disk").run_id == "r2"
 
 
 def test_on_a_target_it_is_the_newest_that_has_a_copy_there(catalogue: Catalogue) -> None:

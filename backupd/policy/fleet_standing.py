@@ -12,11 +12,16 @@ from enum import StrEnum
 from backupd.policy.member_choice import owing
 from backupd.vocabulary.alarms import Severity
 from backupd.vocabulary.escaping import Prose
-from backupd.vocabulary.fleet import ClusterStanding, FleetBackup, FleetState
+from backupd.vocabulary.fleet import ClusterStanding, Control, FleetBackup, FleetState
 
 TOO_OLD = 1.5  # intervals: as of a single host's job
 AWAY = timedelta(minutes=15)  # a host that is restarted is away for a moment
 AT_WORK = timedelta(seconds=60)  # a control host says every few seconds that it is
+
+
+def is_at_work(control: Control | None, now: datetime) -> bool:
+    """Whether a control host has said so just now; what lies ahead was written by a clock that was."""
+    return control is not None and abs(now - control.seen_at) < AT_WORK
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from backupd.fleet.records import Records
 from backupd.policy.night_times import night_of
 from backupd.vocabulary.errors import ExitStatus
-from backupd.vocabulary.fleet import Control, FleetState
+from backupd.vocabulary.fleet import Control, FleetState, SeenHost
 from tests.cli.terminal import Ended, Terminal
 from tests.fleet.many_nights import TARGETS, MadeFleet
 from tests.hostile_words import faults
@@ -69,6 +70,24 @@ def test_a_monitoring_agent_is_told_what_is_overdue(fleet: Type, made: MadeFleet
     records.at_work(Control("control1", 4711, made.now - timedelta(days=2), made.now - timedelta(days=1)))
     ended = fleet("status", "--nagios")
     assert (ended.status, "no control host is at work" in ended.stdout) == (1, True)
+
+
+def test_a_clock_that_was_ahead_makes_nobody_be_at_work_and_no_host_answer(
+    fleet: Type, made: MadeFleet, records: Records
+) -> None:
+    ahead, host = made.now + timedelta(days=365), next(iter(made.members.values()))[0]
+    before = fleet("status", "--nagios").stdout
+    records.at_work(Control("control1", 4711, ahead, ahead))
+    (told,) = (one for one in records.seen() if one.host == host)
+    records.saw(replace(told, answered_at=ahead))
+    records.saw(SeenHost(host, None, None, "no route to host"))
+    ended = fleet("status", "--nagios")
+    assert (ended.status, "no control host is at work" in ended.stdout) == (1, True)
+    assert hosts_away(ended.stdout) == hosts_away(before) + 1
+
+
+def hosts_away(line: str) -> int:
+    return int(line.partition("hosts_away=")[2].partition(";")[0])
 
 
 def test_a_monitoring_agent_is_told_unknown_where_there_is_nothing_to_look_at(

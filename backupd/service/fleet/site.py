@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 
 from backupd.config.fleet import FleetConfiguration, MemberChoice
 from backupd.fleet.records import Records
-from backupd.policy.fleet_standing import AT_WORK, FleetShape, WatchedCluster
+from backupd.policy.fleet_standing import FleetShape, WatchedCluster, is_at_work
 from backupd.policy.night_times import night_of
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.fleet import Control
@@ -35,8 +35,9 @@ class FleetSite:
 
     def leads(self, control: Control | None) -> bool:
         """Whether the control host that serves these pages is the one at work; a standby is not."""
-        at_work = control is not None and self.now() - control.seen_at < AT_WORK
-        return at_work and control is not None and (control.host, control.pid) == self.own_control
+        return (
+            control is not None and is_at_work(control, self.now()) and (control.host, control.pid) == self.own_control
+        )
 
     def terms_of(self, cluster: str) -> WatchedCluster:
         """Of this cluster.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 
-from backupd.policy.fleet_standing import AT_WORK, AWAY, ClusterStatus, cluster_statuses, gravest
+from backupd.policy.fleet_standing import AWAY, ClusterStatus, cluster_statuses, gravest, is_at_work
 from backupd.policy.member_choice import MOST_CLOCK_SECONDS, host_faults
 from backupd.service.fleet.site import FleetSite
 from backupd.vocabulary.alarms import Severity
@@ -87,7 +87,7 @@ class FleetStatus:
     @property
     def is_looked_after(self) -> bool:
         """A control host is at work."""
-        return self.control is not None and self.now - self.control.seen_at < AT_WORK
+        return is_at_work(self.control, self.now)
 
     @property
     def alarmed(self) -> tuple[ClusterStatus, ...]:
@@ -151,7 +151,7 @@ def _host_state(seen: SeenHost | None, now: datetime) -> HostState:
     """What it did when it was asked last; one short failure says little of a host that has just answered."""
     if seen is None or seen.answered_at is None:
         return HostState.NEVER if seen is None or not seen.problem else HostState.AWAY
-    return HostState.AWAY if seen.problem and now - seen.answered_at > AWAY else HostState.ANSWERS
+    return HostState.AWAY if seen.problem and abs(now - seen.answered_at) > AWAY else HostState.ANSWERS
 
 
 def _slots(limits: Mapping[str, int], going: Sequence[FleetBackup]) -> list[SlotStatus]:

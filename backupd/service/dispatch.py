@@ -52,6 +52,7 @@ class _Schedule:
     config: ScheduleConfig
     zone: str
     timetable: Timetable
+    since: datetime  # nothing is owed of the time before; it is yet to come where the clock was ahead, or is behind
     decided: datetime  # every slot up to here
     next_due: datetime | None = None
     why: str = ""  # the newest slot that is due was not started yet
@@ -65,6 +66,8 @@ class _Schedule:
         """A slot awaits its decision. Where the clock was restored, what has a row there is not done again."""
         if self.decided > now:
             self.decide_up_to(now)
+        elif self.decided < self.since <= now:
+            self.decide_up_to(self.since)
         return self.next_due is not None and self.next_due <= now
 
 
@@ -99,8 +102,9 @@ class Dispatch:
         found = []
         for (job, activity), timetable in wanted.items():
             config = getattr(site.configuration.jobs[job].schedules, activity.value)
-            known = (min(now, since[job, activity]), newest.get((job, activity)))
-            schedule = _Schedule(job, activity, config, zone_of(site.configuration, config), timetable, now)
+            zone, counts_since = zone_of(site.configuration, config), since[job, activity]
+            known = (min(now, counts_since), newest.get((job, activity)))
+            schedule = _Schedule(job, activity, config, zone, timetable, counts_since, now)
             schedule.decide_up_to(max(instant for instant in known if instant is not None))
             found.append(schedule)
         self.site = self.going.site = site

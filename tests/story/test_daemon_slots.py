@@ -150,6 +150,24 @@ def test_a_clock_that_was_years_ahead_does_not_silence_the_years_until_then(daem
     assert daemon.slots()[0] == (NIGHT, STARTED)
 
 
+# A machine that boots without a battery for its clock, and is told the time later; or one whose clock is set wrongly.
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_clock_that_was_years_behind_owes_nothing_of_the_time_before_there_was_a_schedule(
+    daemon: Machine, restarted: bool
+) -> None:
+    daemon.at(NIGHT)
+    daemon.process().end()
+    daemon.now = datetime(2020, 1, 1, tzinfo=UTC)
+    if restarted:
+        daemon.start()
+    daemon.at(daemon.now + HOUR)
+    daemon.at(NIGHT + HOUR)
+    assert daemon.slots() == [(NIGHT, ENDED)]
+    assert [notice for notice in daemon.told if notice.kind is NoticeKind.MISSED] == []
+    daemon.at(NIGHT + 2 * DAY)
+    assert daemon.slots() == [(NIGHT, ENDED), (NIGHT + DAY, MISSED), (NIGHT + 2 * DAY, STARTED)]
+
+
 # --- what stands in the way ------------------------------------------------------------------------------------------
 
 

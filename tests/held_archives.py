@@ -37,6 +37,12 @@ def plan(
     return roll_forward.plan(backups, HeldArchive(segments), moment, now=now, **known)
 
 
-def reach(backups: Sequence[PlacedBackup], segments: Sequence[BinlogSegment], gaps: Sequence[ArchiveGap] = ()) -> Reach:
+def reach(
+    backups: Sequence[PlacedBackup],
+    segments: Sequence[BinlogSegment],
+    gaps: Sequence[ArchiveGap] = (),
+    *,
+    now: datetime | None = None,
+) -> Reach:
     """What can be restored by them."""
-    return by_rows.reach(backups, rows(segments), gaps)
+    return by_rows.reach(backups, rows(segments), gaps, now=now)

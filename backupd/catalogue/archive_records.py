@@ -60,7 +60,7 @@ def archive_records(connection: Connection, listed: TableValuedAlias, *, at: dat
 def _ends(listed: TableValuedAlias, machine: str, at: datetime) -> Select[Any]:
     segments = binlog_tables.segments.c
     ours = and_(segments.machine == machine, segments.job == listed.c.value)
-    waiting = select(segments.received_at).where(binlog_tables.WAITING, ours).order_by(segments.id)
+    waiting = select(segments.received_at).where(binlog_tables.WAITING, ours, segments.received_at <= at)
     waits = select(func.count()).where(binlog_tables.WAITING, ours)
     waits_bytes = select(func.sum(segments.stored_bytes)).where(binlog_tables.WAITING, ours)
     newest = (segments.received_at.desc(), segments.id.desc())
@@ -80,7 +80,7 @@ def _ends(listed: TableValuedAlias, machine: str, at: datetime) -> Select[Any]:
 
     return select(
         listed.c.value.label("job"),
-        one(waiting).label("waiting_since"),
+        one(waiting.order_by(segments.id)).label("waiting_since"),
         one(received).label("received_at"),
         one(last.order_by(*newest)).label("last_at"),
         one(select(contacts.at).where(met)).label("reached_at"),

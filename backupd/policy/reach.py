@@ -46,13 +46,22 @@ def newest_first(backups: Sequence[PlacedBackup]) -> list[PlacedBackup]:
     return sorted(good, key=lambda backup: (backup.taken_at, backup.run_id), reverse=True)
 
 
-def reach(backups: Sequence[PlacedBackup], found: Sequence[ChainRow], gaps: Sequence[ArchiveGap] = ()) -> Reach:
+def reach(
+    backups: Sequence[PlacedBackup],
+    found: Sequence[ChainRow],
+    gaps: Sequence[ArchiveGap] = (),
+    *,
+    now: datetime | None = None,
+) -> Reach:
     """Which moments can be restored; the gaps that are known tell why others cannot.
 
-    Of a row those segments are enough that an `Archive` has of it.
+    Of a row those segments are enough that an `Archive` has of it. A backup that was taken later than now, by a clock
+    that was ahead, is of no moment that can be told.
     """
     stretches: list[RestorableStretch] = []
     for backup in reversed(newest_first(backups)):
+        if now is not None and backup.taken_at > now:
+            continue
         until, following = followed_until(backup, found)
         if not stretches or until > stretches[-1].until:
             stretches.append(RestorableStretch(backup, following[0].chain if following else "", backup.taken_at, until))

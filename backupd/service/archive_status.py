@@ -104,7 +104,7 @@ def archive_statuses(site: Site, jobs: Sequence[JobStatus]) -> dict[str, Archive
     for one in archived:
         outline, record = drawn.get(one.job, ArchiveOutline()), one.archive or ArchiveRecord()
         limit = 0 if one.config.binlog is None else one.config.binlog.spool_limit
-        within = reach(outline.backups, outline.rows, record.gaps)
+        within = reach(outline.backups, outline.rows, record.gaps, now=one.now)
         found[one.job] = ArchiveStatus(one.now, record, limit, within, outline.backups)
     return found
 

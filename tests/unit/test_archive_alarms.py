@@ -18,7 +18,7 @@ from backupd.vocabulary.binlogs import NOT_LOGGED, ArchiveGap
 from backupd.vocabulary.records import Drill
 from backupd.vocabulary.servers import Position
 from backupd.vocabulary.storage import Backup
-from tests.binlog_segments import CHAIN, FIRST
+from tests.binlog_segments import CHAIN, FIRST, following
 from tests.unit.test_metrics import NIGHTLY, configured, failed, good, metrics_of, value
 
 ARCHIVED = {"nightly": {"host": "db1", "targets": ("vault",), "binlog": {}}}
@@ -142,6 +142,16 @@ def test_what_waits_for_a_target_for_longer_than_a_quarter_of_an_hour_is_an_alar
     catalogue.left_spool([FIRST.name])
     assert alarms(late) == []
     assert told(late)[0] == 0
+
+
+def test_what_a_clock_that_was_ahead_has_received_hides_nothing_that_waits_since(
+    catalogue: Catalogue, tmp_path: Path
+) -> None:
+    ahead = replace(FIRST, machine=catalogue.identity().name, received_at=FIRST.received_at + timedelta(days=365))
+    catalogue.add_segment(ahead)
+    catalogue.add_segment(replace(following(ahead), received_at=FIRST.received_at))
+    (behind,) = alarms(site(catalogue, tmp_path, FIRST.received_at + 25 * MINUTE))
+    assert behind.text == "the binlog archive is behind: a target has lacked segments for 25 min"
 
 
 def test_a_spool_that_is_three_quarters_full_is_an_alarm(catalogue: Catalogue, tmp_path: Path) -> None:

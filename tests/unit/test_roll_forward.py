@@ -349,6 +349,13 @@ def test_a_backup_of_a_clock_that_was_ahead_is_not_the_latest_of_all_that_is_arc
         plan([ahead], written[archived], Latest(), now=NOW)
 
 
+def test_a_backup_of_a_clock_that_was_ahead_reaches_no_moment_of_the_future() -> None:
+    written = segments_of(6, set())
+    ahead = replace(backup_after(written, 25), taken_at=NOW + timedelta(days=365))
+    taken = backup_after(written, 45)
+    assert reach([taken, ahead], written, now=NOW) == reach([taken], written)
+
+
 # An archive that lags behind the newest backup: the latest moment is no earlier one than that backup's.
 def test_the_latest_is_not_before_the_newest_backup() -> None:
     written = segments_of(6, set())

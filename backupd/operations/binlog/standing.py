@@ -39,7 +39,7 @@ def archive_listing(job: JobConfig, catalogue: Catalogue, *, target: str | None,
     return ArchiveListing(
         job=job.name,
         at=now,
-        reach=reach(backups, rows, gaps),
+        reach=reach(backups, rows, gaps, now=now),
         backups=backups,
         gaps=tuple(gaps),
         targets=_targets(job, catalogue),

@@ -191,13 +191,13 @@ def test_of_one_night_the_backup_counts_that_ended_last_whichever_a_person_asked
     failed = FleetBackup(owed("shop"), FleetState.FAILED, changed_at=late, said="the disk is full")
     for backup in (afternoon, failed):
         records.keep(backup)
-    found = records.standings([terms("shop", "shop-1")])["shop"]
+    found = standings(records, terms("shop", "shop-1"))["shop"]
     assert (found.newest, found.last_good, found.troubled) == (failed, afternoon, (failed,))
     by_host = replace(owed("shop"), only="shop-1", asked_for=1)
     mended = replace(done("shop"), owed=by_host, changed_at=late + timedelta(hours=1))
     records.keep(replace(failed, owed=afternoon.owed))
     records.keep(mended)
-    found = records.standings([terms("shop", "shop-1")])["shop"]
+    found = standings(records, terms("shop", "shop-1"))["shop"]
     assert (found.newest, found.troubled) == (mended, ())
 
 
@@ -206,14 +206,14 @@ def test_what_a_host_made_without_the_fleet_is_known_until_the_fleet_has_made_a_
     for host, good in (("shop-1", _NOW - timedelta(days=9)), ("shop-2", _NOW - timedelta(days=2)), ("mail-1", _NOW)):
         job = DescribedJob("main", ("s3",), Role.REPLICA, last_good_at=good)
         records.saw(SeenHost(host, _NOW, HostDescription(host, "1", (1, 1), _NOW, (job,))))
-    found = records.standings(cluster)["shop"]
+    found = standings(records, *cluster)["shop"]
     assert (found.lacking, found.last_good_at, found.alone) == (
         *(("main", ""), None, ("shop-2", _NOW - timedelta(days=2))),
     )
     records.keep(done("shop", _NIGHT - timedelta(days=5)))
-    assert records.standings(cluster)["shop"].alone == ("shop-2", _NOW - timedelta(days=2))
+    assert standings(records, *cluster)["shop"].alone == ("shop-2", _NOW - timedelta(days=2))
     records.keep(done("shop"))
-    assert records.standings(cluster)["shop"].alone is None
+    assert standings(records, *cluster)["shop"].alone is None
 
 
 def test_where_each_member_owes_proofs_the_one_without_counts(records: Records) -> None:

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,20 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy import insert
 
-from backupd.catalogue import schema, tables
+from backupd.catalogue import binlog_tables, schema, tables
+from backupd.catalogue.archive_outline import at_places
+from backupd.catalogue.columns import to_row
 from backupd.catalogue.database import direct, engine_for
 from backupd.catalogue.schema import migrations_folder, prepare, upgrade
 from backupd.catalogue.store import Catalogue
+from backupd.vocabulary.binlogs import BinlogPlace
 from backupd.vocabulary.errors import CatalogueError, TargetError
 from backupd.vocabulary.penalty import Sample
 from backupd.vocabulary.records import Check, Drill, Holding, HoldingKind, Phase, RunDetails
 from backupd.vocabulary.storage import Backup
+from tests.unit.test_failover import AFTER, BEFORE
 
 BACKUP = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
 LV = Holding(HoldingKind.SNAPSHOT, "labvg/bk_bad", {"run": "bad"})
@@ -169,6 +175,24 @@ def test_backups_of_an_earlier_backupd_have_no_digest_of_a_manifest_and_nobodys_
         (backup,) = catalogue.backups_of("r1")
         assert (backup.manifest_digest, backup.recipients) == ("", ())
         assert catalogue.keys("db1-0a1b2c3d") == frozenset()
+
+
+def test_a_place_in_an_archive_that_an_earlier_backupd_led_over_a_failover_is_found(tmp_path: Path) -> None:
+    """A backup's place that is not found needs no segment: retention removed them all."""
+    folder, path = tmp_path / "migrations", tmp_path / "catalogue.db"
+    shutil.copytree(migrations_folder(), folder, ignore=shutil.ignore_patterns("__pycache__", "0016_*", "001[7-9]_*"))
+    upgrade(path, migrations=folder)
+    archived = [*BEFORE, *(replace(one, file="binlog.000002") for one in AFTER)]
+    engine = engine_for(path, busy_timeout_seconds=1)
+    with engine.begin() as connection:
+        for one in archived:
+            row = {**to_row(one), "spooled": False, "follows": one.number > 1}  # as it was written then
+            connection.execute(insert(binlog_tables.segments).values(row))
+    upgrade(path, migrations=migrations_folder())
+    with engine.connect() as connection:
+        found = [at_places(connection, one.machine, "nightly", [BinlogPlace(one.file, one.end)]) for one in archived]
+    engine.dispose()
+    assert [[one.number for one in those] for those in found] == [[1, 2], [2, 3], [3], [4, 5], [5, 6], [6]]
 
 
 def test_an_upgrade_keeps_every_row_and_a_copy_of_what_was(populated: Path, future: Callable[[str], Path]) -> None:

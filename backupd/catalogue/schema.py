@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, insert, inspect, select
@@ -145,7 +146,8 @@ def _require_file(path: Path) -> None:
 
 
 def _let_go(path: Path, beside: Sequence[Path]) -> None:
-    """What lies beside a catalogue that is gone has its newest rows, which a new one would spoil: it is kept.
+    """What lies beside a catalogue that is gone has its newest rows, which a new one would spoil: it is kept, and so is
+    what was kept before.
 
     Raises:
         CatalogueError: a process has it open, and goes on in the old one, wherever that is by now.
@@ -157,8 +159,10 @@ def _let_go(path: Path, beside: Sequence[Path]) -> None:
             hint=f"end it (`backupd serve --drain`, systemctl stop 'backupd-binlog@*'; fuser -v {beside[0]}), then move"
             f" {' and '.join(map(str, beside))} to where the file is",
         )
+    ends = (f".before-{number}" if number > 1 else ".before" for number in count(1))
+    free = next(end for end in ends if not any(each.with_name(each.name + end).exists() for each in beside))
     for each in beside:
-        kept = each.with_name(f"{each.name}.before")
+        kept = each.with_name(each.name + free)
         each.rename(kept)
         log.warning("%s is of a catalogue that is gone, and is %s from now on", each, kept)
 

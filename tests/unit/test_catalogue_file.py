@@ -340,3 +340,13 @@ def test_what_a_killed_process_left_beside_one_that_is_gone_is_kept_and_a_new_on
     with Catalogue.open(path) as anew:
         assert anew.pauses() == {}
     assert path.with_name(f"{path.name}-wal.before").read_bytes() == log
+
+
+def test_what_one_that_is_gone_has_left_outlives_the_loss_of_the_next_one(path: Path) -> None:
+    log = path.with_name(f"{path.name}-wal")
+    for rows in (b"of the first", b"of the second", b"of the third"):
+        log.write_bytes(rows)
+        Catalogue.open(path).close()
+        path.unlink()
+    kept = sorted(path.parent.glob(f"{log.name}.before*"))
+    assert [file.read_bytes() for file in kept] == [b"of the first", b"of the second", b"of the third"]

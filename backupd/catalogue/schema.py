@@ -6,10 +6,11 @@ revision by hand, and a test proves that to be what the migrations make.
 """
 
 import errno
+import fcntl
 import logging
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
 from itertools import count
@@ -122,13 +123,14 @@ def _require_file(path: Path) -> None:
     if path.is_dir():
         raise CatalogueError(f"the catalogue {path} is a folder", hint="set a file in the configuration")
     folder = path.absolute().parent
-    beside = [each for end in ("-wal", "-shm") if (each := path.with_name(path.name + end)).exists()]  # looked at first
     try:
         if folder.parent.is_dir():
             folder.mkdir(mode=0o700, exist_ok=True)
         if not path.exists():
-            _let_go(path, beside)
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            with _alone(folder):
+                if not path.exists():
+                    _let_go(path)
+                    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         return  # another process was faster; or the folder is none, and then SQLite says so
     except FileNotFoundError as error:
@@ -145,7 +147,18 @@ def _require_file(path: Path) -> None:
         ) from error
 
 
-def _let_go(path: Path, beside: Sequence[Path]) -> None:
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """No other process begins a catalogue in this folder meanwhile: what lies beside its catalogue stays."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _let_go(path: Path) -> None:
     """What lies beside a catalogue that is gone has its newest rows, which a new one would spoil: it is kept, and so is
     what was kept before.
 
@@ -153,6 +166,7 @@ def _let_go(path: Path, beside: Sequence[Path]) -> None:
         CatalogueError: a process has it open, and goes on in the old one, wherever that is by now.
         OSError: it cannot be renamed.
     """
+    beside = [each for end in ("-wal", "-shm") if (each := path.with_name(path.name + end)).exists()]
     if beside and _are_open(beside):
         raise CatalogueError(
             f"the catalogue {path} is gone, and a process has it open under another name",

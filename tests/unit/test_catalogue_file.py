@@ -350,3 +350,39 @@ def test_what_one_that_is_gone_has_left_outlives_the_loss_of_the_next_one(path: 
         path.unlink()
     kept = sorted(path.parent.glob(f"{log.name}.before*"))
     assert [file.read_bytes() for file in kept] == [b"of the first", b"of the second", b"of the third"]
+
+
+@pytest.mark.thorough
+def test_processes_that_find_what_one_that_is_gone_has_left_begin_one_between_them(tmp_path: Path) -> None:
+    """Nobody takes what another one has begun for what was left."""
+    script = (
+        "print('ready', flush=True)\n"
+        "for line in sys.stdin:\n"
+        "    with Catalogue.open(Path(line.strip())) as c, c.open_run('nightly', 'db1', run_id=sys.argv[2]) as run:\n"
+        "        run.complete((backup,))\n"
+        "    print('done', flush=True)"
+    )
+    names = ["r0", "r1", "r2", "r3"]
+    others = [
+        subprocess.Popen(
+            python(script, tmp_path, name), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        for name in names
+    ]
+
+    def said() -> list[str]:
+        return [other.stdout.readline() for other in others if other.stdout is not None]
+
+    assert said() == ["ready\n"] * 4
+    for number in range(5):
+        path = tmp_path / f"{number}.db"
+        log = path.with_name(f"{path.name}-wal")
+        log.write_bytes(b"of one that is gone")
+        for other in others:
+            print(path, file=other.stdin, flush=True)
+        assert said() == ["done\n"] * 4
+        assert [file.read_bytes() for file in tmp_path.glob(f"{log.name}.before*")] == [b"of one that is gone"]
+        with Catalogue.open(path) as catalogue:
+            assert {run.run_id for run in catalogue.runs()} == set(names)
+    for other in others:
+        other.communicate()

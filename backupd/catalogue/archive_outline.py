@@ -5,7 +5,7 @@ and what lies around a backup's place are read. A part is what of a row is of on
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import zip_longest
@@ -67,13 +67,15 @@ def drawn_rows(
 # --- where segments follow one another --------------------------------------------------------------------------------
 
 
-def lies_on(target: str) -> Exists:
-    """Of a segment: it lies on the target."""
-    return exists().where(_stored.segment_id == _ours.id, _stored.target == target)
+def lies_on(targets: Collection[str]) -> Exists:
+    """Of a segment: it lies on one of the targets."""
+    return exists().where(_stored.segment_id == _ours.id, _stored.target.in_(targets))
 
 
-def chain_parts(connection: Connection, machine: str, job: str, target: str | None = None) -> list[ChainPart]:
-    """All of the job, or what of them lies on the target, by chain and number."""
+def chain_parts(
+    connection: Connection, machine: str, job: str, targets: Collection[str] | None = None
+) -> list[ChainPart]:
+    """All of the job, or what of them lies on any of the targets, by chain and number."""
     begins = select(_ours.chain, _ours.number).where(
         binlog_tables.BEGINNING, _ours.machine == machine, _ours.job == job
     )
@@ -84,15 +86,15 @@ def chain_parts(connection: Connection, machine: str, job: str, target: str | No
         if following is not None and following[0] == chain:
             last = last.where(_ours.number < following[1])
         part = ChainPart(chain, first, connection.execute(last).scalar_one())
-        found += [part] if target is None else _lying(connection, part, target)
+        found += [part] if targets is None else _lying(connection, part, targets)
     return found
 
 
-def _lying(connection: Connection, part: ChainPart, target: str) -> Iterator[ChainPart]:
-    """What of it lies on the target; indexes tell that, in a second of a million."""
+def _lying(connection: Connection, part: ChainPart, targets: Collection[str]) -> Iterator[ChainPart]:
+    """What of it lies on any of the targets; indexes tell that, in a second of a million."""
     first = part.first
     lacking = select(_ours.number).where(_ours.chain == part.chain, _ours.number.between(part.first, part.last))
-    for number in connection.execute(lacking.where(~lies_on(target)).order_by(_ours.number)).scalars():
+    for number in connection.execute(lacking.where(~lies_on(targets)).order_by(_ours.number)).scalars():
         if number > first:
             yield ChainPart(part.chain, first, number - 1)
         first = number + 1
@@ -129,7 +131,7 @@ def followed_on(connection: Connection, first: BinlogSegment, last: BinlogSegmen
     None where there is none. The row is read up to where the target lacks a segment.
     """
     of_row = select(_ours.number).where(_ours.chain == first.chain, _ours.number.between(first.number, last.number))
-    lacking = connection.execute(of_row.where(~lies_on(target)).order_by(_ours.number).limit(1)).scalar()
+    lacking = connection.execute(of_row.where(~lies_on((target,))).order_by(_ours.number).limit(1)).scalar()
     until = last.number if lacking is None else lacking - 1
     at = select(_ours.last_at).where(_ours.chain == first.chain, _ours.number.between(first.number, until))
     return connection.execute(at.where(_ours.last_at.is_not(None)).order_by(_ours.number.desc()).limit(1)).scalar()
@@ -138,9 +140,9 @@ def followed_on(connection: Connection, first: BinlogSegment, last: BinlogSegmen
 # --- where a place is -------------------------------------------------------------------------------------------------
 
 
-def ended(connection: Connection, machine: str, job: str, target: str | None = None) -> list[PartWithEnds]:
-    """The chain_parts of the job, or of what lies on the target, by chain and number."""
-    found = chain_parts(connection, machine, job, target)
+def ended(connection: Connection, machine: str, job: str, targets: Collection[str] | None = None) -> list[PartWithEnds]:
+    """The chain_parts of the job, or of what lies on any of the targets, by chain and number."""
+    found = chain_parts(connection, machine, job, targets)
     known = read(connection, {(part.chain, number) for part in found for number in (part.first, part.last)})
     return [(part, known[part.chain, part.first], known[part.chain, part.last]) for part in found]
 

@@ -5,7 +5,7 @@ an index. For a time what follows one backup is looked through, as far as that t
 are applied are read as a whole.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
 
@@ -24,7 +24,9 @@ _ours = binlog_tables.segments.c
 
 
 class ArchiveSearch:
-    """The archive of one job, or what of it lies on one target, as `policy.roll_forward` asks of it, at one instant."""
+    """The archive of one job, or what of it lies on any of some targets, as `policy.roll_forward` asks of it, at one
+    instant.
+    """
 
     def __init__(
         self,
@@ -32,9 +34,9 @@ class ArchiveSearch:
         machine: str,
         job: str,
         backups: Sequence[PlacedBackup],
-        target: str | None = None,
+        targets: Collection[str] | None = None,
     ) -> None:
-        self._connection, self._whose, self._backups = connection, (machine, job, target), backups
+        self._connection, self._whose, self._backups = connection, (machine, job, targets), backups
         self._earlier: dict[tuple[str, int, datetime], int] = {}  # from this number on there is no such time
 
     @cached_property

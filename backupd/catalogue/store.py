@@ -332,15 +332,15 @@ class Catalogue(
 
     @contextmanager
     def archive_search(
-        self, job: str, backups: "Sequence[PlacedBackup]", *, target: str | None = None
+        self, job: str, backups: "Sequence[PlacedBackup]", *, targets: Collection[str] | None = None
     ) -> "Iterator[ArchiveSearch]":
-        """The job's binlog archive at one instant, or what of it lies on one target, to find by which segments a moment
-        is restored from one of these backups.
+        """The job's binlog archive at one instant, or what of it lies on any of these targets, to find by which
+        segments a moment is restored from one of these backups.
         """
         from backupd.catalogue.archive_search import ArchiveSearch
 
         with self._reading() as connection:
-            yield ArchiveSearch(connection, identities.current(connection).name, job, backups, target)
+            yield ArchiveSearch(connection, identities.current(connection).name, job, backups, targets)
 
     def followed_on(self, first: "BinlogSegment", last: "BinlogSegment", target: str) -> datetime | None:
         """Up to which transaction these two segments and those between them lie on the target without a gap there."""

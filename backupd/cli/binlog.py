@@ -79,7 +79,7 @@ def list_(
     configuration = opening.configuration(ctx.obj.config)
     chosen = _archived_job(configuration, job, target)
     with opening.catalogue(configuration) as catalogue:
-        listing = archive_listing(chosen, catalogue, target=target, now=datetime.now(UTC))
+        listing = archive_listing(chosen, catalogue, configuration.targets, target=target, now=datetime.now(UTC))
     if json:
         print_document(listing_document(listing))
     else:

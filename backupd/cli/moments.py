@@ -15,7 +15,7 @@ from backupd.cli.output import print_text, say, tell
 from backupd.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from backupd.archive.encryption import Identities
     from backupd.catalogue.store import Catalogue
@@ -178,19 +178,21 @@ def way_to(
     target: str | None,
     identities: "Identities | None",
 ) -> WayToMoment:
-    """How the moment is reached: from anywhere, or by what is on that target alone.
+    """How the moment is reached: from all targets that are configured, or by what is on that one alone.
 
     Raises:
         UsageError: it cannot be; or no moment can, and one was to be drawn.
     """
+    from backupd.operations.binlog.placed_backups import looked_on
     from backupd.policy.random_moment import drawn
     from backupd.policy.reach import reach
     from backupd.policy.rising_numbers import doubt
     from backupd.policy.roll_forward import plan
 
     job = archived_job(configuration, catalogue, asked.run_id, asked.job)
-    backups = _usable_backups(catalogue, job, run_id=asked.run_id, target=target)
-    with catalogue.archive_search(job, backups, target=target) as archive:
+    targets = looked_on(catalogue, job, configuration.targets, target=target)
+    backups = _usable_backups(catalogue, job, run_id=asked.run_id, targets=targets)
+    with catalogue.archive_search(job, backups, targets=targets) as archive:
         if isinstance(asked.moment, Drawn):
             moment: Moment = drawn(reach(backups, archive.rows), asked.moment.seed)
             tell(f"drawn with seed {asked.moment.seed}: {moment}")
@@ -199,8 +201,9 @@ def way_to(
         try:
             found = plan(backups, archive, moment, now=datetime.now(UTC), named=asked.run_id is not None)
         except UsageError as error:
-            told = doubt(moment, (row.segments[-1] for row in archive.rows))
-            raise UsageError(error.message, hint=told or error.hint) from error
+            told = doubt(moment, (row.segments[-1] for row in archive.rows)) or error.hint
+            left = "" if targets is None or target is not None else "; a target that is not configured may have it"
+            raise UsageError(error.message, hint=f"{told}{left}") from error
     run = catalogue.run(found.backup.run_id)
     copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
     return WayToMoment(
@@ -315,13 +318,14 @@ def archived_job(configuration: "Configuration", catalogue: "Catalogue", run_id:
 
 
 def _usable_backups(
-    catalogue: "Catalogue", job: str, *, run_id: str | None, target: str | None
+    catalogue: "Catalogue", job: str, *, run_id: str | None, targets: "Collection[str] | None"
 ) -> "list[PlacedBackup]":
-    """Those by which a moment of the job can be restored, or this one alone; on that target."""
-    from backupd.operations.binlog.placed_backups import placed_backups
+    """Those by which a moment of the job can be restored, on these targets; or this one alone, wherever it is."""
+    from backupd.operations.binlog.placed_backups import is_on, placed_backups
 
-    runs = catalogue.runs(job=job, ours=True, limit=None) if run_id is None else [run_of(catalogue, run_id)]
-    return placed_backups(run for run in runs if target is None or run.backup_on(target) is not None)
+    if run_id is not None:
+        return placed_backups([run_of(catalogue, run_id)])
+    return placed_backups(run for run in catalogue.runs(job=job, ours=True, limit=None) if is_on(run, targets))
 
 
 def segments_read(

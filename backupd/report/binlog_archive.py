@@ -44,6 +44,7 @@ class ArchiveListing:
     gaps: tuple[ArchiveGap, ...]
     targets: tuple[ArchivedOnTarget, ...]
     spool: SpooledSegments
+    left: tuple[str, ...] = ()  # targets with segments that are not configured: these lead to nothing
 
     @property
     def last_moment(self) -> datetime | None:

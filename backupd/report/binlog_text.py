@@ -27,7 +27,7 @@ def listing_text(listing: ArchiveListing, *, width: int = 72, ascii_only: bool =
         drawn = archive_timeline(listing.reach, listing.backups, at=listing.at, width=width, ascii_only=ascii_only)
         ago = age((listing.at - last).total_seconds())
         parts = [drawn, _moments(listing), f"the last moment that can be restored: {shown(last)} ({ago} ago)"]
-    parts += [_targets(listing.targets), _spool(listing.spool)]
+    parts += [_targets(listing.targets), *([_left(listing.left)] if listing.left else []), _spool(listing.spool)]
     return "\n\n".join([*parts, *([_gaps(listing.gaps)] if listing.gaps else [])])
 
 
@@ -99,6 +99,10 @@ def _targets(targets: Sequence[ArchivedOnTarget]) -> str:
         for one in targets
     ]
     return columns([("TARGET", "SEGMENTS", "SIZE", "STORED UP TO", "RECEIVED (UTC)"), *rows], right=(1, 2))
+
+
+def _left(targets: Sequence[str]) -> str:
+    return f"not configured any more: {', '.join(targets)}; what lies there alone cannot be restored until it is"
 
 
 def _spool(spool: SpooledSegments) -> str:

@@ -53,7 +53,7 @@ def found(
     catalogue: Catalogue, backups: Sequence[PlacedBackup], moment: Moment, *, target: str | None = None
 ) -> RestorePlan | str:
     try:
-        with catalogue.archive_search("nightly", backups, target=target) as archive:
+        with catalogue.archive_search("nightly", backups, targets=None if target is None else [target]) as archive:
             return roll_forward.plan(backups, archive, moment, now=NOW)
     except UsageError as refused:
         return str(refused)
@@ -85,7 +85,7 @@ def test_a_moment_is_restored_by_the_same_segments_as_if_all_were_read(
     there = [segment for segment in ours if segment not in gone]
     for moment in moments:
         assert found(catalogue, backups, moment, target="vault") == expected(backups, there, moment)
-    with catalogue.archive_search("nightly", backups, target="vault") as search:
+    with catalogue.archive_search("nightly", backups, targets=["vault"]) as search:
         assert reach_by_rows(backups, search.rows) == reach(backups, there)
 
 
@@ -133,7 +133,7 @@ def looked_at(catalogue: Catalogue, count: int, *, rotates_after: int, target: s
         ToPosition(BinlogPlace(wanted.file, wanted.end)),
     ):
         with (
-            catalogue.archive_search("nightly", backups, target=target) as archive,
+            catalogue.archive_search("nightly", backups, targets=None if target is None else [target]) as archive,
             counted(archive._connection) as count_of,
         ):
             way = roll_forward.plan(backups, archive, moment, now=NOW + timedelta(days=900))
@@ -167,7 +167,7 @@ def test_of_half_a_million_segments_the_decision_is_made_in_three_seconds_and_li
         fill(catalogue, count, rotates_after=5_000)
         tracemalloc.start()
         began = time.process_time()
-        with catalogue.archive_search("nightly", backups, target=None) as archive:
+        with catalogue.archive_search("nightly", backups) as archive:
             at = numbered(count, machine="", rotates_after=5_000).last_at
             assert at is not None
             way = roll_forward.plan(backups, archive, ToTime(at), now=at)

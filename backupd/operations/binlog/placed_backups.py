@@ -1,7 +1,8 @@
-"""A job's backups, as far as its binlog can be rolled forward from them."""
+"""A job's backups, as far as its binlog can be rolled forward from them, and where that is looked for."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+from backupd.catalogue.store import Catalogue
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.vocabulary.binlogs import BinlogPlace
 from backupd.vocabulary.records import GOOD, RunDetails
@@ -22,3 +23,23 @@ def placed_backup(run: RunDetails) -> PlacedBackup | None:
     place = BinlogPlace(position.binlog_file, position.binlog_offset)
     good = run.status in GOOD and run.backup is not None and not run.doubted
     return PlacedBackup(run.run_id, place, position.gtid or "", taken_at, good=good)
+
+
+def looked_on(
+    catalogue: Catalogue, job: str, configured: Collection[str], *, target: str | None
+) -> Collection[str] | None:
+    """The targets whose backups and segments lead to a moment: the one that is named, or those that are configured;
+    None where the job has nothing on another one.
+
+    Raises:
+        CatalogueError: the catalogue cannot be read.
+    """
+    if target is not None:
+        return (target,)
+    there = {one.target for one in catalogue.stored() if one.job == job} | catalogue.stored_segments(job).keys()
+    return None if there.issubset(configured) else configured
+
+
+def is_on(run: RunDetails, targets: Collection[str] | None) -> bool:
+    """Whether the run has a backup on one of these targets, as far as is known."""
+    return targets is None or any(backup.is_there and backup.target in targets for backup in run.backups)

@@ -1,6 +1,6 @@
 """How the archive of a job's binlog stands: asked of the catalogue, of the claims of this host, and of the server."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 
 from backupd.catalogue.store import Catalogue
@@ -9,7 +9,7 @@ from backupd.host.claims import Claims
 from backupd.mysql.binlog.source import BinlogSource, binlog_source, bytes_behind
 from backupd.mysql.session import connector
 from backupd.operations.binlog.beginnings import following_place
-from backupd.operations.binlog.placed_backups import placed_backups
+from backupd.operations.binlog.placed_backups import is_on, looked_on, placed_backups
 from backupd.operations.binlog.tools import binlog_of
 from backupd.operations.configured_servers import login_of
 from backupd.policy.binlog_chain import ChainRow, PlacedBackup, is_same_server, order
@@ -24,38 +24,42 @@ from backupd.report.binlog_archive import (
 )
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
 from backupd.vocabulary.errors import ConfigurationError, ServerError
-from backupd.vocabulary.records import RunDetails
 
 
-def archive_listing(job: JobConfig, catalogue: Catalogue, *, target: str | None, now: datetime) -> ArchiveListing:
-    """What can be restored of the job: from anywhere, or by what is on one target alone.
+def archive_listing(
+    job: JobConfig, catalogue: Catalogue, configured: Collection[str], *, target: str | None, now: datetime
+) -> ArchiveListing:
+    """What can be restored of the job: from all targets that are configured, or by what is on one alone.
 
     Raises:
         ConfigurationError: its binlog is not archived.
         CatalogueError: the catalogue cannot be read.
     """
-    gaps = catalogue.archive_gaps(job.name)
-    backups, rows = _outline(job.name, catalogue, target)
+    gaps, there = catalogue.archive_gaps(job.name), _targets(job, catalogue)
+    backups, rows = _outline(job.name, catalogue, looked_on(catalogue, job.name, configured, target=target))
     return ArchiveListing(
         job=job.name,
         at=now,
         reach=reach(backups, rows, gaps, now=now),
         backups=backups,
         gaps=tuple(gaps),
-        targets=_targets(job, catalogue),
+        targets=there,
         spool=_spool(job, catalogue),
+        left=tuple(one.target for one in there if one.segments and one.target not in configured),
     )
 
 
-def _outline(job: str, catalogue: Catalogue, target: str | None) -> tuple[tuple[PlacedBackup, ...], Sequence[ChainRow]]:
+def _outline(
+    job: str, catalogue: Catalogue, targets: Collection[str] | None
+) -> tuple[tuple[PlacedBackup, ...], Sequence[ChainRow]]:
     """Good backups, the oldest first, and the rows of the archive."""
-    if target is None:
+    if targets is None:
         outline = catalogue.archive_outlines([job]).get(job)
         if outline is not None:
             return outline.backups, outline.rows
-    runs = [run for run in catalogue.runs(job=job, ours=True, limit=None) if _is_on(run, target)]
+    runs = [run for run in catalogue.runs(job=job, ours=True, limit=None) if is_on(run, targets)]
     backups = tuple(backup for backup in reversed(placed_backups(runs)) if backup.good)
-    with catalogue.archive_search(job, backups, target=target) as archive:
+    with catalogue.archive_search(job, backups, targets=targets) as archive:
         return backups, archive.rows
 
 
@@ -92,12 +96,6 @@ def server_log(configuration: Configuration, job: JobConfig) -> BinlogSource:
     """
     with connector(login_of(configuration.hosts[job.host]))() as session:
         return binlog_source(session)
-
-
-def _is_on(run: RunDetails, target: str | None) -> bool:
-    return target is None or any(
-        backup.target == target and backup.removed_at is None and not backup.broken for backup in run.backups
-    )
 
 
 def _targets(job: JobConfig, catalogue: Catalogue) -> tuple[ArchivedOnTarget, ...]:

@@ -21,6 +21,7 @@ from backupd.vocabulary.schedule import Blackout
 
 ASSUMED_SECONDS: Final = 3600.0  # of a backup of which nobody knows anything yet, in a fleet without any
 _NEVER: Final = 1_000_000  # periods overdue
+_LONGEST_SECONDS: Final = 1e9  # thirty years: instants can be reckoned with it
 _DAY = timedelta(days=1)
 
 
@@ -265,4 +266,5 @@ def _within_rate(owed: OwedBackup, targets: Mapping[str, SharedTarget]) -> OwedB
     if not rates:
         return owed
     rate = min(rates)
-    return replace(owed, max_rate=rate, expected_seconds=max(owed.expected_seconds, owed.expected_bytes / rate))
+    seconds = min(owed.expected_bytes / rate, _LONGEST_SECONDS)  # a host may tell any size
+    return replace(owed, max_rate=rate, expected_seconds=max(owed.expected_seconds, seconds))

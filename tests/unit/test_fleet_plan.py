@@ -123,6 +123,13 @@ def test_slots_and_rate_are_those_of_every_member_that_may_make_it() -> None:
     assert (owed.targets, owed.max_rate) == (("nas1",), None)
 
 
+def test_a_size_that_a_host_tells_breaks_nobody_s_timetable() -> None:
+    told = {"db1": seen("db1", source(expected_bytes=(1 << 63) - 1)), "db2": seen("db2", source())}
+    nas = {"nas1": SharedTarget("nas1", slots=2, max_rate=10 << 20)}
+    table = timetable_of(plan(terms("a", "db1"), terms("b", "db2"), told=told, targets=nas).owed, nas)
+    assert {run.owed.cluster for run in table.runs} == {"a", "b"}
+
+
 def test_a_backup_may_begin_until_its_window_closes_or_start_within_is_over() -> None:
     told = {"db1": seen("db1", source())}
     (owed,) = plan(terms("a", "db1", start_within_seconds=3600.0, spread_seconds=7200.0), told=told).owed

@@ -16,9 +16,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pymysql.constants import ER
+
 from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS
 from backupd.mysql.facts import key_files
-from backupd.mysql.session import Session, StatementError
+from backupd.mysql.session import Row, Session, StatementError
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import DataPath, Flavour, ServerFacts
 
@@ -44,6 +46,8 @@ _NOT_BELOW_THE_DATADIR = {
     Flavour.MYSQL: "SELECT FILE_NAME AS file FROM information_schema.FILES"
     " WHERE ENGINE = 'InnoDB' AND FILE_NAME NOT LIKE './%'",
 }
+# MariaDB before 10.6: that table of it has no such column, and this one, which 10.6 has not (seen on 10.5.29).
+_NOT_BELOW_AS_BEFORE = "SELECT PATH AS file FROM information_schema.INNODB_SYS_DATAFILES WHERE PATH NOT LIKE './%'"
 # MariaDB's INNODB_SYS_TABLESPACES has only those that were opened since the server started (389 of 200,007, seen on
 # 10.11.19), so its tables are asked for: 200,007 in 1.0 s. A table in the system tablespace has space 0.
 _TABLESPACES = {
@@ -208,7 +212,7 @@ def links(datadir: Path) -> Iterator[DataPath]:
 def _external_tablespaces(session: Session, facts: ServerFacts) -> Iterator[DataPath]:
     datadir = facts.datadir.resolve()
     try:
-        rows = session.query(_NOT_BELOW_THE_DATADIR[facts.flavour])
+        rows = _not_below_the_datadir(session, facts.flavour)
     except StatementError as error:
         raise ServerError(f"cannot list the tablespaces: {error.message}", hint=error.hint) from error
     for file in (row["file"] for row in rows):
@@ -216,6 +220,15 @@ def _external_tablespaces(session: Session, facts: ServerFacts) -> Iterator[Data
             path = _within(datadir, file)
             if not path.is_relative_to(datadir):
                 yield DataPath("tablespace", path, must_share=True)
+
+
+def _not_below_the_datadir(session: Session, flavour: Flavour) -> list[Row]:
+    try:
+        return session.query(_NOT_BELOW_THE_DATADIR[flavour])
+    except StatementError as error:
+        if error.number != ER.BAD_FIELD_ERROR:
+            raise
+    return session.query(_NOT_BELOW_AS_BEFORE)
 
 
 def _system_files(data_file_path: str) -> Iterator[str]:

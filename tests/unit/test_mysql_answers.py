@@ -2,24 +2,29 @@
 
 import socket
 import ssl
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pymysql
 import pytest
+from pymysql.constants import ER
 
 from backupd.mysql.activity import blocking, is_read
 from backupd.mysql.binlog.source import ServerBinlog, sizes_of_log
 from backupd.mysql.facts import expire_seconds, version_number
 from backupd.mysql.grants import grant_script
+from backupd.mysql.layout import data_paths
 from backupd.mysql.locksession import _writing
 from backupd.mysql.login import Login, connection_options
 from backupd.mysql.positions import PositionReader, lag_seconds, position_reader
-from backupd.mysql.refusals import statement_error
+from backupd.mysql.refusals import StatementError, statement_error
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Row, Session, connector, whole_seconds
 from backupd.vocabulary.errors import ServerError
-from backupd.vocabulary.servers import Flavour, Position, ReplicaPosition
+from backupd.vocabulary.servers import DataPath, Flavour, Position, ReplicaPosition
+from tests.fakes.server import FACTS
 
 
 @pytest.mark.parametrize(
@@ -288,3 +293,26 @@ def test_the_header_of_an_encrypted_binlog_is_no_part_of_its_length() -> None:
     """No position counts it: an archive would take the file for another one, and its log for one that was reset."""
     found = sizes_of_log(cast(Session, EncryptedBinlogs()))
     assert found == (ServerBinlog("binlog.000006", 1080), ServerBinlog("binlog.000007", 1080))
+
+
+class Mariadb105:
+    """A session of MariaDB 10.5.29 with a table elsewhere, as it answered when it was asked for its tablespaces."""
+
+    far_address = None
+
+    def variables(self) -> Mapping[str, str]:
+        return {}
+
+    def query(self, statement: str) -> list[Row]:
+        if "FILENAME" in statement:
+            raise StatementError(
+                "the server refused", number=ER.BAD_FIELD_ERROR, said="Unknown column 'FILENAME' in 'field list'"
+            )
+        assert "PATH AS file FROM information_schema.INNODB_SYS_DATAFILES" in statement
+        return [{"file": "/srv/elsewhere/t/far.ibd"}]
+
+
+def test_a_mariadb_from_before_10_6_tells_its_tablespaces_in_other_words(tmp_path: Path) -> None:
+    facts = replace(FACTS, datadir=tmp_path)
+    far = DataPath("tablespace", Path("/srv/elsewhere/t/far.ibd"), must_share=True)
+    assert far in data_paths(cast(Session, Mariadb105()), facts)

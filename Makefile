@@ -19,7 +19,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 
 .PHONY: help demo demo-targets test check lint types imports tests thorough-tests exhaustive-tests \
 	service-tests long-life fleet-tests fleet-night packaging-tests docker-tests cloud-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
-	lab-matrix test-matrix campaign campaign-of-histories campaign-of-faults campaign-of-power-cuts hostile mutants coverage bench-lock bench-settle bench-peers bench-readers \
+	lab-matrix test-matrix old-server-tests campaign campaign-of-histories campaign-of-faults campaign-of-power-cuts hostile mutants coverage bench-lock bench-settle bench-peers bench-readers \
 	bench-copy bench-copies bench-disks bench-size bench-tables bench-load-table bench-start bench-age bench-apply \
 	bench-archive bench-binlog-search \
 	setup-python setup-check setup-s3 setup-clouds setup-service setup-fleet setup-docker setup-ansible setup-lab setup-peers \
@@ -114,6 +114,10 @@ lab-matrix: setup-python setup-lab setup-s3 setup-service ## the lab's tests on 
 
 test-matrix: setup-python setup-lab ## every server on every kind of volume: each two values together, FULL=1 all 24
 	$(BIN)/python -m tests.bench.matrix $(if $(FULL),--full) $(if $(AGAIN),--again)
+
+old-server-tests: setup-python setup-check setup-lab ## what is promised of every MariaDB, on 10.5 of Debian 11 (15 minutes)
+	$(BIN)/python -m tests.servers.old_mariadb -- $(BIN)/pytest -n 2 --dist loadfile $(addprefix tests/contract/,test_account.py \
+		test_server.py test_scratch.py test_exporting.py test_applying.py) tests/cli/test_restore_to_moment.py
 
 # One machine after the other until COUNT faults from SEED on have their results, in .cache/campaigns; goes on where it
 # was ended. With FAULT only that one: a campaign prints the line that has one happen again.

@@ -11,6 +11,7 @@ import pytest
 
 from backupd.catalogue.store import Catalogue
 from backupd.mysql import loading_schema
+from backupd.mysql.facts import version_number
 from backupd.mysql.loading_schema import LOADING, new_place, remove_loading
 from backupd.mysql.row_differences import TableDifference, difference
 from backupd.mysql.session import Connect, Session
@@ -90,7 +91,8 @@ def before(mysql_server: MariadbServer, tmp_path_factory: pytest.TempPathFactory
         root.execute(FORGIVING)
         root.execute("SET SESSION check_constraint_checks = 0")
         root.execute("CREATE TABLE elsewhere.parent (id INT PRIMARY KEY) ENGINE=InnoDB")
-        root.execute(DEFINITION)
+        has_uuids = version_number(root.value("SELECT VERSION()") or "") >= (10, 7, 0)
+        root.execute(DEFINITION if has_uuids else DEFINITION.replace("uu UUID", "uu CHAR(36)"))
         root.execute(
             "CREATE TABLE live.child (a INT, b VARCHAR(9), p INT, PRIMARY KEY (a, b), KEY (p),"
             " CONSTRAINT up FOREIGN KEY (p) REFERENCES elsewhere.parent (id) ON DELETE CASCADE) ENGINE=InnoDB"

@@ -91,7 +91,7 @@ class RootFolder:
         """What a process of this machine left that tried the folder and was killed is gone, as far as that can be;
         `now` by the storage's clock.
         """
-        with os.scandir(self.path) as entries:
+        with suppress(OSError), os.scandir(self.path) as entries:
             for entry in (entry for entry in entries if entry.name.startswith(trials(machine))):
                 with suppress(OSError):
                     if is_left_trial(entry.name, machine, now - entry.stat(follow_symlinks=False).st_mtime):

@@ -157,7 +157,11 @@ async def remove_trials(sftp: SFTPClient, path: str, machine: str, now: int | No
     """What a process of this machine left in this folder that tried it and was killed is gone, as far as that can be;
     `now` by the server's clock, where it has one.
     """
-    for entry in await _entries(sftp, path):
+    try:
+        entries = await _entries(sftp, path)
+    except asyncssh.SFTPPermissionDenied:  # it may be written to all the same
+        return
+    for entry in entries:
         at = entry.attrs.mtime
         if now is not None and at is not None and is_left_trial(_name(entry), machine, now - at):
             with suppress(asyncssh.SFTPError):

@@ -518,6 +518,8 @@ def test_what_a_server_cannot_do_is_a_sentence_and_nothing_is_left(tmp_path: Pat
         assert "does not serve SFTP" in none.message
         shutil.rmtree(store)
         store.mkdir()
+        script.write_text(f"#!/bin/sh\nexec {SFTP_SERVER} -P opendir\n")  # a folder to drop things into
+        sftp_target(sftp_config(server, store)).require_usable()
         script.write_text(f"#!/bin/sh\nexec {SFTP_SERVER} -P limits\n")  # as OpenSSH before 8.5
         put(sftp_target(sftp_config(server, store)), CONTENT)
         assert get(sftp_target(sftp_config(server, store))) == CONTENT

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -66,6 +66,18 @@ def test_remove_leaves_nothing_but_the_machine_s_folder(tmp_path: Path) -> None:
 def test_proof_of_being_writable_leaves_nothing(tmp_path: Path) -> None:
     assert DirectoryTarget("store", tmp_path, machine=MACHINE).require_usable() > 0
     assert everything(tmp_path) == set()
+
+
+def test_a_folder_that_may_be_written_but_not_listed_is_usable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root on a share that takes root for nobody; here, root may list whatever there is."""
+
+    def refuse(path: Path) -> NoReturn:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert DirectoryTarget("store", tmp_path, machine=MACHINE).require_usable() > 0
 
 
 def test_missing_folder_is_not_created(tmp_path: Path) -> None:

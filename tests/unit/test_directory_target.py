@@ -68,9 +68,7 @@ def test_proof_of_being_writable_leaves_nothing(tmp_path: Path) -> None:
     assert everything(tmp_path) == set()
 
 
-def test_a_folder_that_may_be_written_but_not_listed_is_usable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_may_be_written_but_not_listed_is_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root on a share that takes root for nobody; here, root may list whatever there is."""
 
     def refuse(path: Path) -> NoReturn:

@@ -34,6 +34,7 @@ def serve(
     from backupd.host import spawning
     from backupd.operations.fleet.opening import fleet
     from backupd.operations.fleet.serving import FleetSurroundings, control_host, reload
+    from backupd.operations.fleet.telling import with_page
     from backupd.service.fleet.listening import pages_beside
 
     def begin_anew(reason: str) -> NoReturn:
@@ -59,7 +60,7 @@ def serve(
             records=records,
             agents=agents,
             engine=engine,
-            tell=_notifier(configuration).tell,
+            tell=with_page(_notifier(configuration).tell, configuration.control.public_url),
             say=say,
             begin_anew=begin_anew,
             problems=file.problems,

@@ -10,7 +10,7 @@ import pytest
 from backupd.config.fleet_reading import FleetFile
 from backupd.fleet.records import Records
 from backupd.operations.fleet.serving import reload
-from backupd.operations.fleet.telling import tell_end, tell_gone, tell_problems
+from backupd.operations.fleet.telling import tell_end, tell_gone, tell_problems, with_page
 from backupd.vocabulary.errors import ConfigurationError
 from backupd.vocabulary.fleet import FleetBackup, FleetState, OwedBackup, SeenHost
 from backupd.vocabulary.schedule import Notice, NoticeKind
@@ -32,6 +32,21 @@ def test_a_backup_that_failed_is_in_the_log_though_nobody_is_told(caplog: pytest
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert record.getMessage() == "20261126-shop-nightly: the backup of cluster shop failed: the disk is full"
+
+
+def test_people_are_told_at_which_address_they_see_the_backup_that_failed() -> None:
+    told: list[Notice] = []
+    owed = OwedBackup(NIGHT, "shop", "nightly", ("db1",), (), NOW, NOW, 1, 1.0, 1)
+    for pages in ("https://backups.example.com", None):
+        tell_end(FleetBackup(owed, FleetState.FAILED, said="the disk is full"), with_page(told.append, pages))
+    assert told[0].detail["page"] == "https://backups.example.com/backups/20261126-shop-nightly"
+    assert "page" not in told[1].detail
+
+
+def test_an_inventory_s_fault_leads_to_the_fleet_s_first_page(records: Records) -> None:
+    told: list[Notice] = []
+    tell_problems(records, NIGHT, ("the inventory /i is cut",), with_page(told.append, "https://backups.example.com"))
+    assert [one.detail["page"] for one in told] == ["https://backups.example.com"]
 
 
 def test_what_is_wrong_with_the_inventory_is_told_once_a_night(

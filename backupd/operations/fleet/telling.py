@@ -5,8 +5,10 @@ Knows: that an error is logged whoever is told, and that what stays wrong is tol
 
 import logging
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Final
+from urllib.parse import quote
 
 from backupd.fleet.records import Records
 from backupd.vocabulary.escaping import some
@@ -23,6 +25,19 @@ _TOLD: Final = {
     FleetState.MISSED: (NoticeKind.MISSED, "was missed"),
     FleetState.RUNNING: (NoticeKind.ATTENTION, "does not end"),
 }
+
+
+def with_page(tell: Tell, pages: str | None) -> Tell:
+    """The same, with the address at which people see what they are told of; as it is where nobody has said which."""
+    if pages is None:
+        return tell
+
+    def told(notice: Notice) -> None:
+        backup = notice.detail.get("backup")
+        page = pages if backup is None else f"{pages}/backups/{quote(backup, safe='')}"
+        tell(replace(notice, detail={**notice.detail, "page": page}))
+
+    return told
 
 
 def tell_end(backup: FleetBackup, tell: Tell) -> None:

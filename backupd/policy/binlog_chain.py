@@ -19,6 +19,7 @@ from backupd.policy.segment_file import FIRST_OFFSET
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, SegmentOrigin
 from backupd.vocabulary.escaping import Prose
 
+_WHOLE_SECOND = timedelta(seconds=1)
 # A lock lets some events pass while the snapshot is taken, as a FLUSH LOGS of others: they are received before its end.
 _SLACK = timedelta(minutes=5)
 
@@ -78,8 +79,12 @@ class PlacedBackup:
     run_id: str
     place: BinlogPlace  # where the server's binlog ended in it
     gtid: Prose  # what had been executed in it; empty: nothing, or it is not known
-    taken_at: datetime  # when its snapshot had been taken: everything in it was committed by then
+    taken_at: datetime  # when its snapshot had been taken, up to a second later: everything in it was committed by then
     good: bool = True
+
+    def has_come(self, now: datetime) -> bool:
+        """Its time has. Of one of a later time, taken by a clock that was ahead, nobody knows what came after it."""
+        return self.taken_at - now < _WHOLE_SECOND
 
 
 def file_number(file: str) -> int:

@@ -60,7 +60,7 @@ def reach(
     """
     stretches: list[RestorableStretch] = []
     for backup in reversed(newest_first(backups)):
-        if now is not None and backup.taken_at > now:
+        if now is not None and not backup.has_come(now):
             continue
         until, following = followed_until(backup, found)
         if not stretches or until > stretches[-1].until:

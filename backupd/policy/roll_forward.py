@@ -223,7 +223,8 @@ def _is_last(
         return newest is None or following[-1].name == newest.name
     at_its_end = (newest.file, newest.end) == (backup.place.file, backup.place.offset)
     holds_it = bool(backup.gtid and newest.gtid_end) and gtid.is_within(newest.gtid_end, backup.gtid)
-    return newest.received_at <= backup.taken_at <= now or at_its_end or holds_it
+    came_after = newest.received_at <= backup.taken_at and backup.has_come(now)
+    return came_after or at_its_end or holds_it
 
 
 def is_in(moment: Moment, segment: BinlogSegment) -> bool:

@@ -356,6 +356,14 @@ def test_a_backup_of_a_clock_that_was_ahead_reaches_no_moment_of_the_future() ->
     assert reach([taken, ahead], written, now=NOW) == reach([taken], written)
 
 
+def test_a_backup_of_this_second_is_none_of_a_clock_that_was_ahead() -> None:
+    """When its snapshot was taken is told in whole seconds, and not before it was there."""
+    written = segments_of(6, set())
+    just_now = replace(backup_after(written, 59), taken_at=NOW + timedelta(seconds=0.9))
+    assert plan([just_now], written, Latest(), now=NOW).backup == just_now
+    assert [one.backup for one in reach([just_now], written, now=NOW).stretches] == [just_now]
+
+
 # An archive that lags behind the newest backup: the latest moment is no earlier one than that backup's.
 def test_the_latest_is_not_before_the_newest_backup() -> None:
     written = segments_of(6, set())

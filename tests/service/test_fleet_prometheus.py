@@ -35,7 +35,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     made = MadeFleet(hosts=60, nights=5, newest=night_of(now, begins=time(12), zone="UTC") - timedelta(days=1), now=now)
     records = Records.open(f"sqlite:///{tmp_path_factory.mktemp('fleet')}/fleet.db")
     made.fill(records)
-    records.at_work(Control("control1", 1, now, now + timedelta(days=1)))
+    records.at_work(Control("control1", 1, now, now))
     # Its clock stands: a night that ends while Prometheus looks would leave one that nobody has planned.
     site = FleetSite(records, made.shape, lambda: now, own_control=("control1", 1))
     with served(fleet_application(site, token=TOKEN)) as url:

@@ -36,7 +36,7 @@ _FOLLOWING = {
     Flavour.MYSQL: (
         "STOP REPLICA",
         "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{address}', SOURCE_PORT = {port}, SOURCE_USER = 'replication',"
-        " SOURCE_CONNECT_RETRY = 1, SOURCE_PASSWORD = '{password}', SOURCE_AUTO_POSITION = 1,"
+        " SOURCE_CONNECT_RETRY = 1, SOURCE_RETRY_COUNT = 600, SOURCE_PASSWORD = '{password}', SOURCE_AUTO_POSITION = 1,"
         " GET_SOURCE_PUBLIC_KEY = 1",
         "START REPLICA",
     ),

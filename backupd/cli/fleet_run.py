@@ -72,10 +72,9 @@ def cancel(
 def _tell_whether_served(records: "Records") -> None:
     from datetime import UTC, datetime
 
-    from backupd.policy.fleet_standing import AT_WORK
+    from backupd.policy.fleet_standing import is_at_work
 
-    control = records.control()
-    if control is None or datetime.now(UTC) - control.seen_at >= AT_WORK:
+    if not is_at_work(records.control(), datetime.now(UTC)):
         tell("no control host is at work: nothing happens before one is started with `backupd fleet serve`")
 
 

@@ -126,7 +126,7 @@ def server_facts(session: Session) -> ServerFacts:
         binlog_expire_seconds=expire_seconds(variables),
         # MariaDB has NO_LOCK and NO_LOCK_NO_ADMIN beside ON, from 12.0 on (MDEV-36425).
         read_only=any(variables.get(name, "OFF") not in ("OFF", "0") for name in ("read_only", "super_read_only")),
-        is_replica=_is_replica(session),
+        is_replica=is_replica(session),
         redo_logging=redo != "OFF",
         page_size=int(variables["innodb_page_size"]),
         settings=_settings(session, variables),
@@ -189,8 +189,10 @@ def expire_seconds(variables: Mapping[str, str]) -> int | None:
     return seconds or round(days * 86400) or None
 
 
-def _is_replica(session: Session) -> bool:
-    """False too where the account may not ask: that privilege is missing, and the grants' finding says so."""
+def is_replica(session: Session) -> bool:
+    """Whether it follows a source. False too where the account may not ask: that privilege is missing, and where it is
+    needed the grants' finding says so.
+    """
     try:
         return bool(replica_status(session))
     except StatementError as error:

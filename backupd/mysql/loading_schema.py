@@ -9,14 +9,13 @@ anything else in it stays.
 import json
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from pymysql.constants import ER
 
-from backupd.mysql.facts import flavour_of, version_number
-from backupd.mysql.positions import binlog_status, replica_status
+from backupd.mysql.facts import flavour_of, is_replica, version_number
+from backupd.mysql.positions import binlog_status
 from backupd.mysql.session import Connect, Session, StatementError
 from backupd.mysql.sqltext import quoted
 from backupd.mysql.table_shape import TableShape
@@ -25,8 +24,6 @@ from backupd.mysql.tablespace_loading import datadir_here, remove_files
 from backupd.vocabulary.errors import Refused, ServerError, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind
 from backupd.vocabulary.servers import Flavour
-
-T = TypeVar("T")
 
 LOADING = "backupd_loading_"
 LOAD_SECONDS = 86400.0  # a batch waits for the server's disks, CHECKSUM TABLE reads a whole table
@@ -127,8 +124,8 @@ def require_takes(session: Session, place: LoadingPlace) -> LoadingServer:
             f"the server {place.host} is read-only (a replica?)",
             hint="load into its source: its replicas receive the rows from there",
         )
-    flavour, is_replica = flavour_of(session), _is_replica(session)
-    if is_replica and place.logged and told["logs"] == "1" and flavour is Flavour.MARIADB:
+    flavour, replica = flavour_of(session), is_replica(session)
+    if replica and place.logged and told["logs"] == "1" and flavour is Flavour.MARIADB:
         _require_lax(session, place)
     return LoadingServer(
         place.host,
@@ -138,7 +135,7 @@ def require_takes(session: Session, place: LoadingPlace) -> LoadingServer:
         logs=told["logs"] == "1",
         replicas=int(session.value(_DUMPING) or 0),
         left_out=_left_out(session) if told["logs"] == "1" else "",
-        is_replica=is_replica,
+        is_replica=replica,
     )
 
 
@@ -307,20 +304,12 @@ def _exists(session: Session, schema: str) -> bool:
 
 
 def _left_out(session: Session) -> str:
-    row = _unless_denied(lambda: binlog_status(session)) or {}
-    named = (("binlog_do_db", row.get("Binlog_Do_DB")), ("binlog_ignore_db", row.get("Binlog_Ignore_DB")))
-    return ", ".join(f"{name} = {value}" for name, value in named if value)
-
-
-def _is_replica(session: Session) -> bool:
-    return bool(_unless_denied(lambda: replica_status(session)))
-
-
-def _unless_denied(ask: Callable[[], T]) -> T | None:
-    """None where the account may not ask: it is not needed to load."""
+    """Empty, too, where the account may not ask: it is not needed to load."""
     try:
-        return ask()
+        row = binlog_status(session) or {}
     except StatementError as error:
         if error.denied:
-            return None
+            return ""
         raise
+    named = (("binlog_do_db", row.get("Binlog_Do_DB")), ("binlog_ignore_db", row.get("Binlog_Ignore_DB")))
+    return ", ".join(f"{name} = {value}" for name, value in named if value)

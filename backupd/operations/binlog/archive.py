@@ -284,8 +284,7 @@ class _Archive:
             UsageError: the spool has no room on its disk, or the machine has another identity by now.
             CatalogueError: it could not be recorded.
         """
-        for target in self._tools.store.targets:
-            self._tools.store.require_same_machine(target)
+        self._tools.store.require_same_machine()
         sealed = author.segment(piece, chain=chain, before=before, at=datetime.now(UTC))
         self._tools.store.spool.keep(sealed.segment.name, sealed.line, sealed.content)
         self._tools.catalogue.add_segment(sealed.segment)

@@ -135,17 +135,17 @@ class SegmentStore:
                 found.update(chunk)
         return found.digest() == ours.digest()
 
-    def require_same_machine(self, target: Target) -> None:
-        """The catalogue is that of the machine whose segments go there: it tells nothing of another one's.
+    def require_same_machine(self) -> None:
+        """The catalogue is that of the machine whose segments these targets get: it tells nothing of another one's.
 
         Raises:
             UsageError: this machine has another name by now; the archive begins anew under that.
             Refused: the catalogue is another machine's.
         """
         here = self.ownership.require_here().name
-        if here != target.machine:
+        for other in {target.machine for target in self.targets} - {here}:
             raise UsageError(
-                f"this machine is {here} by now, and its archive of job {self.job} started as {target.machine}",
+                f"this machine is {here} by now, and its archive of job {self.job} started as {other}",
                 hint="it starts again under the new name; what waits in binlog.spool under the old one is told then",
             )
 
@@ -227,7 +227,7 @@ class _Sender(ScopedThread):
 
     def _send_all(self) -> None:
         store, gone = self._store, set[str]()
-        store.require_same_machine(self._target)
+        store.require_same_machine()
         self._let_go()
         while lacking := store.catalogue.lacking_segments(store.job, self._target.name):
             for segment in lacking:

@@ -56,6 +56,15 @@ def records(tmp_path: Path) -> Iterator[Records]:
     records.engine.dispose()
 
 
+def test_a_clock_that_was_ahead_makes_nobody_be_at_work_for_who_asks_for_a_backup(
+    fleet: Type, records: Records
+) -> None:
+    now = datetime.now(UTC)
+    for seen_at, said in ((now, False), (now + timedelta(days=1), True)):
+        records.at_work(Control("control1", 1, now, seen_at))
+        assert ("no control host is at work" in fleet("run", "orders").stderr) is said
+
+
 def test_a_backup_that_a_person_asks_for_is_owed_now_and_goes_first(fleet: Type, records: Records) -> None:
     ended = fleet("run", "orders")
     assert ended.status == ExitStatus.OK

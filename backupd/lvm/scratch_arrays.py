@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 
 NAMES = Path("/dev/md")
 _SECONDS = 120.0
-_BUSY_TRIES, _PAUSE_SECONDS = 3, 0.5  # udev looks at an array that somebody has just closed
+_PATIENCE_SECONDS = 30.0  # for whoever has an array open, as with snapshots and mounts; udev, on a busy host
+_PAUSE_SECONDS = 0.5
 _LOOK_SECONDS = 0.05
 _CLEAR_SECONDS = 10.0  # udev opens a node while it is being stopped, and so makes an empty array anew
 _INSTALL = "apt-get install mdadm"
@@ -108,13 +109,17 @@ def make(name: str, layout: ScratchLayout, mark: Mark, sysfs: Path = SYSFS) -> P
 
 
 def remove(name: str, disks: Sequence[str], mark: Mark, sysfs: Path = SYSFS) -> None:
-    """The array is stopped and no disk says any more that it was part of it. A busy one is looked at afresh, twice.
+    """The array is stopped and no disk says any more that it was part of it.
+
+    One that is busy is looked at afresh and tried again: udev looks at what somebody has just closed, and may assemble
+    anew an array that was just stopped.
 
     Raises:
         SnapshotError: it is in use, mdadm is missing, or it failed.
     """
     nodes = [_named(name)]
-    for tries_left in reversed(range(_BUSY_TRIES)):
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
         left = _members_of(mark, disks, sysfs)
         holders = sorted({holder for member in left for holder in member.disk.holders})
         arrays = [Disk(sysfs / "block" / holder).path for holder in holders]
@@ -123,7 +128,7 @@ def remove(name: str, disks: Sequence[str], mark: Mark, sysfs: Path = SYSFS) -> 
             _take_apart(left, arrays)
             break
         except CommandError as error:
-            if not tries_left:
+            if time.monotonic() > deadline:
                 raise SnapshotError(
                     f"array {name} could not be stopped: {error.message}",
                     hint="see what uses it: lsof, `lsblk`; then `backupd recover`",

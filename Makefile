@@ -17,7 +17,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-emit-find-links --annotation-style line \
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
-.PHONY: help demo demo-targets test check lint types imports tests thorough-tests exhaustive-tests \
+.PHONY: help demo demo-targets test check lint types imports tests thorough-tests thorough-matrix exhaustive-tests \
 	service-tests long-life fleet-tests fleet-night packaging-tests docker-tests cloud-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
 	lab-matrix test-matrix old-server-tests campaign campaign-of-histories campaign-of-faults campaign-of-power-cuts hostile mutants coverage bench-lock bench-settle bench-peers bench-readers \
 	bench-copy bench-copies bench-disks bench-size bench-tables bench-load-table bench-start bench-age bench-apply \
@@ -51,16 +51,20 @@ imports: setup-python
 	$(BIN)/lint-imports --no-logo
 
 tests: setup-python setup-check setup-fleet setup-s3
-	BACKUPD_TESTS_SHARE=quick $(SIDE_BY_SIDE) $(QUICK) -m "not thorough and not exhaustive"
+	BACKUPD_TESTS_SHARE=quick $(SIDE_BY_SIDE) $(QUICK) -m "not thorough and not exhaustive and not matrix"
 
 # What `check` leaves out for its time, and its properties with all their examples.
 thorough-tests: setup-python setup-check setup-fleet setup-s3 ## whole runs, real servers and stores, this machine's kernel (7 minutes)
-	$(SIDE_BY_SIDE) $(QUICK) -m "(thorough or hypothesis) and not exhaustive"
+	$(SIDE_BY_SIDE) $(QUICK) -m "(thorough or hypothesis) and not exhaustive and not matrix"
+
+# On a further store, server, database or way to a host, what the targets of `make test` try on one.
+thorough-matrix: setup-python setup-check setup-fleet setup-s3 ## what `make thorough-tests` tries once, with everything else (2 minutes)
+	$(SIDE_BY_SIDE) $(QUICK) tests/web -m matrix
 
 # Failures at every call, every zone's clock, a hundred thousand runs; of what comes from a seed a share, as
 # tests/share.py says: mutations, histories, hostile backups.
 exhaustive-tests: setup-python setup-check setup-fleet setup-s3 ## what walks through every case, and histories of several machines (5 minutes)
-	$(SIDE_BY_SIDE) $(QUICK) tests/web -m exhaustive
+	$(SIDE_BY_SIDE) $(QUICK) tests/web -m "exhaustive and not matrix"
 
 service-tests: setup-python setup-service setup-fleet ## the pages in a real browser, the metrics under a real Prometheus (3 minutes)
 	$(SIDE_BY_SIDE) tests/web -m "not exhaustive"
@@ -103,7 +107,7 @@ docs-examples: setup-python setup-lab setup-s3 ## type the documentation's examp
 
 # When what measures has changed, and before a release. Of what comes from a seed it tries all.
 test-all: export BACKUPD_TESTS_SHARE := full
-test-all: test long-life fleet-night cloud-tests packaging-tests figure-tests lab-matrix test-matrix ## every test, the packages, the figures and the matrix (two hours)
+test-all: test thorough-matrix long-life fleet-night cloud-tests packaging-tests figure-tests lab-matrix test-matrix ## every test, the packages, the figures and the matrix (two hours)
 
 figure-tests: setup-python setup-lab
 	$(BIN)/pytest tests/lab --timeout=900 --durations=10 -m figures

@@ -43,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Before `-m` looks at the marks."""
+    thorough.in_order(items)
     thorough.mark(items)
 
 

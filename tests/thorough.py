@@ -3,7 +3,7 @@
 Knows: the folders whose tests take long, their modules that are quick all the same, other folders' modules that are
 not, and that of each module that is left out the first test is quick, so that a change that breaks it all is seen at
 once, but for those whose first test needs a server: that takes seconds to start. A test that takes long where others do
-not is marked where it stands. Whatever is marked `exhaustive` is neither.
+not is marked where it stands. Whatever is marked `exhaustive` is neither. And it knows what is begun first.
 """
 
 from collections.abc import Sequence
@@ -39,6 +39,9 @@ ON_SERVERS = {  # of these modules not even the first test is quick
         "test_binlog_reading",
     )
 }
+# Of folder contract, what waits for most of its time: the others have the processors meanwhile, and none of it is the
+# last one that goes on.
+BEGUN_FIRST = ("test_fleet_engine", "test_agents", "test_stolen_key", "test_binlog_lacking", "test_binlog_failover")
 STORES = frozenset({"sftp", "s3"})  # parameters of the fixture `target`: each of these has a server
 ON_STORES = "test_what_was_written_is_read_back"  # the one test that is quick on them too
 
@@ -47,6 +50,12 @@ def is_quick(module: Path) -> bool:
     """All of it, but for what is marked in it."""
     folder = module.parent.name
     return module.stem in QUICK[folder] if folder in FOLDERS else module.stem not in LONG.get(folder, ())
+
+
+def in_order(items: list[pytest.Item]) -> None:
+    """A module's tests stay together."""
+    places = {name: place for place, name in enumerate(BEGUN_FIRST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 def mark(items: Sequence[pytest.Item]) -> None:

@@ -29,7 +29,7 @@ POSTGRES: Final = {
     "application_name": "backupd",
 }
 # What a machine that lost its power had locked is free again soon, and not after the server's own two hours.
-_ABANDONED: Final = "-c idle_in_transaction_session_timeout=60s"
+_ABANDONED: Final = "-c idle_in_transaction_session_timeout=20s"
 _BUSY_SECONDS: Final = 30.0  # another process writes to the file of SQLite
 # PostgreSQL's SQLSTATE classes of what passes: connection, out of resources, operator intervention, system; and
 # "read-only transaction", which a server answers that is not the primary any more.

@@ -91,7 +91,14 @@ def test_what_a_killed_copy_left_goes_and_the_next_one_is_whole(world: World, ta
     assert world.left() == []
 
 
-@pytest.mark.parametrize(("kind", "reseal"), [("folder", True), ("s3", False), ("s3", True)])
+@pytest.mark.parametrize(
+    ("kind", "reseal"),
+    [
+        pytest.param("folder", True, marks=pytest.mark.matrix),
+        pytest.param("s3", False, marks=pytest.mark.matrix),
+        ("s3", True),
+    ],
+)
 def test_a_copy_takes_at_most_150_mib(tmp_path: Path, kind: str, reseal: bool) -> None:
     """Objects that are larger than all that is held of them: a process of its own, with all that it loads."""
     ground = bench_copies.Ground(tmp_path, 160 << 20)

@@ -50,7 +50,7 @@ def host(path_in_memory: Path) -> Iterator[AgentHost]:
         yield made
 
 
-@pytest.fixture(params=["process", "ssh"])
+@pytest.fixture(params=["ssh", pytest.param("process", marks=pytest.mark.matrix)])
 def way(request: pytest.FixtureRequest, host: AgentHost, tmp_path: Path) -> Iterator[Way]:
     if request.param == "process":
         yield Way(ProcessAgents(lambda _: host.agent, answer_seconds=PATIENCE_SECONDS).agent("db1"), host)

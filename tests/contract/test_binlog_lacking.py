@@ -83,7 +83,10 @@ def require_anew(site: Site, folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [(("--skip-log-bin",), "the server's binlog is off"), (("--binlog-ignore-db=t",), "Binlog_Ignore_DB is set")],
+    [
+        (("--skip-log-bin",), "the server's binlog is off"),
+        pytest.param(("--binlog-ignore-db=t",), "Binlog_Ignore_DB is set", marks=pytest.mark.matrix),
+    ],
 )
 def test_what_a_server_did_not_log_for_a_while_is_a_gap(
     site: Site, tmp_path: Path, options: tuple[str, ...], reason: str

@@ -80,7 +80,13 @@ def server() -> Iterator[PostgresServer]:
         yield server
 
 
-@pytest.fixture(params=["dbos-sqlite", "dbos-postgresql", "local-sqlite", "local-postgresql"])
+@pytest.fixture(
+    params=[
+        "dbos-postgresql",
+        "local-sqlite",
+        *(pytest.param(one, marks=pytest.mark.matrix) for one in ("dbos-sqlite", "local-postgresql")),
+    ]
+)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     kind, _, database = request.param.partition("-")
     sqlite = f"sqlite:///{tmp_path}/fleet.db"

@@ -120,40 +120,47 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     # A short campaign: `make campaign OF=faults` is a long one.
     Group("under fire", ("tests/lab/inside/inside_fire.py",), load="none", waits=True),
     Group("units", ("tests/lab/inside/inside_systemd.py",), init="systemd"),
-    Group("bench mishaps", ("tests/lab/inside/inside_bench_mishaps.py",), load="none", spare_disks=2, init="systemd"),
+    # The last one drops the tables that cannot do without a lock.
+    Group("refusals", tuple(f"tests/lab/inside/inside_{name}.py" for name in ("refusals", "elsewhere", "unlocked"))),
+    Group("children volume", tuple(f"tests/lab/inside/inside_{name}.py" for name in ("children", "volume"))),
+    Group("contracts", CONTRACTS, load="none", spare_disks=2),
+    Group("proof under load", ("tests/lab/inside/inside_consistency.py",), waits=True),
+    Group(
+        "installed kernel",
+        ("tests/lab/inside/inside_good_run.py", "tests/lab/inside/inside_replay.py"),
+        kernel="uml-installed",
+    ),
+    Group("power cuts", ("tests/lab/inside/inside_power_cuts.py",), load="none"),
+    Group(
+        "bench mishaps",
+        ("tests/lab/inside/inside_bench_mishaps.py",),
+        load="none",
+        spare_disks=2,
+        init="systemd",
+        matrix=True,
+    ),
     Group(
         "bench",
-        ("tests/lab/inside/inside_disks.py", "tests/lab/inside/inside_bench.py"),
+        ("tests/lab/inside/inside_disks.py", "tests/lab/inside/inside_bench.py", "-m", "not figures"),
         load="none",
         disks="hdd",
         spare_disks=2,
         waits=True,
+        matrix=True,
     ),
-    # Two of these servers share one processor here: beside others the clone fell behind 5 transactions a second.
-    Group("clone mysql-9", ("tests/lab/inside/inside_clone.py",), server="mysql-9", load="2"),
-    # The last one drops the tables that cannot do without a lock.
-    Group("refusals", tuple(f"tests/lab/inside/inside_{name}.py" for name in ("refusals", "elsewhere", "unlocked"))),
-    Group(
-        "children volume engines",
-        tuple(f"tests/lab/inside/inside_{name}.py" for name in ("children", "volume", "engines")),
-    ),
-    Group("contracts", CONTRACTS, load="none", spare_disks=2),
-    Group("proof under load", ("tests/lab/inside/inside_consistency.py",), waits=True),
     Group(
         "bench disks",
         ("tests/lab/inside/inside_bench_disks.py", "tests/lab/inside/inside_bench_volumes.py"),
         load="none",
         spare_disks=2,
         init="systemd",
+        matrix=True,
     ),
-    Group(
-        "installed kernel",
-        ("tests/lab/inside/inside_good_run.py", "tests/lab/inside/inside_replay.py"),
-        kernel="uml-installed",
-    ),
-    Group("layouts", ("tests/lab/inside/inside_layouts.py",), init="systemd"),
-    Group("volumes", ("tests/lab/inside/inside_volumes.py",)),
-    Group("power cuts", ("tests/lab/inside/inside_power_cuts.py",), load="none"),
+    # Two of these servers share one processor here: beside others the clone fell behind 5 transactions a second.
+    Group("clone mysql-9", ("tests/lab/inside/inside_clone.py",), server="mysql-9", load="2", matrix=True),
+    Group("engines", ("tests/lab/inside/inside_engines.py",), matrix=True),
+    Group("layouts", ("tests/lab/inside/inside_layouts.py",), init="systemd", matrix=True),
+    Group("volumes", ("tests/lab/inside/inside_volumes.py",), matrix=True),
     # Its disks are programs of the same processor: beside another machine that is short of it, stripes gain little.
     Group(
         "bench stripes",
@@ -171,8 +178,8 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("bench figures", ("tests/lab/inside/inside_bench_figures.py",), load="none", disks="hdd", figures=True),
     Group("bill figures", ("tests/lab/inside/inside_bill_figures.py",), load="closed", disks="hdd", figures=True),
     Group(
-        "further layouts interruptions probes",
-        (*(f"tests/lab/inside/inside_{name}.py" for name in ("layouts", "interruptions", "probe")), "-m", "matrix"),
+        "further interruptions probes",
+        (*(f"tests/lab/inside/inside_{name}.py" for name in ("interruptions", "probe")), "-m", "matrix"),
         init="systemd",
         matrix=True,
     ),

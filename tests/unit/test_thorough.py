@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
     ("folder", "name"),
     [
         (folder, name)
-        for named in (thorough.QUICK, thorough.LONG, thorough.ON_SERVERS)
+        for named in (thorough.QUICK, thorough.LONG, thorough.ON_SERVERS, {"contract": thorough.BEGUN_FIRST})
         for folder in named
         for name in named[folder]
     ],
@@ -37,12 +37,15 @@ def test_of_what_one_target_leaves_out_another_one_tries_all() -> None:
         re.findall(r"^([a-z-]+):[^\n]*\n\t[^\n]*\$\(QUICK\)[^\n]* -m (\"[^\"]+\"|\w+)$", makefile, re.MULTILINE)
     )
     assert asked == {
-        "tests": '"not thorough and not exhaustive"',
-        "thorough-tests": '"(thorough or hypothesis) and not exhaustive"',
-        "exhaustive-tests": "exhaustive",
+        "tests": '"not thorough and not exhaustive and not matrix"',
+        "thorough-tests": '"(thorough or hypothesis) and not exhaustive and not matrix"',
+        "thorough-matrix": "matrix",
+        "exhaustive-tests": '"exhaustive and not matrix"',
     }
     (needed,) = re.findall(r"^test: ([a-z -]+)", makefile, re.MULTILINE)
+    (needed_in_the_end,) = re.findall(r"^test-all: (test [a-z -]+)", makefile, re.MULTILINE)
     assert {"check", "thorough-tests", "exhaustive-tests"} <= set(needed.split())
+    assert "thorough-matrix" in needed_in_the_end.split()
 
 
 @pytest.mark.parametrize(

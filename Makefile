@@ -67,8 +67,7 @@ exhaustive-tests: setup-python setup-check setup-fleet setup-s3 ## what walks th
 	$(SIDE_BY_SIDE) $(QUICK) tests/web -m "exhaustive and not matrix"
 
 service-tests: setup-python setup-service setup-fleet ## the pages in a real browser, the metrics under a real Prometheus (3 minutes)
-	$(SIDE_BY_SIDE) tests/web -m "not exhaustive"
-	$(BIN)/pytest tests/service -n 2 --dist worksteal --durations=5 -m "not exhaustive and not figures"
+	$(SIDE_BY_SIDE) tests/service tests/web -m "not exhaustive and not figures and not matrix"
 
 # Nothing beside it: how long pages take is one of its figures.
 long-life: setup-python setup-service ## 300 runs, drills, prunings and page loads in one daemon; prints what has grown (half an hour)

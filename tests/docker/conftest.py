@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.docker.containers import KINDS, ROOT, Pair, ServerContainer, build, port_of, port_variable
+from tests.docker.containers import COMPOSE, KINDS, ROOT, Pair, ServerContainer, build, port_of, port_variable
 from tests.servers.ports import free_ports
 
 
@@ -37,10 +37,10 @@ def _a_busy_engine_is_waited_for() -> Iterator[None]:
 
 
 def _group_of(test: str) -> str:
-    """The kind of server that a test of this name is about, if it is about one."""
+    """The kind of server that a test of this name is about; or its module, where that starts servers of its own."""
     if "test_compose.py" in test:
         return KINDS[0]  # its own: two must not build one image at once
-    return next((kind for kind in KINDS if kind in test), "others")
+    return next((kind for kind in KINDS if kind in test), test.partition("::")[0])
 
 
 @pytest.fixture(scope="session", params=KINDS)
@@ -120,8 +120,8 @@ def servers() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def docker_compose_command() -> str:
-    """What this machine has: Debian 12's docker-compose, else the plugin."""
-    return "docker-compose" if shutil.which("docker-compose") else "docker compose"
+    """What this machine has."""
+    return " ".join(COMPOSE)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ passes for one of tests/contract: what is promised there can be asked of it here
 
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -21,6 +22,7 @@ from tests.contract.mariadb import PASSWORD, MariadbServer
 from tests.servers.ports import ADDRESS
 
 ROOT = Path(__file__).resolve().parents[2]
+COMPOSE = ("docker-compose",) if shutil.which("docker-compose") else ("docker", "compose")  # Debian 12's, or the plugin
 KINDS = ("mariadb-10.11", "mariadb-11", "mysql-9")
 START_SECONDS = 120.0
 REPLICATION_SECONDS = 60

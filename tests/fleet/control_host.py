@@ -51,6 +51,10 @@ class ControlHost:
         """By all that ever served."""
         return self._log.read_text()
 
+    def times_at_work(self) -> int:
+        """How often one that serves has begun to act."""
+        return self.said().count("this control host is at work")
+
     def until(self, holds: Callable[[], bool], *, within_seconds: float = _SECONDS) -> None:
         """Wait for something to be so."""
         deadline = time.monotonic() + within_seconds

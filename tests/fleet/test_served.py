@@ -99,11 +99,6 @@ def test_a_night_by_ssh_goes_on_where_it_was_when_its_control_host_is_killed_and
     assert "this control host is at work" in fleet.control.said()
 
 
-def times_at_work(control: ControlHost) -> int:
-    """How often one that serves has begun to act."""
-    return control.said().count("this control host is at work")
-
-
 @pytest.mark.timeout(1500)
 def test_a_standby_waits_and_takes_over(fleet: Fleet) -> None:
     first = fleet.control.serve()
@@ -114,8 +109,8 @@ def test_a_standby_waits_and_takes_over(fleet: Fleet) -> None:
     )
     first.kill()
     first.wait()
-    begun = times_at_work(fleet.control)  # on a busy machine the first may have lost its lock and begun anew
-    fleet.control.until(lambda: times_at_work(fleet.control) > begun)
+    begun = fleet.control.times_at_work()  # on a busy machine the first may have lost its lock and begun anew
+    fleet.control.until(lambda: fleet.control.times_at_work() > begun)
 
 
 @pytest.mark.timeout(1500)
@@ -128,9 +123,9 @@ def test_sighup_with_a_typo_in_the_file_ends_nothing_and_without_one_counts(flee
     serving.send_signal(signal.SIGHUP)
     control.until(lambda: "the configuration was not reloaded, the one of before goes on" in control.said())
     control.file.write_text(sound)
-    begun = times_at_work(control)
+    begun = control.times_at_work()
     serving.send_signal(signal.SIGHUP)
-    control.until(lambda: times_at_work(control) > begun)
+    control.until(lambda: control.times_at_work() > begun)
     assert serving.poll() is None
 
 

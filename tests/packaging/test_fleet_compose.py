@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.docker.containers import ROOT, build
+from tests.docker.containers import COMPOSE, ROOT, build
 from tests.service.prometheus import eventually
 
 PAGES = "http://127.0.0.1:9477"
@@ -29,7 +29,7 @@ def compose(shared_folder: Path) -> Iterator[Callable[..., str]]:
 
     def typed(*arguments: str) -> str:
         done = subprocess.run(
-            ["docker-compose", "-f", str(ROOT / "docker/fleet.compose.yaml"), "-p", project, *arguments],
+            [*COMPOSE, "-f", str(ROOT / "docker/fleet.compose.yaml"), "-p", project, *arguments],
             capture_output=True,
             text=True,
             timeout=300,

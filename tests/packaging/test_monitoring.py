@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.docker.containers import ROOT, build, docker
+from tests.docker.containers import COMPOSE, ROOT, build, docker
 from tests.servers.ports import free_port
 from tests.service.prometheus import Prometheus, eventually
 
@@ -53,14 +53,14 @@ def surroundings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def compose(docker_compose_command: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def compose(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The beginning of each command. The daemon has no privilege here, which it needs for LVM only; the one capability
     that Docker does not give is what the pages' process reads the record with.
     """
     less = tmp_path_factory.mktemp("compose") / "less.yaml"
     less.write_text(yaml.safe_dump({"services": {"backupd": {"privileged": False, "cap_add": ["DAC_READ_SEARCH"]}}}))
     project = f"backupd-monitoring-{os.getpid()}"
-    return [*docker_compose_command.split(), "-f", str(FILE), "-f", str(less), "-p", project]
+    return [*COMPOSE, "-f", str(FILE), "-f", str(less), "-p", project]
 
 
 def said(command: list[str], surroundings: dict[str, str]) -> str:

@@ -86,3 +86,9 @@ def test_an_archive_that_ends_is_started_again_for_ever_and_sigterm_is_no_failur
     unit = dict(settings(UNITS / "backupd-binlog@.service"))
     assert (unit["Restart"], unit["StartLimitIntervalSec"]) == ("always", "0")
     assert unit["SuccessExitStatus"] == str(int(ExitStatus.CANCELLED))
+
+
+@pytest.mark.parametrize("file", ["backupd.service", "backupd-run@.service", "backupd-binlog@.service"])
+def test_at_boot_a_server_by_whatever_name_and_a_target_of_the_network_come_first(file: str) -> None:
+    after = {word for name, value in settings(UNITS / file) if name == "After" for word in value.split()}
+    assert {"remote-fs.target", "mariadb.service", "mysql.service", "mysqld.service"} <= after

@@ -43,6 +43,7 @@ def run(
     owed = owe_by_hand(records, asked)
     for one in owed:
         say(f"asked for backup {one.id}")
+    _tell_whether_paused(records, owed)
     _tell_whether_served(records)
     if wait and not _all_good(records, owed):
         raise typer.Exit(ExitStatus.ATTENTION)
@@ -67,6 +68,19 @@ def cancel(
         records.ask_to_cancel(one.id, note)
         say(f"backup {one.id} is to end")
     _tell_whether_served(records)
+
+
+def _tell_whether_paused(records: "Records", owed: "Sequence[OwedBackup]") -> None:
+    from backupd.operations.fleet.wishes import Wishes
+
+    wishes = Wishes(records)
+    wishes.read()
+    for one in owed:
+        said = wishes.paused(one)
+        if said is None and wishes.keep_from(one.cluster, one.members):
+            said = f"{', '.join(one.members)}: paused"
+        if said is not None:
+            tell(f"{said}; backup {one.id} waits for `backupd fleet unpause`")
 
 
 def _tell_whether_served(records: "Records") -> None:

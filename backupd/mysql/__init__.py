@@ -5,6 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
 from backupd.policy.bill import Count
@@ -59,14 +60,17 @@ class Lock(Protocol):
     def strategy(self) -> str:
         """`ftwrl`, `backup-stage` or `none`."""
 
-    def held(self) -> AbstractContextManager[HeldLock]:
+    def held(self, of: Path | None = None) -> AbstractContextManager[HeldLock]:
         """Hold it for the length of the block. Leaving the block proves that it was never lost.
+
+        It is the server whose datadir `of` is that is locked, as it named it itself; None: whichever answers.
 
         Raises:
             LockNotGranted: not within the retry budget; nothing is locked.
             LockLost: on leaving the block: the session or the position changed, or the budget was passed; before it:
                 the budget was passed while the engines wrote their logs.
-            ServerError: the server failed; its session is closed, and so nothing is locked.
+            ServerError: the server failed, or another one answers than that of `of`; its session is closed, and so
+                nothing is locked.
         """
 
 

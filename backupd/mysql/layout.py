@@ -71,9 +71,8 @@ def data_paths(session: Session, facts: ServerFacts) -> tuple[DataPath, ...]:
         ServerError: the server cannot be asked, or is not that of the datadir here; or that cannot be read.
     """
     variables = session.variables()
+    require_server_of(session, facts.datadir)
     with explained_datadir():
-        require_own(variables, facts.datadir, far_address=session.far_address)
-        require_open(variables, facts.datadir)
         found = [
             DataPath("datadir", facts.datadir.resolve(strict=True), must_share=True),
             *configured(variables, facts.datadir),
@@ -82,6 +81,25 @@ def data_paths(session: Session, facts: ServerFacts) -> tuple[DataPath, ...]:
             *links(facts.datadir.resolve()),
         ]
     return tuple(dict.fromkeys(found))
+
+
+def require_server_of(session: Session, datadir: Path) -> None:
+    """The server that answers here is the one whose datadir this is. Asked again whenever much depends on it: behind an
+    address, or a socket, another one may have come since.
+
+    Raises:
+        ServerError: it is another one, or its datadir is not what is seen here; or neither can be told.
+    """
+    variables = session.variables()
+    told = Path(variables["datadir"])
+    if told != datadir:
+        raise ServerError(
+            f"the server that answers has its data in {told}, not in {datadir}: it is another one",
+            hint="set the host's socket, or an address that leads to one server only",
+        )
+    with explained_datadir():
+        require_own(variables, datadir, far_address=session.far_address)
+        require_open(variables, datadir)
 
 
 def require_own(variables: Mapping[str, str], datadir: Path, *, far_address: str | None) -> None:

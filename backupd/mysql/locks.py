@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from pymysql.constants import ER
 
@@ -123,12 +124,12 @@ class ServerLock:
         return self._chosen().name
 
     @contextmanager
-    def held(self) -> Iterator[HeldServerLock]:
+    def held(self, of: Path | None = None) -> Iterator[HeldServerLock]:
         """Hold the lock for the length of the block. See the contract, `backupd.mysql.Lock`."""
         journal: list[str] = []
         try:
             with ExitStack() as owed:
-                session, held = self._granted(owed, journal)
+                session, held = self._granted(owed, journal, of)
                 try:
                     yield held
                 except BaseException as error:
@@ -158,7 +159,7 @@ class ServerLock:
             self._strategy = STRATEGIES[name]
         return self._strategy
 
-    def _granted(self, owed: ExitStack, journal: list[str]) -> tuple[LockSession, HeldServerLock]:
+    def _granted(self, owed: ExitStack, journal: list[str], of: Path | None) -> tuple[LockSession, HeldServerLock]:
         """Try until it is granted. Each try has a session of its own, which is over before the next."""
         strategy, limits = self._chosen(), self._limits
         waited, refusal = 0.0, ""
@@ -166,7 +167,7 @@ class ServerLock:
             if number > 1:
                 self._pause(limits.pause_seconds)
             with ExitStack() as mine:
-                session = mine.enter_context(LockSession.opened(self._connect, strategy, limits))
+                session = mine.enter_context(LockSession.opened(self._connect, strategy, limits, of=of))
                 answer = session.ask()
                 waited += answer.waited_seconds
                 if isinstance(answer, Grant):

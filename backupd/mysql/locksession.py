@@ -31,6 +31,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 from pymysql.constants import ER
@@ -39,6 +40,7 @@ from backupd.config import LockConfig
 from backupd.mysql import redo
 from backupd.mysql.activity import blockers, is_read
 from backupd.mysql.facts import flavour_of
+from backupd.mysql.layout import require_server_of
 from backupd.mysql.positions import PositionReader, position_reader
 from backupd.mysql.session import Connect, Row, Session, StatementError, whole_seconds
 from backupd.mysql.watchdog import Watchdog
@@ -127,11 +129,13 @@ class LockSession:
 
     @classmethod
     @contextmanager
-    def opened(cls, connect: Connect, strategy: Strategy, limits: LockConfig) -> Iterator[Self]:
+    def opened(
+        cls, connect: Connect, strategy: Strategy, limits: LockConfig, *, of: Path | None = None
+    ) -> Iterator[Self]:
         """A new session and its watchdog's, for the length of the block; after it nothing is locked.
 
         Raises:
-            ServerError: the server cannot be reached, or does not let us in.
+            ServerError: the server cannot be reached, does not let us in, or is not that of the datadir `of`.
         """
         answer_seconds = limits.wait_timeout_seconds + limits.hold_budget_seconds + _PREPARING_SECONDS
         with (
@@ -140,6 +144,8 @@ class LockSession:
             Watchdog(session, guard) as watchdog,
         ):
             guard.execute(f"SET SESSION wait_timeout = {whole_seconds(answer_seconds)}")
+            if of is not None:
+                require_server_of(session, of)
             yield cls(session, watchdog, strategy, limits, _prepared(session, limits))
 
     @property

@@ -9,8 +9,10 @@ sees to that. Nothing is flushed either: the file system's freeze writes back wh
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from backupd.mysql import UNLOCKED, UNPROVEN
+from backupd.mysql.layout import require_server_of
 from backupd.mysql.positions import lsn_statement
 from backupd.mysql.session import Connect
 from backupd.vocabulary.servers import LockReceipt, Position
@@ -34,13 +36,15 @@ class NoLock:
         self._connect = connect
 
     @contextmanager
-    def held(self) -> Iterator[HeldNothing]:
+    def held(self, of: Path | None = None) -> Iterator[HeldNothing]:
         """Nothing is locked, and nobody waits. The LSN is what was on disk before the block: a recovery reaches it.
 
         Raises:
-            ServerError: the server cannot be asked.
+            ServerError: the server cannot be asked, or is not that of the datadir `of`.
         """
         with self._connect() as session:
+            if of is not None:
+                require_server_of(session, of)
             statement = lsn_statement(session)
             row = session.one(statement) if statement else None
         yield HeldNothing(int(row["Value"] or 0) if row else None)

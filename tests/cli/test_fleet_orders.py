@@ -65,6 +65,20 @@ def test_a_clock_that_was_ahead_makes_nobody_be_at_work_for_who_asks_for_a_backu
         assert ("no control host is at work" in fleet("run", "orders").stderr) is said
 
 
+def test_who_asks_for_a_backup_of_what_is_paused_is_told_what_it_waits_for(fleet: Type, records: Records) -> None:
+    assert "is paused" not in fleet("run", "orders").stderr
+    fleet("pause", "orders", "--note", "the disks are replaced")
+    ended = fleet("run", "orders")
+    assert ended.status == ExitStatus.OK
+    assert "cluster orders is paused: the disks are replaced" in ended.stderr
+    assert "backupd fleet unpause" in ended.stderr
+
+
+def test_who_asks_for_a_backup_by_a_host_that_is_paused_is_told_too(fleet: Type, records: Records) -> None:
+    fleet("pause", "db1")
+    assert "db1: paused; backup" in fleet("run", "db1").stderr
+
+
 def test_a_backup_that_a_person_asks_for_is_owed_now_and_goes_first(fleet: Type, records: Records) -> None:
     ended = fleet("run", "orders")
     assert ended.status == ExitStatus.OK

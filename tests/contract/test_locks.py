@@ -307,6 +307,12 @@ def test_without_a_lock_nobody_waits_and_nothing_is_said_of_where_the_server_sta
     assert held.receipt.lsn is not None
 
 
+def test_without_a_lock_the_server_of_another_datadir_is_refused_too(mysql_server: MariadbServer) -> None:
+    another = pytest.raises(ServerError, match=r"has its data in .*, not in /srv/another")
+    with another, NoLock(mysql_server.connect()).held(Path("/srv/another")):
+        raise AssertionError("held")
+
+
 def test_nothing_is_logged_before_the_unlock(mysql_server: MariadbServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with ServerLock(mysql_server.connect(), LIMITS).held():

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -132,6 +133,19 @@ def test_writes_stall_while_it_is_held_and_go_on_after(world: World) -> None:
     with world.lock.held():
         assert not world.write()
     assert world.write()
+
+
+def test_the_server_of_another_datadir_is_not_locked(world: World) -> None:
+    with pytest.raises(ServerError) as caught, world.lock.held(Path("/srv/another")):
+        raise AssertionError("granted")
+    assert "server that answers" in caught.value.message
+    assert caught.value.hint
+    assert world.write()
+
+
+def test_the_server_of_the_datadir_that_it_named_is_locked(world: World) -> None:
+    with world.lock.held(world.server.facts().datadir):
+        assert not world.write()
 
 
 def test_its_position_is_where_the_server_stood(world: World) -> None:

@@ -117,10 +117,10 @@ class ToldLock(FakeLock):
         self.happened = happened
 
     @contextmanager
-    def held(self) -> Iterator[FakeHeldLock]:
+    def held(self, of: Path | None = None) -> Iterator[FakeHeldLock]:
         self.happened("lock.asked")
         try:
-            with super().held() as held:
+            with super().held(of) as held:
                 self.happened("lock.granted")
                 yield held
         finally:

@@ -109,7 +109,7 @@ def _lock_held(attempt: Attempt) -> Iterator[HeldLock]:
     """The server stands still for the block. What that cost is recorded however it ends: a failed run costs as much."""
     lock: HeldLock | None = None
     try:
-        with attempt.tools.lock.held() as lock:
+        with attempt.tools.lock.held(attempt.ready.facts.datadir) as lock:
             yield lock
     finally:
         if lock is not None:

@@ -54,7 +54,7 @@ tests: setup-python setup-check setup-fleet setup-s3
 	BACKUPD_TESTS_SHARE=quick $(SIDE_BY_SIDE) $(QUICK) -m "not thorough and not exhaustive and not matrix"
 
 # What `check` leaves out for its time, and its properties with all their examples.
-thorough-tests: setup-python setup-check setup-fleet setup-s3 ## whole runs, real servers and stores, this machine's kernel (7 minutes)
+thorough-tests: setup-python setup-check setup-fleet setup-s3 ## whole runs, real servers and stores, this machine's kernel (10 minutes)
 	$(SIDE_BY_SIDE) $(QUICK) -m "(thorough or hypothesis) and not exhaustive and not matrix"
 
 # On a further store, server, database or way to a host, what the targets of `make test` try on one.
@@ -81,14 +81,14 @@ fleet-night: setup-python setup-fleet ## a simulated night of 500 hosts, control
 	$(BIN)/python -m tests.fleet.night --full --seed $(or $(SEED),18)
 
 # On the Docker engine that answers, else on one that is started for them.
-docker-tests: setup-python setup-check setup-docker ## backupd on real servers in containers (10 minutes)
+docker-tests: setup-python setup-check setup-docker ## backupd on real servers in containers (6 minutes)
 	.ci/with-docker $(SIDE_BY_SIDE) tests/docker --timeout=900 --durations=10
 
 # Apart from `make test`, because what it needs of npm and Go takes five minutes to get, the first time.
 cloud-tests: setup-python setup-check setup-clouds ## targets on Azurite and fake-gcs-server: the contract's suite, and faults (2 minutes)
 	$(BIN)/pytest tests/clouds -n 2 --dist loadfile --durations=5
 
-packaging-tests: setup-python setup-docker setup-ansible ## the wheel, the packages in roots of their own, the images (15 minutes)
+packaging-tests: setup-python setup-docker setup-ansible ## the wheel, the packages in roots of their own, the images (20 minutes)
 	.ci/with-docker $(BIN)/pytest tests/packaging --timeout=900 --durations=5
 
 # No test here may be skipped because the lab does not start, and no test at all (pytest's exit 5) is a failure.

@@ -58,7 +58,7 @@ thorough-tests: setup-python setup-check setup-fleet setup-s3 ## whole runs, rea
 	$(SIDE_BY_SIDE) $(QUICK) -m "(thorough or hypothesis) and not exhaustive and not matrix"
 
 # On a further store, server, database or way to a host, what the targets of `make test` try on one.
-thorough-matrix: setup-python setup-check setup-fleet setup-s3 ## what `make thorough-tests` tries once, with everything else (2 minutes)
+thorough-matrix: setup-python setup-check setup-fleet setup-s3 ## what `make thorough-tests` tries once, on everything else (3 minutes)
 	$(SIDE_BY_SIDE) $(QUICK) tests/web -m matrix
 
 # Failures at every call, every zone's clock, a hundred thousand runs; of what comes from a seed a share, as

@@ -300,8 +300,11 @@ class Mariadb105:
 
     far_address = None
 
+    def __init__(self, datadir: Path) -> None:
+        self._datadir = datadir
+
     def variables(self) -> Mapping[str, str]:
-        return {}
+        return {"datadir": f"{self._datadir}/"}
 
     def query(self, statement: str) -> list[Row]:
         if "FILENAME" in statement:
@@ -315,4 +318,4 @@ class Mariadb105:
 def test_a_mariadb_from_before_10_6_tells_its_tablespaces_in_other_words(tmp_path: Path) -> None:
     facts = replace(FACTS, datadir=tmp_path)
     far = DataPath("tablespace", Path("/srv/elsewhere/t/far.ibd"), must_share=True)
-    assert far in data_paths(cast(Session, Mariadb105()), facts)
+    assert far in data_paths(cast(Session, Mariadb105(tmp_path)), facts)

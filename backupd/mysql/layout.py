@@ -70,8 +70,7 @@ def data_paths(session: Session, facts: ServerFacts) -> tuple[DataPath, ...]:
     Raises:
         ServerError: the server cannot be asked, or is not that of the datadir here; or that cannot be read.
     """
-    variables = session.variables()
-    require_server_of(session, facts.datadir)
+    variables = require_server_of(session, facts.datadir)
     with explained_datadir():
         found = [
             DataPath("datadir", facts.datadir.resolve(strict=True), must_share=True),
@@ -83,9 +82,9 @@ def data_paths(session: Session, facts: ServerFacts) -> tuple[DataPath, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def require_server_of(session: Session, datadir: Path) -> None:
-    """The server that answers here is the one whose datadir this is. Asked again whenever much depends on it: behind an
-    address, or a socket, another one may have come since.
+def require_server_of(session: Session, datadir: Path) -> Mapping[str, str]:
+    """The server that answers here is the one whose datadir this is; its variables. Asked again whenever much depends
+    on it: behind an address, or a socket, another one may have come since.
 
     Raises:
         ServerError: it is another one, or its datadir is not what is seen here; or neither can be told.
@@ -100,6 +99,7 @@ def require_server_of(session: Session, datadir: Path) -> None:
     with explained_datadir():
         require_own(variables, datadir, far_address=session.far_address)
         require_open(variables, datadir)
+    return variables
 
 
 def require_own(variables: Mapping[str, str], datadir: Path, *, far_address: str | None) -> None:

@@ -11,14 +11,15 @@ BIN := .venv/bin
 # Three at a time: on two processors a fourth only pays for its own start.
 SIDE_BY_SIDE := $(BIN)/pytest -n 3 --dist worksteal
 QUICK := $(addprefix tests/,unit contract story cli docs)
+THOROUGH := $(QUICK) $(addprefix tests/,web service fleet)
 READY := .venv/.ready
 ANSIBLE := .cache/ansible
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --annotation-style line \
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
-.PHONY: help demo demo-targets test check lint types imports tests thorough-tests thorough-matrix exhaustive-tests \
-	service-tests long-life fleet-tests fleet-night packaging-tests docker-tests cloud-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
+.PHONY: help demo demo-targets test check lint types imports tests thorough-tests thorough-matrix \
+	long-life fleet-night packaging-tests docker-tests cloud-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
 	lab-matrix test-matrix old-server-tests campaign campaign-of-histories campaign-of-faults campaign-of-power-cuts hostile mutants coverage bench-lock bench-settle bench-peers bench-readers \
 	bench-copy bench-copies bench-disks bench-size bench-tables bench-load-table bench-start bench-age bench-apply \
 	bench-archive bench-binlog-search \
@@ -35,7 +36,7 @@ demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP an
 	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m tests.bench.three_targets
 
 # The one that takes longest goes last, so that what is wrong is seen early.
-test: check thorough-tests exhaustive-tests service-tests fleet-tests docker-tests lab-tests ## every promise (47 minutes on two processors)
+test: check thorough-tests docker-tests lab-tests ## every promise (47 minutes on two processors)
 
 check: lint types imports tests ## after every change: what takes no whole run, server or lab (about a minute)
 
@@ -53,29 +54,19 @@ imports: setup-python
 tests: setup-python setup-check setup-fleet setup-s3
 	BACKUPD_TESTS_SHARE=quick $(SIDE_BY_SIDE) $(QUICK) -m "not thorough and not exhaustive and not matrix"
 
-# What `check` leaves out for its time, and its properties with all their examples.
-thorough-tests: setup-python setup-check setup-fleet setup-s3 ## whole runs, real servers and stores, this machine's kernel (10 minutes)
-	$(SIDE_BY_SIDE) $(QUICK) -m "(thorough or hypothesis) and not exhaustive and not matrix"
+# What `check` leaves out for its time, its properties with all their examples, what walks through every case (failures at
+# every call, every zone's clock), of what comes from a seed a share, as tests/share.py says; the pages and a fleet. In
+# one session, because many of them wait: for a browser, a PostgreSQL, an hour of ten minutes.
+thorough-tests: setup-python setup-check setup-fleet setup-s3 setup-service ## whole runs, every case, real servers, stores and browsers; OF=tests/web a part of it (15 minutes)
+	$(SIDE_BY_SIDE) $(or $(OF),$(THOROUGH)) -m "(thorough or exhaustive or hypothesis) and not figures and not matrix"
 
 # On a further store, server, database or way to a host, what the targets of `make test` try on one.
-thorough-matrix: setup-python setup-check setup-fleet setup-s3 ## what `make thorough-tests` tries once, on everything else (3 minutes)
-	$(SIDE_BY_SIDE) $(QUICK) tests/web -m matrix
-
-# Failures at every call, every zone's clock, a hundred thousand runs; of what comes from a seed a share, as
-# tests/share.py says: mutations, histories, hostile backups.
-exhaustive-tests: setup-python setup-check setup-fleet setup-s3 ## what walks through every case, and histories of several machines (5 minutes)
-	$(SIDE_BY_SIDE) $(QUICK) tests/web -m "exhaustive and not matrix"
-
-service-tests: setup-python setup-service setup-fleet ## the pages in a real browser, the metrics under a real Prometheus (3 minutes)
-	$(SIDE_BY_SIDE) tests/service tests/web -m "not exhaustive and not figures and not matrix"
+thorough-matrix: setup-python setup-check setup-fleet setup-s3 setup-service ## what `make thorough-tests` tries once, on everything else (4 minutes)
+	$(SIDE_BY_SIDE) $(THOROUGH) -m matrix
 
 # Nothing beside it: how long pages take is one of its figures.
 long-life: setup-python setup-service ## 300 runs, drills, prunings and page loads in one daemon; prints what has grown (half an hour)
 	$(BIN)/pytest tests/service -m figures -s
-
-# A night of 60 clusters whose control hosts are killed ten times, beside what hosts must see to it; prints its figures.
-fleet-tests: setup-python setup-check setup-fleet ## a fleet served by SSH, stories, and a short simulated night on a real PostgreSQL (4 minutes)
-	$(BIN)/pytest tests/fleet -n 3 --dist worksteal --durations=5 -rA -m "not figures"
 
 fleet-night: setup-python setup-fleet ## a simulated night of 500 hosts, control hosts killed 50 times: SEED=18 (12 minutes)
 	$(BIN)/python -m tests.fleet.night --full --seed $(or $(SEED),18)
@@ -140,7 +131,6 @@ campaign-of-power-cuts: setup-python setup-lab
 		--out .cache/campaigns/power-cuts-$(or $(KERNEL),uml) $(if $(PLANT),--plant $(PLANT)) $(ARGS)
 
 hostile: setup-python setup-check ## every attack of the corpus by everybody with every command: SEED=14 (an hour)
-	$(BIN)/pytest tests/service -m exhaustive
 	$(BIN)/python -m tests.hostile.campaign $(or $(SEED),14)
 
 mutants: setup-python setup-check ## the code of the decisions is changed in a thousand places, and tests have to notice: ONLY=retention (half an hour)

@@ -3,7 +3,7 @@
 Knows: the folders whose tests take long, their modules that are quick all the same, other folders' modules that are
 not, and that of each module that is left out the first test is quick, so that a change that breaks it all is seen at
 once, but for those whose first test needs a server: that takes seconds to start. A test that takes long where others do
-not is marked where it stands. Whatever is marked `exhaustive` is neither. And it knows what is begun first.
+not is marked where it stands; whatever is marked `exhaustive` is left out as well. And it knows what is begun first.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 FOLDERS = ("contract", "story", "cli")
+WHOLE = ("web", "service", "fleet")  # folders of which `make check` tries nothing: browsers, Prometheus, PostgreSQL
 QUICK = {
     "contract": (
         *("test_age", "test_blank_volumes", "test_hostile_archives", "test_scratch_disks", "test_scratch_volumes"),
@@ -42,9 +43,12 @@ ON_SERVERS = {  # of these modules not even the first test is quick
         "test_fleet_engine",
     )
 }
-# Of folder contract, what waits for most of its time: the others have the processors meanwhile, and none of it is the
-# last one that goes on.
-BEGUN_FIRST = ("test_fleet_engine", "test_agents", "test_stolen_key", "test_binlog_lacking", "test_binlog_failover")
+# Of any folder, what waits for most of its time: the others have the processors meanwhile, and none of it is the last
+# one that goes on.
+BEGUN_FIRST = (
+    *("test_night", "test_served", "test_fleet_engine", "test_agents", "test_stolen_key", "test_binlog_lacking"),
+    "test_binlog_failover",
+)
 STORES = frozenset({"sftp", "s3"})  # parameters of the fixture `target`: each of these has a server
 ON_STORES = "test_what_was_written_is_read_back"  # the one test that is quick on them too
 
@@ -52,6 +56,8 @@ ON_STORES = "test_what_was_written_is_read_back"  # the one test that is quick o
 def is_quick(module: Path) -> bool:
     """All of it, but for what is marked in it."""
     folder = module.parent.name
+    if folder in WHOLE:
+        return False
     return module.stem in QUICK[folder] if folder in FOLDERS else module.stem not in LONG.get(folder, ())
 
 
@@ -67,7 +73,8 @@ def mark(items: Sequence[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("exhaustive") is not None:
             continue
-        is_first = item.path not in begun and item.path.stem not in ON_SERVERS.get(item.path.parent.name, ())
+        folder = item.path.parent.name
+        is_first = not (item.path in begun or folder in WHOLE or item.path.stem in ON_SERVERS.get(folder, ()))
         if _on_a_store(item) or not (is_first or is_quick(item.path)):
             item.add_marker(pytest.mark.thorough)
         begun.add(item.path)

@@ -13,10 +13,10 @@ from tests.docs.places import PAGES, ROOT
 
 PAGE = PAGES / "development" / "promises.md"
 _QUICK = ("unit", "contract", "story", "cli", "docs")  # as the Makefile's QUICK
-_OTHERS = {"web": "service-tests", "service": "service-tests", "docker": "docker-tests", "lab": "lab-tests"}
-_OTHERS |= {"packaging": "packaging-tests"}
-_MARKS = {"exhaustive": "exhaustive-tests", "thorough": "thorough-tests"}
-_EVERY_TARGET = ("check", "thorough-tests", "exhaustive-tests")
+_OTHERS = {"docker": "docker-tests", "lab": "lab-tests", "packaging": "packaging-tests"}
+_THOROUGH = "thorough-tests"
+_OTHERS |= dict.fromkeys(thorough.WHOLE, _THOROUGH)
+_MARKS = {"exhaustive", "thorough"}  # what is not in `check`
 
 
 def promises() -> list[tuple[str, list[str]]]:
@@ -44,26 +44,22 @@ def targets(test: str) -> Iterator[str]:
     files = [path for one in found for path in ([one] if one.is_file() else one.rglob("test_*.py"))]
     if folder in _QUICK:
         running = {target for path in files for target in _by_marks(path)}
-        yield from (target for target in _EVERY_TARGET if target in running)
+        yield from (target for target in ("check", _THOROUGH) if target in running)
     if folder in _OTHERS:
         yield _OTHERS[folder]
-        if folder == "web" and any("mark.exhaustive" in path.read_text() for path in files):
-            yield "exhaustive-tests"
 
 
 def _by_marks(path: Path) -> Iterator[str]:
     """The targets that run this module's tests: a property is tried in `check`, and with more examples elsewhere."""
     module = ast.parse(path.read_text())
-    otherwise = "check" if thorough.is_quick(path) else "thorough-tests"
+    otherwise = "check" if thorough.is_quick(path) else _THOROUGH
     ours = [node for node in module.body if isinstance(node, ast.Assign) and _names(node) & {"pytestmark"}]
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            whole = {name for part in (*ours, *_marks_of(node)) for name in _names(part)} & {*_MARKS}
-            yield _MARKS[min(whole)] if whole else otherwise  # what is both is exhaustive
-            parts = {name for part in node.decorator_list for name in _names(part)}
-            yield from (_MARKS[name] for name in parts & {*_MARKS})
-            if "given" in parts and not whole:
-                yield "thorough-tests"
+            left_out = any(_names(part) & _MARKS for part in (*ours, *_marks_of(node)))
+            yield _THOROUGH if left_out else otherwise
+            if any(_names(part) & {"given", *_MARKS} for part in node.decorator_list):
+                yield _THOROUGH
 
 
 def _marks_of(test: ast.FunctionDef) -> list[ast.expr]:

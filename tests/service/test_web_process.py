@@ -299,7 +299,7 @@ def test_without_descriptors_it_refuses_a_visitor_and_goes_on(tmp_path: Path) ->
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("held_seconds", [15.0, pytest.param(60.0, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("held_seconds", [15.0, pytest.param(60.0, marks=pytest.mark.matrix)])
 def test_two_thousand_connections_and_a_hundred_slow_heads_cost_no_run_and_no_daemon(
     tmp_path: Path, held_seconds: float
 ) -> None:

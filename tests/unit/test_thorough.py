@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
     ("folder", "name"),
     [
         (folder, name)
-        for named in (thorough.QUICK, thorough.LONG, thorough.ON_SERVERS, {"contract": thorough.BEGUN_FIRST})
+        for named in (thorough.QUICK, thorough.LONG, thorough.ON_SERVERS)
         for folder in named
         for name in named[folder]
     ],
@@ -27,24 +27,33 @@ def test_every_module_that_is_named_is_there(folder: str, name: str) -> None:
     assert (ROOT / "tests" / folder / f"{name}.py").is_file()
 
 
+def test_what_is_begun_first_is_there() -> None:
+    assert [name for name in thorough.BEGUN_FIRST if len([*(ROOT / "tests").glob(f"*/{name}.py")]) != 1] == []
+
+
 def test_the_test_that_is_quick_on_every_store_is_there() -> None:
     assert f"\ndef {thorough.ON_STORES}(" in (ROOT / "tests" / "contract" / "test_targets.py").read_text()
 
 
 def test_of_what_one_target_leaves_out_another_one_tries_all() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    asked = dict(
-        re.findall(r"^([a-z-]+):[^\n]*\n\t[^\n]*\$\(QUICK\)[^\n]* -m (\"[^\"]+\"|\w+)$", makefile, re.MULTILINE)
+    found = re.findall(
+        r"^([a-z-]+):[^\n]*\n\t[^\n]*\$\(SIDE_BY_SIDE\) ([^\n]+) -m (\"[^\"]+\"|\w+)$", makefile, re.MULTILINE
     )
-    assert asked == {
-        "tests": '"not thorough and not exhaustive and not matrix"',
-        "thorough-tests": '"(thorough or hypothesis) and not exhaustive and not matrix"',
-        "thorough-matrix": "matrix",
-        "exhaustive-tests": '"exhaustive and not matrix"',
+    assert {target: (folders, chosen) for target, folders, chosen in found} == {
+        "tests": ("$(QUICK)", '"not thorough and not exhaustive and not matrix"'),
+        "thorough-tests": (
+            "$(or $(OF),$(THOROUGH))",
+            '"(thorough or exhaustive or hypothesis) and not figures and not matrix"',
+        ),
+        "thorough-matrix": ("$(THOROUGH)", "matrix"),
     }
+    folders = dict(re.findall(r"^(\w+) := (?:\$\(QUICK\) )?\$\(addprefix tests/,([a-z ]+)\)$", makefile, re.MULTILINE))
+    assert set(thorough.FOLDERS) <= set(folders["QUICK"].split())
+    assert folders["THOROUGH"].split() == list(thorough.WHOLE)
     (needed,) = re.findall(r"^test: ([a-z -]+)", makefile, re.MULTILINE)
     (needed_in_the_end,) = re.findall(r"^test-all: (test [a-z -]+)", makefile, re.MULTILINE)
-    assert {"check", "thorough-tests", "exhaustive-tests"} <= set(needed.split())
+    assert {"check", "thorough-tests"} <= set(needed.split())
     assert "thorough-matrix" in needed_in_the_end.split()
 
 

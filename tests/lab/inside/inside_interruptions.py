@@ -46,7 +46,7 @@ MOMENTS = [
     Moment(copying, SLOW_COPY),
     Moment(copied, GATE_OFF),
 ]
-# Before the first thing is made, and after the last: in fakes at every call, in `make exhaustive-tests`.
+# Before the first thing is made, and after the last: in fakes at every call, in `make thorough-tests`.
 OUTERMOST = (begun, copied)
 STOPS = [
     pytest.param(moment, marks=pytest.mark.matrix if moment.reached in OUTERMOST else (), id=str(moment))

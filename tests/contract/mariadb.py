@@ -189,7 +189,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.01)
+        time.sleep(0.05)  # a look may open a catalogue, or every segment
 
 
 @pytest.fixture(scope="session")

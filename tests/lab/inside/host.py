@@ -38,7 +38,8 @@ LONG_SETTLE: Changes = {  # a minute of steady load, until the plateau is seen
 }
 
 _PATIENCE_SECONDS = 120.0
-_LOOK_SECONDS = 0.002
+_LOOK_SECONDS = 0.01
+_BETWEEN_LOOKS = 3  # times as long as a look took: the machine has one processor, and what is waited for needs it
 _LOCK_SECONDS = 5.0  # a lock that was left would last for its budget, ten seconds, and more
 _LABS_OWN = (
     f"--defaults-file={SITE.server_configuration}",
@@ -96,11 +97,14 @@ class Running:
 
     def until(self, reached: Callable[[str], bool]) -> None:
         """Return as soon as the run has come so far; `reached` is asked with its id."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
-        while not reached(self.run_id):
+
+        def holds() -> bool:
+            if reached(self.run_id):
+                return True
             assert self.process.poll() is None, f"it ended before {reached.__name__}: {self.process.communicate()[1]}"
-            assert time.monotonic() < deadline, f"not {reached.__name__} within {_PATIENCE_SECONDS:g} s"
-            time.sleep(_LOOK_SECONDS)
+            return False
+
+        until(holds, what=reached.__name__)
 
     def ended(self, *, expect: int, within_seconds: float = _PATIENCE_SECONDS) -> Ended:
         """Wait for its end."""
@@ -258,12 +262,14 @@ def tool(*argv: str, stdin: str | None = None, timeout_seconds: float | None = N
     return done.stdout
 
 
-def until(holds: Callable[[], bool], *, within_seconds: float = _PATIENCE_SECONDS) -> None:
+def until(holds: Callable[[], bool], *, what: str = "it", within_seconds: float = _PATIENCE_SECONDS) -> None:
     """Wait for something to be so."""
-    deadline = time.monotonic() + within_seconds
+    began = looked = time.monotonic()
     while not holds():
-        assert time.monotonic() < deadline, "it never came to be"
-        time.sleep(_LOOK_SECONDS)
+        now = time.monotonic()
+        assert now < began + within_seconds, f"{what} never came to be"
+        time.sleep(max(_LOOK_SECONDS, _BETWEEN_LOOKS * (now - looked)))
+        looked = time.monotonic()
 
 
 def stored(folder: Path, run_id: str, job: str = "nightly") -> Path:

@@ -111,7 +111,7 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("storage", ("tests/lab/inside/inside_storage.py", "tests/lab/inside/inside_storage_trouble.py")),
     Group(
         "mysql-9 linear ext4",
-        ("tests/lab/inside/inside_good_run.py", "tests/lab/inside/inside_engines.py"),
+        ("tests/lab/inside/inside_good_run.py",),
         server="mysql-9",
         layout="linear",
         filesystem="ext4",
@@ -159,6 +159,14 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     # Two of these servers share one processor here: beside others the clone fell behind 5 transactions a second.
     Group("clone mysql-9", ("tests/lab/inside/inside_clone.py",), server="mysql-9", load="2", matrix=True),
     Group("engines", ("tests/lab/inside/inside_engines.py",), matrix=True),
+    Group(
+        "engines mysql-9",
+        ("tests/lab/inside/inside_engines.py",),
+        server="mysql-9",
+        layout="linear",
+        filesystem="ext4",
+        matrix=True,
+    ),
     Group("layouts", ("tests/lab/inside/inside_layouts.py",), init="systemd", matrix=True),
     Group("volumes", ("tests/lab/inside/inside_volumes.py",), matrix=True),
     # Its disks are programs of the same processor: beside another machine that is short of it, stripes gain little.
@@ -181,6 +189,15 @@ GROUPS = [  # the longest ones first, so that the last ones end together
         "further interruptions probes",
         (*(f"tests/lab/inside/inside_{name}.py" for name in ("interruptions", "probe")), "-m", "matrix"),
         init="systemd",
+        matrix=True,
+    ),
+    Group(
+        "further mishaps refusals stores",
+        (
+            *(f"tests/lab/inside/inside_{name}.py" for name in ("mishaps", "refusals", "elsewhere")),
+            *(f"tests/lab/inside/inside_{name}.py" for name in ("storage", "storage_trouble")),
+            *("-m", "matrix"),
+        ),
         matrix=True,
     ),
     Group(

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.lab.inside.host import SITE, SLOW_COPY, Changes, Host, tool
 from tests.lab.inside.inside_good_run import names_in
 from tests.lab.inside.inside_layouts import LINEAR, OWN, SMALL, Layout, laid_out, served, synced
@@ -34,6 +36,7 @@ def test_everything_else_on_another_volume_is_refused_with_the_reason(host: Host
     assert "cannot take an atomic snapshot of two" in said["error"]["hint"]
 
 
+@pytest.mark.matrix
 def test_raid1_that_is_being_resynced_is_refused(host: Host, tmp_path: Path) -> None:
     slow = Layout(
         "resync", "--type raid1 --mirrors 1 --maxrecoveryrate 128k --size 320m labvg {c} {d}", (), "linear", ""
@@ -58,6 +61,7 @@ def encrypted(device: Path) -> Iterator[str]:
         tool("dmsetup", "remove", "--retry", "secret")
 
 
+@pytest.mark.matrix
 def test_luks_above_lvm_is_refused_with_the_reason(host: Host, tmp_path: Path) -> None:
     with (
         laid_out(LINEAR) as device,
@@ -72,6 +76,7 @@ def test_luks_above_lvm_is_refused_with_the_reason(host: Host, tmp_path: Path) -
     assert "LUKS and md belong below LVM" in said["error"]["hint"]
 
 
+@pytest.mark.matrix
 def test_file_system_that_backupd_does_not_mount_is_refused_before_the_lock(host: Host, tmp_path: Path) -> None:
     at = tmp_path / "mounted"
     at.mkdir()

@@ -106,7 +106,11 @@ def test_cow_area_that_fills_is_extended_and_the_backup_is_good(host: Host) -> N
     assert snapshot["cow_used_peak"] > 40 * MIB
 
 
-@pytest.mark.parametrize(("changes", "stage"), [(LONG_SETTLE, "settle"), (SLOW_COPY, "copy")], ids=["settle", "copy"])
+@pytest.mark.parametrize(
+    ("changes", "stage"),
+    [pytest.param(LONG_SETTLE, "settle", marks=pytest.mark.matrix), (SLOW_COPY, "copy")],
+    ids=["settle", "copy"],
+)
 def test_passed_limit_gives_the_backup_up_in_every_stage(host: Host, changes: Changes, stage: str) -> None:
     with host.running({**changes, **AS_IT_IS, "jobs.nightly.limits.max_cow_fill": 0.03}) as run:
         run.until(unlocked if stage == "settle" else copying)
@@ -145,6 +149,7 @@ def test_target_that_becomes_full(host: Host, tmp_path: Path) -> None:
         host.nothing_left()  # while the target is there to be asked
 
 
+@pytest.mark.matrix
 def test_target_that_becomes_read_only_is_cleaned_up_later(host: Host, tmp_path: Path) -> None:
     with disk(tmp_path) as store:
         changes = {**SLOW_COPY, "targets.store.path": str(store.path)}

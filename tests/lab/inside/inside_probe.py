@@ -84,6 +84,7 @@ def test_every_option_adds_its_rows_and_every_figure_is_there(host: Host) -> Non
     assert document["volume"]["sysbench"].startswith("1.")
 
 
+@pytest.mark.matrix
 def test_the_cow_area_is_tried_where_it_was_asked_for(host: Host) -> None:
     first, *_, fourth = tool("pvs", "--noheadings", "--options", "pv_name", "--sort", "pv_name").split()
     asked = (*SMALL, "--modes", "direct", "--cow-on", first, "--cow-on", fourth)
@@ -94,6 +95,7 @@ def test_the_cow_area_is_tried_where_it_was_asked_for(host: Host) -> None:
     assert all(row["pv_shares"][pv] > 0.1 for row in rows if row["phase"] == "first" for pv in row["cow_pvs"])
 
 
+@pytest.mark.matrix
 def test_first_writes_cost_a_read_and_two_or_three_writes(host: Host) -> None:
     asked = (*SMALL, "--file-size", "256M", "--modes", "direct", "--chunk-sizes", "16k")
     rows = host.backupd("probe", *DATA, *asked, "--json").document["rows"]
@@ -108,6 +110,7 @@ def test_first_writes_cost_a_read_and_two_or_three_writes(host: Host) -> None:
     assert len(working) == 3, "the volume is striped: all of its disks work"
 
 
+@pytest.mark.matrix
 def test_syncing_modes_and_threads_have_rows(host: Host) -> None:
     document = host.backupd(
         "probe", *DATA, *SMALL, "--json", "--modes", "sync,fsync-100", "--threads", "1,4", "--write-share", "0.2"
@@ -145,7 +148,7 @@ def test_a_passive_probe_sees_the_servers_own_writes(host: Host) -> None:
     assert rows[1]["cow_chunks_per_second"] > 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.matrix), signal.SIGTERM])
 def test_a_stop_signal_in_mid_window_leaves_nothing(host: Host, number: signal.Signals) -> None:
     with host.started("probe", *DATA, "--file-size", "16M", "--seconds", "8", "--json") as probe:
         probe.until(snapshotted)
@@ -176,6 +179,7 @@ def test_a_snapshot_that_overflows_ends_the_probe(host: Host, tmp_path: Path) ->
         assert "hint: its COW area was too small" in ended.stderr
 
 
+@pytest.mark.matrix
 def test_writes_that_take_too_long_end_the_probe(host: Host) -> None:
     ended = host.backupd("probe", *DATA, *SMALL, "--seconds", "20", "--max-write-latency", "0.001", "--json", expect=7)
     assert "the limit is 0.001 ms" in ended.document["error"]["message"]
@@ -225,6 +229,7 @@ def test_a_volume_that_is_not_there_is_refused(host: Host, name: str, words: str
     assert "hint: " in done.stderr
 
 
+@pytest.mark.matrix
 def test_a_volume_that_is_not_mounted_is_refused(host: Host) -> None:
     with volume("other", "--size", "32m", VG):
         assert f"{VG}/other is not mounted" in host.backupd("probe", "--volume", f"{VG}/other", expect=5).stderr

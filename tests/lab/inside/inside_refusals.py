@@ -25,6 +25,7 @@ def test_wrong_password(host: Host, tmp_path: Path) -> None:
     assert "not-it" not in str(document)
 
 
+@pytest.mark.matrix
 def test_missing_grant(host: Host) -> None:
     host.sql("REVOKE PROCESS ON *.* FROM backupd@localhost")
     try:
@@ -55,17 +56,20 @@ def test_target_that_is_missing(host: Host, tmp_path: Path) -> None:
     assert not missing.exists(), "to make it would hide that its file system is not mounted"
 
 
+@pytest.mark.matrix
 def test_target_that_is_read_only(host: Host, tmp_path: Path) -> None:
     with memory_disk(tmp_path / "target", "ro") as path:
         host.fails({"targets.store.path": str(path)}, status=REFUSED, says="is mounted read-only")
 
 
+@pytest.mark.matrix
 def test_target_that_is_full(host: Host, tmp_path: Path) -> None:
     with memory_disk(tmp_path / "target") as path:
         (path / "filler").write_bytes(bytes(1 << 20))
         host.fails({"targets.store.path": str(path)}, status=REFUSED, says="no space left on target store")
 
 
+@pytest.mark.matrix
 def test_target_with_too_little_room(host: Host, tmp_path: Path) -> None:
     with memory_disk(tmp_path / "target") as path:
         host.fails({"targets.store.path": str(path)}, status=REFUSED, says="bytes free")
@@ -96,7 +100,10 @@ def test_everything_that_is_wrong_is_told_at_once(host: Host, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("words", "says"),
-    [(("run", "weekly"), "no job 'weekly'"), (("show", "nothing"), "no run"), (("drill", "nothing"), "no run")],
+    [
+        (("run", "weekly"), "no job 'weekly'"),
+        *(pytest.param((word, "nothing"), "no run", marks=pytest.mark.matrix) for word in ("show", "drill")),
+    ],
     ids=lambda value: value if isinstance(value, str) else value[0],
 )
 def test_name_that_does_not_exist(host: Host, words: tuple[str, ...], says: str) -> None:
@@ -106,6 +113,7 @@ def test_name_that_does_not_exist(host: Host, words: tuple[str, ...], says: str)
     assert ended.stdout == ""
 
 
+@pytest.mark.matrix
 def test_secret_that_others_can_read(host: Host, tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text("anything\n")
@@ -115,6 +123,7 @@ def test_secret_that_others_can_read(host: Host, tmp_path: Path) -> None:
     assert "chmod 600" in ended.stderr
 
 
+@pytest.mark.matrix
 def test_catalogue_that_cannot_be_written(host: Host, tmp_path: Path) -> None:
     with memory_disk(tmp_path / "state", "ro") as path:
         changes = {**GATE_OFF, "catalogue.path": str(path / "catalogue.sqlite")}

@@ -59,6 +59,7 @@ def test_every_copy_restores_to_the_same_files(
     assert {path: entry for path, entry in found.items() if path in unpacked} == unpacked
 
 
+@pytest.mark.matrix
 def test_nobody_without_the_right_key_gets_a_file(host: Host, sent: dict[str, Any], stores: Stores) -> None:
     other = stores.identity.with_name("other")
     tool("age-keygen", "-o", str(other))
@@ -80,6 +81,7 @@ def test_a_drill_takes_the_newest_backup_that_nobody_has_proven(
     assert [drill["status"] for drill in shown["drills"]] == ["proven"]
 
 
+@pytest.mark.matrix
 def test_single_tables_are_restored_without_the_others(host: Host, sent: dict[str, Any], stores: Stores) -> None:
     with restored(host, stores, sent["run_id"], "--tables", "sbtest.sbtest1"):
         schema = {path.name for path in RESTORED.rglob("sbtest*/*") if path.is_file()}

@@ -5,6 +5,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.lab.inside.host import SITE, SLOW_COPY, Changes, Host, stored
 from tests.lab.inside.inside_good_run import tree
 from tests.lab.inside.moments import copying
@@ -80,6 +82,7 @@ def test_recover_leaves_no_object_and_no_upload_of_a_killed_run(
     assert tuple(stores.of(sent["run_id"])) == STORES
 
 
+@pytest.mark.matrix
 def test_prune_says_what_it_would_do_and_then_does_it(host: Host, sent: dict[str, Any], stores: Stores) -> None:
     changes: Changes = {**stores.changes, "jobs.nightly.retention.keep_last": 7}
     runs = [host.backupd("run", "nightly", "--json", changes=changes).document["run_id"] for _ in range(2)]

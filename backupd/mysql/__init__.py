@@ -60,10 +60,10 @@ class Lock(Protocol):
     def strategy(self) -> str:
         """`ftwrl`, `backup-stage` or `none`."""
 
-    def held(self, of: Path | None = None) -> AbstractContextManager[HeldLock]:
+    def held(self, of: Path) -> AbstractContextManager[HeldLock]:
         """Hold it for the length of the block. Leaving the block proves that it was never lost.
 
-        It is the server whose datadir `of` is that is locked, as it named it itself; None: whichever answers.
+        It is the server whose datadir `of` is that is locked, as it named it itself, and no other that answers by now.
 
         Raises:
             LockNotGranted: not within the retry budget; nothing is locked.

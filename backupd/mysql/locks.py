@@ -124,7 +124,7 @@ class ServerLock:
         return self._chosen().name
 
     @contextmanager
-    def held(self, of: Path | None = None) -> Iterator[HeldServerLock]:
+    def held(self, of: Path) -> Iterator[HeldServerLock]:
         """Hold the lock for the length of the block. See the contract, `backupd.mysql.Lock`."""
         journal: list[str] = []
         try:
@@ -159,7 +159,7 @@ class ServerLock:
             self._strategy = STRATEGIES[name]
         return self._strategy
 
-    def _granted(self, owed: ExitStack, journal: list[str], of: Path | None) -> tuple[LockSession, HeldServerLock]:
+    def _granted(self, owed: ExitStack, journal: list[str], of: Path) -> tuple[LockSession, HeldServerLock]:
         """Try until it is granted. Each try has a session of its own, which is over before the next."""
         strategy, limits = self._chosen(), self._limits
         waited, refusal = 0.0, ""

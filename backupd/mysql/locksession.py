@@ -129,9 +129,7 @@ class LockSession:
 
     @classmethod
     @contextmanager
-    def opened(
-        cls, connect: Connect, strategy: Strategy, limits: LockConfig, *, of: Path | None = None
-    ) -> Iterator[Self]:
+    def opened(cls, connect: Connect, strategy: Strategy, limits: LockConfig, *, of: Path) -> Iterator[Self]:
         """A new session and its watchdog's, for the length of the block; after it nothing is locked.
 
         Raises:
@@ -144,8 +142,7 @@ class LockSession:
             Watchdog(session, guard) as watchdog,
         ):
             guard.execute(f"SET SESSION wait_timeout = {whole_seconds(answer_seconds)}")
-            if of is not None:
-                require_server_of(session, of)
+            require_server_of(session, of)
             yield cls(session, watchdog, strategy, limits, _prepared(session, limits))
 
     @property

@@ -36,15 +36,14 @@ class NoLock:
         self._connect = connect
 
     @contextmanager
-    def held(self, of: Path | None = None) -> Iterator[HeldNothing]:
+    def held(self, of: Path) -> Iterator[HeldNothing]:
         """Nothing is locked, and nobody waits. The LSN is what was on disk before the block: a recovery reaches it.
 
         Raises:
             ServerError: the server cannot be asked, or is not that of the datadir `of`.
         """
         with self._connect() as session:
-            if of is not None:
-                require_server_of(session, of)
+            require_server_of(session, of)
             statement = lsn_statement(session)
             row = session.one(statement) if statement else None
         yield HeldNothing(int(row["Value"] or 0) if row else None)

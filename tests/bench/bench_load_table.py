@@ -171,7 +171,7 @@ def _fill(server: MariadbServer, *, rows: int) -> None:
 
 def _image(server: MariadbServer, folder: Path) -> Image:
     """Nobody writes yet: the copy, which may take long, needs no lock."""
-    with ServerLock(server.connect(), LIMITS).held() as held:
+    with ServerLock(server.connect(), LIMITS).held(server.datadir) as held:
         pass
     copied(server, folder / "data")
     image = Image(folder, manifest(server, held.position, held.receipt))

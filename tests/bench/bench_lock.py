@@ -59,7 +59,7 @@ def _held_around_plain(tools: Tools, volume: Volume) -> float:
 
 
 def _held(tools: Tools, create: Callable[[], object]) -> float:
-    with tools.lock.held() as lock:
+    with tools.lock.held(tools.server.facts().datadir) as lock:
         create()
     return lock.receipt.hold_seconds
 

@@ -43,7 +43,7 @@ def test_the_documented_grants_are_enough_for_everything(account: Connect, mysql
     assert server.replica_lag_seconds() is None
     MysqlCanary(account).before("run-a")
     for strategy in STRATEGIES:
-        with ServerLock(account, LockConfig(), strategy=strategy).held() as held:
+        with ServerLock(account, LockConfig(), strategy=strategy).held(facts.datadir) as held:
             assert held.position.binlog_file is not None
         assert held.receipt.proof == "session and position"
         assert held.receipt.lsn is not None
@@ -65,7 +65,7 @@ def test_without_a_lock_less_is_needed(mysql_server: MariadbServer) -> None:
     server = MysqlServer(modest)
     assert server.missing_grants("none") == ()
     assert server.missing_grants("ftwrl") == ("RELOAD", "BINLOG MONITOR")
-    with NoLock(modest).held() as held:
+    with NoLock(modest).held(mysql_server.datadir) as held:
         assert held.receipt.lsn is not None
     assert {"t/myisam (MyISAM)", "t/aria (Aria)"} <= set(server.unsafe_tables(server.facts()))
 
@@ -228,7 +228,7 @@ def test_a_replicas_applied_position_is_recorded_and_its_lag_is_unknown(replica:
     server = MysqlServer(replica.connect())
     assert server.facts().is_replica
     assert server.replica_lag_seconds() is None
-    with ServerLock(replica.connect(), LockConfig()).held() as held:
+    with ServerLock(replica.connect(), LockConfig()).held(replica.datadir) as held:
         (channel,) = held.position.replicas
     assert channel == ReplicaPosition("west", "far.000042", 4711, gtid=channel.gtid)
 

@@ -39,7 +39,8 @@ from backupd.config import LockConfig
 from backupd.mysql.locks import ServerLock
 from backupd.mysql.session import Login, connector
 try:
-    with ServerLock(connector(Login("root", socket=Path(sys.argv[1]))), LockConfig(hold_budget_seconds=1)).held():
+    lock = ServerLock(connector(Login("root", socket=Path(sys.argv[1]))), LockConfig(hold_budget_seconds=1))
+    with lock.held(Path(sys.argv[2])):
         os.kill(os.getpid(), signal.SIGSTOP)
 except LockLost as error:
     print(error.message)
@@ -57,8 +58,8 @@ def strategy(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def hold(lock: ServerLock, during: Callable[[], object]) -> None:
-    with lock.held():
+def hold(lock: ServerLock, mariadb: MariadbServer, during: Callable[[], object]) -> None:
+    with lock.held(mariadb.datadir):
         during()
 
 
@@ -94,7 +95,7 @@ def test_past_its_budget_the_watchdog_ends_it_though_the_block_goes_on(
         assert inserted_at_once(mysql_server, "innodb", "myisam", "aria")
 
     with pytest.raises(LockLost, match=rf"longer than {BUDGET} s, and the watchdog killed it"):
-        hold(lock, outlast)
+        hold(lock, mysql_server, outlast)
 
 
 def test_what_the_watchdog_ended_was_held_no_longer_though_the_block_went_on(
@@ -102,7 +103,7 @@ def test_what_the_watchdog_ended_was_held_no_longer_though_the_block_went_on(
 ) -> None:
     lock = ServerLock(mysql_server.connect(), replace(LIMITS, hold_budget_seconds=BUDGET))
     began = time.monotonic()
-    with caplog.at_level(logging.INFO), pytest.raises(LockLost), lock.held() as held:
+    with caplog.at_level(logging.INFO), pytest.raises(LockLost), lock.held(mysql_server.datadir) as held:
         wait_until(lambda: not lock_sessions(mysql_server))
         ended = time.monotonic() - began
         wait_until(lambda: time.monotonic() - began > 3 * ended)
@@ -126,7 +127,7 @@ def test_the_watchdog_ends_it_even_when_its_own_session_is_gone(
         wait_until(lambda: not lock_sessions(mysql_server))
 
     with pytest.raises(LockLost, match="watchdog killed it"):
-        hold(lock, outlast_without_watchdog)
+        hold(lock, mysql_server, outlast_without_watchdog)
 
 
 def test_an_error_in_a_block_that_had_lost_its_lock_says_so(mysql_server: MariadbServer) -> None:
@@ -137,13 +138,15 @@ def test_an_error_in_a_block_that_had_lost_its_lock_says_so(mysql_server: Mariad
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError) as failed:
-        hold(lock, outlast_and_fail)
+        hold(lock, mysql_server, outlast_and_fail)
     assert "the lock had already been lost" in failed.value.__notes__[0]
 
 
 def test_when_the_whole_process_is_stopped_the_server_ends_it(mysql_server: MariadbServer) -> None:
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(mysql_server.socket)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER, str(mysql_server.socket), str(mysql_server.datadir)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         wait_until(lambda: state_of(holder) in "TZ")  # it stops itself once it has the lock
@@ -166,7 +169,7 @@ def test_a_cancellation_while_it_waits_leaves_no_session(
         timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
         with cancellable(), pytest.raises(Cancelled):
             timer.start()  # where the signal comes before it would end the tests
-            with lock.held():
+            with lock.held(mysql_server.datadir):
                 raise AssertionError("granted")
         timer.join()
         wait_until(lambda: not sessions(observer) - before)
@@ -175,7 +178,11 @@ def test_a_cancellation_while_it_waits_leaves_no_session(
 
 def test_it_is_not_granted_while_an_alter_waits_for_its_table(mysql_server: MariadbServer, strategy: str) -> None:
     lock = ServerLock(mysql_server.connect(), LIMITS, strategy=strategy)
-    with altering(mysql_server), pytest.raises(LockNotGranted, match="did not grant it within"), lock.held():
+    with (
+        altering(mysql_server),
+        pytest.raises(LockNotGranted, match="did not grant it within"),
+        lock.held(mysql_server.datadir),
+    ):
         raise AssertionError("granted")
     assert inserted_at_once(mysql_server, "innodb", "myisam", "aria")
 
@@ -196,7 +203,7 @@ def test_it_is_not_granted_while_somebody_holds_a_table_and_others_can_write_mea
     lock = ServerLock(mysql_server.connect(), replace(LIMITS, tries=2), strategy=strategy)
     with mysql_server.session() as other:
         other.execute("LOCK TABLES t.myisam WRITE")
-        with pytest.raises(LockNotGranted, match="in 2 tries"), lock.held():
+        with pytest.raises(LockNotGranted, match="in 2 tries"), lock.held(mysql_server.datadir):
             raise AssertionError("granted")
         assert lock_sessions(mysql_server) == []
         assert inserted_at_once(mysql_server, "innodb", "aria")
@@ -204,7 +211,7 @@ def test_it_is_not_granted_while_somebody_holds_a_table_and_others_can_write_mea
 
 def test_a_wait_beyond_the_servers_own_time_out_is_ended_by_the_watchdog(mysql_server: MariadbServer) -> None:
     endless = Strategy("endless", ("DO SLEEP(50)",), "DO 1")
-    with LockSession.opened(mysql_server.connect(), endless, LIMITS) as session:
+    with LockSession.opened(mysql_server.connect(), endless, LIMITS, of=mysql_server.datadir) as session:
         answer = session.ask()
     assert isinstance(answer, NotGranted)
     assert LIMITS.wait_timeout_seconds < answer.waited_seconds < 25  # of 50
@@ -215,7 +222,7 @@ def test_a_long_read_delays_neither_lock_of_mariadb(mysql_server: MariadbServer,
     with (
         running(mysql_server, "SELECT SLEEP(50) FROM t.innodb"),
         running(mysql_server, "SELECT SLEEP(50) FROM t.myisam"),
-        lock.held() as held,
+        lock.held(mysql_server.datadir) as held,
     ):
         assert held.receipt.tries == 1
 
@@ -233,7 +240,10 @@ def test_each_try_is_a_session_of_its_own_after_a_pause(
     with running(mysql_server, "UPDATE t.aria SET v = SLEEP(50) WHERE id = 1"):
         before = sessions(observer)
         lock = ServerLock(mysql_server.connect(), limits, strategy=strategy, pause=pause)
-        with pytest.raises(LockNotGranted, match=r"would be blocked by .*: UPDATE t\.aria"), lock.held():
+        with (
+            pytest.raises(LockNotGranted, match=r"would be blocked by .*: UPDATE t\.aria"),
+            lock.held(mysql_server.datadir),
+        ):
             raise AssertionError("granted")
     assert pauses == [7, 7]
 
@@ -241,21 +251,21 @@ def test_each_try_is_a_session_of_its_own_after_a_pause(
 def test_a_server_that_moved_although_it_was_locked_is_a_lost_lock(mysql_server: MariadbServer, strategy: str) -> None:
     with (
         pytest.raises(LockLost, match="moved from"),
-        ServerLock(mysql_server.connect(), LIMITS, strategy=strategy).held(),
+        ServerLock(mysql_server.connect(), LIMITS, strategy=strategy).held(mysql_server.datadir),
         mysql_server.session() as session,
     ):
         session.execute("FLUSH BINARY LOGS")
 
 
 def test_the_servers_own_books_are_the_proof_where_we_may_read_them(mysql_server: MariadbServer, strategy: str) -> None:
-    with ServerLock(mysql_server.connect(), LIMITS, strategy=strategy).held() as held:
+    with ServerLock(mysql_server.connect(), LIMITS, strategy=strategy).held(mysql_server.datadir) as held:
         pass
     assert held.receipt.proof == "metadata-locks"
 
 
 def test_the_receipt_tells_what_the_hold_was_for(mysql_server: MariadbServer, strategy: str) -> None:
     lock = ServerLock(mysql_server.connect(), LIMITS, strategy=strategy)
-    with lock.held() as held:
+    with lock.held(mysql_server.datadir) as held:
         began = time.monotonic()
         wait_until(lambda: time.monotonic() > began + 1.0)  # all that is not told takes less, on a busy machine, too
         block_seconds = time.monotonic() - began
@@ -277,7 +287,7 @@ def test_whoever_waits_behind_the_lock_is_counted(mysql_server: MariadbServer, s
                 wait_until(lambda: session.value(WAITING) == "3")
 
         lock = ServerLock(mysql_server.connect(), LIMITS, strategy=strategy)
-        with lock.held() as held:
+        with lock.held(mysql_server.datadir) as held:
             write()
     assert held.receipt.stalled == 3
 
@@ -286,7 +296,7 @@ def test_a_server_that_does_not_tell_who_waits_takes_nothing_from_the_lock(
     mysql_server: MariadbServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("backupd.mysql.locksession._UNDER_WAY", "SELECT COUNT(*) FROM nowhere.nothing")
-    with ServerLock(mysql_server.connect(), LIMITS).held() as held:
+    with ServerLock(mysql_server.connect(), LIMITS).held(mysql_server.datadir) as held:
         pass
     assert (held.receipt.proof, held.receipt.stalled) == ("metadata-locks", None)
 
@@ -299,7 +309,7 @@ def test_without_a_lock_nobody_waits_and_nothing_is_said_of_where_the_server_sta
     mysql_server: MariadbServer, observer: Session
 ) -> None:
     before = sessions(observer)
-    with NoLock(mysql_server.connect()).held() as held:
+    with NoLock(mysql_server.connect()).held(mysql_server.datadir) as held:
         wait_until(lambda: sessions(observer) <= before)  # no session of ours is left that could hold anything
         assert inserted_at_once(mysql_server, "innodb", "myisam", "aria")
     assert held.position == Position()
@@ -315,13 +325,13 @@ def test_without_a_lock_the_server_of_another_datadir_is_refused_too(mysql_serve
 
 def test_nothing_is_logged_before_the_unlock(mysql_server: MariadbServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    with ServerLock(mysql_server.connect(), LIMITS).held():
+    with ServerLock(mysql_server.connect(), LIMITS).held(mysql_server.datadir):
         assert caplog.records == []
     assert "held for" in caplog.text
 
 
 def test_no_child_inherits_the_session_that_holds_it(mysql_server: MariadbServer) -> None:
-    with ServerLock(mysql_server.connect(), LIMITS).held():
+    with ServerLock(mysql_server.connect(), LIMITS).held(mysql_server.datadir):
         child = subprocess.run(
             ["ls", "-l", "/proc/self/fd"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
         )
@@ -330,5 +340,5 @@ def test_no_child_inherits_the_session_that_holds_it(mysql_server: MariadbServer
 
 def test_a_server_that_is_gone_is_a_server_error(mysql_server: MariadbServer) -> None:
     gone = MariadbServer(mysql_server.folder / "gone")
-    with pytest.raises(ServerError, match="cannot connect"), ServerLock(gone.connect(), LIMITS).held():
+    with pytest.raises(ServerError, match="cannot connect"), ServerLock(gone.connect(), LIMITS).held(gone.datadir):
         raise AssertionError("granted")

@@ -298,7 +298,7 @@ def test_header_and_checkpoints_are_where_the_source_says(server: MariadbServer)
 
 def test_server_tells_an_lsn_that_its_log_has_not_passed(server: MariadbServer) -> None:
     lock = ServerLock(server.connect(), LockConfig())
-    with lock.held() as held:
+    with lock.held(server.datadir) as held:
         assert held.reached_lsn is None
     assert held.reached_lsn is not None
     assert held.reached_lsn >= live_log(server).ended

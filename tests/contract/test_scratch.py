@@ -135,7 +135,7 @@ def cut(image: Image) -> None:
 
 def taken(mariadb: MariadbServer, folder: Path, *, strategy: str = AUTO) -> Image:
     """Of the server as it is, under the lock."""
-    with ServerLock(mariadb.connect(), LIMITS, strategy=strategy).held() as held:
+    with ServerLock(mariadb.connect(), LIMITS, strategy=strategy).held(mariadb.datadir) as held:
         copied(mariadb, folder / "data")
     image = Image(folder, manifest(mariadb, held.position, held.receipt))
     cut(image)
@@ -173,7 +173,7 @@ def late_image(mysql_server: MariadbServer, tmp_path: Path) -> Image:
     with mysql_server.session() as session:
         session.execute("DROP DATABASE IF EXISTS backupd_canary")
         canary.before(RUN)
-        with ServerLock(mysql_server.connect(), LIMITS).held() as held:
+        with ServerLock(mysql_server.connect(), LIMITS).held(mysql_server.datadir) as held:
             pass
         canary.after(RUN)
         session.execute("FLUSH NO_WRITE_TO_BINLOG ENGINE LOGS")  # else the late commit may be lost, as in a power cut
@@ -245,7 +245,7 @@ def test_a_log_that_is_not_written_within_the_budget_loses_the_lock_and_asks_for
         session.execute("INSERT INTO t.innodb (v) VALUES ('in memory')")
         with (
             pytest.raises(LockLost, match=r"longer than 0\.2 s, and the watchdog killed it while InnoDB wrote its log"),
-            ServerLock(mysql_server.connect(), limits).held(),
+            ServerLock(mysql_server.connect(), limits).held(mysql_server.datadir),
         ):
             raise AssertionError("granted")
         assert lock_sessions(mysql_server) == []
@@ -259,7 +259,7 @@ def unlocked_image(mysql_server: MariadbServer, tmp_path: Path) -> Image:
     with mysql_server.session() as session, load(mysql_server, "innodb", "innodb", "innodb"):
         session.execute("DROP DATABASE IF EXISTS backupd_canary")
         canary.before(RUN)
-        with NoLock(mysql_server.connect()).held() as held:
+        with NoLock(mysql_server.connect()).held(mysql_server.datadir) as held:
             session.execute("FLUSH BINARY LOGS")
             copied(mysql_server, tmp_path / "data")
         canary.after(RUN)

@@ -35,6 +35,7 @@ class World(Protocol):
     server: Server
     lock: Lock
     canary: Canary
+    datadir: Path
 
     def write(self) -> bool:
         """Whether a write comes through now."""
@@ -58,6 +59,7 @@ class FakeWorld:
         self.server: Server = FakeServer(self.database)
         self.lock: Lock = FakeLock(self.database)
         self.canary: Canary = FakeCanary(self.database)
+        self.datadir = self.database.facts.datadir
         self.write = self.database.write
         self.end_lock_session = self.database.end_lock_session
 
@@ -81,6 +83,7 @@ class RealWorld:
         self.server: Server = MysqlServer(mariadb.connect())
         self.lock: Lock = ServerLock(mariadb.connect(), LIMITS, strategy=strategy)
         self.canary: Canary = MysqlCanary(mariadb.connect())
+        self.datadir = mariadb.datadir
 
     def write(self) -> bool:
         return all(self._comes_through(table) for table in ("innodb", "myisam", "aria"))
@@ -130,7 +133,7 @@ def world(request: pytest.FixtureRequest) -> World:
 
 
 def test_writes_stall_while_it_is_held_and_go_on_after(world: World) -> None:
-    with world.lock.held():
+    with world.lock.held(world.datadir):
         assert not world.write()
     assert world.write()
 
@@ -143,30 +146,36 @@ def test_the_server_of_another_datadir_is_not_locked(world: World) -> None:
     assert world.write()
 
 
+def test_no_server_is_locked_by_whoever_does_not_say_whose_it_is(world: World) -> None:
+    with pytest.raises(TypeError):
+        world.lock.held()  # type: ignore[call-arg]
+    assert world.write()
+
+
 def test_the_server_of_the_datadir_that_it_named_is_locked(world: World) -> None:
     with world.lock.held(world.server.facts().datadir):
         assert not world.write()
 
 
 def test_its_position_is_where_the_server_stood(world: World) -> None:
-    with world.lock.held() as first:
+    with world.lock.held(world.datadir) as first:
         pass
-    with world.lock.held() as second:
+    with world.lock.held(world.datadir) as second:
         assert second.position == first.position
     assert world.write()
-    with world.lock.held() as third:
+    with world.lock.held(world.datadir) as third:
         assert third.position != first.position
 
 
 def test_its_receipt_tells_what_it_cost_when_the_block_failed_too(world: World) -> None:
-    with pytest.raises(ZeroDivisionError), world.lock.held() as held:
+    with pytest.raises(ZeroDivisionError), world.lock.held(world.datadir) as held:
         raise ZeroDivisionError
     assert (held.receipt.strategy, held.receipt.tries, held.receipt.proof) == (world.lock.strategy, 1, "none")
     assert 0 <= held.receipt.hold_seconds < LIMITS.hold_budget_seconds
 
 
 def test_its_receipt_tells_what_it_cost(world: World) -> None:
-    with world.lock.held() as held:
+    with world.lock.held(world.datadir) as held:
         pass
     assert held.receipt.strategy == world.lock.strategy
     assert held.receipt.tries == 1
@@ -175,7 +184,7 @@ def test_its_receipt_tells_what_it_cost(world: World) -> None:
 
 
 def test_it_is_not_granted_behind_a_long_write_and_nothing_stays_locked(world: World) -> None:
-    with world.blocked(), pytest.raises(LockNotGranted, match="not granted"), world.lock.held():
+    with world.blocked(), pytest.raises(LockNotGranted, match="not granted"), world.lock.held(world.datadir):
         raise AssertionError("granted")
     assert world.write()
 
@@ -189,13 +198,13 @@ def test_what_it_would_wait_behind_is_told(world: World) -> None:
 
 
 def test_a_lock_whose_session_was_killed_is_lost(world: World) -> None:
-    with pytest.raises(LockLost), world.lock.held():
+    with pytest.raises(LockLost), world.lock.held(world.datadir):
         world.end_lock_session()
     assert world.write()
 
 
 def test_an_error_in_the_block_gives_it_back_and_goes_on(world: World) -> None:
-    with pytest.raises(ZeroDivisionError), world.lock.held():
+    with pytest.raises(ZeroDivisionError), world.lock.held(world.datadir):
         raise ZeroDivisionError
     assert world.write()
 

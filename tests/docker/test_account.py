@@ -95,13 +95,13 @@ def test_the_documented_grants_are_enough_to_know_the_server(account: Connect, s
 
 def test_the_documented_grants_are_enough_for_every_lock(account: Connect, server: ServerContainer) -> None:
     for strategy in STRATEGIES[server.flavour]:
-        with ServerLock(account, LIMITS, strategy=strategy).held() as held:
+        with ServerLock(account, LIMITS, strategy=strategy).held(server.datadir) as held:
             assert len(server.holders(USER)) == 1
             assert held.position.binlog_file is not None
         assert (held.receipt.strategy, held.receipt.proof) == (strategy, PROOF[server.flavour])
         assert held.receipt.lsn is not None
         assert server.holders(USER) == []
-    with NoLock(account).held() as nothing:
+    with NoLock(account).held(server.datadir) as nothing:
         assert server.holders(USER) == []
     assert nothing.receipt.lsn is not None
     assert ServerLock(account, LIMITS).strategy == BEST[server.flavour]
@@ -129,7 +129,7 @@ def test_the_lsn_of_a_receipt_is_on_disk_whatever_innodb_writes_by_itself(
             root.execute("DELETE FROM t.purged")
             reader.execute("COMMIT")  # now nobody sees the rows, and their removal begins
             for _ in range(2):
-                with ServerLock(account, LIMITS, strategy=strategy).held() as held:
+                with ServerLock(account, LIMITS, strategy=strategy).held(server.datadir) as held:
                     (told,) = root.query("SHOW ENGINE INNODB STATUS")
                 (flushed,) = re.findall(r"^Log flushed up to\s+(\d+)", told["Status"] or "", re.MULTILINE)
                 assert held.receipt.lsn is not None
@@ -243,7 +243,7 @@ def test_the_position_under_each_lock_is_the_one_that_root_sees(account: Connect
         with server.session() as root:
             root.execute("INSERT INTO t.innodb (v) VALUES ('moves the position')")
             write_as_another_source_would(root, server.flavour)
-        with ServerLock(account, LIMITS, strategy=strategy).held() as held:
+        with ServerLock(account, LIMITS, strategy=strategy).held(server.datadir) as held:
             seen = where_root_sees_it(server)
         assert (held.position.binlog_file, held.position.binlog_offset, held.position.gtid) == seen
         assert "," in seen[2]
@@ -252,7 +252,7 @@ def test_the_position_under_each_lock_is_the_one_that_root_sees(account: Connect
 
 def test_after_a_rotation_the_position_is_in_the_next_file(account: Connect, server: ServerContainer) -> None:
     def file() -> str:
-        with ServerLock(account, LIMITS).held() as held:
+        with ServerLock(account, LIMITS).held(server.datadir) as held:
             assert (held.position.binlog_file, held.position.binlog_offset) == where_root_sees_it(server)[:2]
         return held.position.binlog_file or ""
 
@@ -329,7 +329,11 @@ def files_of_the_table(server: ServerContainer) -> dict[str, int]:
 @each("kind", ["mariadb-10.11"], indirect=True, scope="session")
 def test_backup_stage_waits_for_an_alter_that_waits_for_a_reader(account: Connect, server: ServerContainer) -> None:
     lock = ServerLock(account, LIMITS, strategy="backup-stage")
-    with alter_behind_a_reader(server), pytest.raises(LockNotGranted, match="did not grant it within"), lock.held():
+    with (
+        alter_behind_a_reader(server),
+        pytest.raises(LockNotGranted, match="did not grant it within"),
+        lock.held(server.datadir),
+    ):
         raise AssertionError("granted")
 
 
@@ -341,7 +345,7 @@ def test_backup_stage_goes_before_such_an_alter_which_then_waits_for_the_lock(
     waits = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE = 'Waiting for backup lock'"
     with alter_behind_a_reader(server) as reader:
         before = files_of_the_table(server)
-        with ServerLock(account, LIMITS, strategy="backup-stage").held() as held:
+        with ServerLock(account, LIMITS, strategy="backup-stage").held(server.datadir) as held:
             reader.execute("ROLLBACK")
             with server.session() as root:
                 wait_until(lambda: root.value(waits) == "1")

@@ -54,7 +54,8 @@ from backupd.mysql.locks import ServerLock
 from backupd.mysql.session import Login, connector
 login = Login("{USER}", socket=Path(sys.argv[1]), password="{PASSWORD}")
 try:
-    with ServerLock(connector(login), LockConfig(hold_budget_seconds=1), strategy=sys.argv[2]).held():
+    lock = ServerLock(connector(login), LockConfig(hold_budget_seconds=1), strategy=sys.argv[2])
+    with lock.held(Path(sys.argv[3])):
         os.kill(os.getpid(), signal.SIGSTOP)
 except LockLost as error:
     print(error.message)
@@ -75,7 +76,7 @@ class Scene:
         """Take a snapshot under the lock, as a run does: it stays only where the lock's end says so."""
         login = Login(USER, socket=self.proxy.path, password=PASSWORD)
         with ExitStack() as owed:
-            with ServerLock(connector(login), limits, strategy=self.strategy).held():
+            with ServerLock(connector(login), limits, strategy=self.strategy).held(self.server.datadir):
                 self.kept.append("taken")
                 owed.callback(self.kept.clear)
                 during()
@@ -271,7 +272,7 @@ def test_a_server_that_was_killed_and_started_anew_is_a_lost_lock(scene: Scene) 
 def test_a_process_of_ours_that_stands_still_is_a_lost_lock(scene: Scene) -> None:
     """The server ends the silent session, and does not wait for us."""
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(scene.server.socket), scene.strategy],
+        [sys.executable, "-c", HOLDER, str(scene.server.socket), scene.strategy, str(scene.server.datadir)],
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],

@@ -152,7 +152,7 @@ def test_the_coordinates_under_the_lock_are_those_of_what_was_applied(pair: Any,
     running = applier.running()
     applier.stop(running)
     write(pair)
-    with ServerLock(pair.replica.connect(), LockConfig()).held() as held:
+    with ServerLock(pair.replica.connect(), LockConfig()).held(pair.replica.datadir) as held:
         (position,) = held.position.replicas
     applier.start(running)
     assert (position.channel, position.source_log_file, position.source_log_offset) == (running[0], *applied)

@@ -272,9 +272,9 @@ class FakeLock:
         self._clock = clock
 
     @contextmanager
-    def held(self, of: Path | None = None) -> Iterator[FakeHeldLock]:
+    def held(self, of: Path) -> Iterator[FakeHeldLock]:
         self.database.called()
-        if of is not None and of != self.database.facts.datadir:
+        if of != self.database.facts.datadir:
             raise ServerError(f"the server that answers is not that of {of}", hint="set the host's socket")
         if self.strategy == UNLOCKED:
             yield FakeHeldLock(Position(), LockReceipt(UNLOCKED, 0, 0.0, 0.0, UNPROVEN, 4711))

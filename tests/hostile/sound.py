@@ -69,7 +69,7 @@ def backup_of(
 
 def _copied(running: MariadbServer, copy: Path) -> tuple[Position, int | None]:
     limits = LockConfig(wait_timeout_seconds=20, hold_budget_seconds=20, tries=1)
-    with ServerLock(running.connect(), limits).held() as held, running.frozen():
+    with ServerLock(running.connect(), limits).held(running.datadir) as held, running.frozen():
         shutil.copytree(running.datadir, copy)
     return held.position, held.receipt.lsn
 

@@ -117,7 +117,7 @@ class ToldLock(FakeLock):
         self.happened = happened
 
     @contextmanager
-    def held(self, of: Path | None = None) -> Iterator[FakeHeldLock]:
+    def held(self, of: Path) -> Iterator[FakeHeldLock]:
         self.happened("lock.asked")
         try:
             with super().held(of) as held:

@@ -248,12 +248,24 @@ class BinlogSegments(CatalogueFile):
             later = or_(_ours.received_at > at, and_(_ours.received_at == at, _ours.id > number))
             page = self._rows(query.where(_ours.received_at >= at, later)) if len(page) == PAGE else []
 
+    def segments_leaving(self, target: str, names: Sequence[str], *, because: str) -> None:
+        """From now on these may be gone from the target, although they are still listed there."""
+        self._write(*(update(_stored).where(_at(name, target)).values(leaving=because) for name in names))
+
+    def leaving_segments(self, job: str, target: str) -> dict[str, list[BinlogSegment]]:
+        """By the reason, those of which somebody began to say so and never that they are gone."""
+        query = select(_table, _on.leaving).join(_stored, _on.segment_id == _ours.id).order_by(_ours.id)
+        found: dict[str, list[BinlogSegment]] = {}
+        for row in self._rows(query.where(binlog_tables.LEAVING, _on.target == target, _ours.job == job)):
+            found.setdefault(row["leaving"], []).append(from_row(BinlogSegment, row))
+        return found
+
     def segments_removed(self, job: str, target: str, names: Sequence[str], *, because: str) -> None:
         """These segments of the job no longer lie on the target; the audit chain tells of them in one row."""
         if names:
             told = {"target": target, "first": names[0], "last": names[-1], "segments": len(names), "because": because}
             event = audit_step(Event.SEGMENTS_REMOVED, job, **told)
-            self._write(*(_not_on(name, target) for name in names), event)
+            self._write(*(delete(_stored).where(_at(name, target)) for name in names), event)
 
     def forget_segments(self, names: Collection[str]) -> None:
         """Of these segments those that lie on no target and do not wait have no row any more."""
@@ -370,6 +382,6 @@ def _lies(name: str, target: str, at: datetime, prefix: str) -> Executable:
     return insert(_stored).prefix_with(prefix).from_select(["segment_id", "target", "stored_at"], row)
 
 
-def _not_on(name: str, target: str) -> Executable:
-    meant = select(_ours.id).where(_called(name)).scalar_subquery()
-    return delete(_stored).where(_on.target == target, _on.segment_id == meant)
+def _at(name: str, target: str) -> "ColumnElement[bool]":
+    """Of the row that says that the segment lies on the target."""
+    return and_(_on.target == target, _on.segment_id == select(_ours.id).where(_called(name)).scalar_subquery())

@@ -64,7 +64,10 @@ stored = Table(  # on which targets each lies
     Column("segment_id", Integer, ForeignKey("binlog_segments.id"), primary_key=True),
     Column("target", Text, primary_key=True),
     Column("stored_at", InstantColumn, nullable=False),
+    Column("leaving", Text),  # why retention removes it, from just before it does
 )
+LEAVING = stored.c.leaving.is_not(None)
+Index("ix_stored_segments_leaving", stored.c.target, stored.c.segment_id, sqlite_where=text("leaving IS NOT NULL"))
 
 gaps = Table(  # an `ArchiveGap` each
     "archive_gaps",

@@ -133,6 +133,26 @@ def test_they_go_in_pages_the_oldest_first(site: ArchiveSite, monkeypatch: pytes
     assert site.left(failing) == list(range(30, 51))
 
 
+def test_what_one_that_was_killed_had_begun_to_remove_is_noted_and_the_next_one_finishes_it(site: ArchiveSite) -> None:
+    class Killed(MemoryTarget):
+        def remove_segments(self, job: str, names: Sequence[str]) -> None:
+            super().remove_segments(job, names[:5])
+            raise KeyboardInterrupt
+
+    whole, site.here = (
+        site.here,
+        Killed("here", site.here.machine, stored=site.here.stored, records=site.here.records, at=site.here.at),
+    )
+    with pytest.raises(KeyboardInterrupt):
+        site.prune()
+    (going,) = site.catalogue.leaving_segments("nightly", "here").values()
+    assert [segment.number for segment in going] == list(range(1, 30))
+    site.here = whole
+    site.prune().require_complete()
+    assert site.left(site.here) == list(range(30, 51))
+    assert site.catalogue.leaving_segments("nightly", "here") == {}
+
+
 def test_nobody_looks_for_lost_ones_while_they_go(site: ArchiveSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "_AWAITED_SECONDS", 0)
 

@@ -231,6 +231,14 @@ def test_what_retention_is_just_removing_is_waited_for_and_not_lost(archive: Arc
     assert (found.lost, found.errors, archive.catalogue.archive_gaps("nightly")) == ([], [], [])
 
 
+def test_what_a_retention_that_was_killed_has_removed_is_not_lost(archive: Archive) -> None:
+    archive.catalogue.segments_leaving("disk", archive.names[:3], because="expired")
+    archive.target.remove_segments("nightly", archive.names[:2])
+    found = archive.verify()
+    assert (found.lost, found.errors, found.unrecorded) == ([], [], [])
+    assert archive.catalogue.archive_gaps("nightly") == []
+
+
 def test_others_entries_are_told_and_let_be(archive: Archive) -> None:
     archive.target.stored["nightly", "binlog", "notes.txt"] = b"a person's"
     found = archive.verify()

@@ -173,7 +173,7 @@ def _look_again(
     undisturbed: Callable[[], AbstractContextManager[None]],
 ) -> None:
     """A listing may lie, and a read may fail by chance: what is lost is so by a second look. What was removed by its
-    retention meanwhile has no row there any more, but for the moment in between.
+    retention meanwhile has no row there any more, or is noted as leaving where that was killed.
 
     Raises:
         TargetError: nobody can tell; or all that was recorded is missing: then it is the target that is missing.
@@ -181,7 +181,8 @@ def _look_again(
     with undisturbed():
         again = target.segments(reader.job)
         on_targets = {segment.name: catalogue.segment_targets(segment.name) for segment in suspects}
-    expected = [segment for segment in suspects if target.name in on_targets[segment.name]]
+        leaving = {one.name for page in catalogue.leaving_segments(reader.job, target.name).values() for one in page}
+    expected = [one for one in suspects if target.name in on_targets[one.name] and one.name not in leaving]
     missing = [segment for segment in expected if segment.name not in again]
     if missing and len(missing) == found.recorded:
         raise TargetError(

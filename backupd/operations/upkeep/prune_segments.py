@@ -36,9 +36,9 @@ def prune_segments(
 ) -> None:
     """What no backup needs is removed, the oldest first; in a dry run only counted. `plan` is what became of `stored`.
 
-    Segments first, rows second, a page at a time: what dies in between removes them once more. While the target has
-    a backup that the catalogue does not know, nothing goes: nobody can tell what it needs. Nor while a rebuilt
-    catalogue may lack a segment that a backup stands in.
+    A page at a time is noted as leaving, removed, and forgotten: what dies in between is finished by the next pruning,
+    and until then called lost by nobody. While the target has a backup that the catalogue does not know, nothing goes:
+    nobody can tell what it needs. Nor while a rebuilt catalogue may lack a segment that a backup stands in.
 
     Raises:
         NotOurs: another machine has written there meanwhile.
@@ -49,6 +49,8 @@ def prune_segments(
     chains = work.catalogue.archive_chains(job)
     if not chains:
         return
+    for reason, going in () if work.dry_run else work.catalogue.leaving_segments(job, target.name).items():
+        _remove(work, target, going, reason, require_ours)
     unread = {gap.not_read_on for gap in work.catalogue.archive_gaps(job)} - {""}
     if unread and (work.configured is None or not unread.isdisjoint(work.configured)):
         again = " and ".join(f"`backupd catalogue rebuild --target {name}`" for name in sorted(unread))
@@ -134,6 +136,7 @@ def _remove(
         return
     require_ours()
     try:
+        work.catalogue.segments_leaving(target.name, names, because=reason)
         with work.ownership.claims.segments(job):  # whoever looks for lost ones finds them with their rows, or neither
             target.remove_segments(job, names)
             work.catalogue.segments_removed(job, target.name, names, because=reason)

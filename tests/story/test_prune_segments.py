@@ -19,7 +19,7 @@ from backupd.operations.upkeep import prune_segments
 from backupd.operations.upkeep.prune import prune
 from backupd.operations.upkeep.rebuild_segments import rebuild_segments
 from backupd.policy.trust import Trust
-from backupd.vocabulary.binlogs import BinlogSegment
+from backupd.vocabulary.binlogs import NOT_READ, ArchiveGap, BinlogSegment
 from backupd.vocabulary.errors import Busy, NotOurs, TargetAway, TargetError
 from backupd.vocabulary.records import RunDetails, RunStatus
 from backupd.vocabulary.servers import Position
@@ -330,12 +330,36 @@ def test_what_a_rebuild_could_not_read_may_be_what_a_backup_stands_in(tmp_path: 
             return [number for number, one in enumerate(stored, 1) if one.segment.name in there]
 
         site.here.silent_about = stored[9].segment.name
-        assert rebuilt_and_pruned() == [*range(1, 10), *range(11, 21)], "nobody knows yet that r1 needs the eleventh"
+        assert rebuilt_and_pruned() == list(range(11, 21)), "nobody knows yet that r1 needs the eleventh"
         (gap,) = [gap for gap in site.catalogue.archive_gaps("nightly") if gap.not_read_on]
         assert (gap.chain, gap.not_read_on) == (stored[9].segment.name.removesuffix(".binlog"), "here")
         site.here.silent_about = ""
         assert rebuilt_and_pruned() == list(range(10, 21))
         assert not [gap for gap in site.catalogue.archive_gaps("nightly") if gap.not_read_on]
+
+
+def test_what_no_rebuild_can_read_keeps_nothing_but_what_follows_in_its_chain(
+    site: ArchiveSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = replace(FIRST, machine=site.catalogue.identity().name, chain=OTHER_CHAIN, file="other.000001")
+    former = chain_of(6, first=replace(old, received_at=NOW - timedelta(days=5, hours=1)))
+    for one in former[:2] + former[3:]:
+        site.known(one, site.here)
+    gap = ArchiveGap(former[2].name.removesuffix(".binlog"), f"{NOT_READ}here", NOW, None)
+    site.catalogue.archive_gap("nightly", gap)
+    site.prune().require_complete()
+    kept = [segment.number for segment in site.catalogue.segments("nightly", chain=OTHER_CHAIN)]
+    assert (kept, site.left(site.there)) == ([4, 5, 6], list(range(30, 51)))
+    assert f"a backup may need which stands in {former[2].name}" in caplog.text
+
+
+def test_what_no_rebuild_can_read_keeps_nothing_where_every_backup_stands_elsewhere_in_its_chain(
+    site: ArchiveSite,
+) -> None:
+    gap = ArchiveGap(f"{site.segments[0].chain}-{5:010}", f"{NOT_READ}here", NOW, None)
+    site.catalogue.archive_gap("nightly", gap)
+    site.prune().require_complete()
+    assert site.left(site.here) == list(range(30, 51))
 
 
 def test_what_is_printed_counts_them_by_target_and_reason(site: ArchiveSite) -> None:

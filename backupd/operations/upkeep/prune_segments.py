@@ -17,7 +17,7 @@ from backupd.operations.upkeep.prune_plan import Fate, PruneWork, SegmentFate
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.segment_retention import SegmentNeeds, decision, needed
 from backupd.targets import Target
-from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
+from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, segment_name
 from backupd.vocabulary.errors import Busy, TargetError
 from backupd.vocabulary.records import RunDetails
 from backupd.vocabulary.storage import StoredBackup
@@ -38,7 +38,8 @@ def prune_segments(
 
     A page at a time is noted as leaving, removed, and forgotten: what dies in between is finished by the next pruning,
     and until then called lost by nobody. While the target has a backup that the catalogue does not know, nothing goes:
-    nobody can tell what it needs. Nor while a rebuilt catalogue may lack a segment that a backup stands in.
+    nobody can tell what it needs. Of a chain of which a rebuilt catalogue may lack a segment that a backup stands in,
+    what follows that segment stays.
 
     Raises:
         NotOurs: another machine has written there meanwhile.
@@ -51,11 +52,6 @@ def prune_segments(
         return
     for reason, going in () if work.dry_run else work.catalogue.leaving_segments(job, target.name).items():
         _remove(work, target, going, reason, require_ours)
-    unread = {gap.not_read_on for gap in work.catalogue.archive_gaps(job)} - {""}
-    if unread and (work.configured is None or not unread.isdisjoint(work.configured)):
-        again = " and ".join(f"`backupd catalogue rebuild --target {name}`" for name in sorted(unread))
-        log.warning("target %s: no segment is removed until %s has read them all", target.name, again)
-        return
     runs = work.catalogue.on_target(job, target.name)
     gone = {fate.decision.backup_id for fate in plan if fate.removed or (work.dry_run and not fate.decision.keep)}
     unknown = [each.backup_id for each in stored if each.finished and each.backup_id not in runs.keys() | gone]
@@ -67,6 +63,12 @@ def prune_segments(
         return
     others = _needs_elsewhere(work, target.name)
     before = min(needs.newest.taken_at, work.now)
+    for chain, number in needs.unread.items():
+        log.warning(
+            "target %s: segments stay that a backup may need which stands in %s: a rebuild of the catalogue could not"
+            " read that one",
+            *(target.name, segment_name(chain, number)),
+        )
     for chain in chains:
         needed_on = {name: numbers[chain] for name, numbers in others.items() if chain in numbers}
         part = ExpiredPart(chain, needs.from_number.get(chain), before, needed_on)
@@ -91,7 +93,19 @@ def _needs_elsewhere(work: PruneWork, target: str) -> dict[str, dict[str, int]]:
 
 def _needs(work: PruneWork, runs: Collection[RunDetails]) -> SegmentNeeds:
     backups = [found for run in runs for found in _placed(work, run)]
-    return needed(work.catalogue.segments_at(work.job.name, {backup.place for backup in backups}), backups)
+    known = work.catalogue.segments_at(work.job.name, {backup.place for backup in backups})
+    return needed(known, backups, _unread(work))
+
+
+def _unread(work: PruneWork) -> dict[str, int]:
+    """By chain, the first segment that a rebuild could not read on a target that can be restored from."""
+    gaps = [gap for gap in work.catalogue.archive_gaps(work.job.name) if gap.not_read_on]
+    found: dict[str, int] = {}
+    for gap in gaps:
+        if work.configured is None or gap.not_read_on in work.configured:
+            chain, _, number = gap.chain.rpartition("-")
+            found[chain] = min(int(number), found.get(chain, int(number)))
+    return found
 
 
 def _placed(work: PruneWork, run: RunDetails) -> list[PlacedBackup]:

@@ -11,7 +11,8 @@ the job's targets, and goes on in that chain where none has more of it. Else it 
 good backup, so that nothing is missing where the server still has that binlog.
 
 What could not be read may be what a backup stands in, without which nobody knows that it needs what follows. So that is
-told as a gap before anything behind it is known, and retention removes no segment until a rebuild has read all.
+told as a gap before anything behind it is known, and retention removes nothing that follows in its chain until a
+rebuild has read it.
 """
 
 import logging

@@ -1,5 +1,6 @@
 """`backupd drill`: the proof of a backup, of the one that needs it most where none is named."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +13,7 @@ from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.moment_drill import DrillTimeOption, SeedOption, drilled_moment_of, moment_to_prove
 from backupd.cli.moments import BeforeGtidOption, Drawn, LatestOption, ToGtidOption, ToPositionOption
 from backupd.cli.output import print_document, print_text, say, tell
-from backupd.vocabulary.errors import BackupdError, Undecided, UsageError, VerificationError
+from backupd.vocabulary.errors import BackupdError, Busy, Undecided, UsageError, VerificationError
 from backupd.vocabulary.records import CLEAN_SHUTDOWN
 
 if TYPE_CHECKING:
@@ -71,8 +72,12 @@ def drill(
         raise UsageError("both a run and a job were given", hint="give one of them: a run belongs to one job anyway")
     if job is not None and wiring.job(configuration, job).drill.moment is not None and moment is None:
         moment = Drawn.anew()
-    with wiring.own_catalogue(configuration) as catalogue, left_for_node_exporter(configuration, catalogue):
-        wanted = _Wanted(configuration, catalogue, run_id, job, target, identities)
+    with (
+        wiring.own_catalogue(configuration) as catalogue,
+        left_for_node_exporter(configuration, catalogue),
+        ExitStack() as kept,
+    ):
+        wanted = _Wanted(configuration, catalogue, run_id, job, target, identities, kept)
         drilling = wanted.backup() if moment is None else wanted.moment(moment)
         run, sources = drilling.run, drilling.sources
         answers = partial(failure_answers(configuration).of_drill, run.job, run.run_id, catalogue=catalogue)
@@ -124,13 +129,14 @@ class _Wanted:
     job: str | None
     target: str | None
     identities: "Identities | None"
+    kept: ExitStack  # as long as that is open, nobody removes what was chosen
 
     def backup(self) -> _Drilling:
         """Of the backup that is meant, alone."""
         from backupd.operations.restore.drill import drill as drill_backup
 
         configuration, catalogue = self.configuration, self.catalogue
-        run = _chosen(catalogue, self.run_id, self.job, self.target)
+        run = self._chosen()
         sources = sources_of(configuration, catalogue, run, copies_of(run, target=self.target))
         act = partial(
             drill_backup,
@@ -141,6 +147,30 @@ class _Wanted:
             telling=tell,
         )
         return _Drilling(run, sources, act)
+
+    def _chosen(self) -> "RunDetails":
+        """The run that is named, or the one that needs a proof most and is not being removed; then it is told which,
+        and why.
+        """
+        if self.run_id is not None:
+            return run_of(self.catalogue, self.run_id, target=self.target)
+        for wanted in filter(self._may_read, self.catalogue.newest_unproven(self.job)):
+            try:
+                self.kept.enter_context(unpruned(self.configuration, wanted))
+            except Busy as error:
+                tell(f"run {wanted.run_id} is passed over: {error.message}")
+                continue
+            run = self.catalogue.run(wanted.run_id)  # as it is since nobody removes it
+            if self._may_read(run):
+                when = f"it has the oldest proof, of {run.proven_at:%Y-%m-%d %H:%M} UTC" if run.proven_at else ""
+                tell(f"run {run.run_id} of job {run.job}: {when or 'the newest that no drill has proven'}")
+                return run
+        raise UsageError("there is no backup to drill", hint="see `backupd history`")
+
+    def _may_read(self, run: "RunDetails") -> bool:
+        """It has a backup where that is looked for. One whose removal has begun may be half of one."""
+        whole = (backup for backup in run.backups if backup.is_there and not backup.is_being_removed)
+        return any(self.target in (None, backup.target) for backup in whole)
 
     def moment(self, wanted: "Moment | Drawn") -> _Drilling:
         """Of a moment that is named, or drawn."""
@@ -200,15 +230,3 @@ def _restore_within(configuration: "Configuration", run: "RunDetails", machine: 
     """What the run's job allows, unless another machine's job made the backup."""
     job = configuration.jobs.get(run.job)
     return job.restore_within_seconds if job is not None and run.machine == machine else None
-
-
-def _chosen(catalogue: "Catalogue", run_id: str | None, job: str | None, target: str | None) -> "RunDetails":
-    """The run that is named, or the one that needs a proof most; then it is told which, and why."""
-    if run_id is not None:
-        return run_of(catalogue, run_id, target=target)
-    for run in catalogue.newest_unproven(job):
-        if any(backup.is_there and target in (None, backup.target) for backup in run.backups):
-            when = f"it has the oldest proof, of {run.proven_at:%Y-%m-%d %H:%M} UTC" if run.proven_at else ""
-            tell(f"run {run.run_id} of job {run.job}: {when or 'the newest that no drill has proven'}")
-            return run
-    raise UsageError("there is no backup to drill", hint="see `backupd history`")

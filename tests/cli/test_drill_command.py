@@ -8,9 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from backupd import wiring
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.config import DrillCheckConfig
+from backupd.host.claims import Claims
 from backupd.host.operator_name import operator
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import Busy, Cancelled, UsageError
@@ -69,6 +71,23 @@ def test_nothing_to_prove_is_a_matter_of_usage(terminal: Terminal) -> None:
     ended = terminal.run("drill")
     assert ended.status == 2
     assert "there is no backup to drill" in ended.stderr
+
+
+def test_a_backup_that_is_being_removed_is_passed_over(
+    terminal: Terminal, world: World, drills: Drills, backed_up: None
+) -> None:
+    with Claims(wiring.configuration(terminal.configuration).paths.run).removing("r2"):
+        ended = terminal.run("drill")
+    assert (ended.status, drills.of) == (0, ["r1"])
+    assert "run r2 is passed over" in ended.stderr
+
+
+def test_a_backup_of_which_a_removal_has_left_perhaps_half_is_passed_over(
+    terminal: Terminal, world: World, drills: Drills, backed_up: None
+) -> None:
+    with world.catalogue() as catalogue:
+        catalogue.removing("r2", "vault", because="expired")
+    assert (terminal.run("drill").status, drills.of) == (0, ["r1"])
 
 
 def test_a_run_and_a_job_are_one_too_many(terminal: Terminal) -> None:

@@ -15,7 +15,7 @@ Python. What is written is encrypted by `sealing`, for which that was too slow.
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -60,6 +60,11 @@ def read_identities(path: Path) -> Identities:
     return Identities(str(path), tuple(str(key.to_public()) for key in keys), keys)
 
 
+def opens(identities: Identities | None, recipients: Collection[str]) -> bool:
+    """Whether what is encrypted for these recipients, or for nobody at all, can be read with the identities."""
+    return not recipients or (identities is not None and not set(recipients).isdisjoint(identities.recipients))
+
+
 def opening(identities: Identities | None, recipients: Sequence[str], *, what: str) -> Identities:
     """The identities, if one of them opens what is encrypted for these recipients; `what` it is, as sentences have it.
 
@@ -72,7 +77,7 @@ def opening(identities: Identities | None, recipients: Sequence[str], *, what: s
             f"{what} is encrypted for {told}",
             hint="pass the file with the identity of one of these: --identity FILE",
         )
-    if not set(recipients) & set(identities.recipients):
+    if not opens(identities, recipients):
         raise NoKey(
             f"none of the identities in {identities.source} can read {what}: it is encrypted for {told}",
             hint="`age-keygen -y FILE` prints the recipient of a file",

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli.chosen import GOOD_RUN, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
+from backupd.cli.drawn_moments import Drawn
 from backupd.cli.invocation import IdentityOption, JsonOption
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.moment_drill import DrillTimeOption, SeedOption, drilled_moment_of, moment_to_prove
-from backupd.cli.moments import BeforeGtidOption, Drawn, LatestOption, ToGtidOption, ToPositionOption
+from backupd.cli.moments import BeforeGtidOption, LatestOption, ToGtidOption, ToPositionOption
 from backupd.cli.output import print_document, print_text, say, tell
 from backupd.vocabulary.errors import BackupdError, Busy, Undecided, UsageError, VerificationError
 from backupd.vocabulary.records import CLEAN_SHUTDOWN

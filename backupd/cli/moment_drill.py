@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.moments import ONE_MOMENT, AskedMoment, Drawn, moment_of, tell_statements, way_to
+from backupd.cli.drawn_moments import Drawn
+from backupd.cli.moments import ONE_MOMENT, AskedMoment, moment_of, tell_statements, way_to
 from backupd.cli.output import tell
 from backupd.vocabulary.errors import UsageError
 

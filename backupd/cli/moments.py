@@ -1,7 +1,6 @@
 """A moment that a person wants to have back: its options, and a restore to it."""
 
 import re
-import secrets
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli.chosen import copies_of, run_of, sources_of, targets_with_segments, unpruned
+from backupd.cli.drawn_moments import Drawn, drawn_moment, readable
 from backupd.cli.instants import instant
 from backupd.cli.output import print_text, say, tell
 from backupd.vocabulary.errors import UsageError
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from backupd.operations.binlog.reading import SegmentReader
     from backupd.operations.restore.moment_copy import RollForward
     from backupd.operations.restore.to_moment import RestoredMoment
-    from backupd.policy.binlog_chain import PlacedBackup
     from backupd.policy.moments import Moment
     from backupd.policy.roll_forward import RestorePlan
     from backupd.targets import BackupSource
@@ -86,18 +85,6 @@ def moment_of(
     if before_gtid is not None:
         return BeforeGtid(before_gtid)
     return Latest() if to_position is None else ToPosition(_place(to_position))
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A moment that is drawn from the archive, once that is known."""
-
-    seed: int
-
-    @classmethod
-    def anew(cls) -> "Drawn":
-        """By a seed of its own."""
-        return cls(secrets.randbelow(1 << 32))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,21 +170,20 @@ def way_to(
     Raises:
         UsageError: it cannot be; or no moment can, and one was to be drawn.
     """
-    from backupd.operations.binlog.placed_backups import looked_on
-    from backupd.policy.random_moment import drawn
-    from backupd.policy.reach import reach
+    from backupd.operations.binlog.placed_backups import looked_on, placed_backups
     from backupd.policy.rising_numbers import doubt
     from backupd.policy.roll_forward import plan
 
     job = archived_job(configuration, catalogue, asked.run_id, asked.job)
     targets = looked_on(catalogue, job, configuration.targets, target=target)
-    backups = _usable_backups(catalogue, job, run_id=asked.run_id, targets=targets)
+    runs = _usable_runs(catalogue, job, run_id=asked.run_id, targets=targets)
+    if isinstance(asked.moment, Drawn):
+        runs = readable(runs, targets, identities)
+    backups = placed_backups(runs)
     with catalogue.archive_search(job, backups, targets=targets) as archive:
-        if isinstance(asked.moment, Drawn):
-            moment: Moment = drawn(reach(backups, archive.rows), asked.moment.seed)
-            tell(f"drawn with seed {asked.moment.seed}: {moment}")
-        else:
-            moment = asked.moment
+        moment = asked.moment
+        if isinstance(moment, Drawn):
+            moment = drawn_moment(moment.seed, backups, archive, identities)
         try:
             found = plan(backups, archive, moment, now=datetime.now(UTC), named=asked.run_id is not None)
         except UsageError as error:
@@ -317,15 +303,15 @@ def archived_job(configuration: "Configuration", catalogue: "Catalogue", run_id:
     return archived[0]
 
 
-def _usable_backups(
+def _usable_runs(
     catalogue: "Catalogue", job: str, *, run_id: str | None, targets: "Collection[str] | None"
-) -> "list[PlacedBackup]":
+) -> "list[RunDetails]":
     """Those by which a moment of the job can be restored, on these targets; or this one alone, wherever it is."""
-    from backupd.operations.binlog.placed_backups import is_on, placed_backups
+    from backupd.operations.binlog.placed_backups import is_on
 
     if run_id is not None:
-        return placed_backups([run_of(catalogue, run_id)])
-    return placed_backups(run for run in catalogue.runs(job=job, ours=True, limit=None) if is_on(run, targets))
+        return [run_of(catalogue, run_id)]
+    return [run for run in catalogue.runs(job=job, ours=True, limit=None) if is_on(run, targets)]
 
 
 def segments_read(

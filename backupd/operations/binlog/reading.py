@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from backupd.archive.encryption import opens
 from backupd.archive.segment_bytes import require_key, require_stored, unseal
 from backupd.mysql.binlog.events import EventStream, LogEvent, detached
 from backupd.mysql.binlog.layout import MAGIC
@@ -75,8 +76,7 @@ class SegmentReader:
         with target.reading(self.job, BINLOG, segment.name) as chunks:
             line, rest = _split(chunks, segment.name)
             found = self._recorded(target, segment, line)
-            opens = () if self.identities is None else self.identities.recipients
-            if found.recipients and not set(found.recipients).intersection(opens):
+            if not opens(self.identities, found.recipients):
                 require_stored(found, rest)
                 return False
             for _ in unseal(found, rest, self.identities):

@@ -78,7 +78,8 @@ def _tell_whether_paused(records: "Records", owed: "Sequence[OwedBackup]") -> No
     for one in owed:
         said = wishes.paused(one)
         if said is None and wishes.keep_from(one.cluster, one.members):
-            said = f"{', '.join(one.members)}: paused"
+            hosts = wishes.paused_hosts(one.members)
+            said = "; ".join(f"{host}: {why}" for host, why in hosts.items())
         if said is not None:
             tell(f"{said}; backup {one.id} waits for `backupd fleet unpause`")
 

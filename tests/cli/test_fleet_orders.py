@@ -76,7 +76,14 @@ def test_who_asks_for_a_backup_of_what_is_paused_is_told_what_it_waits_for(fleet
 
 def test_who_asks_for_a_backup_by_a_host_that_is_paused_is_told_too(fleet: Type, records: Records) -> None:
     fleet("pause", "db1")
-    assert "db1: paused; backup" in fleet("run", "db1").stderr
+    assert "db1: it is paused; backup" in fleet("run", "db1").stderr
+
+
+def test_the_note_of_a_paused_host_is_told_to_who_asks_for_a_backup_by_it(fleet: Type, records: Records) -> None:
+    fleet("pause", "db1", "--note", "its disk is replaced")
+    fleet("pause", "db2", "--note", "until Monday")
+    told = "db2: it is paused: until Monday; db1: it is paused: its disk is replaced; backup"
+    assert told in fleet("run", "orders").stderr
 
 
 def test_a_backup_that_a_person_asks_for_is_owed_now_and_goes_first(fleet: Type, records: Records) -> None:

@@ -64,6 +64,17 @@ class Claims:
             yield
 
     @contextmanager
+    def volume(self, vg: str, lv: str, run_id: str) -> Iterator[None]:
+        """Nobody else of ours writes to this logical volume while the block lasts.
+
+        Raises:
+            Busy: somebody does; the message names the run.
+        """
+        hint = "restore into another volume, or wait for it"
+        with self._held(f"volume-{vg}:{lv}", f"the restore of run {run_id} into {vg}/{lv}", remove=True, hint=hint):
+            yield
+
+    @contextmanager
     def disks(self, disks: Iterable[str], run_id: str) -> Iterator[None]:
         """No other bench of ours on any of these whole disks while the block lasts.
 

@@ -22,6 +22,7 @@ from backupd.vocabulary.errors import (
 )
 from backupd.vocabulary.records import HoldingKind
 from backupd.vocabulary.storage import Backup, Manifest, StoredObject
+from backupd.vocabulary.volumes import Volume
 from tests.fakes.blank_volumes import FakeBlankVolumes
 from tests.story.world import World
 from tests.unit.test_seeding import MARIADB
@@ -115,6 +116,24 @@ def test_too_small_a_volume_is_refused_before_anything_is_written(somebody: Some
 def test_two_restores_of_one_run_do_not_meet(somebody: Somebody) -> None:
     with pytest.raises(Busy):
         somebody.restores(fill=lambda folder: somebody.restores())
+
+
+def test_restores_of_two_runs_into_one_volume_do_not_meet(somebody: Somebody) -> None:
+    """Both find it blank, until a file system is on it: the second one stands there before the first has made one."""
+    make, first = somebody.blanks.make, somebody.manifest
+
+    def beside(volume: Volume, filesystem: str, *, uuid: str) -> None:
+        somebody.blanks.make = make  # type: ignore[method-assign]
+        somebody.manifest = replace(first, run_id="r2")
+        with pytest.raises(Busy, match="the restore of run r1 into labvg/data"):
+            somebody.restores()
+        make(volume, filesystem, uuid=uuid)
+
+    with somebody.world.catalogue() as catalogue, catalogue.open_run("nightly", "db1", run_id="r2") as run:
+        run.complete((Backup("vault", "/vault/nightly/r2", bytes_read=1, bytes_stored=1, files=1, sha256=""),))
+    somebody.blanks.make = beside  # type: ignore[method-assign]
+    somebody.restores()
+    assert len(somebody.filled) == 1
 
 
 # --- what is left -----------------------------------------------------------------------------------------------------

@@ -59,12 +59,16 @@ def restore_into_volume(
         UsageError: there is no such volume; the hint is the command that makes one.
         Refused: it is in use, holds something, or is too small. Nothing was written.
         SnapshotError: no file system could be made on it or mounted.
-        Busy: another restore of this run into a volume is under way.
+        Busy: another restore of this run into a volume is under way, or one of any run into this volume.
     """
     filesystem = manifest.filesystem or _FILESYSTEM
     volume = _volume(tools, name, needed=needed_bytes(manifest))
     journal = RunHoldings(catalogue, manifest.run_id)
-    with tools.claims.beside(manifest.run_id, "restore-into-volume"):
+    claims = tools.claims
+    with (
+        claims.beside(manifest.run_id, "restore-into-volume"),
+        claims.volume(volume.vg, volume.name, manifest.run_id),  # it looks blank until a file system is on it
+    ):
         blanks.require_blank(volume)
         _require_large_enough(volume, manifest)
         own = str(uuid.uuid4())

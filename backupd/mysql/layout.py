@@ -126,7 +126,8 @@ def require_own(variables: Mapping[str, str], datadir: Path, *, far_address: str
         raise ServerError(
             f"the server that answers, at {far_address}, seems to be another machine's: its hostname is {named}, not"
             f" {ours}",
-            hint=hint,
+            hint=f"{hint}; if it runs in a container here, share the folder of its socket with this host, or publish"
+            " its port there: --publish 127.0.0.1:PORT:3306",
         )
 
 

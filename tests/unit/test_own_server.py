@@ -44,6 +44,15 @@ def test_a_server_without_a_uuid_that_answers_from_another_machine_is_refused(tm
         require_own({"hostname": "db2"}, tmp_path, far_address="10.0.0.7")
 
 
+def test_who_has_a_mariadb_in_a_container_is_told_how_it_is_known_to_be_here(tmp_path: Path) -> None:
+    """Its hostname is the container's id, and the bridge's address could be anybody's."""
+    with pytest.raises(ServerError, match=r"at 172\.17\.0\.2, seems to be another machine's") as caught:
+        require_own({"hostname": "3f2a90c1b7de"}, tmp_path, far_address="172.17.0.2")
+    assert "if it runs in a container here" in caught.value.hint
+    assert "--publish 127.0.0.1:PORT:3306" in caught.value.hint
+    require_own({"hostname": "3f2a90c1b7de"}, tmp_path, far_address=None)  # its port was published so
+
+
 def test_a_server_here_is_taken_for_what_it_is(tmp_path: Path) -> None:
     require_own({"hostname": "its-old-name"}, tmp_path, far_address=None)
     require_own({"hostname": HERE}, tmp_path, far_address="10.0.0.7")  # a second address of this machine's

@@ -1,6 +1,7 @@
 """Segments of a binlog archive for tests: chains as a server and a careful archive would have made them."""
 
 import base64
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -70,6 +71,17 @@ def following(before: BinlogSegment, *, transactions: int = 10, rotates: bool = 
         received_at=last + timedelta(seconds=transactions + 1),
         digest=f"{int(before.digest, 16) + 1:064x}",
     )
+
+
+def begun_by(version: str, *, at: int = 0) -> str:
+    """What a server of this version writes first into a binlog, as a segment has it."""
+    return base64.b64encode(struct.pack("<I15xH50s", at, 4, version.encode()).ljust(100, b"\0")).decode()
+
+
+def upgraded(before: BinlogSegment, *, to: str, rotates: bool = False) -> BinlogSegment:
+    """The segment after it, which its server has begun another binlog with, once it was of that version."""
+    origin = replace(before.origin, version=to)
+    return replace(following(before, rotates=rotates), origin=origin, format=begun_by(to))
 
 
 def summed(changes: Iterable[TableChange], at_most: int = MOST_CHANGES) -> tuple[tuple[TableChange, ...], bool]:

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Exists, Integer, and_, exists,
 from backupd.catalogue import binlog_tables, identities
 from backupd.catalogue.columns import as_table, from_row
 from backupd.catalogue.placed_backups import good_backups
-from backupd.policy.binlog_chain import ChainRow, PlacedBackup, follows, order
+from backupd.policy.binlog_chain import ChainRow, PlacedBackup, leads_on, order
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
 
 _ours, _stored = binlog_tables.segments.c, binlog_tables.stored.c
@@ -119,7 +119,7 @@ def _joined(found: Sequence[ChainPart], known: Mapping[Numbered, BinlogSegment])
     for part, following in zip_longest(found, found[1:]):
         row += of_part[part]
         goes_on = following is not None and following.chain == part.chain
-        reason = follows(row[-1], of_part[following][0]) if goes_on else ""
+        reason = leads_on(row[-1], of_part[following][0]) if goes_on else ""
         if reason or not goes_on:
             yield ChainRow(tuple(row), reason)
             row = []

@@ -329,16 +329,16 @@ class BinlogSegments(CatalogueFile):
 
 def _add(connection: Connection, segment: BinlogSegment, *, spooled: bool) -> None:
     """Of the segment, and of the next one where that is there, it is kept whether it continues the log before it."""
-    from backupd.policy.binlog_chain import follows, is_same_server  # whoever only reads the catalogue does without
+    from backupd.policy.binlog_chain import is_same_server, leads_on  # whoever only reads the catalogue does without
 
     of_chain = select(_table).where(_ours.chain == segment.chain)
     around = connection.execute(of_chain.where(_ours.number.in_((segment.number - 1, segment.number + 1)))).mappings()
     near = {found.number: found for found in (from_row(BinlogSegment, row) for row in around)}
     before, after = near.get(segment.number - 1), near.get(segment.number + 1)
-    goes_on = before is not None and is_same_server(before.origin, segment.origin) and not follows(before, segment)
+    goes_on = before is not None and is_same_server(before.origin, segment.origin) and not leads_on(before, segment)
     connection.execute(insert(_table).values({**to_row(segment), "spooled": spooled, "follows": goes_on}))
     if after is not None:
-        goes_on = is_same_server(segment.origin, after.origin) and not follows(segment, after)
+        goes_on = is_same_server(segment.origin, after.origin) and not leads_on(segment, after)
         connection.execute(update(_table).where(_called(after.name)).values(follows=goes_on))
 
 

@@ -33,7 +33,7 @@ from backupd.vocabulary.schedule import Activity, SlotState
 from backupd.vocabulary.servers import Position, PreflushEnd, ReplicaPosition
 from backupd.vocabulary.volumes import Layout
 
-HEAD = "0017"  # the newest revision in `migrations/`
+HEAD = "0018"  # the newest revision in `migrations/`
 
 identities = Table(  # an `Identity`; the newest row counts, and those before it are names that were given up
     "identities",

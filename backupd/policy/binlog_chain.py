@@ -4,9 +4,14 @@ Knows: when a segment continues another, rows without a gap, where in a row a ba
 
 A row may lead from one server's log to another's that took its place: there files and offsets begin anew, and only
 GTIDs tell that nothing is missing or twice. Places are compared within one server's part of it.
+
+A row ends where a server of a later series goes on: a copy is rolled forward by a server of the backup's own, which
+takes such a log without an error and may do something else. (Seen on MariaDB 10.11.19 with the log of 11.8.9: a table
+that was created without a collation got another one, and an UPDATE then changed other rows.)
 """
 
 import base64
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,8 +22,10 @@ from itertools import pairwise
 from backupd.policy import gtid
 from backupd.policy.segment_file import FIRST_OFFSET
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, SegmentOrigin
-from backupd.vocabulary.escaping import Prose
+from backupd.vocabulary.escaping import Prose, on_one_line
 
+_VERSION_AT = slice(21, 71)  # of a format description event: behind its header and the version of the format
+_SERIES = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})", re.ASCII)
 _WHOLE_SECOND = timedelta(seconds=1)
 # A lock lets some events pass while the snapshot is taken, as a FLUSH LOGS of others: they are received before its end.
 _SLACK = timedelta(minutes=5)
@@ -26,7 +33,7 @@ _SLACK = timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class ChainRow:
-    """Segments of one chain, each of which continues the one before it. There is at least one."""
+    """Segments of one chain, each of which leads on from the one before it. There is at least one."""
 
     segments: tuple[BinlogSegment, ...]
     ended: str  # why the next segment that the chain has does not belong to it; empty: there is no next one
@@ -126,6 +133,34 @@ def _may_take_over(before: BinlogSegment, after: BinlogSegment) -> bool:
     return same_kind and bool(before.gtid_end and after.gtid_start) and not before.within_transaction
 
 
+def leads_on(before: BinlogSegment, after: BinlogSegment) -> str:
+    """Empty where what was rolled forward by `before` can be by `after` as well; else why not, as a sentence."""
+    return follows(before, after) or is_of_later_series(before, after)
+
+
+def is_of_later_series(before: BinlogSegment, after: BinlogSegment) -> str:
+    """As a sentence, if it is; empty where it is not, or where that is not known."""
+    one, other = _version(before), _version(after)
+    if not (earlier := _series(one)) or _series(other) <= earlier:
+        return ""
+    return (
+        f"from {after.file} on the log is of {other}, a later series than {one}: no copy of a backup from before can"
+        " be rolled forward by it"
+    )
+
+
+def _version(segment: BinlogSegment) -> str:
+    """Of the server that began its binlog: one that was upgraded begins another."""
+    named = base64.b64decode(segment.format)[_VERSION_AT].rstrip(b"\0")
+    return on_one_line(named.decode("utf-8", "replace"))
+
+
+def _series(version: str) -> tuple[int, ...]:
+    """As servers and the programs for them are told apart; empty: it is not known."""
+    found = _SERIES.match(version)
+    return () if found is None else tuple(map(int, found.groups()))
+
+
 def parts(segments: Iterable[BinlogSegment]) -> Iterator[tuple[BinlogSegment, ...]]:
     """Segments that follow one another, divided where another server's log goes on."""
     part: list[BinlogSegment] = []
@@ -173,7 +208,7 @@ def rows(segments: Iterable[BinlogSegment]) -> tuple[ChainRow, ...]:
 
 
 def _parts(before: BinlogSegment, after: BinlogSegment, ambiguous: bool) -> str:
-    return f"{after.name} is there with different contents" if ambiguous else follows(before, after)
+    return f"{after.name} is there with different contents" if ambiguous else leads_on(before, after)
 
 
 def continuations(backup: PlacedBackup, found: Sequence[ChainRow]) -> list[tuple[BinlogSegment, ...]]:

@@ -18,7 +18,7 @@ from backupd.policy.binlog_chain import ChainRow, PlacedBackup, rows
 from backupd.policy.reach import reach as reach_by_rows
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
 from backupd.vocabulary.records import Drill, DrilledMoment, RunDetails
-from tests.binlog_segments import BEGAN, chain_of
+from tests.binlog_segments import BEGAN, begun_by, chain_of, upgraded
 from tests.held_archives import reach
 from tests.share import examples
 from tests.unit.catalogues import catalogue, path
@@ -96,6 +96,16 @@ def test_a_segment_that_was_written_to_follow_another_one_begins_a_row(catalogue
     first, second = drawn(catalogue, [])
     assert [len(first.segments), len(second.segments)] == [2, 2]
     assert (first.end.offset, "was written to follow another" in first.ended) == (ours[3].end, True)
+
+
+def test_what_a_later_series_of_the_server_logs_begins_a_row_in_whichever_order_it_comes(catalogue: Catalogue) -> None:
+    old = replace(WRITTEN[6], format=begun_by("10.11.19-MariaDB"))
+    new = upgraded(old, to="11.8.9-MariaDB")
+    for come in ([old, new], [new, old]):
+        ours = kept(catalogue, come)
+        found = drawn(catalogue, ())
+        assert list(map(ends, found)) == list(map(ends, rows(ours)))
+        assert len(found) == 2
 
 
 def test_what_follows_a_segment_that_is_forgotten_begins_a_row(catalogue: Catalogue) -> None:

@@ -14,7 +14,7 @@ from backupd.policy import gtid
 from backupd.policy.binlog_chain import PlacedBackup, continuations, covering, follows, order, rows
 from backupd.vocabulary.binlogs import BinlogPlace, SegmentOrigin
 from backupd.vocabulary.servers import Flavour
-from tests.binlog_segments import BEGAN, CHAIN, FIRST, UUID, chain_of, following
+from tests.binlog_segments import BEGAN, CHAIN, FIRST, UUID, begun_by, chain_of, following, upgraded
 from tests.share import examples
 
 ENDED = replace(FIRST, file_ended=True)
@@ -88,6 +88,37 @@ def test_a_server_of_another_version_goes_on_with_its_own_log() -> None:
     upgraded = replace(FIRST.origin, version="11.8.2-MariaDB")
     assert follows(FIRST, replace(following(FIRST), origin=upgraded)) == ""
     assert follows(FIRST, replace(following(FIRST), origin=upgraded, start=1005)) != ""
+
+
+OLD = replace(ENDED, format=begun_by("10.11.19-MariaDB-log"))
+
+
+@pytest.mark.parametrize("version", ["10.11.20-MariaDB-log", "10.6.23-MariaDB-log", "", "what?"])
+def test_a_row_goes_on_with_what_a_server_of_its_series_can_apply(version: str) -> None:
+    (row,) = rows([OLD, upgraded(OLD, to=version)])
+    assert row.ended == ""
+
+
+@pytest.mark.parametrize(
+    ("before", "later"),
+    [
+        ("10.11.19-MariaDB-log", "11.8.9-MariaDB"),
+        ("10.6.23-MariaDB", "10.11.19-MariaDB"),
+        ("8.4.7", "9.7.4"),
+        ("9.7.4", "10.0.1"),
+    ],
+)
+def test_a_row_ends_where_a_server_of_a_later_series_goes_on(before: str, later: str) -> None:
+    """10.11.19 applies what 11.8.9 has logged without an error, and gives a table another collation."""
+    first = replace(OLD, format=begun_by(before))
+    after = upgraded(first, to=later)
+    assert follows(first, after) == "", "to the byte it does"
+    old, new = rows([first, after, following(after)])
+    assert (old.segments, len(new.segments)) == ((first,), 2)
+    assert old.ended == (
+        f"from binlog.000008 on the log is of {later}, a later series than {before}: no copy of a backup from before"
+        " can be rolled forward by it"
+    )
 
 
 def test_sets_of_gtids_are_compared_as_sets() -> None:

@@ -19,7 +19,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import insert
 
 from backupd.catalogue import binlog_tables, schema, tables
-from backupd.catalogue.archive_outline import at_places
+from backupd.catalogue.archive_outline import at_places, drawn_rows, ended
 from backupd.catalogue.columns import to_row
 from backupd.catalogue.database import direct, engine_for
 from backupd.catalogue.schema import migrations_folder, prepare, upgrade
@@ -29,6 +29,7 @@ from backupd.vocabulary.errors import CatalogueError, TargetError
 from backupd.vocabulary.penalty import Sample
 from backupd.vocabulary.records import Check, Drill, Holding, HoldingKind, Phase, RunDetails
 from backupd.vocabulary.storage import Backup
+from tests.binlog_segments import begun_by, chain_of, following, upgraded
 from tests.unit.test_failover import AFTER, BEFORE
 
 BACKUP = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
@@ -193,6 +194,24 @@ def test_a_place_in_an_archive_that_an_earlier_backupd_led_over_a_failover_is_fo
         found = [at_places(connection, one.machine, "nightly", [BinlogPlace(one.file, one.end)]) for one in archived]
     engine.dispose()
     assert [[one.number for one in those] for those in found] == [[1, 2], [2, 3], [3], [4, 5], [5, 6], [6]]
+
+
+def test_an_archive_that_an_earlier_backupd_led_over_an_upgrade_of_its_server_ends_there(tmp_path: Path) -> None:
+    folder, path = tmp_path / "migrations", tmp_path / "catalogue.db"
+    shutil.copytree(migrations_folder(), folder, ignore=shutil.ignore_patterns("__pycache__", "001[7-9]_*"))
+    upgrade(path, migrations=folder)
+    old = [replace(one, format=begun_by("10.11.19-MariaDB")) for one in chain_of(3)]
+    new = upgraded(old[-1], to="11.8.9-MariaDB")
+    engine = engine_for(path, busy_timeout_seconds=1)
+    with engine.begin() as connection:
+        for one in [*old, new, following(new)]:
+            row = {**to_row(one), "spooled": False, "follows": one.number > 1}  # as it was written then
+            connection.execute(insert(binlog_tables.segments).values(row))
+    upgrade(path, migrations=migrations_folder())
+    with engine.connect() as connection:
+        found = drawn_rows(connection, ended(connection, new.machine, new.job), ())
+    engine.dispose()
+    assert [(row.segments[0].number, row.segments[-1].number) for row in found] == [(1, 3), (4, 5)]
 
 
 def test_an_upgrade_keeps_every_row_and_a_copy_of_what_was(populated: Path, future: Callable[[str], Path]) -> None:

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import cast
 
@@ -14,6 +14,8 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import BinlogConfig
 from backupd.host.claims import Claims
 from backupd.operations.binlog.archive import ArchiveTools, _Archive, _settle
+from backupd.operations.binlog.cutting import CutPiece
+from backupd.operations.binlog.describing import SegmentAuthor
 from backupd.operations.binlog.spool import BinlogSpool
 from backupd.operations.binlog.storing import SegmentStore, Senders, _Sender
 from backupd.operations.upkeep.ownership import Ownership
@@ -21,7 +23,7 @@ from backupd.targets.names import BINLOG
 from backupd.vocabulary.binlogs import BinlogSegment
 from backupd.vocabulary.errors import CatalogueError, NotOurs, UsageError
 from backupd.vocabulary.identity import Machine
-from tests.binlog_segments import BEGAN, FIRST, sealed_chain
+from tests.binlog_segments import BEGAN, FIRST, begun_by, following, sealed_chain, upgraded
 from tests.fakes.target import MemoryTarget
 from tests.signers import signer
 
@@ -151,6 +153,29 @@ class _Tools:
 
     catalogue: Catalogue
     store: SegmentStore
+
+
+def test_a_server_of_a_later_series_is_a_gap_and_the_chain_goes_on(site: Site) -> None:
+    """Until a backup has followed it, no later moment can be restored."""
+    last = site.segments[-1]
+    site.catalogue.forget_segments([last.name])
+    last = replace(last, file_ended=True, format=begun_by("10.11.19-MariaDB"))
+    site.catalogue.add_segment(last)
+    tools = cast(ArchiveTools, _Tools(site.catalogue, site.store))
+    archive = _Archive(JOB, BinlogConfig(), tools, Senders([]))
+    origin = replace(last.origin, version="11.8.9-MariaDB")
+    author = SegmentAuthor(last.machine, JOB, origin, (), signer())
+    first = archive.keep(piece_of(upgraded(last, to=origin.version)), author, last.chain, last)
+    second = archive.keep(piece_of(following(first)), author, last.chain, first)
+    (gap,) = site.catalogue.archive_gaps(JOB)
+    assert (gap.chain, gap.last_at) == (first.name.removesuffix(".binlog"), last.last_at)
+    assert gap.reason.startswith("from binlog.000008 on the log is of 11.8.9-MariaDB, a later series than 10.11.19")
+    assert (first.chain, second.number) == (last.chain, last.number + 2)
+
+
+def piece_of(segment: BinlogSegment) -> CutPiece:
+    told = {one.name: getattr(segment, one.name) for one in fields(CutPiece) if one.name != "events"}
+    return CutPiece(**told, events=(bytes(segment.plain_bytes),))
 
 
 def test_what_waits_is_not_removed_because_the_catalogue_was_lost(site: Site, tmp_path: Path) -> None:

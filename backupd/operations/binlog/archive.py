@@ -27,8 +27,8 @@ from backupd.operations.binlog.dropping import drop
 from backupd.operations.binlog.lacking import lacked_meanwhile, record_lacking, whole_since
 from backupd.operations.binlog.receiving import SPOOL_FULL, Receiving
 from backupd.operations.binlog.storing import SegmentStore, Senders
-from backupd.policy.binlog_chain import PlacedBackup, is_same_server
-from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogPlace, BinlogSegment, SegmentOrigin
+from backupd.policy.binlog_chain import PlacedBackup, is_of_later_series, is_same_server
+from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogPlace, BinlogSegment, SegmentOrigin, lost_from
 from backupd.vocabulary.errors import ServerError
 
 log = logging.getLogger(__name__)
@@ -226,6 +226,12 @@ class _Archive:
         log.error("job %s: the binlog archive has a gap after %s: %s", self._job, last.name, reason)
         self._tools.catalogue.archive_gap(self._job, ArchiveGap(last.chain, reason, datetime.now(UTC), last.last_at))
 
+    def _parted(self, last: BinlogSegment, reason: str) -> None:
+        """The chain goes on behind this segment, and no backup from before is rolled forward by that."""
+        log.error("job %s: take a backup: %s", self._job, reason)
+        name = lost_from(last.chain, last.number + 1)
+        self._tools.catalogue.archive_gap(self._job, ArchiveGap(name, reason, datetime.now(UTC), last.last_at))
+
     def _lacks(self, why: str) -> None:
         """The server's log lacks changes: the chain ends, whatever comes next."""
         gap = record_lacking(self._tools.catalogue, self._job, why, at=datetime.now(UTC))
@@ -287,6 +293,8 @@ class _Archive:
         self._tools.store.require_same_machine()
         sealed = author.segment(piece, chain=chain, before=before, at=datetime.now(UTC))
         self._tools.store.spool.keep(sealed.segment.name, sealed.line, sealed.content)
+        if before is not None and (reason := is_of_later_series(before, sealed.segment)):
+            self._parted(before, reason)
         self._tools.catalogue.add_segment(sealed.segment)
         self._at_end = self._anew = False
         self._senders.ring()

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.host.run_log import RunLogs
 from backupd.notifications import Notifier
-from backupd.operations.restore.proofs import last_tried, leave_proof_of_host
+from backupd.operations.restore.proofs import _meaning, last_tried, leave_proof_of_host
 from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.operations.upkeep.proofs_read import read_proofs
 from backupd.operations.upkeep.rebuild import rebuild
@@ -191,6 +191,13 @@ def without_a_signature(world: World, file: Path) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), "signature": None}))
 
 
+def of_a_newer_backupd(world: World, file: Path) -> None:
+    """What its `ok` means there, nobody knows here."""
+    body = {**json.loads(file.read_text()), "schema": 2}
+    del body["signature"]
+    file.write_text(json.dumps({**body, "signature": asdict(HOST.sign(_meaning(body)))}))
+
+
 def huge(world: World, file: Path) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), "host": "x" * (1 << 20)}))
 
@@ -223,6 +230,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "moved to another run": (moved_to_the_other_run, "it is of another backup"),
     "of another manifest": (kept_for_another_manifest, "it is of another manifest than the one on record"),
     "renamed": (renamed, "its name is that of another one"),
+    "of a newer backupd": (of_a_newer_backupd, "a newer backupd wrote it"),
     "huge": (huge, "bytes, more than any"),
     "nested": (lambda world, file: file.write_text("[" * 100_000), "it cannot be parsed"),
     "no JSON": (lambda world, file: file.write_bytes(b"\xff\x00"), "it cannot be parsed"),

@@ -1,8 +1,8 @@
 """The results of drills beside the backups that were drilled: what a rebuilt catalogue knows of them.
 
 Knows: the document (`"schema": 1`), its name, and that it is signed as the manifest is: of everything else in it.
-What is read comes from the storage: a document that cannot be parsed or believed, or is of another run, is passed
-over and told; keys that are not known mean nothing.
+What is read comes from the storage: a document that cannot be parsed or believed, is of another run or has another
+schema, is passed over and told; keys that are not known mean nothing.
 
 A proof host drills the backups of other machines, and signs with its own key. Its document says besides which copy it
 is of: the target and the digest of the manifest. So it is believed of no other copy, and of no other manifest.
@@ -30,6 +30,7 @@ from backupd.vocabulary.storage import Signature
 
 log = logging.getLogger(__name__)
 
+_SCHEMA = 1  # another one means something else
 _MOST_BYTES = 1 << 20
 _MOST_PROOFS = 1000  # the newest ones: whoever owns the storage can put there as many as he likes
 _TOLD = 3  # of those that are ignored
@@ -210,7 +211,7 @@ def to_text(drill: Drill, source: BackupSource, *, signer: Signer, **about: str)
     position = None if drill.position is None else _plain(drill.position)
     whose = {"machine": source.target.machine, "job": source.job, **about}
     told = {"at": drill.at.isoformat(), "position": position, "moment": _told_moment(drill.moment)}
-    body = {"schema": 1, **asdict(drill), **told, **whose}
+    body = {"schema": _SCHEMA, **asdict(drill), **told, **whose}
     return json.dumps({**body, "signature": asdict(signer.sign(_meaning(body)))}, indent=2) + "\n"
 
 
@@ -224,6 +225,8 @@ def from_text(text: bytes, source: BackupSource, hosts: ProofHosts, *, name: str
         body = json.loads(text)
         told = body.pop("signature", None)
         signature = None if told is None else Signature(str(told["key"]), str(told["value"]))
+        if body["schema"] != _SCHEMA:
+            raise _Ignored("a newer backupd wrote it")
         drill = _drill(body, source)
         _require_believed(body, signature, source, hosts)
         if not source.trust.believes(signature):

@@ -199,7 +199,8 @@ def test_a_backup_of_another_history_is_not_continuations() -> None:
     assert continuations(backup(2, 300, gtid="0-1-55"), found) == [], "it has what came later"
     assert continuations(backup(2, 300, gtid="0-1-7"), found) == [], "it lacks what came before"
     assert continuations(backup(2, 300, gtid="", taken_at=BEGAN + timedelta(days=1)), found) == []
-    assert continuations(backup(2, 1000, gtid="", taken_at=BEGAN + timedelta(days=1)), found) == []
+    for segment in (2, 3):
+        assert continuations(backup(segment, 1000, gtid="", taken_at=BEGAN + timedelta(days=1)), found) == []
     assert continuations(backup(2, 300, gtid=""), found) != []
 
 
@@ -245,6 +246,21 @@ def test_a_segment_that_was_received_within_five_minutes_before_the_backup_may_h
     latest = chain[1].received_at + timedelta(minutes=5)
     assert continuations(backup(2, 300, gtid="", taken_at=latest), rows(chain)) == [tuple(chain[1:])]
     assert continuations(backup(2, 300, gtid="", taken_at=latest + timedelta(seconds=1)), rows(chain)) == []
+
+
+def test_a_backup_from_before_the_log_was_whole_again_is_not_rolled_forward_by_it() -> None:
+    taken = backup(2, 300)
+    whole = replace(FIRST.origin, whole_since=taken.taken_at)
+    found = rows(chain_of(6, first=replace(FIRST, origin=whole)))
+    assert continuations(taken, found) == [found[0].segments[1:]]
+    assert continuations(replace(taken, taken_at=taken.taken_at - timedelta(seconds=1)), found) == []
+
+
+def test_a_backup_whose_time_is_a_whole_second_ahead_was_taken_by_a_clock_that_was_ahead() -> None:
+    taken = backup(2, 300)
+    second = timedelta(seconds=1)
+    assert not taken.has_come(taken.taken_at - second)
+    assert taken.has_come(taken.taken_at - second + timedelta.resolution), "its time was rounded up"
 
 
 def made_at(at: datetime) -> str:

@@ -1,7 +1,6 @@
 """How far tar has come: never further than it certainly is, and with all that is needed to go on from there."""
 
 import tarfile
-from pathlib import PurePosixPath
 
 import pytest
 
@@ -32,9 +31,6 @@ class Tar:
             fed=lambda: self.fed,
             need=lambda folder: self.needed.append(str(folder)),
         )
-
-    def need(self, folder: PurePosixPath) -> None:
-        self.needed.append(str(folder))
 
     def give(self, plain: bytes) -> None:
         for begin in range(0, len(plain), 512):
@@ -88,6 +84,15 @@ def test_who_goes_on_counts_what_was_there_and_goes_through_no_link_of_before() 
     assert tar.members.files == 9
     with pytest.raises(VerificationError, match=r"^data-1 was not written by backupd: the name 'old/x' leads outside"):
         tar.give(member("old/x"))
+
+
+def test_each_member_lies_in_its_own_range_of_the_tar_stream() -> None:
+    one = member("a")
+    size = len(one)
+    begins = [5000, 5000 + size, 7000, 9000, 9000 + size]
+    tar = Tar(ranges=((5000, 5000 + 2 * size), (7000, 7000 + size), (9000, 9000 + 2 * size)))
+    tar.give(one * len(begins))
+    assert [tar.has(at * size).offset for at in range(len(begins))] == begins
 
 
 def test_half_a_header_is_kept_back_until_the_rest_of_it_was_judged() -> None:

@@ -217,6 +217,28 @@ def test_a_plateau_is_looked_for_from_the_first_look_of_its_stretch_on() -> None
     assert decide(level, two, now_seconds=20).reason is Reason.PLATEAU
 
 
+@pytest.mark.parametrize(
+    "measured", [Sample(1.0, SETTLE, cow_rate=20.0 * MIB), Sample(1.0, SETTLE, write_latency_ms=8)]
+)
+def test_a_wait_of_which_one_thing_was_measured_is_not_said_to_have_no_data(measured: Sample) -> None:
+    verdict = decide([measured], LIMITS, now_seconds=600, probing=False, baseline_latency_ms=1.0)
+    assert (verdict.outcome, verdict.reason) == (GateOutcome.START, Reason.MAX_WAIT)
+
+
+def test_a_copy_that_is_short_begins_once_there_is_something_to_tell_of_the_shock() -> None:
+    patient, short = replace(LIMITS, patience=1.0), CowForecast(1 << 50, copy_seconds=9)
+    looks = series(rates=[2.0 * MIB] * 2)
+    one, two = (decide(looks[:count], patient, now_seconds=2, forecast=short) for count in (1, 2))
+    assert one.outcome is GateOutcome.WAIT
+    assert (two.outcome, two.reason) == (GateOutcome.START, Reason.PLATEAU)
+
+
+def test_a_cow_area_whose_fill_was_never_told_is_taken_for_empty() -> None:
+    idle = series(rates=[0.0] * 10)
+    verdict = decide(idle, LIMITS, now_seconds=10, forecast=CowForecast(total=1), probing=False)
+    assert verdict.outcome is GateOutcome.START
+
+
 def test_no_longer_wait_is_forecast_than_the_gate_still_has() -> None:
     samples, cow = filling(10 * MIB), CowForecast(2000 * MIB, copy_seconds=100)
     assert decide(samples, LIMITS, now_seconds=590, forecast=cow).outcome is GateOutcome.WAIT

@@ -3,10 +3,11 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from string import ascii_letters
 from typing import Any
 
 import pytest
@@ -198,13 +199,17 @@ def test_bytes_and_texts_are_parsed_alike() -> None:
 def test_no_more_bytes_or_values_are_read_than_anybody_ever_wrote() -> None:
     sentence = "the note is larger than 1 kB, or has more than 20 values: backupd never writes one that large"
     begin, end = '{"a":"', '"}'
-    fits = begin + "x" * (1000 - len(begin + end)) + end
+    fits = begin + (ascii_letters * 20)[: 1000 - len(begin + end)] + end  # many letters, and one value
     assert KIND.parsed(fits)
     assert KIND.parsed('{"a":[' + ",".join(["1"] * 19) + "]}")
     for much in (fits.replace("x", "xx", 1), '{"a":[' + ",".join(["1"] * 20) + "]}", '{"a":' + "[" * 20):
         with pytest.raises(VerificationError) as refused:
             KIND.parsed(much)
         assert (refused.value.message, refused.value.hint) == (sentence, "it was damaged")
+
+
+def test_of_a_size_alone_no_values_are_counted() -> None:
+    replace(KIND, most_values=0).require_modest(KIND.most_bytes)
 
 
 def test_a_document_of_this_major_is_read_whatever_its_minor() -> None:

@@ -177,7 +177,7 @@ def test_two_windows_in_a_row_above_the_penalty_limit_give_up_and_one_does_not(s
     assert breach(series([3, 3, 9], stage=stage), limits, cow=None) is None
     assert breach(series([3, 4, 4], stage=stage), limits, cow=None) is None
     assert breach(series([9, nan, None, 5], stage=stage), limits, cow=None) is not None
-    verdict = judge(series([9, 5], stage=stage), limits=limits)
+    verdict = judge(series([9, 9, 5], stage=stage), limits=limits)
     assert (verdict.outcome, verdict.reason) == (GIVE_UP, Reason.LIMIT)
     assert "5.0× slower" in verdict.detail
 

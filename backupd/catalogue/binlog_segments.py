@@ -248,9 +248,10 @@ class BinlogSegments(CatalogueFile):
             later = or_(_ours.received_at > at, and_(_ours.received_at == at, _ours.id > number))
             page = self._rows(query.where(_ours.received_at >= at, later)) if len(page) == PAGE else []
 
-    def segments_leaving(self, target: str, names: Sequence[str], *, because: str) -> None:
-        """From now on these may be gone from the target, although they are still listed there."""
-        self._write(*(update(_stored).where(_at(name, target)).values(leaving=because) for name in names))
+    def segments_leaving(self, target: str, names: Sequence[str], *, because: str | None) -> None:
+        """From now on these may be gone from the target, although they are still listed there; None: they are not."""
+        if names:
+            self._write(*(update(_stored).where(_at(name, target)).values(leaving=because) for name in names))
 
     def leaving_segments(self, job: str, target: str) -> dict[str, list[BinlogSegment]]:
         """By the reason, those of which somebody began to say so and never that they are gone."""

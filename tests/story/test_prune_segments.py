@@ -133,23 +133,35 @@ def test_they_go_in_pages_the_oldest_first(site: ArchiveSite, monkeypatch: pytes
     assert site.left(failing) == list(range(30, 51))
 
 
-def test_what_one_that_was_killed_had_begun_to_remove_is_noted_and_the_next_one_finishes_it(site: ArchiveSite) -> None:
+def killed_after(site: ArchiveSite, removed: int) -> None:
+    """A pruning dies when `here` has lost so many segments of a page."""
+
     class Killed(MemoryTarget):
         def remove_segments(self, job: str, names: Sequence[str]) -> None:
-            super().remove_segments(job, names[:5])
+            super().remove_segments(job, names[:removed])
             raise KeyboardInterrupt
 
-    whole, site.here = (
-        site.here,
-        Killed("here", site.here.machine, stored=site.here.stored, records=site.here.records, at=site.here.at),
-    )
+    whole = site.here
+    site.here = Killed("here", whole.machine, stored=whole.stored, records=whole.records, at=whole.at)
     with pytest.raises(KeyboardInterrupt):
         site.prune()
+    site.here = whole
+
+
+def test_what_one_that_was_killed_had_begun_to_remove_is_noted_and_the_next_one_finishes_it(site: ArchiveSite) -> None:
+    killed_after(site, 5)
     (going,) = site.catalogue.leaving_segments("nightly", "here").values()
     assert [segment.number for segment in going] == list(range(1, 30))
-    site.here = whole
     site.prune().require_complete()
     assert site.left(site.here) == list(range(30, 51))
+    assert site.catalogue.leaving_segments("nightly", "here") == {}
+
+
+def test_what_one_that_was_killed_had_not_removed_yet_stays_for_a_backup_that_has_come_since(site: ArchiveSite) -> None:
+    killed_after(site, 5)
+    site.store(site.here, "r0", NOW - timedelta(days=3))
+    site.prune().require_complete()
+    assert site.left(site.here) == list(range(6, 51))
     assert site.catalogue.leaving_segments("nightly", "here") == {}
 
 

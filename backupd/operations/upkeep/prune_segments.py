@@ -36,10 +36,10 @@ def prune_segments(
 ) -> None:
     """What no backup needs is removed, the oldest first; in a dry run only counted. `plan` is what became of `stored`.
 
-    A page at a time is noted as leaving, removed, and forgotten: what dies in between is finished by the next pruning,
-    and until then called lost by nobody. While the target has a backup that the catalogue does not know, nothing goes:
-    nobody can tell what it needs. Of a chain of which a rebuilt catalogue may lack a segment that a backup stands in,
-    what follows that segment stays.
+    A page at a time is noted as leaving, removed, and forgotten: of what dies in between the next pruning records what
+    is gone and decides anew on the rest, and until then nobody calls it lost. While the target has a backup that the
+    catalogue does not know, nothing goes: nobody can tell what it needs. Of a chain of which a rebuilt catalogue may
+    lack a segment that a backup stands in, what follows that segment stays.
 
     Raises:
         NotOurs: another machine has written there meanwhile.
@@ -50,8 +50,8 @@ def prune_segments(
     chains = work.catalogue.archive_chains(job)
     if not chains:
         return
-    for reason, going in () if work.dry_run else work.catalogue.leaving_segments(job, target.name).items():
-        _remove(work, target, going, reason, require_ours)
+    if not work.dry_run:
+        _settle(work, target, require_ours)
     runs = work.catalogue.on_target(job, target.name)
     gone = {fate.decision.backup_id for fate in plan if fate.removed or (work.dry_run and not fate.decision.keep)}
     unknown = [each.backup_id for each in stored if each.finished and each.backup_id not in runs.keys() | gone]
@@ -136,6 +136,18 @@ def _prune_chain(
             _remove(work, target, going, decisions[going[0].name].reason, require_ours)
         if len(page) < PAGE:
             return
+
+
+def _settle(work: PruneWork, target: Target, require_ours: Callable[[], None]) -> None:
+    """What a pruning that was killed had noted as leaving is recorded as gone, or as there still."""
+    job = work.job.name
+    for reason, noted in work.catalogue.leaving_segments(job, target.name).items():
+        there = target.segments(job)
+        gone = [segment for segment in noted if segment.name not in there]
+        if gone:
+            _remove(work, target, gone, reason, require_ours)  # once more: a listing may lie
+        staying = [segment.name for segment in noted if segment.name in there]
+        work.catalogue.segments_leaving(target.name, staying, because=None)
 
 
 def _remove(

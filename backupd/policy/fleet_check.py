@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from backupd.policy.fleet_plan import ClusterTerms
-from backupd.policy.member_choice import choose_member, described_job, host_faults, owing, roughly
+from backupd.policy.member_choice import choose_member, described_job, host_faults, owing, own_clock_fault, roughly
 from backupd.vocabulary.escaping import some
 from backupd.vocabulary.fleet import ASKED_EVERY_SECONDS, FALLBACK_SECONDS, DescribedJob, Role, SeenHost
 from backupd.vocabulary.records import Finding, Level
@@ -34,6 +34,7 @@ def check_fleet(
 ) -> tuple[Finding, ...]:
     """All that differs, the gravest first; `hints` say of a host that did not answer what to do."""
     found = [
+        *_own_clock(seen),
         *_hosts(seen, hints),
         *_identities(seen),
         *_servers(claims.clusters, seen),
@@ -42,6 +43,11 @@ def check_fleet(
         *_left_to_nobody(claims.clusters, seen),
     ]
     return tuple(sorted(found, key=lambda one: (one.level is not Level.REFUSED, one.name)))
+
+
+def _own_clock(seen: Mapping[str, SeenHost]) -> Iterator[Finding]:
+    if fault := own_clock_fault(seen.values()):
+        yield _refused("this control host", f"its clock seems to be {fault}", "set it by NTP here, not on the hosts")
 
 
 def _hosts(seen: Mapping[str, SeenHost], hints: Mapping[str, str]) -> Iterator[Finding]:

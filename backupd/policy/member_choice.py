@@ -4,14 +4,16 @@ Knows: what makes a member fit, and which fit one is the best. It judges by what
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Final
 
 from backupd.vocabulary.escaping import some
 from backupd.vocabulary.fleet import PROTOCOLS, DescribedJob, FleetTry, HostDescription, Role, SeenHost
 from backupd.vocabulary.units import format_duration
 
+_WITNESSES: Final = 2  # against a control host's clock, at least
 MOST_CLOCK_SECONDS: Final = 60.0  # that a host's clock may be off: run ids, windows and ages go by it
 _SHOWN: Final = 5  # targets
 NEVER_ASKED: Final = "it has not been asked yet"
@@ -128,6 +130,20 @@ def host_faults(described: HostDescription) -> Iterator[str]:
     ahead = described.clock_ahead_seconds
     if ahead is not None and abs(ahead) > MOST_CLOCK_SECONDS:
         yield f"its clock is {roughly(abs(ahead))} {'ahead' if ahead > 0 else 'behind'}"
+
+
+def own_clock_fault(seen: Iterable[SeenHost]) -> str | None:
+    """What is wrong with the clock of whoever asked these hosts: most of those that answered disagree with it in one
+    direction. None where that is not so; of a single host nobody can tell which of the two is wrong.
+    """
+    clocks = [one.described.clock_ahead_seconds for one in seen if one.described is not None]
+    known = [ahead for ahead in clocks if ahead is not None]
+    behind = [ahead for ahead in known if ahead > MOST_CLOCK_SECONDS]
+    ahead = [-ahead for ahead in known if ahead < -MOST_CLOCK_SECONDS]
+    off, how = (behind, "behind") if len(behind) > len(ahead) else (ahead, "ahead")
+    if len(off) < _WITNESSES or 2 * len(off) <= len(known):
+        return None
+    return f"{roughly(median(off))} {how}: {len(off)} of {len(known)} hosts have another time, and none of them is used"
 
 
 def roughly(seconds: float) -> str:

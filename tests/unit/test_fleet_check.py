@@ -55,6 +55,14 @@ def with_jobs(host: str, *jobs: DescribedJob) -> HostDescription:
     return replace(good(host), jobs=jobs)
 
 
+def test_where_most_hosts_have_another_time_it_is_the_clock_of_whoever_asks() -> None:
+    first, second = (replace(good(host), clock_ahead_seconds=300.0) for host in ("db1", "db2"))
+    found = said(findings(db1=first, db2=second))
+    (own,) = [one for one in found if one[1] == "this control host"]
+    assert own[0] is Level.REFUSED
+    assert own[2].startswith("its clock seems to be 5m behind: 2 of ")
+
+
 def test_hosts_that_are_what_the_file_says_find_nothing() -> None:
     assert findings() == ()
 

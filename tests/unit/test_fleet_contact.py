@@ -46,7 +46,12 @@ class Fleet:
         ).configuration
         self.clock = 0.0
         claims = seen_to(self.configuration, self.wishes)
-        self.contact = HostContact(self.configuration, self.records, self.agents, claims, clock=lambda: self.clock)
+        self.heard: list[set[str]] = []
+        self.contact = HostContact(
+            *(self.configuration, self.records, self.agents, claims),
+            heard=lambda told: self.heard.append({one.host for one in told}),
+            clock=lambda: self.clock,
+        )
 
     def claimed(self) -> dict[str, tuple[str, ...]]:
         self.wishes.read()
@@ -98,6 +103,14 @@ def test_every_host_is_asked_again_every_six_hours_and_not_more_often(fleet: Fle
     assert fleet.kept() == set()
     fleet.clock = ASKED_EVERY_SECONDS
     assert fleet.kept() == {"db1", "db2", "mail"}
+
+
+def test_what_all_hosts_told_is_heard_each_time_that_they_are_asked(fleet: Fleet) -> None:
+    fleet.contact.ask()
+    fleet.kept()
+    fleet.clock = ASKED_EVERY_SECONDS
+    fleet.kept()
+    assert fleet.heard == [{"db1", "db2", "mail"}] * 2
 
 
 def test_who_asks_for_one_backup_claims_nothing(fleet: Fleet) -> None:

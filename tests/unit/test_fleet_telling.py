@@ -1,6 +1,7 @@
 """What a control host tells: what there is not, what is wrong with its inventory, which hosts have gone."""
 
 import logging
+import socket
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -10,11 +11,11 @@ import pytest
 from backupd.config.fleet_reading import FleetFile
 from backupd.fleet.records import Records
 from backupd.operations.fleet.serving import reload
-from backupd.operations.fleet.telling import tell_end, tell_gone, tell_problems, with_page
+from backupd.operations.fleet.telling import tell_end, tell_gone, tell_own_clock, tell_problems, with_page
 from backupd.vocabulary.errors import ConfigurationError
 from backupd.vocabulary.fleet import FleetBackup, FleetState, OwedBackup, SeenHost
 from backupd.vocabulary.schedule import Notice, NoticeKind
-from tests.fleets import NOW, described, source
+from tests.fleets import NOW, away, described, seen, source
 
 NIGHT = date(2026, 11, 26)
 
@@ -57,6 +58,30 @@ def test_what_is_wrong_with_the_inventory_is_told_once_a_night(
         tell_problems(records, night, ("the inventory /i is cut",), told.append)
     assert [(one.kind, one.text) for one in told] == [(NoticeKind.ATTENTION, "the inventory /i is cut")] * 2
     assert len(caplog.records) == 3
+
+
+@pytest.mark.parametrize(
+    ("clocks", "said"),
+    [
+        ((-90000.0, -90010.0, 0.0), "25h ahead: 2 of 3 hosts have another time"),
+        ((130.0, 120.0), "2m behind: 2 of 2 hosts have another time"),
+        ((-90000.0,), None),
+        ((-90000.0, 0.0), None),
+        ((-90000.0, 90000.0), None),
+        ((-90000.0, -90000.0, 0.0, 0.0), None),
+        ((5.0, 30.0, -50.0), None),
+    ],
+)
+def test_a_control_host_whose_own_clock_is_wrong_says_so_once(
+    records: Records, clocks: tuple[float, ...], said: str | None
+) -> None:
+    """All hosts would be passed over, each for a clock of its own that is right."""
+    told: list[Notice] = []
+    hosts = [seen(f"db{number}", source(), clock_ahead_seconds=one) for number, one in enumerate(clocks)]
+    for _ in range(2):
+        tell_own_clock(records, [*hosts, away("db9")], told.append)
+    assert [one.kind for one in told] == ([] if said is None else [NoticeKind.ATTENTION])
+    assert all(f"the clock of control host {socket.gethostname()} seems to be {said}" in one.text for one in told)
 
 
 def test_hosts_that_the_fleet_lost_are_named_once_and_again_when_they_were_there_in_between(records: Records) -> None:

@@ -6,7 +6,7 @@ paused all that could. Whoever only looks, as `fleet check` does, makes no such 
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Final
@@ -18,7 +18,7 @@ from backupd.operations.fleet.asking import SeenTo, ask_hosts
 from backupd.operations.fleet.results import fetch_missing
 from backupd.operations.fleet.wishes import Wishes
 from backupd.vocabulary.errors import FleetDatabaseAway
-from backupd.vocabulary.fleet import ASKED_EVERY_SECONDS
+from backupd.vocabulary.fleet import ASKED_EVERY_SECONDS, SeenHost
 
 log = logging.getLogger(__name__)
 
@@ -57,18 +57,21 @@ class HostContact:
         agents: Agents,
         seen_to: SeenTo,
         *,
+        heard: Callable[[Collection[SeenHost]], None] = lambda _: None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._configuration = configuration
         self._records = records
         self._agents = agents
         self._seen_to = seen_to
+        self._heard = heard
         self._clock = clock
         self._due_at = clock()
         self._asking: threading.Thread | None = None
 
     def ask(self) -> None:
-        """Every host was asked, and what it told is in the records; so are results that it could not be asked for.
+        """Every host was asked, and what all told was `heard` and is in the records; so are results that they could not
+        be asked for.
 
         Raises:
             FleetDatabaseAway: the database does not answer.
@@ -78,6 +81,7 @@ class HostContact:
         told = ask_hosts(self._configuration.hosts, self._agents, at_once=at_once, seen_to=self._seen_to)
         for one in told.values():
             self._records.saw(one.seen)
+        self._heard([one.seen for one in told.values()])
         answered = {host for host, one in told.items() if one.seen.described is not None}
         since = (datetime.now(UTC) - _RESULTS_FOR).date()
         fetch_missing(self._records, self._agents, answered, since=since)

@@ -19,7 +19,7 @@ from backupd.operations.fleet.choosing import Chooser, NightPatience, NightTerms
 from backupd.operations.fleet.contact import HostContact, seen_to
 from backupd.operations.fleet.control import ControlHost, Nights
 from backupd.operations.fleet.stories import NightStories
-from backupd.operations.fleet.telling import tell_end, tell_gone, tell_problems
+from backupd.operations.fleet.telling import tell_end, tell_gone, tell_own_clock, tell_problems
 from backupd.operations.fleet.terms import cluster_terms, member_rule, night_clock, shared_targets, tonight
 from backupd.operations.fleet.wishes import Wishes
 from backupd.policy.fleet_plan import NightPlan, plan_night
@@ -59,7 +59,10 @@ def control_host(given: FleetSurroundings) -> ControlHost:
         NightPatience(control.poll_seconds),
         seen_to=claims,
     )
-    contact = HostContact(configuration, given.records, given.agents, claims)
+    contact = HostContact(
+        *(configuration, given.records, given.agents, claims),
+        heard=lambda seen: tell_own_clock(given.records, seen, given.tell),
+    )
     stories = NightStories(chooser, tell_end=lambda backup: tell_end(backup, given.tell))
     nights = Nights(
         now=lambda instant: tonight(configuration, instant),

@@ -4,15 +4,17 @@ Knows: that an error is logged whoever is told, and that what stays wrong is tol
 """
 
 import logging
-from collections.abc import Callable, Collection
+import socket
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Final
 from urllib.parse import quote
 
 from backupd.fleet.records import Records
+from backupd.policy.member_choice import own_clock_fault
 from backupd.vocabulary.escaping import some
-from backupd.vocabulary.fleet import FleetBackup, FleetState
+from backupd.vocabulary.fleet import FleetBackup, FleetState, SeenHost
 from backupd.vocabulary.schedule import Notice, NoticeKind
 
 log = logging.getLogger(__name__)
@@ -72,6 +74,23 @@ def tell_gone(records: Records, hosts: Collection[str], tell: Tell) -> None:
         text = f"the fleet no longer has {some(gone, _SHOWN)}: no backup of theirs is planned"
         log.warning("%s", text)
         tell(_attention(f"gone {gone[0]}", text, "if they still exist, see the inventory and fleet.toml"))
+
+
+def tell_own_clock(records: Records, seen: Iterable[SeenHost], tell: Tell) -> None:
+    """The clock of this control host is wrong, by what these hosts have just told: once a day, by that clock.
+
+    Raises:
+        FleetDatabaseAway: the database does not answer.
+    """
+    fault = own_clock_fault(seen)
+    if fault is None:
+        return
+    host = socket.gethostname()
+    text = f"the clock of control host {host} seems to be {fault}"
+    log.error("%s", text)
+    subject = f"{datetime.now(UTC).date()} clock of {host}"
+    if records.first_told(subject):
+        tell(_attention(subject, text, "set it by NTP; `backupd fleet status` tells what was missed meanwhile"))
 
 
 def _attention(subject: str, text: str, hint: str) -> Notice:

@@ -4,16 +4,16 @@ Knows: which rows a later finding changes.
 """
 
 from collections.abc import Callable, Collection
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, delete, func, insert, literal_column, select, update
 
 from backupd.catalogue import identities, tables
 from backupd.catalogue.audit import Event, audit_step, copies_told
 from backupd.catalogue.columns import from_row, to_row
-from backupd.catalogue.details import details, newest_first
+from backupd.catalogue.details import details, newest_first, our_newest
 from backupd.catalogue.endings import release
 from backupd.catalogue.file import CatalogueFile
 from backupd.catalogue.selection import runs_with_backup, with_backup
@@ -139,6 +139,24 @@ class StoredBackups(CatalogueFile):
             machine = identities.current(connection).name
             found = details(connection, _stored_or_named(machine, job, target, names), samples=False)
         return {run.run_id: run for run in found}
+
+    def set_back(self, job: str, *, until: datetime) -> dict[str, datetime]:
+        """This machine's runs that began, as the clock said, before one that was recorded earlier; each with a moment
+        after the end of that. What a clock that was ahead has dated later than `until` tells nothing.
+        """
+        table = tables.runs.c
+        recorded = our_newest(job).with_only_columns(table.run_id, table.started_at, table.ended_at).order_by(None)
+        recorded = recorded.where(table.started_at <= until).order_by(literal_column("runs.rowid"))
+        found: dict[str, datetime] = {}
+        began = ended = datetime.min.replace(tzinfo=UTC)  # the newest before, as the clock said
+        for row in self._read(recorded):
+            if row["started_at"] < began:
+                ended += timedelta(microseconds=1)
+                found[row["run_id"]] = ended
+            else:
+                began = row["started_at"]
+                ended = max(began, min(row["ended_at"] or began, until))
+        return found
 
 
 def _stored_or_named(machine: str, job: str, target: str, names: Collection[str]) -> Select[str]:

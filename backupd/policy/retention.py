@@ -11,7 +11,8 @@ broken, its only whole one stays. A backup whose time has not come yet stays as 
 where a clock was wrong, it must not push out others; nor must one of which nobody can tell whether it is whole.
 
 Two clocks tell how old a backup is: the storage's, and that of the host that made it. Either may have been wrong, and
-a storage that was copied has the time of copying. What is given up is given up by both.
+a storage that was copied has the time of copying. Where both are one, and that was set back for a while, the order in
+which runs were recorded tells that a backup is no older than those before it. What is given up is given up by all.
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from typing import Protocol
 from backupd.vocabulary.storage import RetentionDecision
 
 _CLOCKS_DIFFER = timedelta(hours=1)  # between this host and the storage, without one of them being wrong
+_BY_EACH_CLOCK = ("", " (by the time of its run)", " (by the order of the runs)")
 
 
 class Policy(Protocol):
@@ -66,6 +68,7 @@ class Candidate:
     backup_id: str
     at: datetime  # by the storage's clock
     at_by_host: datetime | None = None  # where the clock of the host that made it tells another time
+    at_in_order: datetime | None = None  # after all recorded before it, where the host's clock was set back
     broken: str = ""  # what was found wrong with it; empty: nothing
     only_whole: bool = False  # its run has copies on other targets, and all of them are broken
     uncertain: str = ""  # why nobody can tell now whether it is whole; empty: what is known of it counts
@@ -80,9 +83,13 @@ def good_ones(backups: Sequence[Candidate], now: datetime) -> list[Candidate]:
     return sorted(good, key=_age, reverse=True)
 
 
-def by_each_clock(backups: Sequence[Candidate]) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
-    """The backups as old as the storage says, and as old as their hosts said."""
-    return backups, [replace(one, at=one.at_by_host or one.at) for one in backups]
+def by_each_clock(backups: Sequence[Candidate]) -> tuple[Sequence[Candidate], ...]:
+    """The backups as old as the storage says, as their hosts said, and as the order of their runs tells."""
+    return (
+        backups,
+        [replace(one, at=one.at_by_host or one.at) for one in backups],
+        [replace(one, at=one.at_in_order or one.at) for one in backups],
+    )
 
 
 def decide(
@@ -93,21 +100,18 @@ def decide(
     Without a zone, days are those of the host's own calendar. Decided again on what is kept, all of that is kept, and a
     policy that asks for more keeps all that one keeps that asks for less.
     """
-    by_storage, by_host = (_reasons(clock, policy, now, zone) for clock in by_each_clock(backups))
+    told = [_reasons(clock, policy, now, zone) for clock in by_each_clock(backups)]
     return tuple(
-        _decision(backup, by_storage[backup.backup_id], by_host[backup.backup_id], policy)
+        _decision(backup, [reasons[backup.backup_id] for reasons in told], policy)
         for backup in sorted(backups, key=_age, reverse=True)
     )
 
 
-def _decision(
-    backup: Candidate, by_storage: Sequence[str], by_host: Sequence[str], policy: Policy
-) -> RetentionDecision:
-    """It stays where either clock has a reason."""
-    if by_storage:
-        return RetentionDecision(backup.backup_id, keep=True, reason=", ".join(by_storage))
-    if by_host:
-        return RetentionDecision(backup.backup_id, keep=True, reason=f"{', '.join(by_host)} (by the time of its run)")
+def _decision(backup: Candidate, told: Sequence[Sequence[str]], policy: Policy) -> RetentionDecision:
+    """It stays where any clock has a reason."""
+    for reasons, by in zip(told, _BY_EACH_CLOCK, strict=True):
+        if reasons:
+            return RetentionDecision(backup.backup_id, keep=True, reason=", ".join(reasons) + by)
     return RetentionDecision(backup.backup_id, keep=False, reason=_expired(backup, policy))
 
 

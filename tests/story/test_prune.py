@@ -274,6 +274,31 @@ def test_a_storage_that_was_copied_without_times_keeps_the_newest_until_newer_on
     assert site.on(site.here) == {"r7", "r8"}
 
 
+def test_what_was_taken_while_the_clock_was_set_back_is_newer_than_what_was_there_before(site: Site) -> None:
+    """A target on this host has no other clock: only the order in which runs were recorded tells."""
+    site.nights(3)
+    for number in (1, 2, 3):
+        site.back_up(f"back{number}", NOW - timedelta(days=30 - number))
+    site.back_up("right again", NOW)
+    done = site.prune()
+    assert site.on(site.here) == site.on(site.there) == {"right again", "back3", "r3"}
+    reasons = {fate.decision.backup_id: fate.decision.reason for fate in done.fates}
+    assert reasons["back3"] == "last 2 of 2 (by the order of the runs)"
+
+
+def test_what_a_clock_that_was_ahead_has_recorded_makes_nothing_newer_that_came_after_it(site: Site) -> None:
+    site.back_up("ahead", NOW + timedelta(days=400))
+    site.nights(4)
+    assert {fate.decision.backup_id for fate in site.prune().removed} == {"r1", "r2"}
+
+
+@pytest.mark.parametrize("days", [-30, 400])
+def test_a_clock_that_was_set_within_a_run_makes_nothing_newer_that_came_after_it(site: Site, days: int) -> None:
+    site.back_up("within", NOW + timedelta(days=days), began=NOW - timedelta(days=5))
+    site.nights(4)
+    assert {"r1", "r2"} <= {fate.decision.backup_id for fate in site.prune().removed}
+
+
 def test_a_run_over_midnight_is_of_the_day_on_which_the_storage_got_it_and_of_no_other(site: Site) -> None:
     job = replace(JOB, retention=RetentionConfig(keep_last=1, daily=9))
     noon = NOW.astimezone().replace(hour=12) - timedelta(days=3)

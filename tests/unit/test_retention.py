@@ -242,6 +242,7 @@ HISTORIES = some.lists(
         backup_id=some.from_regex(r"[a-z]{1,4}", fullmatch=True),
         at=INSTANTS | NEAR,
         at_by_host=some.none() | INSTANTS | NEAR,
+        at_in_order=some.none() | INSTANTS | NEAR,
         broken=some.sampled_from(["", "", "", "flipped"]),
         only_whole=some.sampled_from([False, False, False, True]),
         uncertain=some.sampled_from(["", "", "", "", "nobody can tell"]),
@@ -323,7 +324,7 @@ def test_a_policy_that_asks_for_more_keeps_all_that_one_keeps_that_asks_for_less
 @settings(max_examples=examples(50))
 @given(HISTORIES, POLICIES)
 def test_what_is_kept_does_not_depend_on_when_it_is_decided(history: list[Candidate], chosen: RetentionRule) -> None:
-    arrived = [one for one in history if max(one.at, one.at_by_host or one.at) <= NOW]
+    arrived = [one for one in history if max(one.at, one.at_by_host or one.at, one.at_in_order or one.at) <= NOW]
     before, after = (decide(arrived, chosen, now, zone=BERLIN) for now in (NOW, NOW + timedelta(days=1)))
     assert before == after
 

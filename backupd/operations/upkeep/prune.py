@@ -101,7 +101,9 @@ def prune(
     with ExitStack() as claimed:
         if not dry_run:
             claimed.enter_context(ownership.claims.pruning(job.name))
-        work = PruneWork(job, catalogue, ownership, now or datetime.now(UTC), dry_run, configured)
+        now = now or datetime.now(UTC)
+        set_back = catalogue.set_back(job.name, until=now)
+        work = PruneWork(job, catalogue, ownership, now, dry_run, configured, set_back)
         for target in targets:
             rule = rule_on(job, target.name, catalogue)
             if rule is None:

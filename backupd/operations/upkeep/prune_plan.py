@@ -59,6 +59,7 @@ class PruneWork:
     now: datetime
     dry_run: bool
     configured: Collection[str] | None = None  # targets that can be restored from; None: all
+    set_back: Mapping[str, datetime] = field(default_factory=dict)  # by run: see `Catalogue.set_back`
     rules: dict[str, RetentionRule] = field(default_factory=dict)  # by target
     uncertain: dict[tuple[str, str], str] = field(default_factory=dict)  # by target and run: why
     full: set[str] = field(default_factory=set)  # targets that had no room for an owner record
@@ -247,6 +248,7 @@ def _candidate(
         stored.backup_id,
         stored.at,
         None if _agree(stored, run) and not copied else run.started_at,
+        at_in_order=work.set_back.get(stored.backup_id),
         broken=backup.broken,
         only_whole=bool(others) and all(one.broken for one in others),
         uncertain=work.uncertain.get((target.name, stored.backup_id), ""),

@@ -70,9 +70,10 @@ def test_an_empty_mount_point_is_an_empty_folder(backed_up: World, tmp_path: Pat
 def test_a_folder_that_is_not_empty_is_refused_and_stays_as_it_is(backed_up: World, tmp_path: Path) -> None:
     (tmp_path / "to").mkdir()
     (tmp_path / "to" / "mine").write_text("keep me")
-    with pytest.raises(UsageError, match="is not empty"):
+    with pytest.raises(UsageError, match="is not empty") as refused:
         restore(copies(backed_up), to=tmp_path / "to")
     assert files_in(tmp_path / "to") == {"mine": b"keep me"}
+    assert "move that aside" in refused.value.hint, "whoever is to have an empty folder may empty one"
 
 
 def test_a_restore_that_was_cut_short_is_told_apart_and_left_alone(backed_up: World, tmp_path: Path) -> None:

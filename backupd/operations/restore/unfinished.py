@@ -23,6 +23,7 @@ from backupd.host.filesystem import (
     write_among_others,
 )
 from backupd.host.signals import shielded
+from backupd.mysql.at_work import require_no_server_in
 from backupd.operations.restore.unfinished_marker import Unfinished, from_text, to_text
 from backupd.vocabulary.errors import Busy, Cancelled, CleanupIncomplete, NotAsRecorded, TargetError, UsageError
 from backupd.vocabulary.servers import Position
@@ -124,6 +125,7 @@ def filling(to: Path, what: Mapping[str, str]) -> Iterator[bool]:
 
     Raises:
         UsageError: the folder is not empty, or cannot be written.
+        Refused: a server works in it.
         Busy: another process fills it.
     """
     made = _require_there(to)
@@ -149,6 +151,7 @@ def resumable(to: Path, what: Unfinished, *, keeps: bool = True) -> Iterator[Fil
 
     Raises:
         UsageError: the folder holds something else, or cannot be written.
+        Refused: a server works in it.
         Busy: another process fills it.
     """
     made = _require_there(to)
@@ -244,9 +247,10 @@ def _begun(to: Path, what: Unfinished | None) -> Unfinished | None:
 
 
 def _require_there(to: Path) -> bool:
-    """True when the folder had to be made."""
+    """True when the folder had to be made; one in which a server works is refused."""
     try:
         if to.is_dir():
+            require_no_server_in(to)
             return False
         to.mkdir(mode=0o700, parents=True)
     except FileExistsError as error:
@@ -291,7 +295,11 @@ def _require_empty(to: Path) -> None:
     if INCOMPLETE in entries:
         raise UsageError(f"{to} has an interrupted restore", hint=f"empty it first: rm -r {to}")
     if entries - OWN_TO_A_FILE_SYSTEM - {_NEXT}:  # of one that was killed before it had marked the folder
-        raise UsageError(f"{to} is not empty", hint="restore into an empty folder or mount point")
+        raise UsageError(
+            f"{to} is not empty",
+            hint="restore into an empty folder or mount point; do not empty this one for it: what is left of a lost"
+            " datadir may still be needed, so move that aside",
+        )
 
 
 @contextmanager

@@ -1,0 +1,32 @@
+"""Servers at work on this host, by what the kernel tells of their processes (proc(5), `comm` and `cwd`).
+
+Knows: that a server enters its datadir as it starts, and stays there; and that one whose datadir was emptied
+(MariaDB 10.11.19, tried) still answers a SELECT from a table that it has open, while `mariadb-dump` finds no schema.
+Refuses to ask a server.
+"""
+
+import contextlib
+from pathlib import Path
+
+from backupd.vocabulary.errors import Refused
+
+_SERVERS = ("mariadbd", "mysqld")
+
+
+def require_no_server_in(folder: Path) -> None:
+    """Raise where a server works in this folder, a container's too: it may be empty by accident, and the server go on
+    with the files that it has open.
+
+    Raises:
+        Refused: naming the process.
+    """
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            name = (process / "comm").read_text(errors="replace").strip()
+            if name in _SERVERS and (process / "cwd").samefile(folder):
+                raise Refused(
+                    f"a running server has {folder} as its datadir: {name}, process {process.name}",
+                    hint="do not empty it: what is gone from the folder the server may still have open, until it ends."
+                    " SELECT what you need of that, which no dump finds any more, then stop it; or restore into another"
+                    " folder",
+                )

@@ -1,0 +1,32 @@
+"""A restore into the datadir of a server that runs: somebody has emptied it, and the server has not noticed."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from backupd.operations.restore.unfinished import filling, resumable
+from backupd.operations.restore.unfinished_marker import Unfinished
+from backupd.vocabulary.errors import Refused
+from tests.contract.mariadb import mariadb
+
+WHAT = {"run": "r1", "job": "nightly"}
+
+
+def test_a_datadir_that_was_emptied_beneath_its_server_is_refused_as_long_as_that_runs() -> None:
+    with mariadb() as server:
+        for path in server.datadir.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        before = server.datadir.stat()
+        for refused in (filling(server.datadir, WHAT), resumable(server.datadir, Unfinished("nightly", "r1", "c", ()))):
+            with pytest.raises(Refused, match=r"a running server has .* as its datadir") as raised, refused:
+                pytest.fail("it was filled")
+            assert "SELECT what you need of that" in raised.value.hint
+        after = server.datadir.stat()
+        assert (after.st_mode, after.st_uid) == (before.st_mode, before.st_uid), "its server may still work in it"
+
+
+def test_a_folder_in_which_somebody_stands_is_filled_as_any(tmp_path: Path) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, cwd=tmp_path), filling(tmp_path, WHAT) as made:
+        assert not made

@@ -75,11 +75,15 @@ def runs_with_backup(job: str | None, target: str | None = None) -> Select[str]:
 
     What is there is found first, by the index of what was not removed: that is little, even where runs are many.
     """
+    return _with_backup(our_newest(job), target)
+
+
+def _with_backup(runs: Select[str], target: str | None) -> Select[str]:
     table = tables.backups
     there = select(table.c.run_id).where(table.c.removed_at.is_(None), table.c.broken == "")
     if target is not None:
         there = there.where(table.c.target == target)
-    return our_newest(job).where(tables.runs.c.run_id.in_(there))
+    return runs.where(tables.runs.c.run_id.in_(there))
 
 
 def of_kind(connection: Connection, wanted: str, kind: RunKind) -> Select[str]:
@@ -167,11 +171,20 @@ def _no_backup(connection: Connection, selector: Selector, target: str | None, o
     if selector.by is None or oldest is None or oldest.snapshot_by is None:
         known = f"; there are runs of {', '.join(jobs)}" if selector.job and (jobs := _jobs(connection)) else ""
         hint = f"`backupd status` shows what is on which target{known}; name a backup of another machine by its id"
-        return UsageError(f"there is no backup{of} yet{on}", hint=hint)
+        return UsageError(f"there is no backup{of} yet{on}", hint=f"{hint}{_newest_of_others(connection, target)}")
     return UsageError(
         f"there is no backup{of}{on} that was taken by {selector.by:%Y-%m-%d %H:%M:%S} UTC",
         hint=f"the oldest one is run {oldest.run_id}, taken by {oldest.snapshot_by:%Y-%m-%d %H:%M:%S} UTC",
     )
+
+
+def _newest_of_others(connection: Connection, target: str | None) -> str:
+    """The newest that could be meant, where it is another machine's: on a host in the place of one that is lost."""
+    theirs = _with_backup(newest_first(), target).where(~tables.OURS)
+    if (run_id := _newest(connection, theirs)) is None:
+        return ""
+    run = _details(connection, run_id)
+    return f", such as {run_id}, the newest one, of job {run.job} of {run.machine}"
 
 
 def _require_one_job(connection: Connection, selector: Selector) -> None:

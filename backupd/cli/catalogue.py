@@ -70,11 +70,12 @@ def rebuild(
 
     from backupd import wiring
     from backupd.cli.documents import rebuild_document
+    from backupd.cli.identity import require_known
     from backupd.host import machine_ids as machines
     from backupd.host.claims import Claims
     from backupd.operations.upkeep.ownership import signer_of
+    from backupd.operations.upkeep.rebuild import Rebuilding, recorded_here
     from backupd.operations.upkeep.rebuild import rebuild as read_manifests
-    from backupd.operations.upkeep.rebuild import recorded_here
     from backupd.operations.upkeep.rebuild_segments import rebuild_segments, require_rebuilt
     from backupd.policy.signing import require_public
     from backupd.policy.trust import Known
@@ -88,6 +89,8 @@ def rebuild(
         )
 
     configuration = wiring.configuration(ctx.obj.config)
+    if machine is not None:
+        require_known(configuration, [target], machine)
     with wiring.own_catalogue(configuration) as catalogue:
         signer_of(catalogue, machines.this_machine())  # its key may have outlived its catalogue
         place = wiring.target(configuration, target, machine or catalogue.identity().name)
@@ -102,6 +105,7 @@ def rebuild(
             *(place, catalogue, believed), job=job, proof_keys=keys_of_hosts, here=here, reading=reading
         )
         archives = rebuild_segments(place, catalogue, believed, job=job, here=here) if own else []
+        others = sorted({*place.machines()} - {place.machine}) if own and rebuilding == Rebuilding() else []
     if json:
         print_document(rebuild_document(place.name, rebuilding, archives))
     else:
@@ -116,6 +120,12 @@ def rebuild(
         tell(
             "attention: pins are on no target: `backupd prune --dry-run` shows what the next run will remove of these"
             " backups; pin again what has to stay: `backupd pin RUN --note WHY`"
+        )
+    if others:
+        tell(
+            f"attention: target {place.name} has nothing of this machine, {place.machine}, and something of"
+            f" {some(others, _NAMED)}: --from MACHINE reads that to restore from; where this machine replaces that one,"
+            " first `backupd identity adopt MACHINE`"
         )
     for archive in archives:
         if archive.strangers:

@@ -122,7 +122,7 @@ def adopt(
             wiring.target(configuration, target, name)  # raises where there is none of this name
         targets = on or [*configuration.targets]
         if name != catalogue.identity().name:
-            _require_known(configuration, targets, name)
+            require_known(configuration, targets, name)
         tell(
             f"this machine continues as {name}, and retention may remove its backups; any other machine with that"
             f" name is refused from now on{'' if on is None else ' on ' + ', '.join(on)}"
@@ -148,7 +148,7 @@ def adopt(
         raise errors[0]
 
 
-def _require_known(configuration: "Configuration", targets: list[str], name: str) -> None:
+def require_known(configuration: "Configuration", targets: list[str], name: str) -> None:
     """A machine of this name has a folder on one of these targets.
 
     Raises:
@@ -160,7 +160,7 @@ def _require_known(configuration: "Configuration", targets: list[str], name: str
 
     if not is_name(name):
         raise UsageError(
-            f"{name!r} is not a machine's name", hint=("HOST-xxxxxxxx, like the name of its folder on a target")
+            f"{name!r} is not a machine's name", hint="HOST-xxxxxxxx, like the name of its folder on a target"
         )
     there: set[str] = set()
     errors: list[TargetError] = []

@@ -86,7 +86,7 @@ def test_where_there_are_only_another_machines_backups_the_latest_is_none_and_sa
         catalogue.import_run(theirs)
         with pytest.raises(UsageError, match="no backup of job weekly") as refused:
             run_of(catalogue, "latest:weekly")
-    assert "another machine by its id" in refused.value.hint
+    assert f"another machine by its id, such as theirs, the newest one, of job weekly of {OTHER}" in refused.value.hint
 
 
 def test_a_run_whose_names_are_no_text_is_entered_with_their_bytes_spelt_out(world: World) -> None:

@@ -169,7 +169,7 @@ class _Wanted:
         raise UsageError("there is no backup to drill", hint="see `backupd history`")
 
     def _may_read(self, run: "RunDetails") -> bool:
-        """It has a backup where that is looked for. One whose removal has begun may be half of one."""
+        """It has a backup where that is looked for. One that is being removed may be half gone."""
         whole = (backup for backup in run.backups if backup.is_there and not backup.is_being_removed)
         return any(self.target in (None, backup.target) for backup in whole)
 

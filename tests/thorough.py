@@ -34,6 +34,7 @@ LONG = {  # of other folders: modules that took half of the time of `make check`
 }
 ON_SERVERS = {  # of these modules not even the first test is quick
     "contract": (
+        "test_agents",
         "test_applying",
         "test_archive_checked",
         "test_binlog_archive",
@@ -41,6 +42,8 @@ ON_SERVERS = {  # of these modules not even the first test is quick
         "test_binlog_lacking",
         "test_binlog_reading",
         "test_fleet_engine",
+        "test_restore_under_a_server",
+        "test_stolen_key",
     )
 }
 # Of any folder, what waits for most of its time: the others have the processors meanwhile, and none of it is the last

@@ -8,9 +8,12 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
+import pytest
+
 from tests.docs.places import ROOT
 
 
+@pytest.mark.thorough
 def test_no_two_modules_define_a_class_or_an_alias_of_one_name() -> None:
     found = twice({where: names(text) for where, text in sources()})
     assert not found, "\n".join(found)

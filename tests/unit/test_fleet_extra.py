@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 EVERYTHING = """
@@ -17,6 +19,7 @@ for module in pkgutil.walk_packages(backupd.__path__, "backupd."):
 """
 
 
+@pytest.mark.thorough
 def test_every_module_but_the_engine_is_imported_without_the_packages_of_the_fleet() -> None:
     ended = subprocess.run([sys.executable, "-c", EVERYTHING], capture_output=True, text=True, cwd=ROOT, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -301,6 +301,7 @@ def test_the_bound_is_the_worst_of_targets_clusters_and_the_longest() -> None:
     assert lower_bound_seconds([owed("c1", 100, "a"), late], targets) == 3650
 
 
+@pytest.mark.thorough
 def test_ten_thousand_hosts_are_planned_within_ten_seconds() -> None:
     fleet = large_fleet(18, clusters=3333, members=3, targets=60)
     began = clock.process_time()

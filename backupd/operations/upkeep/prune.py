@@ -17,7 +17,6 @@ from backupd.config import JobConfig
 from backupd.operations.upkeep.former_targets import rule_on
 from backupd.operations.upkeep.ownership import Ownership
 from backupd.operations.upkeep.prune_plan import (
-    GONE,
     Fate,
     PruneWork,
     SegmentFate,
@@ -27,6 +26,7 @@ from backupd.operations.upkeep.prune_plan import (
     plan_for,
 )
 from backupd.operations.upkeep.prune_segments import prune_segments
+from backupd.operations.upkeep.there_again import GONE
 from backupd.targets import Target
 from backupd.vocabulary.errors import Busy, TargetError
 from backupd.vocabulary.storage import RetentionDecision, StoredBackup

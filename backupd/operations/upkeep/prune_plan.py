@@ -13,6 +13,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig
 from backupd.operations.restore.verify import manifest_of
 from backupd.operations.upkeep.ownership import Ownership
+from backupd.operations.upkeep.there_again import GONE, enter_again
 from backupd.policy.retention import Candidate, RetentionRule, by_each_clock, decide, good_ones
 from backupd.targets import BackupSource, Target
 from backupd.targets.listing import is_returned, require_listed
@@ -24,7 +25,6 @@ from backupd.vocabulary.storage import Backup, Manifest, RetentionDecision, Stor
 log = logging.getLogger(__name__)
 
 _CLOCKS_DIFFER = timedelta(minutes=5)  # between this host and the storage, without one of them being wrong
-GONE = "no longer on the target"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,16 @@ class PruneWork:
 def found_on(work: PruneWork, target: Target) -> list[StoredBackup]:
     """What lies there of the job, and what a removal that broke off may have left where no listing tells of it.
 
-    What the catalogue has and the target has not is noted. The catalogue is asked first: a backup that is copied there
-    meanwhile is on record before the next listing.
+    What was struck and is there again has its row again, and what the catalogue has and the target has not is noted.
+    The catalogue is asked first: a backup that is copied there meanwhile is on record before the next listing.
 
     Raises:
         TargetError: it cannot be read, or cannot be believed.
     """
     expected = work.catalogue.on_target(work.job.name, target.name)
     stored = list(target.backups(work.job.name))
+    if not work.dry_run:
+        expected |= enter_again(work.catalogue, target, work.job.name, stored)
     _note_vanished(work, target, expected, stored)
     listed = {one.backup_id for one in stored}
     for run in expected.values():
@@ -112,8 +114,7 @@ class KnownBackups:
 
 def known_of(work: PruneWork, target: Target, stored: Sequence[StoredBackup]) -> KnownBackups:
     """As of now."""
-    unfinished = [one.backup_id for one in stored if not one.finished]
-    runs = work.catalogue.on_target(work.job.name, target.name, unfinished)
+    runs = work.catalogue.on_target(work.job.name, target.name, [one.backup_id for one in stored])
     backups = {run_id: backup for run_id, run in runs.items() if (backup := _on(run, target)) is not None}
     return KnownBackups(runs, backups)
 
@@ -126,7 +127,9 @@ def decided(
     decisions = {one.backup_id: one for one in decide(candidates, work.rules[target.name], work.now)}
     for one in stored:
         if one.backup_id not in decisions:
-            decisions[one.backup_id] = _unknown(one, target) if one.finished else _unfinished(work, target, one, known)
+            decisions[one.backup_id] = (
+                _unknown(target, one, known) if one.finished else _unfinished(work, target, one, known)
+            )
     return decisions
 
 
@@ -337,10 +340,13 @@ def _finished(stored: Sequence[StoredBackup]) -> set[str]:
     return {one.backup_id for one in stored if one.finished}
 
 
-def _unknown(stored: StoredBackup, target: Target) -> RetentionDecision:
-    """It may be another host's, or of a catalogue that was lost: a person must say what it is."""
+def _unknown(target: Target, stored: StoredBackup, known: KnownBackups) -> RetentionDecision:
+    """It may be another host's, of a catalogue that was lost, or fetched back: a person must say what it is."""
+    run = known.runs.get(stored.backup_id)
+    removed = None if run is None else run.backup_on(target.name)
+    why = "not in the catalogue" if removed is None else f"there again, though removed ({removed.removed_because})"
     hint = f"`backupd catalogue rebuild --target {target.name}` adds it to the catalogue"
-    return RetentionDecision(stored.backup_id, keep=True, reason=f"not in the catalogue: {hint}")
+    return RetentionDecision(stored.backup_id, keep=True, reason=f"{why}: {hint}")
 
 
 def _unfinished(work: PruneWork, target: Target, stored: StoredBackup, known: KnownBackups) -> RetentionDecision:

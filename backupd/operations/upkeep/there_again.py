@@ -1,0 +1,49 @@
+"""Backups that were struck as no longer on their target, and are there again.
+
+Knows: that a disk may not have been mounted for a night, or is one of several in turn. What it had counts as before as
+soon as it is seen whole; what retention has removed and somebody has fetched back does not, or it would go again.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from backupd.catalogue.store import Catalogue
+from backupd.operations.restore.verify import manifest_of
+from backupd.targets import BackupSource, Target
+from backupd.targets.listing import require_listed
+from backupd.vocabulary.errors import VerificationError
+from backupd.vocabulary.records import RunDetails
+from backupd.vocabulary.storage import StoredBackup
+
+log = logging.getLogger(__name__)
+
+GONE = "no longer on the target"
+
+
+def enter_again(
+    catalogue: Catalogue, target: Target, job: str, stored: Sequence[StoredBackup]
+) -> dict[str, RunDetails]:
+    """What is listed whole, with the manifest that was recorded, has its row as it had it before it was struck; these.
+
+    Raises:
+        TargetError: the target cannot be read.
+        CatalogueError: it cannot be read or written.
+    """
+    found: dict[str, RunDetails] = {}
+    listed = [one.backup_id for one in stored if one.finished]
+    for run_id, run in catalogue.on_target(job, target.name, listed).items():
+        struck = run.backup_on(target.name) if run_id in listed else None
+        if struck is None or struck.removed_at is None or struck.removed_because != GONE:
+            continue
+        source = BackupSource(target, job, run_id, catalogue.trust(target.machine, struck))
+        try:
+            require_listed(target, manifest_of(source))
+        except VerificationError as error:
+            log.warning("backup %s of job %s is on target %s again, but %s", run_id, job, target.name, error.message)
+            continue
+        again = replace(run, backups=(replace(struck, removed_at=None, removed_because=""),))
+        if catalogue.import_run(again):
+            log.info("backup %s of job %s is on target %s again", run_id, job, target.name)
+            found[run_id] = again
+    return found

@@ -255,7 +255,7 @@ def _unreachable(
             " one that is taken now helps for later moments only: `backupd run JOB`",
         )
     if isinstance(moment, ToTime):
-        return UsageError(_time_refused(moment.at, within, now), hint=_nearest(moment.at, within))
+        return UsageError(_time_refused(moment.at, within, now), hint=_nearest(moment.at, within, found))
     return UsageError(_refused(moment, within, having), hint=_ranges(within))
 
 
@@ -290,10 +290,11 @@ def _refused(moment: Moment, within: Reach, having: Sequence[BinlogSegment]) -> 
     return f"{moment} cannot be restored: it is in no segment of the archive"
 
 
-def _nearest(at: datetime, within: Reach) -> str:
+def _nearest(at: datetime, within: Reach, found: Sequence[ChainRow]) -> str:
     before = max((one for one in within.stretches if one.until < at), key=lambda one: one.until, default=None)
     after = next((one for one in within.stretches if one.since >= at), None)
-    if before is not None and after is None and before.chain:
+    newest = max(found, key=lambda row: (row.chain, row.segments[-1].number), default=None)
+    if before is not None and after is None and newest is not None and newest.last_at == before.until:
         return (
             f"--latest restores everything that is archived, with the transaction of {shown(before.until)};"
             " --to-time with that time would leave it out"

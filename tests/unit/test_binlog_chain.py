@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from backupd.policy import gtid
 from backupd.policy.binlog_chain import PlacedBackup, continuations, covering, follows, order, rows
+from backupd.policy.moments import Latest, ToGtid, ToTime
 from backupd.vocabulary.binlogs import BinlogPlace, SegmentOrigin
+from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.servers import Flavour
 from tests.binlog_segments import BEGAN, CHAIN, FIRST, UUID, begun_by, chain_of, following, upgraded
+from tests.held_archives import plan
 from tests.share import examples
 
 ENDED = replace(FIRST, file_ended=True)
@@ -119,6 +122,19 @@ def test_a_row_ends_where_a_server_of_a_later_series_goes_on(before: str, later:
         f"from binlog.000008 on the log is of {later}, a later series than {before}: no copy of a backup from before"
         " can be rolled forward by it"
     )
+
+
+def test_what_a_later_series_has_logged_is_refused_and_the_end_before_it_is_named_by_what_restores_it() -> None:
+    old = [replace(one, format=OLD.format) for one in chain_of(3, rotates_after=2)]
+    new = upgraded(old[-1], to="11.8.9-MariaDB")
+    taken = PlacedBackup("r1", BinlogPlace("binlog.000007", 504), "0-1-5", BEGAN + timedelta(seconds=5))
+    for moment in (Latest(), ToTime(BEGAN + timedelta(seconds=35)), ToGtid("0-1-33")):
+        with pytest.raises(UsageError, match="cannot be restored") as refused:
+            plan([taken], [*old, new], moment, now=BEGAN + timedelta(days=1))
+        assert "--latest restores everything" not in (refused.value.hint or "")
+    with pytest.raises(UsageError) as alone:
+        plan([taken], old, ToTime(BEGAN + timedelta(seconds=35)), now=BEGAN + timedelta(days=1))
+    assert "--latest restores everything" in (alone.value.hint or "")
 
 
 def test_sets_of_gtids_are_compared_as_sets() -> None:

@@ -266,13 +266,15 @@ def restore_moment(
 def _tell(found: FoundMoment, restored: "RestoredMoment", *, steps: bool) -> None:
     from backupd.mysql.next_steps import next_steps
     from backupd.mysql.replica_files import position_in_words
+    from backupd.mysql.restored_owner import owner_in_words
 
     last = restored.committed_at
     committed = "no transaction was applied" if last is None else f"last commit {last:%Y-%m-%d %H:%M:%S} UTC"
     say(f"restored run {found.run.run_id} and its binlog up to {found.moment}: datadir {restored.datadir}")
     say(f"it stands at {position_in_words(restored.position)}, {committed}")
     if steps:
-        print_text(next_steps(found.manifest, restored.datadir, reached=restored.position).rstrip())
+        whose = owner_in_words(restored.datadir, restored.datadir.stat().st_uid)
+        print_text(f"{whose}{next_steps(found.manifest, restored.datadir, reached=restored.position).rstrip()}")
 
 
 def archived_job(configuration: "Configuration", catalogue: "Catalogue", run_id: str | None, job: str | None) -> str:

@@ -168,6 +168,8 @@ def restore(
     with wiring.catalogue(configuration) as catalogue:
         run = run_of(catalogue, run_id, target=target)
         sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
+        if into is None:
+            _tell_where_its_archive_leads(run, catalogue, configuration)
         with cancellable(), unpruned(configuration, run), share_done("restored") as copied:
             confined = not configuration.restore.unconfined
             wanted = _Wanted(run, sources, identities, copied, prepare_replica=prepare_replica, confined=confined)
@@ -188,6 +190,18 @@ def restore(
                     done.attentions.extend(_into_server(wanted.of(chosen), server, tools, catalogue))
     if done.attentions:
         raise typer.Exit(ExitStatus.ATTENTION)
+
+
+def _tell_where_its_archive_leads(run: "RunDetails", catalogue: "Catalogue", configuration: "Configuration") -> None:
+    """Before hours are spent on the backup alone: what was committed after it can be had as well."""
+    from backupd.cli.history import leads_to_of
+
+    rolled = leads_to_of(run, catalogue, configuration)
+    if rolled is not None:
+        tell(
+            f"this is the backup alone, of {rolled.since:%Y-%m-%d %H:%M:%S} UTC: its job's binlog archive leads on to"
+            f" {rolled.until:%Y-%m-%d %H:%M:%S} UTC. For all of that: backupd restore {run.run_id} --latest --to DIR"
+        )
 
 
 @dataclass(frozen=True)
@@ -231,6 +245,7 @@ class _Wanted:
 def _to_folder(wanted: _Wanted, to: Path, tables: "Sequence[Table]") -> "Sequence[str]":
     """What a person should look at although the files are restored."""
     from backupd.cli.exported_tables import export_tables
+    from backupd.mysql.restored_owner import owner_in_words
     from backupd.operations.restore.into_folder import restore as restore_backup
 
     manifest = restore_backup(
@@ -244,8 +259,9 @@ def _to_folder(wanted: _Wanted, to: Path, tables: "Sequence[Table]") -> "Sequenc
     if tables:
         return export_tables(to.absolute(), manifest, tables, confined=wanted.confined)
     steps = wanted.steps(manifest, to, to.absolute())
+    datadir = to.absolute() / manifest.datadir
     say(f"restored run {wanted.run.run_id} to {to}: datadir {to / manifest.datadir}")
-    print_text(steps.rstrip())
+    print_text(f"{owner_in_words(datadir, datadir.stat().st_uid)}{steps.rstrip()}")
     return ()
 
 

@@ -232,6 +232,11 @@ def test_what_cannot_be_meant_is_a_sentence(
 def placed(world: World, segment: BinlogSegment, run_id: str = "r1") -> None:
     """A good backup is there, which the segment follows."""
     world.back_up(run_id)
+    followed_by(world, segment, run_id)
+
+
+def followed_by(world: World, segment: BinlogSegment, run_id: str) -> None:
+    """The backup that is there was taken where the segment begins."""
     with direct(world.places.catalogue, busy_timeout_seconds=1) as connection:
         connection.execute(
             "UPDATE positions SET binlog_file = ?, binlog_offset = ?, gtid = ? WHERE run_id = ?",
@@ -266,6 +271,18 @@ def test_what_can_be_restored_is_listed(
     assert "from backup r1" in text
     assert "the last moment that can be restored: " in text
     assert f"bin.000002:{archived[-1].end}" in text
+
+
+def test_a_backup_that_is_restored_alone_tells_where_its_archive_leads_on_to(
+    terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, world: World
+) -> None:
+    world.back_up("r1")
+    assert "leads on to" not in terminal.run("restore", "r1", "--to", str(world.base / "before")).stderr
+    archived = archiver.archive(written.origin, written.pieces(SMALL))
+    followed_by(world, archived[3], "r1")
+    said = terminal.run("restore", "r1", "--to", str(world.base / "alone")).stderr
+    assert "this is the backup alone, of " in said
+    assert "For all of that: backupd restore r1 --latest --to DIR" in said
 
 
 def test_how_far_the_archive_is_behind_a_server_that_does_not_answer_is_not_known(

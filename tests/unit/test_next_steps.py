@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
+from pwd import struct_passwd
 
 import pytest
 
 from backupd.mysql.next_steps import next_steps
+from backupd.mysql.restored_owner import owner_in_words
 from backupd.mysql.seeding import Words, words_for
 from backupd.vocabulary.servers import Position, ReplicaPosition
 from backupd.vocabulary.storage import Manifest
@@ -148,3 +150,26 @@ def test_where_the_server_stood_as_a_replica_itself_is_told() -> None:
     text = next_steps(replace(MARIADB, position=replace(MARIADB.position, replicas=channels)), DATADIR)
     assert "-- It was a replica itself: it had applied src.000003:77 of its source, GTID 0-2-9\n" in text
     assert "-- Its own channel 'eu' had applied eu.000001:4 of its source\n" in text
+
+
+@pytest.mark.parametrize(
+    ("account", "sentence"),
+    [
+        (None, "-- Its files belong to user 112, whom this host does not have."),
+        ("ntp", "-- Its files belong to ntp on this host (user 112)."),
+        ("mysql", ""),
+    ],
+)
+def test_files_that_are_no_server_s_on_this_host_are_told_before_a_server_starts(
+    monkeypatch: pytest.MonkeyPatch, account: str | None, sentence: str
+) -> None:
+    def getpwuid(uid: int) -> struct_passwd:
+        if account is None:
+            raise KeyError(uid)
+        return struct_passwd((account, "x", uid, uid, "", "/", "/bin/false"))
+
+    monkeypatch.setattr("pwd.getpwuid", getpwuid)
+    text = owner_in_words(Path("/with a blank/data"), 112)
+    assert text.startswith(sentence)
+    assert said(text) == []
+    assert ("chown --recursive --no-dereference mysql: '/with a blank/data'" in text) is bool(sentence)

@@ -131,8 +131,9 @@ def test_a_night_without_a_window_is_told_of_each_job_and_member() -> None:
 def test_what_is_assumed_is_the_median_of_what_is_known() -> None:
     known = {f"db{n}": seen(f"db{n}", source(expected_seconds=float(n))) for n in (100, 200, 900)}
     made = plan(*(terms(f"c{host}", host) for host in (*known, "unknown")), told=known)
-    unknown = {one.cluster: one for one in made.owed}["cunknown"]
-    assert (unknown.expected_seconds, unknown.expected_bytes) == (200.0, 0)
+    took = {one.cluster: (one.expected_seconds, one.expected_bytes) for one in made.owed}
+    assert took.pop("cunknown") == (200.0, 0)
+    assert took == {f"c{host}": (float(host.removeprefix("db")), 10 << 30) for host in known}
     assert made.assumed == ("20261126-cunknown-nightly",)
 
 

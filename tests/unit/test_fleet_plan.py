@@ -75,12 +75,12 @@ def test_the_most_overdue_goes_first_and_of_these_the_longest() -> None:
     told = {
         "new": seen("new", source(last_good_at=None)),
         "long": seen("long", source(last_good_at=OPENS - 20 * HOUR, expected_seconds=9000.0)),
-        "short": seen("short", source(last_good_at=OPENS - 22 * HOUR, expected_seconds=60.0)),
+        "brief": seen("brief", source(last_good_at=OPENS - 22 * HOUR, expected_seconds=60.0)),
         "late": seen("late", source(last_good_at=OPENS - 44 * HOUR, expected_seconds=60.0)),
         "later": seen("later", source(last_good_at=OPENS - 70 * HOUR, expected_seconds=60.0)),
     }
     made = plan(*(terms(name, name) for name in told), told=told)
-    assert [one.cluster for one in made.owed] == ["new", "later", "late", "long", "short"]
+    assert [one.cluster for one in made.owed] == ["new", "later", "late", "long", "brief"]
     assert [one.priority for one in made.owed] == [1, 2, 3, 4, 5]
 
 

@@ -2,8 +2,8 @@
 
 mutmut 3 leaves out every function that has a decorator, but for static and class methods (`file_mutation.py`, 3.8). The
 copy has properties and caches as assignments instead, and each child forgets what its parent has cached: it does the
-same as the source, with more of it to be mutated. Constants and defaults are mutated in neither, nor is what other
-decorators are of.
+same as the source, with more of it to be mutated. Constants and defaults of fields are mutated in neither, nor is what
+other decorators are of.
 """
 
 import ast

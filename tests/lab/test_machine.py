@@ -246,6 +246,7 @@ def test_a_second_lab_is_a_new_machine(first: Lab, second: Lab) -> None:
     assert (first.status, second.stdout) == (37, b"0\n"), second.stderr
 
 
+@pytest.mark.matrix
 def test_a_linear_volume_lies_on_three_disks_with_ext4(own_places: Path) -> None:
     script = (
         "blkid -o value -s TYPE /dev/labvg/data; lvs --noheadings --segments -o segtype,stripes,seg_pe_ranges labvg;"
@@ -275,7 +276,9 @@ MODELS = {  # how their names begin, and the spare ones
 }
 
 
-@pytest.mark.parametrize("model", ["ssd", "hdd", pytest.param("delay", marks=pytest.mark.matrix)])
+@pytest.mark.parametrize(
+    "model", ["hdd", *(pytest.param(other, marks=pytest.mark.matrix) for other in ("ssd", "delay"))]
+)
 def test_disks_of_a_model_are_all_that_lvm_sees_and_spare_ones_are_empty_in_no_group_and_can_be_used_for_one(
     model: str, own_places: Path
 ) -> None:
@@ -378,7 +381,7 @@ def test_a_machine_that_dies_ends_with_125_and_the_consoles_tail(own_places: Pat
     assert leftovers(own_places) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.matrix)])
 def test_a_signal_ends_the_lab_and_leaves_nothing(number: signal.Signals, own_places: Path) -> None:
     words = argv(*QUICK, "--load", "none", "--", "sh", "-c", "echo began; sleep 1000", out=own_places / "signalled")
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
@@ -405,6 +408,7 @@ def test_a_lab_that_is_killed_takes_its_machine_along_and_clean_removes_its_fold
     assert leftovers(own_places) == []
 
 
+@pytest.mark.matrix
 def test_a_machine_that_hangs_before_the_command_is_replaced_once(
     own_places: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -434,6 +438,7 @@ def test_a_machine_that_hangs_before_the_command_is_replaced_once(
     assert leftovers(own_places) == []
 
 
+@pytest.mark.matrix
 def test_two_labs_at_once_do_not_disturb_each_other(own_places: Path) -> None:
     outs = [own_places / "one", own_places / "two"]
     script = "echo $0 > /backups/name; mariadb -N -e \"CREATE DATABASE $0; SHOW DATABASES LIKE 'lab_%'\""

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from backupd.mysql.recorded import judged, judged_position
-from backupd.mysql.replica_files import naming_the_source, position_in_words
+from backupd.mysql.replica_files import naming_the_source, only_of_its_series, position_in_words
 from backupd.mysql.seeding import (
     OF_THE_OLD_SERVER,
     Wanted,
@@ -112,6 +112,7 @@ def _as_replica(manifest: Manifest, datadir: Path, position: Position) -> Iterat
     words = words_for(manifest.server.flavour, manifest.server.version_number)
     wanted = Wanted(server_id=0, following=following(manifest, None))
     old_id = manifest.server.settings.get("server_id", "that of the old server")
+    yield only_of_its_series(manifest)
     yield f"-- To make it a replica of {manifest.host}: before a server starts here, in a shell:"
     yield f"--   cd {shlex.quote(str(datadir))} && rm -f {' '.join(OF_THE_OLD_SERVER)}"
     yield "-- Its events are its source's: event_scheduler = OFF until each is DISABLE ON SLAVE (MySQL 8.2: REPLICA)."
@@ -124,6 +125,7 @@ def _to_a_later_moment(manifest: Manifest, position: Position) -> Iterator[str]:
     """The client's own login is a person's business; the binlogs may lie anywhere."""
     reader, client = _PROGRAMS[manifest.server.flavour]
     file = shlex.quote(position.binlog_file or "")
+    yield only_of_its_series(manifest)
     yield "-- To roll it forward instead (point-in-time recovery): start it with skip_slave_start,"
     yield f"-- run none of the above, and replay {manifest.host}'s binlogs from {position.binlog_file} on, in a shell:"
     yield (

@@ -73,6 +73,7 @@ def statements_file(manifest: Manifest, seeded: Seeded, wanted: Wanted, moment: 
         "-- Already applied on the server in this folder:",
         *(comment(f"{statement};") for statement in seeded.applied),
         "",
+        only_of_its_series(manifest),
         *_notes(seeded, wanted),
         *(f"{statement};" for statement in seeded.left),
         "",
@@ -84,6 +85,15 @@ def naming_the_source(words: Words) -> str:
     """What is left to a person where nobody has named the source."""
     word = source_word(words)
     return f"fill in {word}_HOST, {word}_PORT and {word}_USER, and add {word}_PASSWORD"
+
+
+def only_of_its_series(manifest: Manifest) -> str:
+    """Of which servers a copy may apply the log, as a comment; see `policy.binlog_chain`."""
+    series = ".".join(map(str, manifest.server.version_number[:2]))
+    return comment(
+        f"Only while {manifest.host} is of series {series} or an earlier one: what a later one logs is applied without"
+        " an error, and not always with the same result."
+    )
 
 
 def position_in_words(position: Position) -> str:

@@ -101,6 +101,15 @@ def test_a_replica_is_made_in_the_words_of_the_recorded_server(manifest: Manifes
     assert said(next_steps(manifest, DATADIR)) == expected
 
 
+def test_nobody_is_led_to_apply_the_log_of_a_later_series() -> None:
+    """A server that was upgraded since the backup."""
+    only = "-- Only while db1 is of series 10.11 or an earlier one: what a later one logs is applied without an error"
+    lines = next_steps(of_version(MARIADB, 10, 11, 19), DATADIR).splitlines()
+    replica, later = (at for at, line in enumerate(lines) if line.startswith(only))
+    assert lines[replica + 1].startswith("-- To make it a replica of db1")
+    assert lines[later + 1].startswith("-- To roll it forward instead")
+
+
 @pytest.mark.parametrize(
     ("manifest", "version", "words"),
     [

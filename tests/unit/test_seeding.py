@@ -248,6 +248,7 @@ def test_what_was_applied_is_a_comment_and_what_is_left_is_a_statement(words: Wo
     *prepared, change = statements(words, MARIADB.position, BY_GTID)
     seeded = Seeded(words, MARIADB.position, (*prepared, change), (start_statement(words),))
     text = statements_file(MARIADB, seeded, BY_GTID)
+    assert f"-- Only while {MARIADB.host} is of series 10.11 or an earlier one" in text
     assert [line for line in text.splitlines() if line and not line.startswith("-- ")] == [f"{start_statement(words)};"]
     assert f"-- {change};" in text
     assert "bin.000007:1234, GTID 0-1-55" in text

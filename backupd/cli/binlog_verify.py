@@ -49,7 +49,8 @@ def verify(
     wiring.job(configuration, job)
     errors: list[BackupdError] = []
     with wiring.own_catalogue(configuration) as catalogue, cancellable():
-        targets = targets_with_segments(configuration, catalogue, job) if target is None else [target]
+        stored = catalogue.stored_segments(job) if target is None else ()
+        targets = targets_with_segments(configuration, job, stored) if target is None else [target]
         results = read_back(configuration, catalogue, job, targets, manner, errors)
     if json:
         print_document({"job": job, "targets": results})

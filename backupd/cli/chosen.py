@@ -10,7 +10,7 @@ from backupd.cli.output import tell
 from backupd.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     from backupd.archive.encryption import Identities
@@ -119,15 +119,15 @@ def sources_of(
     ]
 
 
-def targets_with_segments(configuration: "Configuration", catalogue: "Catalogue", job: str) -> list[str]:
-    """The job's targets, and those that it has left and that still have segments: a moment may need both.
+def targets_with_segments(configuration: "Configuration", job: str, stored: "Collection[str]") -> list[str]:
+    """The job's targets, and those that it has left and that still have segments (`stored`): a moment may need both.
 
     Raises:
         UsageError: there is no such job.
     """
     from backupd.operations import opening
 
-    left = sorted(catalogue.stored_segments(job).keys() & configuration.targets.keys())
+    left = sorted(configuration.targets.keys() & stored)
     return list(dict.fromkeys([*opening.job(configuration, job).targets, *left]))
 
 

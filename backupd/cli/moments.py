@@ -333,7 +333,9 @@ def segments_read(
     from backupd.operations.binlog.reading import SegmentReader
 
     machine = catalogue.identity().name
-    names = [target] if target is not None else targets_with_segments(configuration, catalogue, job)
+    names = (
+        [target] if target is not None else targets_with_segments(configuration, job, catalogue.stored_segments(job))
+    )
     targets = [wiring.target(configuration, name, machine) for name in names]
     return SegmentReader(job, targets, catalogue.trust(machine), identities)
 

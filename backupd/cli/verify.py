@@ -113,7 +113,7 @@ def _verify_archive(
 ) -> list[dict[str, Any]]:
     """Of its binlog, on the targets that have segments of it."""
     stored = catalogue.stored_segments(job)
-    with_some = targets_with_segments(configuration, catalogue, job)
+    with_some = targets_with_segments(configuration, job, stored)
     there = [name for name in with_some if name in stored and target in (None, name)]
     return read_back(configuration, catalogue, job, there, manner, errors)
 

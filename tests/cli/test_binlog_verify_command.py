@@ -91,6 +91,20 @@ def test_verify_of_a_job_reads_its_archive_as_well_and_what_is_lost_there_is_an_
     assert gap.reason == f"lost on every target: 1 segment from {files(terminal)[0].name[:-8]}2.binlog on"
 
 
+def test_a_million_segments_are_counted_once(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[str] = []
+    stored_segments = Catalogue.stored_segments
+
+    def counting(catalogue: Catalogue, job: str) -> dict[str, tuple[int, int]]:
+        counted.append(job)
+        return stored_segments(catalogue, job)
+
+    terminal.world.back_up("r1")
+    monkeypatch.setattr(Catalogue, "stored_segments", counting)
+    assert terminal.run("verify", "--job", "nightly").status == ExitStatus.OK
+    assert counted == ["nightly"]
+
+
 def test_what_lies_on_a_target_that_the_job_has_left_is_read_as_well(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

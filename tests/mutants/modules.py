@@ -39,7 +39,11 @@ MUTATED = (
     Mutated(
         "retention",
         ("backupd/policy/retention.py", "backupd/policy/segment_retention.py"),
-        ("tests/unit/test_retention.py", "tests/unit/test_roll_forward.py"),
+        (
+            "tests/unit/test_retention.py",
+            "tests/unit/test_roll_forward.py",
+            "tests/unit/test_segment_retention.py",
+        ),
     ),
     Mutated(
         "schedule",

@@ -109,6 +109,7 @@ def test_a_row_goes_on_with_what_a_server_of_its_series_can_apply(version: str) 
         ("10.6.23-MariaDB", "10.11.19-MariaDB"),
         ("8.4.7", "9.7.4"),
         ("9.7.4", "10.0.1"),
+        ("8.4.7", "9.7.4-MAX"),
     ],
 )
 def test_a_row_ends_where_a_server_of_a_later_series_goes_on(before: str, later: str) -> None:
@@ -122,6 +123,12 @@ def test_a_row_ends_where_a_server_of_a_later_series_goes_on(before: str, later:
         f"from binlog.000008 on the log is of {later}, a later series than {before}: no copy of a backup from before"
         " can be rolled forward by it"
     )
+
+
+def test_a_version_that_is_no_text_is_told_as_far_as_it_is_one() -> None:
+    event = base64.b64decode(begun_by("11.8.9?")).replace(b"?", b"\xff")
+    old, _ = rows([OLD, replace(upgraded(OLD, to=""), format=base64.b64encode(event).decode())])
+    assert "the log is of 11.8.9\N{REPLACEMENT CHARACTER}, a later series than 10.11.19-MariaDB-log:" in old.ended
 
 
 def test_what_a_later_series_has_logged_is_refused_and_the_end_before_it_is_named_by_what_restores_it() -> None:

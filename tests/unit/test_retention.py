@@ -228,6 +228,14 @@ def test_all_reasons_of_the_hosts_clock_are_told_in_one_line() -> None:
     }
 
 
+def test_a_backup_that_both_clocks_tell_wrong_is_no_older_than_those_before_it() -> None:
+    back = replace(backup(NOW - timedelta(days=30), "back"), at_in_order=NOW + timedelta(minutes=1))
+    assert kept(decide([back, *every(24, 3)], policy(1), NOW + timedelta(hours=1))) == {
+        "20261121-1200": "last good one, last 1 of 1",
+        "back": "last good one, last 1 of 1 (by the order of the runs)",
+    }
+
+
 # --- what holds for every history ------------------------------------------------------------------------------------
 
 INSTANTS = some.datetimes(

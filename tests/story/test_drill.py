@@ -16,7 +16,7 @@ from backupd.host.signals import cancellable
 from backupd.mysql.refusals import StatementError
 from backupd.operations.restore.drill import drill
 from backupd.targets import BackupSource
-from backupd.vocabulary.errors import Busy, Cancelled, TargetError, Undecided
+from backupd.vocabulary.errors import Busy, Cancelled, ServerError, TargetError, Undecided
 from backupd.vocabulary.records import Check
 from tests.fakes.target import BELIEVED
 from tests.story.stored import damaged
@@ -246,3 +246,12 @@ def test_a_server_that_is_gone_fails_the_drill_rather_than_the_check(backed_up: 
     result = drill(copies(backed_up), backed_up.tools, checks=own)
     assert [(check.name, check.ok) for check in result.checks] == [("restore", True), ("server", False)]
     assert result.checks[1].found == "the session with the server ended during: last"
+
+
+def test_a_host_without_a_server_of_the_series_says_nothing_of_the_backup(
+    backed_up: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backupd.mysql.server_programs._programs", lambda _flavour, _folders: iter(()))
+    with pytest.raises(ServerError, match="server is installed here; found: none"):
+        drill(copies(backed_up), backed_up.tools)
+    assert backed_up.left() == []

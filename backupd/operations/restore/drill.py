@@ -62,7 +62,7 @@ def drill(
             keep a server within its bounds.
         TargetError: the backup cannot be read.
         VerificationError: no copy has a manifest that can be understood, or it names what no server has.
-        ServerError: its keys cannot be given to a second server.
+        ServerError: no matching server is here, or not its keys, or they cannot be given to a second one.
     """
     began = time.monotonic()
     run_id = sources[0].run_id
@@ -71,6 +71,7 @@ def drill(
         remove_tree(folder)
         manifest, readable = agreed(sources, identities)
         server = ScratchServer(folder, manifest, confined=confined, servers=servers)
+        server.require_startable()  # what this host lacks says nothing of the backup
         require_room(folder, manifest)
         try:
             copy = _Copy(readable, manifest, identities, confined, server, tuple(checks))

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from backupd.catalogue.database import direct
 from backupd.operations.upkeep.ownership import ownership_of, signer_of
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
 from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.records import Drill
 from tests.binlog_archives import Archiver, WrittenBinlogs, written_binlogs
 from tests.cli.terminal import Ended, Terminal
 from tests.contract.mariadb import mariadb
@@ -283,6 +285,21 @@ def test_a_backup_that_is_restored_alone_tells_where_its_archive_leads_on_to(
     said = terminal.run("restore", "r1", "--to", str(world.base / "alone")).stderr
     assert "this is the backup alone, of " in said
     assert "For all of that: backupd restore r1 --latest --to DIR" in said
+
+
+def test_a_backup_whose_drill_failed_leads_to_a_moment_where_it_is_named(
+    terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, world: World
+) -> None:
+    """A check of one's own has failed, say: without it there may be nothing at all."""
+    archived = archiver.archive(written.origin, written.pieces(SMALL))
+    placed(world, archived[3], "r1")
+    archiver.catalogue.record_drill(Drill("r1", ok=False, checks=(), seconds=1.0, at=datetime.now(UTC)))
+    refused = terminal.run("restore", "--latest", "--job", "nightly", "--to", str(world.base / "to"))
+    assert refused.status == ExitStatus.USAGE
+    assert "run r1 is passed over: its last drill failed. To use it all the same, name it" in refused.stderr
+    named = terminal.run("restore", "r1", "--latest", "--to", str(world.base / "to"))
+    assert "the last drill of run r1 failed; it is used because you named it" in named.stderr
+    assert f"from run r1 and {len(archived) - 3} binlog segments after it" in named.stderr
 
 
 def test_how_far_the_archive_is_behind_a_server_that_does_not_answer_is_not_known(

@@ -176,7 +176,8 @@ def unfinished_backup(backup_id: str, target: str) -> TargetError:
     """There is something of this backup on the target, and it is none."""
     return TargetError(
         f"the backup {backup_id} on target {target} is unfinished: it has no manifest",
-        hint="it cannot be restored; choose another backup from `backupd history`",
+        hint="it cannot be restored; choose another backup from `backupd history`. If it was good once, something has"
+        " removed its manifest: find out what, before it removes more",
     )
 
 

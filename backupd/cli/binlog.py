@@ -234,6 +234,8 @@ def _print_found(found: "LogFindings", job: str, *, json: bool) -> None:
     tell(f"read {found.read} of {many(found.segments, 'segment')}")
     if not found.transactions:
         say("nothing found")
+        if not found.segments:
+            tell(f"hint: nothing is archived of that time: `backupd binlog status {job}` says how far the archive is")
         return
     print_text(transactions_table(found.transactions, ascii_only=not draws_dots_here()))
     if found.more:

@@ -133,6 +133,15 @@ def test_nothing_found_is_no_failure(terminal: Terminal, archived: list[BinlogSe
     assert "read 0 of" in ended.stderr
 
 
+def test_an_archive_that_has_nothing_yet_is_not_told_as_one_in_which_nothing_happened(
+    terminal: Terminal, archiver: Archiver
+) -> None:
+    assert not archiver.catalogue.archived_jobs(["nightly"])
+    ended = terminal.run("binlog", "search", "nightly", "--kind", "drop")
+    assert (ended.status, ended.stdout) == (ExitStatus.OK, "nothing found\n")
+    assert "hint: nothing is archived of that time: `backupd binlog status nightly` says how far" in ended.stderr
+
+
 def test_what_is_beyond_the_limit_is_told(terminal: Terminal, archived: list[BinlogSegment]) -> None:
     ended = terminal.run("binlog", "search", "nightly", "--limit", "2")
     assert ended.stdout.count("\n") == 1 + 2 + 1

@@ -10,6 +10,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from typing import Any
 from backupd.host.process import spawned
 from backupd.lab.options import DEFAULT_ROWS, DiskModel
 from backupd.vocabulary.errors import LabError
-from tests.bench.peers.contenders import NAMES, NOTHING, READERS
+from tests.bench.peers.contenders import COMPRESSED_OUTSIDE, IF_ASKED, NAMES, NOTHING, READERS
 from tests.bench.peers.figures import Reading, parts_table, processor_table, table
 from tests.bench.peers.limits import judged, limits_table
+from tests.bench.peers.outside import compressing_for
 from tests.bench.peers.rounds import RATE_SHARE
 
 ROUNDS = 5
@@ -64,7 +66,9 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--rows", type=int, default=DEFAULT_ROWS)
     parser.add_argument("--disks", choices=DISKS, action="append", help="may be given twice; both by default")
     parser.add_argument("--load", choices=LOADS, action="append", help="may be given twice; both by default")
-    parser.add_argument("--only", choices=NAMES, action="append", default=[], help="may be repeated; all by default")
+    who = (*NAMES, *IF_ASKED)
+    every = f"may be repeated; by default all but {' and '.join(map(repr, IF_ASKED))}"
+    parser.add_argument("--only", choices=who, action="append", default=[], help=every)
     parser.add_argument("--readers", action="store_true", help="instead: who reads a snapshot of the volume, and how")
     parser.add_argument("--json", type=Path, metavar="FILE", help="every round, as JSON")
     told = parser.parse_args(words)
@@ -111,7 +115,9 @@ def faults(readings: Sequence[Reading]) -> str:
 
 def _boot(disks: str, kind: str, *, rounds: int, rows: int, only: Sequence[str]) -> Boot:
     deadline = _START_SECONDS + rounds * len(NAMES) * _SECONDS_A_TURN
-    machine = ["--disks", disks, "--load", "none", "--rows", str(rows), "--spare-disks", "1"]
+    outside = bool(set(COMPRESSED_OUTSIDE).intersection(only))
+    spare = 2 if outside else 1
+    machine = ["--disks", disks, "--load", "none", "--rows", str(rows), "--spare-disks", str(spare)]
     wanted = [word for name in only for word in ("--only", name)]
     inside = ["python", "-m", "tests.bench.peers.rounds", "--load", kind, "--rounds", str(rounds), *wanted]
     with tempfile.TemporaryDirectory(prefix="backupd-bench-") as out:
@@ -120,7 +126,7 @@ def _boot(disks: str, kind: str, *, rounds: int, rows: int, only: Sequence[str])
             *("--out", out, "--deadline", f"{deadline:.0f}", "--", *inside),
         ]
         lines = []
-        with spawned(argv, stderr=None) as lab:
+        with spawned(argv, stderr=None) as lab, compressing_for(lab.pid) if outside else nullcontext():
             for line in lab.stdout or ():
                 lines.append(line.decode())
                 sys.stderr.write(f"{disks}, {kind}: {lines[-1]}")

@@ -20,10 +20,13 @@ from backupd.vocabulary.gauges import DiskCounters
 from backupd.vocabulary.penalty import Bill
 from backupd.vocabulary.records import Phase, RunDetails, RunStatus
 from tests.bench.bench_peers import Boot, boot_from, faults, main
+from tests.bench.peers import outside as peers_outside
 from tests.bench.peers.calm import LONGEST_SECONDS, ServerSecond, await_calm, is_calm
 from tests.bench.peers.contenders import (
     BACKUPD,
+    COMPRESSED_OUTSIDE,
     FAST_PV,
+    IF_ASKED,
     MARIADB_BACKUP,
     MYDUMPER,
     MYLVMBACKUP,
@@ -31,6 +34,8 @@ from tests.bench.peers.contenders import (
     NOTHING,
     READERS,
     SETTINGS,
+    SPOOL,
+    SPOOL_OUTSIDE,
     TUNED,
     PeerGround,
     contenders,
@@ -235,7 +240,7 @@ def test_the_wait_for_calm_ends_with_it_or_at_its_deadline() -> None:
 
 def test_everyone_has_a_turn_in_each_round_and_everyone_begins_one() -> None:
     names = list(NAMES)
-    assert list(contenders(GROUND, STORED)) == [*names, *READERS]
+    assert list(contenders(GROUND, STORED)) == [*names, *IF_ASKED, *READERS]
     assert names[0] == NOTHING
     rounds = [turns(names, number) for number in range(7)]
     assert [one[0] for one in rounds] == names
@@ -268,6 +273,13 @@ def test_everyones_programs_are_read_before_and_only_ours_does_anything_for_it()
     assert {"check nightly", "run no-such-job"} <= set(re.findall(r"backupd --quiet (\w+ [\w-]+)", ours))
 
 
+def test_all_of_ours_do_the_same_but_for_who_compresses() -> None:
+    everyone = contenders(GROUND, STORED)
+    outside = {name for name in SETTINGS if everyone[name].backup.startswith(f"python -m {peers_outside.__name__} ")}
+    assert outside == set(COMPRESSED_OUTSIDE)
+    assert {everyone[name].backup.partition(" --")[2] for name in SETTINGS} == {"quiet run nightly"}
+
+
 def test_mylvmbackup_finds_the_labs_volume_with_a_snapshot_as_large_as_ours_and_zstd() -> None:
     argv = mylvmbackup_argv(GROUND, STORED)
     assert {"--vgname=labvg", "--lvname=data", "--relpath=data", "--xfs", "--compress=zstd"} <= set(argv)
@@ -288,7 +300,7 @@ def test_the_settings_of_ours_are_a_configuration(name: str, tmp_path: Path) -> 
     file.write_text(configuration.text(guest_site(), snapshot=settings))
     job = configured(file).jobs["nightly"]
     assert job.snapshot.pvs == (("/dev/ubdg",) if name in (FAST_PV, TUNED) else ())
-    assert job.copy.spool == (Path("/spool") if name == TUNED else None)
+    assert job.copy.spool == (Path("/spool") if name in (TUNED, SPOOL, SPOOL_OUTSIDE) else None)
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------

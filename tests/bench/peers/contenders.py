@@ -21,6 +21,9 @@ MYDUMPER = "mydumper"
 BACKUPD = "backupd"
 FAST_PV = "backupd, COW area on a fast PV"
 TUNED = "backupd, COW area and spool on fast disks"
+SPOOL = "backupd, spool"
+OUTSIDE = "backupd, compressed outside"
+SPOOL_OUTSIDE = "backupd, spool, compressed outside"
 
 # Who reads a snapshot, all else being equal, and by which word this program has him do it.
 _READER = "tests.bench.peers.snapshot_reader"
@@ -33,6 +36,8 @@ READERS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+_OUTSIDE = "tests.bench.peers.outside"  # is `backupd`, but for who compresses
+
 MYLVM_SNAPSHOT = f"{VOLUME}_snapshot"  # as mylvmbackup names it
 
 _ZSTD = "zstd -1 --quiet"
@@ -41,15 +46,21 @@ _COW_SHARE = 0.2  # of the volume, as backupd has it by default
 
 # What the configuration that the lab makes for `backupd` says of the snapshot, and after it of the copy.
 _ON_FAST_PV = 'size = "480MiB"\npvs = ["{fast_pv}"]'
+_SPOOL = '\n\n[jobs.nightly.copy]\nspool = "{spool}"'
 SETTINGS: Mapping[str, str] = MappingProxyType(
     {
         BACKUPD: configuration.SNAPSHOT,
         FAST_PV: _ON_FAST_PV,
-        TUNED: f'{_ON_FAST_PV}\n\n[jobs.nightly.copy]\nspool = "{{spool}}"',
+        TUNED: _ON_FAST_PV + _SPOOL,
+        SPOOL: configuration.SNAPSHOT + _SPOOL,
+        OUTSIDE: configuration.SNAPSHOT,
+        SPOOL_OUTSIDE: configuration.SNAPSHOT + _SPOOL,
     }
 )
 ON_FAST_PV = (FAST_PV, TUNED)
-NAMES = (NOTHING, MYLVMBACKUP, MARIADB_BACKUP, MYDUMPER, *SETTINGS)  # in the table's order
+COMPRESSED_OUTSIDE = (OUTSIDE, SPOOL_OUTSIDE)
+NAMES = (NOTHING, MYLVMBACKUP, MARIADB_BACKUP, MYDUMPER, BACKUPD, FAST_PV, TUNED)  # in the table's order
+IF_ASKED = (SPOOL, *COMPRESSED_OUTSIDE)  # only where they are named
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +88,9 @@ def contenders(ground: PeerGround, folder: Path) -> Mapping[str, Contender]:
     """All of them by name, in the order of the table. The rivals write into `folder`, backupd to its target."""
     site, stored = ground.site, shlex.quote(str(folder))
     # A job that is not there is refused once all that a run works with has been imported.
-    warm_up = "{ backupd --quiet run no-such-job || true; } && backupd --quiet check nightly"
-    ours = [Contender(name, "backupd --quiet run nightly", "", warm_up=warm_up, is_backupd=True) for name in SETTINGS]
+    warm_up = f"python -c 'import {_OUTSIDE}'"
+    warm_up += " && { backupd --quiet run no-such-job || true; } && backupd --quiet check nightly"
+    ours = [Contender(name, _run_of_ours(name), "", warm_up=warm_up, is_backupd=True) for name in SETTINGS]
     root = f"--user=root --socket={shlex.quote(str(site.socket))}"
     everyone = [
         Contender(NOTHING, "", ""),
@@ -135,6 +147,11 @@ def mydumper_argv(site: LabSite, folder: Path) -> list[str]:
         *("mydumper", "--user=root", f"--socket={site.socket}", f"--threads={_MYDUMPER_THREADS}", "--compress"),
         *("--regex=^(?!(mysql|sys|performance_schema|information_schema)\\.)", f"--outputdir={folder}"),
     ]
+
+
+def _run_of_ours(name: str) -> str:
+    program = f"python -m {_OUTSIDE}" if name in COMPRESSED_OUTSIDE else "backupd"
+    return f"{program} --quiet run nightly"
 
 
 def ours_restored(run_id: str) -> str:

@@ -32,6 +32,7 @@ from backupd.vocabulary.records import RunDetails
 from tests.bench.memory import Memory, children_of
 from tests.bench.peers import calm, figures
 from tests.bench.peers.contenders import (
+    IF_ASKED,
     MYLVM_SNAPSHOT,
     NAMES,
     ON_FAST_PV,
@@ -88,7 +89,7 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="rounds")
     parser.add_argument("--load", choices=("closed", "rate"), required=True)
     parser.add_argument("--rounds", type=int, required=True)
-    parser.add_argument("--only", choices=(*NAMES, *READERS), action="append", default=[])
+    parser.add_argument("--only", choices=(*NAMES, *IF_ASKED, *READERS), action="append", default=[])
     told = parser.parse_args(words)
     site = guest_site()
     plan = Plan.from_json(GuestControl(Path("/run/lab/control")).plan.read_text(encoding="utf-8"))

@@ -133,7 +133,7 @@ campaign-of-power-cuts: setup-python setup-lab
 hostile: setup-python setup-check ## every attack of the corpus by everybody with every command: SEED=14 (an hour)
 	$(BIN)/python -m tests.hostile.campaign $(or $(SEED),14)
 
-mutants: setup-python setup-check ## the code of the decisions is changed in 3500 places, and tests have to notice: ONLY=retention (half an hour; where processors are busy, an hour and a half)
+mutants: setup-python setup-check ## the code of the decisions is changed in 3600 places, and tests have to notice: ONLY=retention (half an hour; where processors are busy, an hour and a half)
 	$(BIN)/python -m tests.mutants.run --only "$(ONLY)" $(ARGS)
 
 coverage: setup-python setup-check setup-fleet setup-s3 setup-clouds ## which branches of operations, commits and targets the tests take: ARGS=--missing (20 minutes)

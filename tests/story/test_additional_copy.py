@@ -2,10 +2,12 @@
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -213,11 +215,33 @@ def test_an_object_that_is_missing_is_found_before_anything_is_written(world: Wo
 
 def test_a_destination_that_loses_bytes_has_no_copy(world: World) -> None:
     world.others = [MemoryTarget("offsite", world.name, drop_bytes=1)]
-    with pytest.raises(VerificationError):
+    with pytest.raises(VerificationError, match=r"copy on target offsite is not what was sent: data-1\.tar") as lost:
         copy(world)
+    assert "check the storage of target offsite" in (lost.value.hint or "")
     assert world.others[0].stored == {}
     assert [backup.target for backup in world.row().backups] == ["vault"]
     assert world.left() == []
+
+
+def test_an_origin_that_is_away_by_then_is_not_blamed_for_what_a_destination_lost(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_what: object, **_how: object) -> AbstractContextManager[Iterator[bytes]]:
+        raise TargetError("target vault cannot be reached")
+
+    class Lossy(MemoryTarget):
+        @contextmanager
+        def reading(self, job: str, backup_id: str, name: str, **which: Any) -> Iterator[Iterator[bytes]]:
+            origin_lost.setattr(ToldTarget, "reading", away)
+            with super().reading(job, backup_id, name, **which) as chunks:
+                yield chunks
+
+    world.others = [Lossy("offsite", world.name, drop_bytes=1)]
+    with monkeypatch.context() as origin_lost, pytest.raises(VerificationError, match="copy on target offsite"):
+        copy(world)
+    assert "whether target vault has it as recorded is unknown: target vault cannot be reached" in caplog.text
+    assert [(backup.target, backup.broken) for backup in world.row().backups] == [("vault", "")]
+    assert world.others[0].stored == {}
 
 
 @pytest.mark.parametrize("call", range(1, 40, 3))
@@ -315,6 +339,16 @@ def test_a_run_that_is_not_on_the_origin_is_told_where_it_is(world: World, offsi
         with pytest.raises(UsageError, match="run r1 has no copy on target vault") as refused:
             copy_run(route, "r1")
     assert refused.value.hint == "it has one on offsite"
+
+
+def test_a_run_that_died_is_recovered_before_it_is_copied(world: World, offsite: ToldTarget) -> None:
+    """What `recover` makes of its copies, nobody knows yet."""
+    with world.catalogue() as catalogue:
+        catalogue._write(update(tables.runs).values(status=RunStatus.RUNNING))
+    with pytest.raises(Refused, match="run r1 died before it had ended") as refused:
+        copy(world)
+    assert refused.value.hint == "run `backupd recover` first"
+    assert list(offsite.folder.iterdir()) == []
 
 
 def test_another_machines_backup_is_left_to_it(world: World, offsite: ToldTarget) -> None:

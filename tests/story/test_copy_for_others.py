@@ -298,7 +298,7 @@ def test_a_destination_that_loses_bytes_has_no_copy_and_the_origin_is_not_blamed
     world: World, old: Identities, new: Identities
 ) -> None:
     world.others = [MemoryTarget("offsite", world.name, drop_bytes=1)]
-    with pytest.raises(VerificationError):
+    with pytest.raises(VerificationError, match="copy on target offsite is not what was sent"):
         copy(world, "r1", new, old)
     assert world.others[0].stored == {}
     assert [(backup.target, backup.broken) for backup in world.row().backups] == [("vault", "")]

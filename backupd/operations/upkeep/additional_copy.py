@@ -28,7 +28,7 @@ from backupd.operations.tools import HostTools
 from backupd.operations.upkeep import recover
 from backupd.operations.upkeep.finishing import MaxRate
 from backupd.operations.upkeep.ownership import Ownership
-from backupd.operations.upkeep.sending_on import send_anew, send_as_it_is
+from backupd.operations.upkeep.sending_on import not_as_sent, send_anew, send_as_it_is
 from backupd.operations.upkeep.there_again import GONE
 from backupd.policy import manifest as manifests
 from backupd.policy.signing import Signer
@@ -321,9 +321,7 @@ def _copied(
             one = publish_copy(target, stored, governor=pacing, require_ours=ownership.require_ours)
         except VerificationError as error:
             fault = _origins_fault(source, manifest, pacing) if rewriting is None else None  # else it was compared
-            if fault is None:
-                raise
-            raise _broken(route, source, fault) from error
+            raise (not_as_sent(target, error) if fault is None else _broken(route, source, fault)) from error
         with shielded():
             catalogue.copied(source.run_id, one.backup, holding, source=source.target.name)
             claim.kept = True

@@ -15,7 +15,7 @@ from backupd.archive.resealing import NewReaders, resealing
 from backupd.archive.sealing import at_most_sealed
 from backupd.operations.backup.copies import Copies
 from backupd.operations.restore.verify import compare_frames
-from backupd.targets import BackupSource
+from backupd.targets import BackupSource, Target
 from backupd.vocabulary.errors import VerificationError
 from backupd.vocabulary.storage import StoredObject
 
@@ -72,6 +72,17 @@ def send_anew(
         with _read_ahead(source, stored, pacing) as blocks:
             compare_frames(stored, blocks, pacing, also=anew.write)
         return anew.finish()
+
+
+def not_as_sent(target: Target, error: VerificationError) -> VerificationError:
+    """What was read back there differs, and what it was read from is as good as it was."""
+    lost = VerificationError(
+        f"the copy on target {target.name} is not what was sent: {error.message}",
+        hint=f"check the storage of target {target.name}, then copy again",
+    )
+    for note in getattr(error, "__notes__", ()):
+        lost.add_note(note)
+    return lost
 
 
 def _read_ahead(source: BackupSource, stored: StoredObject, pacing: Governor) -> ReadAhead:

@@ -555,6 +555,35 @@ def test_a_binlog_spool_on_the_volume_of_the_data_is_a_warning(world: World, on_
     assert "binlog spool" not in findings(world)
 
 
+def test_option_files_that_could_not_be_stored_are_refused_before_anything_is_copied(world: World) -> None:
+    whole, lost = world.base / "my.cnf", world.base / "lost.cnf"
+    whole.write_text("[mysqld]\n")
+    found = findings(world, world.job(copy=CopyConfig(option_files=(whole,))))["option files"]
+    assert (found.level, found.detail) == (OK, str(whole))
+    found = findings(world, world.job(copy=CopyConfig(option_files=(whole, lost))))["option files"]
+    assert (found.level, str(lost) in found.detail, bool(found.hint)) == (REFUSED, True, True)
+    assert "option files" not in findings(world)
+
+
+def test_a_file_of_the_server_s_that_cannot_be_read_is_on_no_volume_that_is_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what is wrong with it, whoever reads that; it is no traceback, and no snapshot without it."""
+    mount_of = World.mount_of
+
+    def stale(self: World, path: Path) -> MountPoint:
+        if path.is_relative_to("/stale"):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return mount_of(self, path)
+
+    monkeypatch.setattr(World, "mount_of", stale)
+    stray("redo", "/stale/redo")(world)
+    replica(binlog="/stale/bin")(world)
+    found = findings(world)
+    assert (found["one volume"].level, found["parallel applier"].level) == (REFUSED, REFUSED)
+    assert "redo /stale/redo cannot be read ([Errno 116] Stale file handle)" in found["one volume"].detail
+
+
 def test_a_binlog_spool_whose_disk_fails_stops_no_backup(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_path: Path) -> bool:
         raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -212,6 +212,35 @@ def test_a_segment_that_is_in_no_spool_is_compared_with_nothing(site: Site) -> N
     assert (gap.chain, "lost with the binlog spool" in gap.reason) == (first.chain, True)
 
 
+def test_a_segment_that_somebody_removed_from_the_spool_is_said_and_keeps_no_later_one_waiting(site: Site) -> None:
+    here, (first, *others) = site.targets[0], site.segments
+    site.spool.forget(first.name)
+    with pytest.raises(UsageError, match=f"{first.name} is not in the binlog spool any more") as told:
+        site.sender(here)._send_all()
+    assert "check who removes files from binlog.spool" in (told.value.hint or "")
+    assert set(here.segments(JOB)) == {segment.name for segment in others}
+
+
+def test_what_another_machine_has_stored_under_a_segment_s_name_stays_and_ends_the_archive(site: Site) -> None:
+    here, first = site.targets[0], site.segments[0]
+    site.store.ownership.adopt(here)
+    with here.writing(JOB, BINLOG, first.name) as writer:
+        writer.write(b"the clone's")
+    with pytest.raises(UsageError, match=f"{first.name} on target here is not the segment that is to be stored there"):
+        site.sender(here)._send_all()
+    assert here.stored[JOB, BINLOG, first.name] == b"the clone's"
+    assert site.catalogue.segment_targets(first.name) == set()
+
+
+def test_a_segment_that_a_process_had_stored_when_it_died_is_recorded_by_the_next(site: Site) -> None:
+    here, first = site.targets[0], site.segments[0]
+    site.store.ownership.adopt(here)
+    with here.writing(JOB, BINLOG, first.name) as writer, site.spool.reading(first.name) as file:
+        writer.write(file.read())
+    site.sender(here)._send_all()
+    assert site.catalogue.segment_targets(first.name) == {"here"}
+
+
 @pytest.mark.timeout(30)
 def test_a_target_that_hangs_keeps_nobody_from_receiving(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments wait for it, and nothing tells when a dead NFS server answers again: meanwhile the server purges."""

@@ -5,9 +5,9 @@ import ast
 import pytest
 
 from tests.branches import counting
-from tests.branches.areas import AREAS, TESTS, Area
+from tests.branches.areas import AREAS, TESTS, WALKS, Area
 from tests.branches.counting import Counted, Exempt, counted, exempted, share, without
-from tests.branches.run import missing, table
+from tests.branches.run import missing, table, walks_of
 from tests.docs.places import ROOT
 
 FILE = "backupd/operations/one.py"
@@ -34,6 +34,14 @@ def test_every_area_has_files_that_are_there(area: Area) -> None:
     files = [str(path.relative_to(ROOT)) for path in (ROOT / "backupd").rglob("*.py")]
     assert all(Area("", (within,)).of(files) for within in area.within)
     assert all((ROOT / folder).is_dir() for folder in TESTS)
+    assert all((ROOT / module).is_file() for module in WALKS)
+
+
+def test_the_long_modules_run_with_their_folders_and_alone() -> None:
+    assert walks_of(TESTS) == [*WALKS]
+    assert walks_of(["tests/story", "tests/unit"]) == ["tests/story/test_finishing.py"]
+    assert walks_of([WALKS[0]]) == [WALKS[0]]
+    assert walks_of(["tests/cli"]) == []
 
 
 def test_every_exception_is_of_a_function_that_is_there_and_counted() -> None:

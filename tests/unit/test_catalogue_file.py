@@ -1,5 +1,6 @@
 """The catalogue's file: how it is made, what it refuses, and what two processes may do to it at once."""
 
+import math
 import os
 import signal
 import sqlite3
@@ -7,14 +8,15 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
-from backupd.catalogue import tables
-from backupd.catalogue.database import direct, engine_for, fault
+from backupd.catalogue import database, tables
+from backupd.catalogue.database import _switch_to_wal, direct, engine_for, fault
 from backupd.catalogue.store import Catalogue
 from backupd.host.signals import cancellable
 from backupd.vocabulary.errors import Cancelled, CatalogueError, ExitStatus
@@ -158,6 +160,25 @@ def test_a_damaged_catalogue_says_so(path: Path) -> None:
         catalogue.runs()
     assert "move the file away" in raised.value.hint
     assert "backupd catalogue rebuild" in raised.value.hint  # what is to be typed then
+
+
+def test_a_file_system_that_cannot_hold_it_safely_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in memory cannot be in WAL mode, as what is on some network file systems cannot."""
+    monkeypatch.setattr(database, "direct", lambda *_path, **_how: closing(sqlite3.connect(":memory:")))
+    assert "cannot hold it safely (journal mode memory)" in refusal(path).message
+    assert path.read_bytes() == b""
+
+
+def test_one_who_finds_it_locked_while_it_is_made_tries_until_his_time_is_up(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite does not always wait where the journal's mode is changed: here it never does."""
+    with closing(elsewhere(path)) as other, closing(sqlite3.connect(path, timeout=0)) as ours:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            _switch_to_wal(ours, deadline=time.monotonic())
+        monkeypatch.setattr("backupd.catalogue.database.time.sleep", lambda _seconds: other.execute("ROLLBACK"))
+        assert _switch_to_wal(ours, deadline=math.inf) == "wal"
 
 
 def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:

@@ -76,7 +76,9 @@ def measure(tests: Sequence[str], *, workers: int, anew: bool) -> bool:
     counted_files = ",".join(f"{within}*" for area in AREAS for within in area.within)
     subprocess.run([*coverage, "combine", "--quiet", "--keep", rc], cwd=ROOT, check=True)
     subprocess.run(
-        [*coverage, "json", "--quiet", rc, f"--include={counted_files}", "-o", str(_REPORT)], cwd=ROOT, check=True
+        [*coverage, "json", "--quiet", "--keep-combined", rc, f"--include={counted_files}", "-o", str(_REPORT)],
+        cwd=ROOT,
+        check=True,
     )
     return _PASSED not in ended or not {_PASSED, _NONE_CHOSEN}.issuperset(ended)
 

@@ -1,13 +1,16 @@
 """Branches are counted as coverage.py saw them, and what is left out is a function that has a reason."""
 
 import ast
+import json
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.branches import counting
 from tests.branches.areas import AREAS, TESTS, WALKS, Area
 from tests.branches.counting import Counted, Exempt, counted, exempted, share, without
-from tests.branches.run import missing, table, walks_of
+from tests.branches.run import measure, missing, table, walks_of
 from tests.docs.places import ROOT
 
 FILE = "backupd/operations/one.py"
@@ -66,6 +69,27 @@ def names(text: str) -> set[str]:
 
     walk(ast.parse(text), "")
     return found
+
+
+@pytest.mark.thorough
+def test_what_was_counted_before_stays_counted_where_tests_are_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = tmp_path / "report.json"
+    monkeypatch.setattr("tests.branches.run._SCRATCH", tmp_path)
+    monkeypatch.setattr("tests.branches.run._REPORT", report)
+
+    def taken_by(test: str, *, anew: bool) -> Counter[str]:
+        assert not measure([f"tests/unit/{test}.py"], workers=1, anew=anew)
+        found = Counter[str]()
+        for one in counted(json.loads(report.read_text())):
+            found[one.file] += one.taken
+        return found
+
+    before = taken_by("test_listing", anew=True)
+    after = taken_by("test_owner_chain", anew=False)
+    assert 0 < before["backupd/targets/listing.py"] == after["backupd/targets/listing.py"]
+    assert before["backupd/targets/chain.py"] < after["backupd/targets/chain.py"]
 
 
 def test_what_coverage_py_reports_of_a_function_is_counted() -> None:

@@ -1,6 +1,7 @@
 """What a proof host found out reaches the database host, and nothing that somebody else put there does."""
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -227,6 +228,15 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "no signature": (without_a_signature, "no known key has signed it"),
     "its signature is no object": (edited("signature", [1]), "it cannot be parsed"),
     "its seconds are too many": (edited("seconds", int("9" * 400)), "it cannot be parsed"),
+    "its seconds are no number": (edited("seconds", math.nan), "it cannot be parsed"),
+    "its answer is neither yes nor no": (edited("ok", "yes"), "it cannot be parsed"),
+    "its time has no zone": (edited("at", "2026-01-02T03:04:05"), "it contradicts itself"),
+    "its moment has no name": (edited("moment", {"name": 7}), "it cannot be parsed"),
+    "its moment has no zone": (edited("moment", {"name": "end", "at": "2026-01-02T03:04:05"}), "it cannot be parsed"),
+    "its position is no place": (
+        edited("position", {"file": "bin.000001", "offset": -1, "gtid": None}),
+        "it was changed after it was signed",
+    ),
     "moved to another run": (moved_to_the_other_run, "it is of another backup"),
     "of another manifest": (kept_for_another_manifest, "it is of another manifest than the one on record"),
     "renamed": (renamed, "its name is that of another one"),

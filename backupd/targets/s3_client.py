@@ -27,7 +27,7 @@ from botocore.loaders import Loader, create_loader
 from backupd.config import PartChecksum, S3Config
 from backupd.config.secrets import private_text
 from backupd.targets.outages import Outages, Patience, Unwanted, persisted, wanted
-from backupd.targets.s3_errors import FAILURES, explained, may_be_expired, passes_by_itself
+from backupd.targets.s3_errors import FAILURES, explained, may_be_expired, passes_by_itself, understood
 from backupd.vocabulary.errors import ConfigurationError, TargetError
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ class Service:
         def ask() -> T:
             nonlocal client
             client = self.client
-            return request()
+            with understood():
+                return request()
 
         return persisted(
             ask,

@@ -13,10 +13,18 @@ from botocore import exceptions as aws
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
+from backupd.targets.blob_store import NONSENSE
 from backupd.vocabulary.errors import BackupdError, NoRoom, TargetAway, TargetError
 
+
+class Nonsense(aws.BotoCoreError):
+    """The answer is none of S3's. It is not asked for again."""
+
+    fmt = "its answer could not be parsed ({kind})"
+
+
 # botocore 1.44: ConnectionError is the base of what fails before an answer; HTTPClientError of the rest on the wire.
-_ON_THE_WIRE = (aws.ConnectionError, aws.HTTPClientError, aws.IncompleteReadError, ResponseParserError, HTTPError)
+_ON_THE_WIRE = (aws.ConnectionError, aws.HTTPClientError, aws.IncompleteReadError, HTTPError)
 
 FAILURES = (aws.ClientError, aws.BotoCoreError, HTTPError)  # all that a request may raise
 
@@ -69,7 +77,7 @@ def is_missing(error: BaseException) -> bool:
 
 def is_untold(error: BaseException) -> bool:
     """Whether what was asked for has been done is not known."""
-    return passes_by_itself(error) or isinstance(error, _ON_THE_WIRE)
+    return passes_by_itself(error) or isinstance(error, (*_ON_THE_WIRE, Nonsense))
 
 
 def is_denied_or_unknown(error: BaseException) -> bool:
@@ -88,6 +96,15 @@ def passes_by_itself(error: BaseException) -> bool:
 def may_be_expired(error: BaseException) -> bool:
     """Whether other credentials may help: an answer to HEAD has no body, and says so by its status alone."""
     return code_of(error) in _EXPIRED | _WRONG | {"400", "403"}
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """What botocore raises in the block, and who looks into an answer, where that is not what S3 says is a failure."""
+    try:
+        yield
+    except (ResponseParserError, *NONSENSE) as error:
+        raise Nonsense(kind=type(error).__name__) from error
 
 
 @contextmanager
@@ -160,4 +177,6 @@ def _failure(error: BaseException, where: str, doing: str) -> tuple[str, str]:
         return f"{where} cannot be reached: {error}", "is the endpoint right, and is the store running?"
     if isinstance(error, aws.ReadTimeoutError):
         return f"could not {doing} {where}: it timed out", "check the store's own log, and the network"
+    if isinstance(error, Nonsense):
+        return f"could not {doing} {where}: {error}", "is the endpoint that of an S3 service, and nothing in between?"
     return f"could not {doing} {where}: {error}", "the connection failed: check the network and the store's own log"

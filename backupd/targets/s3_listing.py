@@ -7,18 +7,18 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from backupd.targets.keyed import BucketItem
 from backupd.targets.s3_client import Service
 from backupd.targets.s3_errors import FAILURES, explained, is_denied_or_unknown
 from backupd.vocabulary.errors import TargetError
 
-if TYPE_CHECKING:
-    from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
-
 log = logging.getLogger(__name__)
 
+ListingAnswer = TypeVar("ListingAnswer", bound=Mapping[str, Any])
+
+_OF_A_LISTING = {"IsTruncated", "Name", "Bucket"}
 PLAIN_VERSION = "null"  # what a bucket that keeps no versions calls the only one
 
 
@@ -40,7 +40,7 @@ class BucketListing:
             pages = self.service.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
             return [
                 BucketItem(each["Key"], "", each["LastModified"], each["Size"])
-                for page in pages
+                for page in map(_listing, pages)
                 for each in page.get("Contents", ())
             ]
 
@@ -52,18 +52,19 @@ class BucketListing:
         Raises:
             TargetError: it cannot be listed.
         """
-        begin: dict[str, Any] = {"StartAfter": after}
-        while True:
-            page = self.service.ask("list", partial(self._page, prefix, begin))
-            found = page.get("Contents", ())
-            yield from ((each["Key"], each["Size"]) for each in found)
-            if not page.get("IsTruncated"):
-                return
-            # A page may have nothing and not be the last: that of a store which has passed over many deleted objects.
-            begin = {"StartAfter": found[-1]["Key"]} if found else {"ContinuationToken": page["NextContinuationToken"]}
+        begin: Mapping[str, Any] | None = {"StartAfter": after}
+        while begin is not None:
+            found, begin = self.service.ask("list", partial(self._page, prefix, begin))
+            yield from found
 
-    def _page(self, prefix: str, begin: Mapping[str, Any]) -> "ListObjectsV2OutputTypeDef":
-        return self.service.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **begin)
+    def _page(self, prefix: str, begin: Mapping[str, Any]) -> tuple[list[tuple[str, int]], Mapping[str, Any] | None]:
+        """Key and bytes of each, and where the next page begins; None after the last."""
+        page = _listing(self.service.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **begin))
+        found = [(each["Key"], each["Size"]) for each in page.get("Contents", ())]
+        if not page.get("IsTruncated"):
+            return found, None
+        # A page may have nothing and not be the last: that of a store which has passed over many deleted objects.
+        return found, {"StartAfter": found[-1][0]} if found else {"ContinuationToken": page["NextContinuationToken"]}
 
     def folders(self, prefix: str) -> Sequence[str]:
         """What the keys there go on with, up to the next slash. No outage is waited for.
@@ -78,7 +79,7 @@ class BucketListing:
             )
             return [
                 each["Prefix"].removeprefix(prefix).rstrip("/")
-                for page in pages
+                for page in map(_listing, pages)
                 for each in page.get("CommonPrefixes", ())
             ]
 
@@ -97,7 +98,7 @@ class BucketListing:
             )
             return [
                 BucketItem(each["Key"], each["VersionId"], each["LastModified"])
-                for page in pages
+                for page in map(_listing, pages)
                 for each in (*page.get("DeleteMarkers", ()), *page.get("Versions", ()))
             ]
 
@@ -121,7 +122,7 @@ class BucketListing:
             found: list[BucketItem] = []
             marker: dict[str, Any] = {"KeyMarker": first[:-1]}
             while True:
-                page = self.service.client.list_object_versions(Bucket=self.bucket, Prefix=folder, **marker)
+                page = _listing(self.service.client.list_object_versions(Bucket=self.bucket, Prefix=folder, **marker))
                 for told, into in ((page.get("DeleteMarkers", ()), marks), (page.get("Versions", ()), found)):
                     into += [
                         BucketItem(each["Key"], each["VersionId"], each["LastModified"])
@@ -164,7 +165,7 @@ class BucketListing:
             )
             return [
                 BucketItem(each["Key"], each["UploadId"], each["Initiated"])
-                for page in pages
+                for page in map(_listing, pages)
                 for each in page.get("Uploads", ())
             ]
 
@@ -204,3 +205,14 @@ class BucketListing:
             " s3:ListBucketVersions and s3:DeleteObjectVersion",
             self.service.where,
         )
+
+
+def _listing(page: ListingAnswer) -> ListingAnswer:
+    """The same, if it is one: of what anybody else answers, an empty target must not be made.
+
+    Raises:
+        ValueError: it has nothing of a listing.
+    """
+    if not _OF_A_LISTING & page.keys():
+        raise ValueError(page.keys())
+    return page

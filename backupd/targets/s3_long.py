@@ -89,18 +89,18 @@ class LongUpload:
 
     def _copied(self, upload_id: str, number: int, size: int) -> UploadedPart:
         source, service = self._there[number], self._whole.place.service
-        answer = service.ask(
+        etag = service.ask(
             f"make part {number} of {self._whole.place.name} on",
             lambda: service.client.upload_part_copy(
                 **self._whole.place.address,
                 UploadId=upload_id,
                 PartNumber=number,
                 CopySource={"Bucket": source.bucket, "Key": source.key},
-            ),
+            )["CopyPartResult"]["ETag"],
             unwanted=self._whole.is_unwanted,
         )
         self._remove(number)
-        return UploadedPart(number, size, answer["CopyPartResult"]["ETag"], {})
+        return UploadedPart(number, size, etag, {})
 
     def _remove(self, number: int) -> None:
         """It is gone. One that a lock of the bucket's own keeps goes with its backup."""

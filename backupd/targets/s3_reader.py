@@ -4,7 +4,7 @@ Knows: ranges, and that what is read is the object that was started with (its ET
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 from backupd.policy.manifest import MOST_BYTES
@@ -82,13 +82,6 @@ class ObjectReader:
             if code_of(error) == "InvalidRange" and self._etag is None:
                 return None
             raise
-        begins_at = int(answer.get("ContentRange", "bytes 0-").removeprefix("bytes ").partition("-")[0])
-        if begins_at != self._at:
-            answer["Body"].close()
-            raise TargetError(
-                f"{self._service.where} answered from byte {begins_at} instead of {self._at}",
-                hint="it does not support the Range header, which restores need",
-            )
         self._etag, self._end = answer["ETag"], self._at + answer["ContentLength"]
         return answer
 
@@ -98,7 +91,23 @@ class ObjectReader:
             asked["Range"] = f"bytes={self._at}-{'' if self._wanted_end is None else self._wanted_end - 1}"
         if self._etag is not None:
             asked["IfMatch"] = self._etag
-        return self._service.client.get_object(**asked)
+        answer = self._service.client.get_object(**asked)
+        with ExitStack() as unread:
+            unread.callback(answer["Body"].close)
+            self._require_answered(answer)
+            unread.pop_all()
+        return answer
+
+    def _require_answered(self, answer: "GetObjectOutputTypeDef") -> None:
+        """It begins at that byte, and has all that is asked of it. Raises what `understood` understands, otherwise."""
+        begins_at = int(answer.get("ContentRange", "bytes 0-").removeprefix("bytes ").partition("-")[0])
+        if begins_at != self._at:
+            raise TargetError(
+                f"{self._service.where} answered from byte {begins_at} instead of {self._at}",
+                hint="it does not support the Range header, which restores need",
+            )
+        if lacking := {"ETag", "ContentLength"} - answer.keys():
+            raise LookupError(*lacking)
 
 
 def small_object(place: UploadPlace, *, tries: int | None = None) -> bytes | None:

@@ -267,14 +267,14 @@ class Upload:
         algorithm: Parameters = (
             {} if place.checksum is PartChecksum.NONE else {"ChecksumAlgorithm": place.checksum.upper()}
         )
-        answer = place.service.ask(
+        upload_id = place.service.ask(
             f"begin {place.name} on",
             lambda: place.service.client.create_multipart_upload(
                 **place.address, Metadata={_MARK: self._mark}, **algorithm, **place.kept()
-            ),
+            )["UploadId"],
             unwanted=place.unwanted,
         )
-        holding = Holding(HoldingKind.UPLOAD, answer["UploadId"], {**self._detail})
+        holding = Holding(HoldingKind.UPLOAD, upload_id, {**self._detail})
         self._holding = holding
         if self._ledger is not None:
             self._ledger.hold(holding)
@@ -374,10 +374,11 @@ class Upload:
         service, address = self.place.service, self.place.address
         with explained(service.where, f"look for {self.place.name} on"):
             try:
-                head = service.persist(
-                    "look for", lambda: service.client.head_object(**address), unwanted=self.place.unwanted
+                return service.persist(
+                    "look for",
+                    lambda: service.client.head_object(**address)["ContentLength"],
+                    unwanted=self.place.unwanted,
                 )
-                return head["ContentLength"]
             except FAILURES as error:
                 if is_missing(error):
                     return None

@@ -68,7 +68,7 @@ def storage() -> Iterator[Storage]:
             with suppress(ConnectionError):  # whoever asked has heard enough
                 found.say(self)
 
-        do_HEAD = do_GET
+        do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
 
         def log_message(self, format: str, *args: object) -> None:
             """Nothing."""

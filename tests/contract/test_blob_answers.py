@@ -20,7 +20,7 @@ from backupd.targets import azure, bounded_answers, gcs
 from backupd.targets.blobs import BlobTarget
 from backupd.vocabulary.errors import TargetError
 from tests.contract.s3_server import IMPATIENT
-from tests.contract.test_targets import JOB, RUN
+from tests.contract.test_targets import JOB, NAME, RUN
 from tests.fakes.target import MACHINE
 
 KEY = f"tests/{MACHINE}/{JOB}/{RUN}/manifest.json"
@@ -274,3 +274,14 @@ def test_no_answer_of_google_s_is_read_without_an_end(
     storage.say = say
     with pytest.raises(TargetError, match=r"could not be parsed \(TooLong\)"):
         googles.manifest(JOB, RUN)
+
+
+def test_an_object_that_a_cloud_has_no_room_for_is_refused_before_its_first_byte(
+    storage: Storage, azures: BlobTarget, googles: BlobTarget
+) -> None:
+    storage.say = partial(answer, status=404)  # there is nothing yet
+    for target, cloud in ((azures, "Azure Blob Storage"), (googles, "Google Cloud Storage")):
+        writing = target.writing(JOB, RUN, NAME, at_most=1 << 60)
+        with pytest.raises(TargetError, match=f"does not fit into {cloud}") as told, writing:
+            raise AssertionError("it was begun")
+        assert "give this job a target of another type" in (told.value.hint or "")

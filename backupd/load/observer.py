@@ -39,7 +39,6 @@ from backupd.vocabulary.volumes import CowUsage
 log = logging.getLogger(__name__)
 
 _LAG_SECONDS, _LONGEST_LAG_SECONDS = 5.0, 60.0  # between two questions to the server; where it does not answer
-_SILENT_SECONDS = 20.0  # since it was asked last, in vain as before: until then it is only slow, as a busy one may be
 _GRACE_SECONDS = 15.0  # that a COW area may be beyond its limit while it is being extended
 _PROMPT_SECONDS = 0.5  # how soon a waiting main thread notices a signal at the latest
 
@@ -48,8 +47,8 @@ class Observer(ScopedThread):
     """Looks every tick from entering the block to leaving it; instants count from entering, just after the snapshot.
 
     What fails while it watches does not end the run: a probe that fails is not asked again (the passive meter decides
-    alone), a server that does not answer leaves its lag unknown; each is `trouble`, the latter once it has lasted.
-    `stage` is what new samples are labelled with; the story sets it to "copy" when the copy starts.
+    alone), a server that does not answer leaves its lag unknown; each is `trouble`. `stage` is what new samples are
+    labelled with; the story sets it to "copy" when the copy starts.
     """
 
     def __init__(
@@ -254,8 +253,9 @@ class Observer(ScopedThread):
         except (CommandError, UnexpectedOutput) as error:
             if not self._stop.is_set():
                 self._probing = False
-                told = f"the probe failed, so the passive meter decided alone from then on: {error.message}"
-                self._note("probe", told)
+                self._note(
+                    "probe", (f"the probe failed, so the passive meter decided alone from then on: {error.message}")
+                )
             return None
         finally:
             self._measuring = False
@@ -343,10 +343,8 @@ class Observer(ScopedThread):
             lag = self._read_lag()
             self._lag_pause = _LAG_SECONDS
         except ServerError as error:  # nothing else is watched while it is asked
-            log.info("the server was asked for its replica's lag in vain: %s", error.message)
-            if self._lag_pause >= _SILENT_SECONDS:
-                self._note("server", f"the server did not answer while the snapshot existed: {error.message}")
             self._lag_pause = min(_LONGEST_LAG_SECONDS, 2 * self._lag_pause)
+            self._note("server", f"the server did not answer while the snapshot existed: {error.message}")
         self._next_lag = self._clock() + self._lag_pause
         return lag
 

@@ -245,7 +245,7 @@ class _Wanted:
 def _to_folder(wanted: _Wanted, to: Path, tables: "Sequence[Table]") -> "Sequence[str]":
     """What a person should look at although the files are restored."""
     from backupd.cli.exported_tables import export_tables
-    from backupd.mysql.restored_owner import owner_in_words
+    from backupd.mysql.restored_owner import restored_owner
     from backupd.operations.restore.into_folder import restore as restore_backup
 
     manifest = restore_backup(
@@ -259,9 +259,8 @@ def _to_folder(wanted: _Wanted, to: Path, tables: "Sequence[Table]") -> "Sequenc
     if tables:
         return export_tables(to.absolute(), manifest, tables, confined=wanted.confined)
     steps = wanted.steps(manifest, to, to.absolute())
-    datadir = to.absolute() / manifest.datadir
     say(f"restored run {wanted.run.run_id} to {to}: datadir {to / manifest.datadir}")
-    print_text(f"{owner_in_words(datadir, datadir.stat().st_uid)}{steps.rstrip()}")
+    print_text(f"{restored_owner(to.absolute() / manifest.datadir)}{steps.rstrip()}")
     return ()
 
 

@@ -24,3 +24,12 @@ def owner_in_words(datadir: Path, uid: int) -> str:
     return (
         f"-- Its files belong to {whose}. For a server that runs as mysql, before it starts, in a shell:\n--   {give}\n"
     )
+
+
+def restored_owner(datadir: Path) -> str:
+    """The same of what was restored; nothing where it is not there: a manifest may name what its archive lacks."""
+    try:
+        uid = datadir.lstat().st_uid
+    except OSError:
+        return ""
+    return owner_in_words(datadir, uid)

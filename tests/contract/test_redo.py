@@ -57,7 +57,7 @@ class Image:
         return (self.datadir / LOG).read_bytes()[:HEAD_BYTES]
 
 
-@pytest.fixture(scope="module", params=["10.11", "11.8"])
+@pytest.fixture(scope="module", params=["10.11", pytest.param("11.8", marks=pytest.mark.matrix)])
 def program(request: pytest.FixtureRequest) -> Iterator[str]:
     """Of each series whose logs are cut: the installed server, and the one that the lab has from Debian 13."""
     if request.param == "10.11":

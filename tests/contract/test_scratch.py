@@ -408,6 +408,7 @@ def test_it_can_write_its_copy_and_nothing_else_however_open_that_is(
 ) -> None:
     for folder in (mysql_server.folder, mysql_server.datadir):
         folder.chmod(0o777)
+    late_image.folder.parent.chmod(0o700)  # another test may have opened it: then the copy is seen where it is
     outside = [Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), mysql_server.datadir]
     name = f"backupd-was-here-{os.getpid()}"
     with late_image.scratch().running() as server:

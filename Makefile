@@ -36,7 +36,7 @@ demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP an
 	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m tests.bench.three_targets
 
 # The one that takes longest goes last, so that what is wrong is seen early.
-test: check thorough-tests docker-tests lab-tests ## every promise (31 minutes on two processors)
+test: check thorough-tests docker-tests lab-tests ## every promise (30 minutes on two processors)
 
 check: lint types imports tests ## after every change: what takes no whole run, server or lab (about a minute)
 
@@ -72,7 +72,7 @@ fleet-night: setup-python setup-fleet ## a simulated night of 500 hosts, control
 	$(BIN)/python -m tests.fleet.night --full --seed $(or $(SEED),18)
 
 # On the Docker engine that answers, else on one that is started for them.
-docker-tests: setup-python setup-check setup-docker ## backupd on real servers in containers (5 minutes)
+docker-tests: setup-python setup-check setup-docker ## backupd on real servers in containers (4 minutes)
 	.ci/with-docker $(SIDE_BY_SIDE) -n 4 tests/docker --timeout=900 --durations=10
 
 # Apart from `make test`, because what it needs of npm and Go takes five minutes to get, the first time.

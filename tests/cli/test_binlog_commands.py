@@ -181,7 +181,8 @@ def test_a_segment_that_cannot_be_read_is_told_and_the_others_are_searched(
     lost, changed = archived[1], [segment for segment in archived if segment.transactions][-1]
     files = {path.name: path for path in world.vault.rglob("*.binlog")}
     files[lost.name].unlink()
-    files[changed.name].write_bytes(files[changed.name].read_bytes()[:-1] + b"?")
+    content = files[changed.name].read_bytes()
+    files[changed.name].write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     ended = terminal.run("binlog", "search", "nightly", "--json")
     assert ended.status == ExitStatus.TARGET
     found_still = ended.document["transactions"]

@@ -58,7 +58,9 @@ def source(folder: Path, *, gives: int | None = None) -> BackupSource:
 
 def damage(folder: Path, name: str) -> None:
     file = folder / MACHINE / JOB / RUN / name
-    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    changed = bytearray(file.read_bytes())
+    changed[-1] ^= 1
+    file.write_bytes(changed)
 
 
 def whole(to: Path) -> bool:

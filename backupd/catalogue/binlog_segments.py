@@ -29,7 +29,7 @@ from backupd.catalogue import binlog_tables, identities, tables
 from backupd.catalogue.audit import Event, audit_step
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.file import CatalogueFile
-from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment, numbered
 from backupd.vocabulary.errors import Untrusted
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class BinlogSegments(CatalogueFile):
         if name is None:
             return None
         if name:
-            chain, number = _numbered(name)
+            chain, number = numbered(name)
             of_chain = _of(job, target=None).where(_ours.chain == chain, _ours.number <= number)
             if found := self._segments(of_chain.order_by(_ours.number.desc()).limit(1)):
                 return found[0]
@@ -345,7 +345,7 @@ def _add(connection: Connection, segment: BinlogSegment, *, spooled: bool) -> No
 
 def _begins_row(name: str) -> Executable:
     """What comes after a segment that is gone."""
-    chain, number = _numbered(name)
+    chain, number = numbered(name)
     gone = ~exists().where(_before.chain == chain, _before.number == number)
     return update(_table).where(_ours.chain == chain, _ours.number == number + 1, gone).values(follows=False)
 
@@ -369,13 +369,8 @@ def _lacks(target: str, number: int) -> "ColumnElement[bool]":
 
 
 def _called(name: str) -> "ColumnElement[bool]":
-    chain, number = _numbered(name)
+    chain, number = numbered(name)
     return and_(_ours.chain == chain, _ours.number == number)
-
-
-def _numbered(name: str) -> tuple[str, int]:
-    chain, _, number = name.removesuffix(".binlog").rpartition("-")
-    return chain, int(number)
 
 
 def _lies(name: str, target: str, at: datetime, prefix: str) -> Executable:

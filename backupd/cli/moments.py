@@ -266,15 +266,15 @@ def restore_moment(
 def _tell(found: FoundMoment, restored: "RestoredMoment", *, steps: bool) -> None:
     from backupd.mysql.next_steps import next_steps
     from backupd.mysql.replica_files import position_in_words
-    from backupd.mysql.restored_owner import owner_in_words
+    from backupd.mysql.restored_owner import restored_owner
 
     last = restored.committed_at
     committed = "no transaction was applied" if last is None else f"last commit {last:%Y-%m-%d %H:%M:%S} UTC"
     say(f"restored run {found.run.run_id} and its binlog up to {found.moment}: datadir {restored.datadir}")
     say(f"it stands at {position_in_words(restored.position)}, {committed}")
     if steps:
-        whose = owner_in_words(restored.datadir, restored.datadir.stat().st_uid)
-        print_text(f"{whose}{next_steps(found.manifest, restored.datadir, reached=restored.position).rstrip()}")
+        text = next_steps(found.manifest, restored.datadir, reached=restored.position)
+        print_text(f"{restored_owner(restored.datadir)}{text.rstrip()}")
 
 
 def archived_job(configuration: "Configuration", catalogue: "Catalogue", run_id: str | None, job: str | None) -> str:
@@ -311,8 +311,6 @@ def _usable_runs(
     """Those by which a moment of the job can be restored, on these targets; or this one alone, wherever it is, and
     whatever a drill has said of it: there may be no other.
     """
-    from dataclasses import replace
-
     from backupd.operations.binlog.placed_backups import is_on
 
     if run_id is not None:

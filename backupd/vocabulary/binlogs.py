@@ -128,6 +128,12 @@ def lost_from(chain: str, number: int) -> str:
     return segment_name(chain, number).removesuffix(".binlog")
 
 
+def numbered(name: str) -> tuple[str, int]:
+    """Chain and number, by `segment_name` or `lost_from`."""
+    chain, _, number = name.removesuffix(".binlog").rpartition("-")
+    return chain, int(number)
+
+
 #: Why a chain ended of which a catalogue that was rebuilt knows only what lies on targets.
 CATALOGUE_LOST: Final = "the catalogue was lost: it is not known whether this chain went on"
 

@@ -81,7 +81,8 @@ def found_on(work: PruneWork, target: Target) -> list[StoredBackup]:
     expected = work.catalogue.on_target(work.job.name, target.name)
     stored = list(target.backups(work.job.name))
     if not work.dry_run:
-        expected |= enter_again(work.catalogue, target, work.job.name, stored)
+        unknown = [one.backup_id for one in stored if one.finished and one.backup_id not in expected]
+        expected |= enter_again(work.catalogue, target, work.job.name, unknown)
     _note_vanished(work, target, expected, stored)
     listed = {one.backup_id for one in stored}
     for run in expected.values():

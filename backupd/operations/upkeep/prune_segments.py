@@ -17,7 +17,7 @@ from backupd.operations.upkeep.prune_plan import Fate, PruneWork, SegmentFate
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.segment_retention import SegmentNeeds, decision, needed
 from backupd.targets import Target
-from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, segment_name
+from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, numbered, segment_name
 from backupd.vocabulary.errors import Busy, TargetError
 from backupd.vocabulary.records import RunDetails
 from backupd.vocabulary.storage import StoredBackup
@@ -99,12 +99,11 @@ def _needs(work: PruneWork, runs: Collection[RunDetails]) -> SegmentNeeds:
 
 def _unread(work: PruneWork) -> dict[str, int]:
     """By chain, the first segment that a rebuild could not read on a target that can be restored from."""
-    gaps = [gap for gap in work.catalogue.archive_gaps(work.job.name) if gap.not_read_on]
     found: dict[str, int] = {}
-    for gap in gaps:
-        if work.configured is None or gap.not_read_on in work.configured:
-            chain, _, number = gap.chain.rpartition("-")
-            found[chain] = min(int(number), found.get(chain, int(number)))
+    for gap in work.catalogue.archive_gaps(work.job.name):
+        if gap.not_read_on and (work.configured is None or gap.not_read_on in work.configured):
+            chain, number = numbered(gap.chain)
+            found[chain] = min(number, found.get(chain, number))
     return found
 
 
@@ -141,8 +140,9 @@ def _prune_chain(
 def _settle(work: PruneWork, target: Target, require_ours: Callable[[], None]) -> None:
     """What a pruning that was killed had noted as leaving is recorded as gone, or as there still."""
     job = work.job.name
-    for reason, noted in work.catalogue.leaving_segments(job, target.name).items():
-        there = target.segments(job)
+    leaving = work.catalogue.leaving_segments(job, target.name)
+    there = target.segments(job) if leaving else {}
+    for reason, noted in leaving.items():
         gone = [segment for segment in noted if segment.name not in there]
         if gone:
             _remove(work, target, gone, reason, require_ours)  # once more: a listing may lie

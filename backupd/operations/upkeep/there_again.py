@@ -14,27 +14,26 @@ from backupd.targets import BackupSource, Target
 from backupd.targets.listing import require_listed
 from backupd.vocabulary.errors import VerificationError
 from backupd.vocabulary.records import RunDetails
-from backupd.vocabulary.storage import StoredBackup
 
 log = logging.getLogger(__name__)
 
 GONE = "no longer on the target"
 
 
-def enter_again(
-    catalogue: Catalogue, target: Target, job: str, stored: Sequence[StoredBackup]
-) -> dict[str, RunDetails]:
-    """What is listed whole, with the manifest that was recorded, has its row as it had it before it was struck; these.
+def enter_again(catalogue: Catalogue, target: Target, job: str, unknown: Sequence[str]) -> dict[str, RunDetails]:
+    """Of these, which lie there finished and are not on record as being there, what is whole, with the manifest that
+    was recorded, has its row as it had it before it was struck.
 
     Raises:
         TargetError: the target cannot be read.
         CatalogueError: it cannot be read or written.
     """
     found: dict[str, RunDetails] = {}
-    listed = [one.backup_id for one in stored if one.finished]
-    for run_id, run in catalogue.on_target(job, target.name, listed).items():
-        struck = run.backup_on(target.name) if run_id in listed else None
-        if struck is None or struck.removed_at is None or struck.removed_because != GONE:
+    recorded = catalogue.on_target(job, target.name, unknown) if unknown else {}
+    for run_id in unknown:
+        run = recorded.get(run_id)
+        struck = None if run is None else run.backup_on(target.name)
+        if run is None or struck is None or struck.removed_at is None or struck.removed_because != GONE:
             continue
         source = BackupSource(target, job, run_id, catalogue.trust(target.machine, struck))
         try:

@@ -3,6 +3,7 @@
 Either it is there, whole, or its writer is told; nothing else is left, and what was there before stays.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -282,8 +283,12 @@ def test_a_folder_is_synced_before_it_is_told_that_a_segment_is_there_already(
 
 
 def _count(handler: type, bundles: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests that are begun while others are under way are in their bundle."""
+    """Requests that are begun while others are under way are in their bundle.
+
+    A write's answer comes once another request is under way: whoever asks for that is a thread, which may be late.
+    """
     under_way = 0
+    another = asyncio.Event()
 
     def wrapped(name: str) -> None:
         original = getattr(handler, name)
@@ -292,10 +297,16 @@ def _count(handler: type, bundles: list[list[str]], monkeypatch: pytest.MonkeyPa
             nonlocal under_way
             if not under_way:
                 bundles.append([])
+                another.clear()
+            else:
+                another.set()
             bundles[-1].append(name)
             under_way += 1
             try:
-                return await original(self, *given, **named)
+                answer = await original(self, *given, **named)
+                if name == "write":
+                    await asyncio.wait_for(another.wait(), 20)
+                return answer
             finally:
                 under_way -= 1
 

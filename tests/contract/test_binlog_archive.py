@@ -247,7 +247,7 @@ def test_binlogs_that_were_purged_meanwhile_are_a_gap_that_is_told(site: Site) -
 
 def test_a_full_spool_drops_the_oldest_with_a_gap_and_goes_on(site: Site) -> None:
     text = site.configuration.read_text()
-    site.configuration.write_text(f'{text}\nsegment_size = "64KiB"\nspool_limit = "64MiB"\n')
+    site.configuration.write_text(f'{text}\nsegment_size = "1MiB"\nspool_limit = "64MiB"\n')
     with site.server.session() as root:
         root.execute("SET GLOBAL max_binlog_size = 1073741824")
     with site.archiving():
@@ -280,7 +280,7 @@ def test_what_a_target_misses_that_is_away_for_too_long_is_no_gap_of_the_others(
     cold = site.base / "cold"
     cold.mkdir()
     text = site.configuration.read_text().replace('["vault"]', '["vault", "cold"]')
-    of_cold = f'segment_size = "64KiB"\nspool_limit = "64MiB"\n[targets.cold]\ntype = "directory"\npath = "{cold}"\n'
+    of_cold = f'segment_size = "1MiB"\nspool_limit = "64MiB"\n[targets.cold]\ntype = "directory"\npath = "{cold}"\n'
     site.configuration.write_text(f"{text}\n{of_cold}")
 
     def numbers() -> list[int]:

@@ -11,7 +11,8 @@ BIN := .venv/bin
 # Three at a time: on two processors a fourth only pays for its own start.
 SIDE_BY_SIDE := $(BIN)/pytest -n 3 --dist worksteal
 QUICK := $(addprefix tests/,unit contract story cli docs)
-THOROUGH := $(QUICK) $(addprefix tests/,web service fleet)
+# First those whose tests wait longest, lest they be left for the end.
+THOROUGH := $(addprefix tests/,fleet service web) $(QUICK)
 READY := .venv/.ready
 ANSIBLE := .cache/ansible
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

@@ -67,12 +67,17 @@ def write_unseen(server: MariadbServer) -> None:
         root.execute("INSERT INTO innodb (v) VALUES ('not logged')")
 
 
-def require_anew(site: Site, folder: Path) -> None:
-    """What is archived now belongs to no backup from before, and to the next one."""
+def require_not_for_what_was(site: Site, folder: Path) -> None:
+    """What is archived now belongs to no backup from before."""
     last = write(site.server)
     wait_until(lambda: site.stored(last))
     refused = site.run("restore", "--to", str(folder / "no"), "--to-gtid", last, expect=2)
     assert "cannot be restored" in refused.stderr
+
+
+def require_anew(site: Site, folder: Path) -> None:
+    """What is archived now belongs to no backup from before, and to the next one."""
+    require_not_for_what_was(site, folder)
     site.back_up("r2")
     last = write(site.server)
     wait_until(lambda: site.stored(last))
@@ -114,7 +119,7 @@ def test_before_anything_was_archived_too_a_log_that_lacked_changes_is_remembere
     write_unseen(site.server)
     restarted(site.server)
     with site.archiving():
-        require_anew(site, tmp_path)
+        require_not_for_what_was(site, tmp_path)
     assert len(gaps(site)) == 1
 
 
@@ -147,7 +152,7 @@ def test_events_that_a_server_could_not_log_are_a_gap(site: Site, tmp_path: Path
             root.execute("SET SESSION binlog_format = 'ROW'")
             root.execute("INSERT INTO t.myisam (v) SELECT REPEAT('x', 1000) FROM t.seq_1_to_100")
         wait_until(lambda: site.connections() > 1)
-        require_anew(site, tmp_path)
+        require_not_for_what_was(site, tmp_path)
     [reason] = gaps(site)
     assert reason.startswith(f"{NOT_LOGGED}the server lost events, as it noted at bin.")
 
@@ -180,7 +185,7 @@ def test_what_a_server_was_sent_while_nobody_received_is_told_by_its_gtids(switc
     switched.back()
     with site.archiving():
         wait_until(lambda: bool(gaps(site)))
-        require_anew(site, tmp_path)
+        require_not_for_what_was(site, tmp_path)
     begun = site.connections()
     with site.archiving():
         wait_until(lambda: site.connections() > begun)

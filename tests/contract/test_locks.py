@@ -194,7 +194,7 @@ def altering(mariadb: MariadbServer) -> Iterator[None]:
         reader.execute("START TRANSACTION")
         reader.query("SELECT * FROM t.innodb LIMIT 1")
         with running(mariadb, "ALTER TABLE t.innodb ADD COLUMN n INT, ALGORITHM = COPY"), mariadb.session() as observer:
-            waiting = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for%%metadata lock'"
+            waiting = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE '%%metadata lock'"
             wait_until(lambda: observer.value(waiting) == "1")
             yield
 

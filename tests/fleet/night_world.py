@@ -28,7 +28,7 @@ class Size:
     mean_seconds: float
 
 
-SHORT = Size(clusters=60, hosts=176, slots=(2, 3, 4, 5), mean_seconds=5.0)
+SHORT = Size(clusters=30, hosts=88, slots=(2, 3, 4, 5), mean_seconds=5.0)
 FULL = Size(clusters=170, hosts=500, slots=(2, 3, 4, 5, 7, 8), mean_seconds=40.0)
 
 

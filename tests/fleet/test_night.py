@@ -15,7 +15,7 @@ _MOST_RATIO = 4.0
 
 @pytest.mark.timeout(400)
 def test_a_night_is_carried_out_once_however_often_its_control_hosts_are_killed(tmp_path: Path) -> None:
-    outcome = simulated(SHORT, seed=18, kills=10, away=2, log=tmp_path / "log")
+    outcome = simulated(SHORT, seed=18, kills=5, away=2, log=tmp_path / "log")
     sys.stdout.write("\n".join(outcome.lines()) + "\n")
     assert outcome.faults(most_ratio=_MOST_RATIO) == []
     assert outcome.cost.most_memory <= 300 << 20

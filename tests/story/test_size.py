@@ -63,6 +63,7 @@ def test_a_file_costs_a_run_few_bytes_of_memory(tmp_path: Path) -> None:
     assert too_large(tmp_path, ((FEW, 0), (MANY, 0)), costs_too_much) == set()
 
 
+@pytest.mark.matrix
 @pytest.mark.timeout(600)
 def test_bytes_cost_a_run_no_memory(tmp_path: Path) -> None:
     """From the first 256 MiB on every buffer of two streams is full."""

@@ -12,6 +12,8 @@ from tests.fleet.many_nights import NEWEST, TONIGHT, MadeFleet
 from tests.fleet.postgres import postgres
 from tests.web.fleet_site import asking, site_of
 
+pytestmark = pytest.mark.matrix
+
 MOST_SECONDS = 0.3
 ROUNDS, MOST_ROUNDS = 5, 40
 PAGES = (
@@ -38,7 +40,7 @@ PAGES = (
 )
 
 
-@pytest.fixture(scope="module", params=["postgresql", pytest.param("sqlite", marks=pytest.mark.matrix)])
+@pytest.fixture(scope="module", params=["postgresql", "sqlite"])
 def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     made = MadeFleet()
     if request.param == "sqlite":

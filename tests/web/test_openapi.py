@@ -8,7 +8,9 @@ import httpx
 import pytest
 from hypothesis import settings
 
-QUESTIONS = 60  # for each path, beside those that follow from its description
+from tests.share import seeded
+
+QUESTIONS = seeded(60, usual=25)  # for each path, beside those that follow from its description
 # What counts as refused: as schemathesis has it, and an address that is too long, which may be a fault of its own.
 REFUSED = """\
 [checks.negative_data_rejection]

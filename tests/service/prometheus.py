@@ -96,10 +96,10 @@ def eventually(
 
 
 @contextmanager
-def prometheus(folder: Path, *, scraping: dict[str, Any], rules: Path) -> Iterator[Prometheus]:
-    """It scrapes once a second and evaluates the rules as often, for the length of the block."""
+def prometheus(folder: Path, *, scraping: dict[str, Any], rules: Path, every: str = "1s") -> Iterator[Prometheus]:
+    """It scrapes so often and evaluates the rules as often, for the length of the block."""
     settings = {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "global": {"scrape_interval": every, "evaluation_interval": every},
         "rule_files": [str(rules)],
         "scrape_configs": [scraping],
     }

@@ -61,9 +61,17 @@ class Fleet:
 
     def ended(self, backup_id: str) -> FleetBackup:
         """What became of it, once that is known."""
-        over = (FleetState.DONE, FleetState.FAILED, FleetState.MISSED)
-        self.control.until(lambda: self._backup(backup_id).state in over)
+        self.control.until(lambda: self.is_over(backup_id))
         return self._backup(backup_id)
+
+    def is_over(self, backup_id: str) -> bool:
+        """Whether it is known."""
+        return self._backup(backup_id).state in (FleetState.DONE, FleetState.FAILED, FleetState.MISSED)
+
+    def copied(self, backup_id: str, member: Member) -> None:
+        """It is being copied, on this member; what ended before that is told with why."""
+        self.control.until(lambda: copies(member, backup_id) or self.is_over(backup_id))
+        assert copies(member, backup_id), (self._backup(backup_id), self.control.said())
 
     def owed(self) -> str:
         """The one backup that the night owes, by its id."""
@@ -148,7 +156,7 @@ def _a_night(fleet: Fleet, best: Member) -> FleetBackup:
     """It owes one backup, and the member that is fit and least behind makes it, whoever controls."""
     first = fleet.control.serve()
     owed = fleet.owed()
-    fleet.control.until(lambda: copies(best, owed))
+    fleet.copied(owed, best)
     first.kill()
     first.wait()
     assert [run.status for run in best.runs()] == [RunStatus.RUNNING]

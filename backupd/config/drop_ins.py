@@ -104,7 +104,12 @@ def _short(file: Path, main: Path) -> str:
 
 
 def _require_ours(path: Path) -> None:
-    status = path.stat()
+    try:
+        status = path.stat()
+    except OSError as error:  # a link that leads nowhere, or a file that an editor is about to replace
+        raise ConfigurationError(
+            f"cannot read {path}: {(error.strerror or str(error)).lower()}", hint="write it again, or remove it"
+        ) from error
     if status.st_uid not in {0, os.geteuid()} or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigurationError(
             f"{path} can be changed by others, and could make backupd run their programs",

@@ -118,6 +118,13 @@ def test_a_folder_that_cannot_be_read_is_told(write: Write, monkeypatch: pytest.
     assert refusal(path).message == f"cannot read {path.parent / 'conf.d'}: permission denied"
 
 
+def test_a_link_that_leads_nowhere_is_a_fault_as_any_other(write: Write) -> None:
+    path = write(shop=SHOP)
+    link = path.parent / "conf.d" / "gone.toml"
+    link.symlink_to("/srv/shared/gone.toml")
+    assert refusal(path).message == f"cannot read {link}: no such file or directory"
+
+
 def test_a_recommendation_is_entered_into_the_file_that_has_the_job(write: Write) -> None:
     path = write(shop=SHOP)
     require_enterable(path, "shop", ["chunk_size"])

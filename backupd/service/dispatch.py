@@ -212,9 +212,9 @@ class Dispatch:
             return
         said = f"; {reason}" if reason else ""
         log.info("%s: started%s%s", _named(slot), f" as run {run_id}" if run_id else "", said)
+        self._begin(slot)
         if rule is not None:
             tell_once_alone(self.site.catalogue, slot, rule, now, self.tell)
-        self._begin(slot)
 
     def _begin(self, slot: Slot) -> None:
         try:

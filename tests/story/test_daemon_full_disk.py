@@ -1,10 +1,14 @@
 """The catalogue's disk is full at any write of the daemon: what is due starts once, and its end is recorded later."""
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
 
+import pytest
+
+from backupd.config import BackupScheduleConfig
 from backupd.vocabulary.errors import CatalogueError
 from backupd.vocabulary.schedule import SlotState
 from tests.full_disk import no_room_from_write
@@ -12,11 +16,12 @@ from tests.story.daemon_world import MORNING, NIGHTLY, Machine, job, machine
 
 NIGHT = MORNING + timedelta(hours=19)  # 03:00, when all of it is due
 JOBS = ("nightly", "shop", "archive")
+IN_FLEET = replace(NIGHTLY, fallback_after_seconds=3600.0)  # whom it told that it goes on alone is written, too
 
 
-def a_night(host: Machine, full_from: int) -> int:
+def a_night(host: Machine, schedule: BackupScheduleConfig, full_from: int) -> int:
     """Two looks with a disk that is full from this write on: when things are due, and once they have ended."""
-    host.start(*(job(name, host=f"db{number}", backup=NIGHTLY) for number, name in enumerate(JOBS, start=1)))
+    host.start(*(job(name, host=f"db{number}", backup=schedule) for number, name in enumerate(JOBS, start=1)))
     with no_room_from_write(full_from) as writes:
         with suppress(CatalogueError):
             host.at(NIGHT)
@@ -27,10 +32,13 @@ def a_night(host: Machine, full_from: int) -> int:
     return writes.ended
 
 
-def test_each_slot_starts_once_and_ends_once_whenever_the_disk_was_full(tmp_path: Path) -> None:
+@pytest.mark.parametrize("schedule", [NIGHTLY, IN_FLEET], ids=["alone", "in a fleet"])
+def test_each_slot_starts_once_and_ends_once_whenever_the_disk_was_full(
+    tmp_path: Path, schedule: BackupScheduleConfig
+) -> None:
     for number in count(1):
         with machine(tmp_path / str(number)) as host:
-            writes = a_night(host, full_from=number)
+            writes = a_night(host, schedule, full_from=number)
             host.after(seconds=60)  # there is room again
             for process in host.launcher.processes.values():
                 process.end(0)

@@ -23,6 +23,7 @@ from backupd.service.going import RUNS, Ended, Going
 from backupd.service.launch import Child
 from backupd.service.retries import first_cause, rules_of
 from backupd.service.site import Site
+from backupd.service.slot_endings import meaning, tells_itself
 from backupd.service.timetables import timetables, zone_of
 from backupd.vocabulary.errors import CommandError, ExitStatus
 from backupd.vocabulary.escaping import on_one_line
@@ -32,11 +33,6 @@ log = logging.getLogger(__name__)
 
 _LATE_SECONDS = 60.0  # from here on it is worth a word why
 _RECOVER_AGAIN = timedelta(minutes=10)
-_CHECK_TELLS = (ExitStatus.REFUSED, ExitStatus.ATTENTION)
-_SILENT_WITH = {  # what tells of its failures itself, and with which statuses it does not: a drill that found no backup
-    Activity.BACKUP: (),
-    Activity.DRILL: (ExitStatus.BUSY, ExitStatus.USAGE),
-}
 _PAUSED = "the job was paused"
 _LEFT = "it is left to the fleet, whose control host is there again"
 _NOT_RUNNING = "the daemon was not running when it was due"
@@ -336,15 +332,13 @@ class Dispatch:
     def _tell_end(self, ended: Ended) -> None:
         """A run and a drill tell people themselves what became of them; of all else, we do."""
         slot, status = ended.slot, ended.exit_status
-        shown = "with unknown exit status" if status is None else f"with exit status {status} ({_meaning(status)})"
+        shown = "with unknown exit status" if status is None else f"with exit status {status} ({meaning(status)})"
         if ended.retry_at is not None:
             log.warning("%s: ended %s; next try at %s", _named(slot), shown, _instant(ended.retry_at))
             return
         log.log(logging.INFO if status == ExitStatus.OK else logging.WARNING, "%s: ended %s", _named(slot), shown)
         silent = slot.activity is Activity.BACKUP and ended.run is None
-        tells_itself = slot.activity in _SILENT_WITH and status not in _SILENT_WITH[slot.activity]
-        tells_itself = tells_itself or (slot.activity is Activity.CHECK and status in _CHECK_TELLS)
-        if silent or (not tells_itself and status not in (None, ExitStatus.OK)):
+        if silent or (status not in (None, ExitStatus.OK) and not tells_itself(slot.activity, status)):
             self._alarm(slot, f"ended {shown}" + (" before it was recorded" if silent else ""))
 
     def _alarm(self, slot: Slot, what: str) -> None:
@@ -390,10 +384,3 @@ def _named(slot: Slot) -> str:
 
 def _instant(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M} UTC"
-
-
-def _meaning(status: int) -> str:
-    try:
-        return ExitStatus(status).meaning
-    except ValueError:
-        return f"killed by signal {status - 128}" if status > 128 else "unknown"

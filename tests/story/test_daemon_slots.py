@@ -330,7 +330,12 @@ def test_what_cannot_be_started_is_told_and_the_clock_goes_on(daemon: Machine) -
 
 
 @pytest.mark.parametrize(
-    ("activity", "status", "told"), [("verify", 9, 1), ("verify", 0, 0), ("drill", 9, 0), ("drill", 2, 1)]
+    ("activity", "status", "told"),
+    [
+        *(("verify", 9, 1), ("verify", 0, 0)),
+        *(("drill", status, 0) for status in (5, 9, 14)),
+        *(("drill", status, 1) for status in (1, 2, 13, 137, 255)),
+    ],
 )
 def test_a_failure_is_told_where_the_program_itself_does_not(
     daemon: Machine, activity: str, status: int, told: int
@@ -341,6 +346,17 @@ def test_a_failure_is_told_where_the_program_itself_does_not(
     daemon.after(minutes=1)
     assert len(daemon.told) == told
     assert daemon.newest().exit_status == status
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(137, "killed by signal 9"), (255, "killed by a signal"), (77, "unknown")]
+)
+def test_what_was_killed_is_called_so(daemon: Machine, status: int, said: str) -> None:
+    daemon.start(job("nightly", verify=NIGHTLY))
+    daemon.at(NIGHT)
+    daemon.process().end(status)
+    daemon.after(minutes=1)
+    assert daemon.told[0].text.endswith(f"ended with exit status {status} ({said})")
 
 
 def test_a_dead_run_is_cleaned_up_after_once_by_a_process_of_its_own(daemon: Machine) -> None:

@@ -179,7 +179,8 @@ class Dispatch:
         within, blackouts = config.start_within_seconds, config.blackout
         match lateness(due_at, now, start_within_seconds=within, blackouts=blackouts, zone=schedule.zone):
             case Missed(reason):
-                self._miss(schedule, [due_at], f"{reason}: {self._why(schedule, due_at)}", now)
+                why = f": {self._why(schedule, due_at)}" if schedule.why or _is_late(due_at, now) else ""
+                self._miss(schedule, [due_at], f"{reason}{why}", now)
             case Wait(until):
                 self._wait(schedule, f"a blackout lasted until {_instant(until)}")
             case Start() if schedule.job in self._paused:
@@ -197,9 +198,9 @@ class Dispatch:
 
     def _start(self, schedule: _Schedule, due_at: datetime, now: datetime) -> None:
         run_id = self.new_run_id() if schedule.activity in RUNS else ""
-        late = (now - due_at).total_seconds() > _LATE_SECONDS
         rule = self._fallback(schedule)
-        reason = self._why(schedule, due_at) if late else rule.words(now) if rule is not None else ""
+        late = self._why(schedule, due_at) if _is_late(due_at, now) else ""
+        reason = late or (rule.words(now) if rule is not None else "")
         slot = Slot(schedule.job, schedule.activity, due_at, SlotState.STARTED, now, run_id, reason)
         taken = self.site.catalogue.take_slot(slot)
         schedule.decide_up_to(due_at)
@@ -376,6 +377,10 @@ class Dispatch:
             self._recovering = self.going.launcher.recover()
         except CommandError as error:
             log.error("backupd recover could not be started: %s", error.message)
+
+
+def _is_late(due_at: datetime, now: datetime) -> bool:
+    return (now - due_at).total_seconds() > _LATE_SECONDS
 
 
 def _named(slot: Slot) -> str:

@@ -202,6 +202,16 @@ def test_a_blackout_is_waited_for(daemon: Machine) -> None:
     assert daemon.newest().reason == "a blackout lasted until 2026-11-22 05:00 UTC"
 
 
+def test_what_a_blackout_keeps_from_starting_is_missed_for_that_alone(daemon: Machine) -> None:
+    by_day = Blackout(frozenset(range(7)), NIGHT.time(), (NIGHT + 9 * HOUR).time())
+    daemon.start(job("nightly", backup=BackupScheduleConfig(cron="0 3 * * *", blackout=(by_day,))))
+    daemon.at(NIGHT)
+    assert daemon.newest().reason == "a blackout lasts longer than the 4h within which it may start"
+    daemon.now = NIGHT + DAY + HOUR
+    daemon.start()
+    assert daemon.newest().reason.endswith("it may start: the daemon was not running when it was due")
+
+
 def test_one_run_of_a_job_at_a_time_and_the_next_slot_takes_the_place_of_one_that_waits(daemon: Machine) -> None:
     daemon.start(job("nightly", backup=HOURLY))
     first = MORNING + HOUR

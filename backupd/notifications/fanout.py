@@ -67,8 +67,12 @@ class Fanout:
         for subscriber in subscribers:
             name = f"notification {subscriber.name}"
             thread = threading.Thread(target=_deliver, args=(subscriber, notice, answers), name=name, daemon=True)
-            with shielded():  # a signal in its middle would leave half a thread
-                thread.start()
+            try:
+                with shielded():  # a signal in its middle would leave half a thread
+                    thread.start()
+            except RuntimeError as none:  # no room for one more thread
+                error = NotificationError(str(none), hint="check the free memory (free -m) and the limits of its unit")
+                answers.put(Delivery(subscriber.name, 0.0, error))
         known: dict[str, Delivery] = {}
         while len(known) < len(subscribers):
             try:

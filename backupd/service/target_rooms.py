@@ -3,6 +3,7 @@
 Knows: how often to look, and that a look may never return.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 
 from backupd.config import Configuration, DirectoryConfig
 from backupd.host.filesystem import room
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +85,14 @@ class _Watched:
         with self._guard:
             if self._look is not None and (self._look.is_alive() or self._age() < self._pace.apart_seconds):
                 return None
-            self._began = time.monotonic()
-            self._look = threading.Thread(target=self._take, name=f"room of target {self.name}", daemon=True)
-            self._look.start()
-            return self._look
+            look = threading.Thread(target=self._take, name=f"room of target {self.name}", daemon=True)
+            try:
+                look.start()
+            except RuntimeError as error:  # no room for one more thread: the next one who asks may have it
+                log.warning("no look at target %s: %s", self.name, error)
+                return None
+            self._look, self._began = look, time.monotonic()
+            return look
 
     def seen(self) -> SeenTarget | None:
         """What the newest look found, or that it hangs."""

@@ -4,6 +4,7 @@ import json
 import logging
 import ssl
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -375,6 +376,18 @@ def test_one_that_fails_and_one_that_hangs_keep_nobody_from_being_told(caplog: p
     assert sorted(line.split()[1] for line in warnings) == ["bug", "fails", "hangs"]
     assert all("\n" not in line for line in warnings)
     assert CANARY not in caplog.text
+
+
+def test_a_machine_without_room_for_one_more_thread_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    Fanout([subscriber(Bug(), "dba")]).tell(notice())
+    assert "notification dba was not delivered" in caplog.text
+    assert "can't start new thread" in caplog.text
 
 
 def test_the_configuration_says_who_is_told() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
@@ -146,6 +146,22 @@ def test_what_was_not_looked_at_yet_is_neither_away_nor_back(storage: Storage) -
     assert storage.look(2 * DAY + 26 * MINUTES) == []
     storage.hangs = False
     assert kinds(storage.look(3 * DAY + 16 * MINUTES)) == [("alarm", "storage-unreachable")]
+
+
+def test_without_room_for_one_more_thread_a_look_is_missed_and_no_alarm_is_over(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    storage.found = AWAY
+    storage.look(0 * DAY)
+    assert kinds(storage.look(16 * MINUTES)) == [("alarm", "storage-unreachable")]
+    with monkeypatch.context() as full:
+        full.setattr(Thread, "start", start)
+        assert storage.look(26 * MINUTES) == []
+    storage.found = room(500)
+    assert kinds(storage.look(36 * MINUTES)) == [("over", "storage-unreachable")]
 
 
 def test_a_target_that_is_away_has_not_ceased_to_fill(storage: Storage) -> None:

@@ -27,14 +27,18 @@ _BECAME = {
 
 
 def title(notice: Notice) -> str:
-    """One line of printable ASCII: which machine, which job or target, what became of it; of a digest its sentence."""
+    """One line of printable ASCII: which machine, whose it is, what became of that; of a digest its sentence."""
     if notice.kind is NoticeKind.DIGEST:
         became = f"digest: {notice.text}"
     else:
-        whose = notice.job or (f"target {notice.target}" if notice.target else "a proof host's work")
+        whose = notice.job or (f"target {notice.target}" if notice.target else _whose_else(notice.kind))
         became = f"{whose} {_BECAME[notice.kind]}"
     line = f"backupd on {socket.gethostname()}: {became}"
     return "".join(letter if " " <= letter <= "~" else "?" for letter in line)
+
+
+def _whose_else(kind: NoticeKind) -> str:
+    return "the catalogue" if kind in (NoticeKind.ALARM, NoticeKind.OVER) else "a proof host's work"
 
 
 def body(notice: Notice) -> str:

@@ -19,6 +19,7 @@ from backupd.notifications import Notifier
 from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.service import reminders
 from backupd.service.bell import Bell, Signals, signals
+from backupd.service.catalogue_trouble import CatalogueTrouble
 from backupd.service.clock import Clock
 from backupd.service.dispatch import Dispatch
 from backupd.service.going import Going
@@ -64,7 +65,7 @@ def serve(configuration: Configuration, given: DaemonSurroundings) -> None:
     ended.
 
     A catalogue that is locked, or whose disk is full, is waited for, at the start as well as later. Later, one that
-    cannot be used at all is waited for too: nothing can be started meanwhile, and the log says so.
+    cannot be used at all is waited for too: nothing can be started meanwhile, and people are told so.
 
     Raises:
         Refused: the port of the pages is taken.
@@ -77,7 +78,11 @@ def serve(configuration: Configuration, given: DaemonSurroundings) -> None:
         owed.callback(bell.close)
         asked = owed.enter_context(signals(bell))
         owed.enter_context(Claims(configuration.paths.run).daemon())
-        opened = _catalogue(configuration, given, bell, asked)
+        daemon: _Daemon | None = None
+        notifier = given.notifier(configuration)
+        tell = owed.enter_context(told_by_a_thread(lambda: notifier if daemon is None else daemon.notifier))
+        trouble = CatalogueTrouble(tell, given.now)
+        opened = _catalogue(configuration, given, bell, asked, trouble)
         if opened is None:
             return
         catalogue = owed.enter_context(opened)
@@ -85,8 +90,8 @@ def serve(configuration: Configuration, given: DaemonSurroundings) -> None:
         clock = Clock(bell.ring)
         clock.start()
         owed.callback(clock.stop)
-        daemon = _Daemon(given, site, bell, asked, clock)
-        with told_by_a_thread(lambda: daemon.notifier) as tell, daemon.pages():
+        daemon = _Daemon(given, site, bell, asked, clock, trouble)
+        with daemon.pages():
             try:
                 daemon.go_on(tell)
             finally:
@@ -94,19 +99,19 @@ def serve(configuration: Configuration, given: DaemonSurroundings) -> None:
                 log.info("backupd serve stops; started runs continue")
 
 
-def _catalogue(configuration: Configuration, given: DaemonSurroundings, bell: Bell, asked: Signals) -> Catalogue | None:
+def _catalogue(
+    configuration: Configuration, given: DaemonSurroundings, bell: Bell, asked: Signals, trouble: CatalogueTrouble
+) -> Catalogue | None:
     """The catalogue; None where we were asked to stop while it could not be had."""
-    said = ""
     while not asked.stop:
         try:
             return Catalogue.open(configuration.catalogue.path, busy_timeout_seconds=_LOCKED_SECONDS)
         except CatalogueUnavailable as error:
-            if error.message != said:
-                log.error("%s; hint: %s; trying again", error.message, error.hint)
-                said = error.message
+            if error.message != trouble.said:
                 given.notify.status(f"waiting: {error.message}")
                 given.notify.ready()
             given.notify.alive()
+            trouble.stands(error, configuration.jobs)
             bell.wait(_RESTLESS_SECONDS)
     return None
 
@@ -121,8 +126,8 @@ class _Daemon:
     asked: Signals
     clock: Clock
     notifier: Notifier = field(init=False)
+    trouble: CatalogueTrouble
     _web: WebProcess | None = None
-    _trouble: str = ""
     _draining: str = ""  # what was said of it last
     _reminded_at: float | None = None
     _machine: tuple[str, ...] = field(default_factory=marks_of_machine)
@@ -195,12 +200,12 @@ class _Daemon:
         notify = self.given.notify
         if self._web is not None:
             self._web.keep_up()
-        notify.status(self._trouble or self._draining or status)
+        notify.status(self.trouble.said or self._draining or status)
         if self.clock.alive:
             notify.alive()
         longest = min(_LOOK_SECONDS, notify.watchdog_seconds / 3 or _LOOK_SECONDS)
         waiting = self._web is not None and self._web.pid is None
-        restless = restless or bool(self._trouble) or waiting
+        restless = restless or bool(self.trouble.said) or waiting
         self.bell.wait(min(longest, _RESTLESS_SECONDS) if restless else longest)
 
     def _remind(self, tell: Callable[[Notice], None]) -> None:
@@ -254,13 +259,9 @@ class _Daemon:
         try:
             yield
         except CatalogueError as error:
-            if error.message != self._trouble:
-                log.error("nothing can be started or recorded: %s; hint: %s", error.message, error.hint)
-            self._trouble = error.message
+            self.trouble.stands(error, self.site.configuration.jobs)
         else:
-            if self._trouble:
-                log.info("the catalogue is available again")
-            self._trouble = ""
+            self.trouble.over(self.site.configuration.jobs)
 
     @staticmethod
     def _behind(now: Callable[[], datetime]) -> Iterator[bool]:

@@ -31,7 +31,7 @@ from backupd.service.receivers import Receivers
 from backupd.service.site import Site
 from backupd.service.systemd import Notify
 from backupd.service.target_rooms import TargetRooms
-from backupd.service.telling import told_by_a_thread
+from backupd.service.telling import Telling, told_by_a_thread
 from backupd.service.timetables import marks_of_machine, timetables
 from backupd.vocabulary.errors import BackupdError, CatalogueError, CatalogueUnavailable, ConfigurationError
 from backupd.vocabulary.schedule import Notice
@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 30.0  # at least so often, whatever rings
 _RESTLESS_SECONDS = 2.0  # while something waits or goes on
 _LOCKED_SECONDS = 1.0  # that a write waits for another's: whoever stops us must not wait long
+_LAST_NOTICES_SECONDS = 60.0  # that a daemon which drains waits for a mail server that hangs
 _JUMP_SECONDS = 5.0  # more than any clock drifts between two looks
 
 
@@ -110,8 +111,8 @@ def _catalogue(
             if error.message != trouble.said:
                 given.notify.status(f"waiting: {error.message}")
                 given.notify.ready()
-            given.notify.alive()
             trouble.stands(error, configuration.jobs)
+            given.notify.alive()
             bell.wait(_RESTLESS_SECONDS)
     return None
 
@@ -125,10 +126,11 @@ class _Daemon:
     bell: Bell
     asked: Signals
     clock: Clock
-    notifier: Notifier = field(init=False)
     trouble: CatalogueTrouble
+    notifier: Notifier = field(init=False)
     _web: WebProcess | None = None
     _draining: str = ""  # what was said of it last
+    _done_at: float | None = None  # monotonic: since then only people are left to be told
     _reminded_at: float | None = None
     _machine: tuple[str, ...] = field(default_factory=marks_of_machine)
     _rooms: TargetRooms = field(init=False)
@@ -150,7 +152,7 @@ class _Daemon:
         finally:
             self._web.stop()
 
-    def go_on(self, tell: Callable[[Notice], None]) -> None:
+    def go_on(self, tell: Telling) -> None:
         """Until we are asked to stop."""
         site, given = self.site, self.given
         claims = Claims(site.configuration.paths.run)
@@ -179,16 +181,20 @@ class _Daemon:
                 dispatch.look(starting=not self.asked.drain)
                 readers.look(self.site.configuration, starting=not self.asked.drain)
                 self._remind(tell)
-            if scheduled and self._is_drained(going, receivers):
+            if scheduled and self._is_drained(going, receivers, tell):
                 break
-            self._settle(restless=dispatch.restless or receivers.restless, status=dispatch.status)
+            restless = dispatch.restless or receivers.restless or bool(self._draining)
+            self._settle(restless=restless, status=dispatch.status)
 
-    def _is_drained(self, going: Going, receivers: Receivers) -> bool:
-        """It was asked to drain, and nothing that it has started goes on."""
+    def _is_drained(self, going: Going, receivers: Receivers, tell: Telling) -> bool:
+        """It was asked to drain, nothing that it has started goes on, and people know what became of that."""
         if not self.asked.drain:
             return False
         left = [f"{slot.activity} of {slot.job}" for slot in going.slots()]
         left += [f"the binlog of {job}" for job in receivers.left]
+        if not left and not tell.is_done:
+            self._done_at = self._done_at or time.monotonic()
+            left += ["notifications"] if time.monotonic() - self._done_at < _LAST_NOTICES_SECONDS else []
         said = f"draining: no new runs are started; waiting for {', '.join(left) or 'nothing'}"
         if said != self._draining:
             log.info("%s", said)

@@ -8,6 +8,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from backupd.notifications import Notifier
 from backupd.vocabulary.schedule import Notice
@@ -17,24 +18,41 @@ log = logging.getLogger(__name__)
 _LAST_WORD_SECONDS = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """Whoever calls it does not wait until the notice is told."""
+
+    waiting: "queue.Queue[Notice | None]" = field(default_factory=queue.Queue)
+
+    def __call__(self, notice: Notice) -> None:
+        """It is told after those before it."""
+        self.waiting.put(notice)
+
+    @property
+    def is_done(self) -> bool:
+        """All of them have been told, or it is in the log why not."""
+        return not self.waiting.unfinished_tasks
+
+
 @contextmanager
-def told_by_a_thread(notifier: Callable[[], Notifier]) -> Iterator[Callable[[Notice], None]]:
+def told_by_a_thread(notifier: Callable[[], Notifier]) -> Iterator[Telling]:
     """What is given is told one after the other, by whatever the notifier is then; nobody waits for it.
 
     What has not been told when the block ends has half a second, and then is told by the log alone.
     """
-    waiting: queue.SimpleQueue[Notice | None] = queue.SimpleQueue()
-    thread = threading.Thread(target=_tell, args=(notifier, waiting), name="telling", daemon=True)
+    telling = Telling()
+    thread = threading.Thread(target=_tell, args=(notifier, telling.waiting), name="telling", daemon=True)
     thread.start()
     try:
-        yield waiting.put
+        yield telling
     finally:
-        waiting.put(None)
+        telling.waiting.put(None)
         thread.join(_LAST_WORD_SECONDS)
         if thread.is_alive():
             log.warning("the daemon stops before all notifications were sent: see `backupd schedule list`")
 
 
-def _tell(notifier: Callable[[], Notifier], waiting: "queue.SimpleQueue[Notice | None]") -> None:
+def _tell(notifier: Callable[[], Notifier], waiting: "queue.Queue[Notice | None]") -> None:
     while (notice := waiting.get()) is not None:
         notifier().tell(notice)
+        waiting.task_done()

@@ -91,6 +91,11 @@ class ScheduleRecords(CatalogueFile):
                 known = _scheduled(connection)
         return {key: counts_since for key, (_, counts_since) in known.items()}
 
+    def gone_by(self) -> dict[tuple[str, Activity], Timetable]:
+        """The timetables by which a daemon went last, by job and activity."""
+        with self._reading() as connection:
+            return {key: timetable for key, (timetable, _) in _scheduled(connection).items()}
+
     def newest_slots(self, *, before: datetime) -> dict[tuple[str, Activity], datetime]:
         """When the newest slot of each job and activity was due, of those that are not in the future."""
         table = tables.slots.c

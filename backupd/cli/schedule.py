@@ -50,6 +50,7 @@ def list_schedules(ctx: typer.Context, *, json: JsonOption = False) -> None:
     configuration = opening.configuration(ctx.obj.config)
     with opening.catalogue(configuration) as catalogue:
         entries = _entries(configuration, catalogue)
+        tell_of_other_schedules(configuration, catalogue)
     if json:
         print_document({"schedules": [_document(entry) for entry in entries]})
     else:
@@ -126,6 +127,16 @@ def resume(ctx: typer.Context, job: Annotated[str, typer.Argument(metavar="JOB")
             opening.job(configuration, job)
         catalogue.resume(job)
     say(f"job {job} runs on schedule again" if paused else f"job {job} was not paused")
+
+
+def tell_of_other_schedules(configuration: "Configuration", catalogue: "Catalogue") -> None:
+    """A daemon starts by the configuration that it has read, which may be an earlier one."""
+    from backupd.host.claims import Claims
+    from backupd.service.timetables import timetables
+
+    is_served = Claims(configuration.paths.run).daemon_pid() is not None
+    if is_served and catalogue.gone_by() != timetables(configuration):
+        tell("attention: the daemon goes by other schedules than the configuration has now: systemctl reload backupd")
 
 
 def _scheduled(configuration: "Configuration", name: str) -> "JobConfig":

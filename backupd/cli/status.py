@@ -7,6 +7,7 @@ import typer
 
 from backupd.cli.invocation import JsonOption
 from backupd.cli.output import print_document, print_text, say, tell
+from backupd.cli.schedule import tell_of_other_schedules
 from backupd.vocabulary.errors import BackupdError, UsageError
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def _report(ctx: typer.Context, job: str | None) -> "StatusReport":
     if job is not None:
         opening.job(configuration, job)
     with opening.catalogue(configuration) as catalogue:
+        tell_of_other_schedules(configuration, catalogue)
         return status_report(Site(configuration, catalogue), own_eyes(configuration), job=job)
 
 

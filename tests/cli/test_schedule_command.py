@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from backupd.config import load
+from backupd.host.claims import Claims
 from backupd.policy.timetable import stable_offset
+from backupd.service.timetables import timetables
 from backupd.vocabulary.errors import ExitStatus, ServerError
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
 from tests.cli.terminal import Terminal
@@ -217,6 +220,21 @@ def test_the_list_has_every_schedule_with_its_next_time_by_both_clocks(terminal:
     local = datetime.fromisoformat(probe["next_due_local"])
     assert (local, local.isoweekday(), local.hour, local.minute) == (due, 7, 4, 0)
     assert (probe["paused"], probe["last"]) == (None, None)
+
+
+@pytest.mark.parametrize("command", [("schedule", "list"), ("status",)])
+def test_where_a_daemon_goes_by_a_configuration_of_before_that_is_said(
+    terminal: Terminal, command: tuple[str, ...]
+) -> None:
+    configuration = load(terminal.configuration)
+    with terminal.world.catalogue() as catalogue:
+        catalogue.go_by(timetables(configuration), since=datetime.now(UTC))
+    with Claims(configuration.paths.run).daemon():
+        assert "systemctl reload" not in terminal.run(*command).stderr
+        text = terminal.configuration.read_text()
+        terminal.configuration.write_text(text.replace('"30 2 * * *"', '"30 22 * * *"'))
+        assert "the daemon goes by other schedules than the configuration has now" in terminal.run(*command).stderr
+    assert "systemctl reload" not in terminal.run(*command).stderr
 
 
 def test_the_list_says_what_became_of_the_last_slot(world: World, terminal: Terminal) -> None:

@@ -110,6 +110,8 @@ def running_besides(site: Site, live: Live) -> tuple[Running, ...]:
 def _job_status(
     config: JobConfig, record: JobRecord, tables: Mapping[Activity, Timetable], live: Live, *, now: datetime
 ) -> JobStatus:
+    due_still = tables.keys() | {Activity.BACKUP}  # what has no schedule any more is never made good
+    record = replace(record, last_slots={one: slot for one, slot in record.last_slots.items() if one in due_still})
     running = tuple(_running(unfinished, live) for unfinished in record.unfinished)
     due = {activity: table.after(now) for activity, table in tables.items()}
     good = record.last_good

@@ -38,6 +38,7 @@ from tests.fakes.target import MACHINE
 STARTED = datetime(2026, 3, 1, 2, tzinfo=UTC)
 COPY = Backup("disk", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
 DAY = timedelta(days=1)
+DRILLS = {"drill": {"cron": "0 4 * * *", "zone": "UTC"}}
 
 
 @pytest.fixture
@@ -169,11 +170,11 @@ def test_what_is_missed_is_an_alarm_until_it_was_done_again(catalogue: Catalogue
     good(catalogue, "r1")
     now = datetime.now(UTC)
     catalogue.take_slot(missed(Activity.BACKUP, now - DAY))  # before the good one: made good already
-    assert kinds(status(catalogue, live, configured())) == []
+    assert kinds(status(catalogue, live, configured(schedules=DRILLS))) == []
 
     catalogue.take_slot(missed(Activity.BACKUP, now))
     catalogue.take_slot(missed(Activity.DRILL, now))
-    found = status(catalogue, live, configured())
+    found = status(catalogue, live, configured(schedules=DRILLS))
     assert [alarm.text for alarm in found.alarms] == [
         "a backup was missed since the last good one: the machine was off",
         f"the drill of {instant(now)} was missed: the machine was off",
@@ -183,7 +184,7 @@ def test_what_is_missed_is_an_alarm_until_it_was_done_again(catalogue: Catalogue
     good(catalogue, "r2")
     again = Slot("nightly", Activity.DRILL, datetime.now(UTC), SlotState.STARTED, now)
     catalogue.take_slot(again)
-    assert kinds(status(catalogue, live, configured())) == []
+    assert kinds(status(catalogue, live, configured(schedules=DRILLS))) == []
 
 
 @pytest.mark.parametrize(
@@ -197,10 +198,18 @@ def test_a_scheduled_drill_that_did_not_prove_its_backup_is_an_alarm(
     catalogue.take_slot(slot)
     catalogue.slot_ended(slot, exit_status=exit_status)
 
-    found = status(catalogue, live, configured())
+    found = status(catalogue, live, configured(schedules=DRILLS))
 
     assert [alarm.text for alarm in found.alarms] == [f"the drill of {instant(slot.due_at)} {became}"]
     assert found.last_slots[Activity.DRILL].exit_status == exit_status
+
+
+def test_what_has_no_schedule_any_more_is_no_alarm_for_ever(catalogue: Catalogue, live: LiveHere) -> None:
+    good(catalogue, "r1")
+    catalogue.take_slot(slot := Slot("nightly", Activity.DRILL, datetime.now(UTC), SlotState.STARTED, STARTED))
+    catalogue.slot_ended(slot, exit_status=9)
+    assert kinds(status(catalogue, live, configured(schedules=DRILLS))) == [AlarmKind.FAILED]
+    assert kinds(status(catalogue, live, configured())) == []
 
 
 def test_a_proof_grows_old_and_counts_from_the_first_backup(catalogue: Catalogue, live: LiveHere) -> None:
@@ -319,18 +328,19 @@ def test_what_is_missed_is_no_alarm_while_the_job_is_paused_but_too_old_a_backup
     catalogue.pause("nightly", "the disks are changed")
     for activity in (Activity.BACKUP, Activity.DRILL):
         catalogue.take_slot(missed(activity, datetime.now(UTC)))
-    assert kinds(status(catalogue, live, configured())) == []
-    assert kinds(status(catalogue, live, configured(), 2 * DAY)) == [AlarmKind.OVERDUE]
+    assert kinds(status(catalogue, live, configured(schedules=DRILLS))) == []
+    assert kinds(status(catalogue, live, configured(schedules=DRILLS), 2 * DAY)) == [AlarmKind.OVERDUE]
 
     catalogue.resume("nightly")
-    assert kinds(status(catalogue, live, configured())) == [AlarmKind.MISSED, AlarmKind.MISSED]
+    assert kinds(status(catalogue, live, configured(schedules=DRILLS))) == [AlarmKind.MISSED, AlarmKind.MISSED]
 
 
 def test_what_a_clock_that_was_ahead_has_left_counts_when_its_time_has_come(
     catalogue: Catalogue, live: LiveHere, path_in_memory: Path
 ) -> None:
     """Neither does a good backup of years to come hide that there is none since, nor a slot of then cry until then."""
-    overdue, proven = configured(), configured(drill_within="7d", every="100d")
+    overdue = configured(schedules=DRILLS)
+    proven = configured(schedules=DRILLS, drill_within="7d", every="100d")
     good(catalogue, "r1")
     good(catalogue, "r2")
     now = datetime.now(UTC)

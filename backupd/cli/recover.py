@@ -1,5 +1,7 @@
 """`backupd recover`: give back what dead runs left, and finish what they had copied whole."""
 
+import os
+
 import typer
 
 from backupd.cli.metrics import left_for_node_exporter
@@ -16,6 +18,7 @@ def recover(ctx: typer.Context) -> None:
     from backupd.host.signals import cancellable
     from backupd.operations.upkeep.notices import tell_of_the_dead
     from backupd.operations.upkeep.recover import dead_runs
+    from backupd.service.systemd import Notify
 
     configuration = wiring.configuration_or_defaults(ctx.obj.config)
     with (
@@ -24,7 +27,8 @@ def recover(ctx: typer.Context) -> None:
         left_for_node_exporter(configuration, catalogue),
     ):
         tools = wiring.host_tools(configuration, catalogue.identity().name)
-        recovery = dead_runs(catalogue, tools, finishing=wiring.finishing(configuration))
+        finishing, released = wiring.finishing(configuration), Notify(os.environ).ready
+        recovery = dead_runs(catalogue, tools, finishing=finishing, released=released)
         notifier, answers = wiring.notifier(configuration), failure_answers(configuration)
         tell_of_the_dead(notifier, catalogue, recovery.runs, answers=answers)
     for run_id in recovery.runs:

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -740,6 +741,17 @@ def test_a_drill_that_fails_prints_its_checks_and_is_status_9(terminal: Terminal
 def test_recover_with_nothing_to_do_says_so(terminal: Terminal) -> None:
     ended = terminal.run("recover")
     assert (ended.status, ended.stdout) == (ExitStatus.OK, "nothing to recover\n")
+
+
+def test_recover_tells_systemd_when_whoever_waits_for_it_may_go_on(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(5)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        terminal.run("recover")
+        assert manager.recv(100) == b"READY=1"
 
 
 def test_recover_names_what_it_gave_back_and_what_resists(terminal: Terminal, world: World) -> None:

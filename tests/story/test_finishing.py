@@ -15,7 +15,7 @@ from backupd.host.signals import cancellable
 from backupd.operations.restore.verify import verify_backup
 from backupd.operations.upkeep.ownership import ownership_of
 from backupd.operations.upkeep.prune import prune
-from backupd.operations.upkeep.recover import Recovery
+from backupd.operations.upkeep.recover import Recovery, dead_runs
 from backupd.targets import BackupSource, Target
 from backupd.vocabulary.errors import Cancelled, TargetError
 from backupd.vocabulary.records import RunStatus
@@ -181,6 +181,19 @@ def test_the_next_run_does_not_wait_for_it_and_takes_nothing_from_it(world: Worl
     recover(world).require_complete()
     assert (is_whole(world.target, "r1"), world.row("r1").status) == (True, RunStatus.ATTENTION)
     assert world.left() == []
+
+
+def test_who_waits_for_the_clean_up_does_not_wait_for_it(world: World) -> None:
+    die_at(world, "target.reading")
+    happened: list[str] = []
+    world.at.clear()
+    world.at["target.reading"] = lambda: happened.append("read back")
+    with world.catalogue() as catalogue:
+        dead_runs(
+            catalogue, world.tools, finishing=world.finishing, released=lambda: happened.append(world.row("r1").status)
+        )
+    assert happened[:2] == [RunStatus.FAILED, "read back"]
+    assert world.row("r1").status is RunStatus.ATTENTION
 
 
 @pytest.mark.parametrize("moment", ["target.listed", "target.reading"])

@@ -88,6 +88,13 @@ def test_an_archive_that_ends_is_started_again_for_ever_and_sigterm_is_no_failur
     assert unit["SuccessExitStatus"] == str(int(ExitStatus.CANCELLED))
 
 
+def test_a_run_waits_for_what_dead_runs_held_and_not_for_their_copies_to_be_read_back() -> None:
+    """systemd waits for a oneshot until its process ends (systemd.service(5)): `recover` reads back for hours."""
+    run, recover = settings(UNITS / RUN), dict(settings(UNITS / "backupd-recover.service"))
+    assert ("After", "backupd-recover.service") in run
+    assert (recover["Type"], recover["TimeoutStartSec"]) == ("notify", "infinity")
+
+
 @pytest.mark.parametrize("file", ["backupd.service", "backupd-run@.service", "backupd-binlog@.service"])
 def test_at_boot_a_server_by_whatever_name_and_a_target_of_the_network_come_first(file: str) -> None:
     after = {word for name, value in settings(UNITS / file) if name == "After" for word in value.split()}

@@ -6,7 +6,7 @@ its catalogue, and with it its name, finds what it had made by tag again once it
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +80,7 @@ def dead_runs(
     every_disk: bool = True,
     spool: Path | None = None,
     finishing: MaxRate | None = None,
+    released: Callable[[], None] = lambda: None,
 ) -> Recovery:
     """Everything that dead runs left is released, as far as it lets itself be; their rows say so.
 
@@ -87,7 +88,8 @@ def dead_runs(
     rows tell of them alone: a disk that hangs, and is none of the job's, must not keep a backup waiting.
 
     Copies whose bytes may be whole are read back last, at the rate that `finishing` tells, for as long as that takes,
-    and become backups. Without it they stay as they are: a run that begins cannot wait for that.
+    and become backups. Without it they stay as they are: a run that begins cannot wait for that. `released` is called
+    when all else is done.
 
     Runs that are alive are left alone. Nothing is raised for a thing that resists: it is in `left`, logged as ERROR.
 
@@ -111,6 +113,7 @@ def dead_runs(
         for holding in found.pending:
             log.warning("copy %s of a dead run may be complete: `backupd recover` reads it back", holding.name)
         return found.recovery(pending=found.pending)
+    released()
     for run_id, copies in found.copies.items():
         with suppress(Busy), tools.claims.run(run_id):
             _finish(ownership, tools, run_id, copies, finishing, found)

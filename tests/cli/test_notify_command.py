@@ -63,11 +63,11 @@ def fail(world: World) -> None:
     world.at["host.mount"] = refuse
 
 
-def die(world: World, run_id: str) -> None:
-    """A run whose process ends in the middle of its copy."""
+def die(world: World, run_id: str, *, at: str = "target.writing") -> None:
+    """A run whose process ends in the middle of its copy, or elsewhere."""
     child = os.fork()
     if child == 0:
-        world.at["target.writing"] = lambda: os._exit(1)
+        world.at[at] = lambda: os._exit(1)
         world.back_up(run_id)
     os.waitpid(child, 0)
 
@@ -182,6 +182,15 @@ def test_a_dead_run_is_told_of_once(terminal: Terminal, peer: WebPeer, world: Wo
     assert [document["kind"] for document in of_the_dead] == ["failed"]
     assert "process died without reporting an error" in of_the_dead[0]["text"]
     assert of_the_dead[0]["text"].startswith("run r1 of job nightly, started ")
+
+
+def test_a_dead_run_whose_copy_is_a_backup_is_told_of_once(terminal: Terminal, peer: WebPeer, world: World) -> None:
+    die(world, "r1", at="target.reading")
+    assert "it is now a complete backup" in terminal.run("recover").stdout
+    terminal.run("recover")
+    (of_the_dead,) = [document for document in told(peer) if document["subject"] == "r1"]
+    assert of_the_dead["kind"] == "attention"
+    assert "its process died; `backupd recover` finished it on vault" in of_the_dead["text"]
 
 
 @pytest.mark.parametrize("kind", [RunKind.BENCH, RunKind.PROBE])

@@ -10,6 +10,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.vocabulary.errors import ExitStatus, UsageError
 from backupd.vocabulary.records import Holding, RunDetails, RunError, RunKind, RunStatus
 
+DEATH = "its process died"  # how a text of attention begins of a run whose copy is a backup; `notices` knows it by this
 _AGAIN = {
     RunKind.BACKUP: "start the job again when convenient",
     RunKind.PROBE: "none of its figures were kept: probe again when convenient",
@@ -53,7 +54,7 @@ class DeadRunJournal:
             reached = ", ".join(backup.target for backup in row.backups)
             self.catalogue.keep_dead_run(
                 self.run_id,
-                f"its process died before the run ended; the backup is on {reached}",
+                f"{DEATH} before the run ended; the backup is on {reached}",
                 to_finish=bool(pending),
             )
         else:

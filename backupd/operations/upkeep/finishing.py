@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from backupd.catalogue.store import Catalogue
 from backupd.host.signals import shielded
 from backupd.operations.backup.publishing import Published, publish_copies, require_published
+from backupd.operations.upkeep.dead_run import DEATH
 from backupd.operations.upkeep.rebuild import copy_on
 from backupd.targets import Target
 from backupd.targets.listing import require_listed, unknown_beside
@@ -52,7 +53,7 @@ def finish(
     unread: dict[str, tuple[Target, Holding]] = {}
 
     def record(backup: Backup, holding: Holding, unknown: Sequence[str]) -> None:
-        text = f"its process died; `backupd recover` finished it on {backup.target}"
+        text = f"{DEATH}; `backupd recover` finished it on {backup.target}"
         with shielded():
             catalogue.finish_dead_run(manifest.run_id, backup, holding, text)
             done.finished.append(holding)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from backupd.catalogue.endings import as_told
 from backupd.catalogue.store import Catalogue
 from backupd.notifications import Notifier
+from backupd.operations.upkeep.dead_run import DEATH
 from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.policy.failed_slots import is_failed
 from backupd.report.words import duration, instant, size
@@ -201,7 +202,8 @@ def _good(catalogue: Catalogue, run_id: str) -> Notice | None:
 def tell_of_the_dead(
     notifier: Notifier, catalogue: Catalogue, run_ids: Iterable[str], *, answers: FailureAnswers
 ) -> None:
-    """Of these runs that were recovered, each whose process died is told of, once whoever looks; others are not.
+    """Of these runs that were recovered, each whose process died is told of, once whoever looks; others are not. Where
+    its copy is a backup all the same, it is told as one that needs attention.
 
     Nor is what is no job's: a person began that bench, or that probe of a volume, and no backup hangs on it.
     """
@@ -210,11 +212,16 @@ def tell_of_the_dead(
             run = catalogue.run(run_id)
         except BackupdError:  # known by its tag only: whose it was went with its catalogue
             continue
-        if run.error is None or run.error.code != DIED or run.run_id != run_id or not run.job:
+        if run.run_id != run_id or not run.job:
             continue
-        if catalogue.first_told(NoticeKind.FAILED, run.job, run_id):
-            found = answers.of(run.job, run.run_id, run.error, catalogue=catalogue)
-            notifier.tell(_death(run, run.error, found))
+        if run.error is not None and run.error.code == DIED:
+            if catalogue.first_told(NoticeKind.FAILED, run.job, run_id):
+                found = answers.of(run.job, run.run_id, run.error, catalogue=catalogue)
+                notifier.tell(_death(run, run.error, found))
+        elif any(text.startswith(DEATH) for text in run.attention) and catalogue.first_told(
+            NoticeKind.ATTENTION, run.job, run_id
+        ):
+            notifier.tell(ended(catalogue, run))
 
 
 def _death(run: RunDetails, error: RunError, answers: Mapping[str, str]) -> Notice:

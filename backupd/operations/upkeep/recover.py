@@ -17,7 +17,7 @@ from backupd.host.live_progress import LiveRuns
 from backupd.host.signals import shielded
 from backupd.operations.restore.verify import manifest_of
 from backupd.operations.tools import HostTools
-from backupd.operations.upkeep.dead_run import DeadRunJournal, died
+from backupd.operations.upkeep.dead_run import DEATH, DeadRunJournal, died
 from backupd.operations.upkeep.finishing import MaxRate, finish
 from backupd.operations.upkeep.ownership import Ownership, ownership_of
 from backupd.operations.upkeep.rebuild import copy_on
@@ -244,7 +244,7 @@ def _entered(catalogue: Catalogue, run_id: str, target: Target, holding: Holding
     if source is not None:  # the run itself had ended well long before: only the process that copied it has died
         catalogue.copied(run_id, backup, holding, source=source)
         return True
-    text = f"its process died; the copy on {target.name} is complete, and `backupd recover` added it to the catalogue"
+    text = f"{DEATH}; the copy on {target.name} is complete, and `backupd recover` added it to the catalogue"
     catalogue.finish_dead_run(run_id, backup, holding, text)
     return True
 

@@ -1,9 +1,11 @@
 """What every target has leaves the spool, and is no gap, whatever fails in between."""
 
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
@@ -13,12 +15,13 @@ from backupd.catalogue.audit import Event
 from backupd.catalogue.store import Catalogue
 from backupd.config import BinlogConfig
 from backupd.host.claims import Claims
-from backupd.operations.binlog.archive import ArchiveTools, _Archive, _settle
+from backupd.operations.binlog.archive import ArchiveTools, _Archive, _settle, archive
 from backupd.operations.binlog.cutting import CutPiece
 from backupd.operations.binlog.describing import SegmentAuthor
 from backupd.operations.binlog.spool import BinlogSpool
 from backupd.operations.binlog.storing import SegmentStore, Senders, _Sender
 from backupd.operations.upkeep.ownership import Ownership
+from backupd.service.archive_alarms import archive_alarms
 from backupd.targets.names import BINLOG
 from backupd.vocabulary.binlogs import BinlogSegment
 from backupd.vocabulary.errors import CatalogueError, NotOurs, UsageError
@@ -128,6 +131,20 @@ def test_an_archive_at_work_ends_once_its_machine_has_another_name(site: Site) -
         sender._send_all()
 
 
+def test_what_ends_an_archive_is_told_by_its_alarm(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon starts it again for ever, and knows only that none is at work."""
+    monkeypatch.setattr("backupd.operations.binlog.archive.give_way_archiving", lambda: None)
+    shutil.rmtree(tmp_path / "spool" / JOB)
+    (tmp_path / "spool" / JOB).write_text("in its place")
+    tools = cast(ArchiveTools, _Tools(site.catalogue, site.store, site.store.ownership.claims))
+    with pytest.raises(UsageError, match="the binlog spool cannot be used"):
+        archive(JOB, BinlogConfig(), tools)
+    now = datetime.now(UTC) + timedelta(minutes=20)
+    record = site.catalogue.records([JOB], at=now)[JOB].archive
+    (alarm,) = [one for one in archive_alarms(record, spool_limit=1 << 30, now=now) if one.about == "receiver"]
+    assert "has not been received for 20 min: the binlog spool cannot be used: " in alarm.text
+
+
 def test_what_every_target_has_is_not_lost_where_the_spool_is_full(site: Site, tmp_path: Path) -> None:
     """Whoever makes room may look between the two rows that its last sender writes."""
     first = site.segments[0]
@@ -149,10 +166,11 @@ def made_room(site: Site, limit: int) -> bool:
 
 @dataclass(frozen=True)
 class _Tools:
-    """What of an archive's tools makes room."""
+    """What of an archive's tools makes room, and may not be had."""
 
     catalogue: Catalogue
     store: SegmentStore
+    claims: Claims | None = None
 
 
 def test_a_server_of_a_later_series_is_a_gap_and_the_chain_goes_on(site: Site) -> None:

@@ -29,7 +29,7 @@ from backupd.operations.binlog.receiving import SPOOL_FULL, Receiving
 from backupd.operations.binlog.storing import SegmentStore, Senders
 from backupd.policy.binlog_chain import PlacedBackup, is_of_later_series, is_same_server
 from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogPlace, BinlogSegment, SegmentOrigin, lost_from
-from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.errors import BackupdError, Cancelled, CatalogueError, ServerError
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,8 @@ class ArchiveTools:
 def archive(job: str, config: BinlogConfig, tools: ArchiveTools) -> None:
     """The job's binlog is archived until somebody cancels it. What is received then and not recorded comes again.
 
+    What ends it otherwise is recorded: whoever starts it again does not know why the log is not received.
+
     Raises:
         Busy: another process archives it.
         UsageError: the spool cannot be used, or the machine has another identity by now.
@@ -72,10 +74,16 @@ def archive(job: str, config: BinlogConfig, tools: ArchiveTools) -> None:
     """
     with tools.claims.archiving(job):
         give_way_archiving()
-        tools.store.spool.open()
-        _settle(job, tools)
-        with tools.store.storing() as senders:
-            _Archive(job, config, tools, senders).go_on()
+        try:
+            tools.store.spool.open()
+            _settle(job, tools)
+            with tools.store.storing() as senders:
+                _Archive(job, config, tools, senders).go_on()
+        except (Cancelled, CatalogueError):
+            raise
+        except BackupdError as error:
+            tools.catalogue.archive_contact(job, at=datetime.now(UTC), refused=error.message)
+            raise
 
 
 def _settle(job: str, tools: ArchiveTools) -> None:

@@ -239,6 +239,14 @@ def test_what_a_retention_that_was_killed_has_removed_is_not_lost(archive: Archi
     assert archive.catalogue.archive_gaps("nightly") == []
 
 
+def test_where_nothing_is_there_the_target_is_missing_whatever_a_killed_retention_had_begun(archive: Archive) -> None:
+    archive.catalogue.segments_leaving("disk", archive.names[:3], because="expired")
+    archive.target.remove_segments("nightly", archive.names)
+    with pytest.raises(TargetError, match="none of the 6 segments"):
+        archive.verify()
+    assert archive.there() == archive.names
+
+
 def test_others_entries_are_told_and_let_be(archive: Archive) -> None:
     archive.target.stored["nightly", "binlog", "notes.txt"] = b"a person's"
     found = archive.verify()

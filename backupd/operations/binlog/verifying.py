@@ -182,9 +182,10 @@ def _look_again(
         again = target.segments(reader.job)
         on_targets = {segment.name: catalogue.segment_targets(segment.name) for segment in suspects}
         leaving = {one.name for page in catalogue.leaving_segments(reader.job, target.name).values() for one in page}
-    expected = [one for one in suspects if target.name in on_targets[one.name] and one.name not in leaving]
-    missing = [segment for segment in expected if segment.name not in again]
-    if missing and len(missing) == found.recorded:
+    recorded = [segment for segment in suspects if target.name in on_targets[segment.name]]
+    expected = [segment for segment in recorded if segment.name not in leaving]
+    missing = [segment for segment in recorded if segment.name not in again]
+    if expected and len(missing) == found.recorded:
         raise TargetError(
             f"none of the {len(missing)} segments that the catalogue lists on target {target.name} was found",
             hint="nothing was changed; is its file system mounted, are its path or bucket unchanged?",

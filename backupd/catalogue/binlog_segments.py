@@ -364,8 +364,9 @@ def _part(job: str, target: str, expired: ExpiredPart) -> Select[Any]:
 
 
 def _lacks(target: str, number: int) -> "ColumnElement[bool]":
-    """Of a segment from this number on: it does not lie on the target."""
-    return and_(_ours.number >= number, ~exists().where(_on.segment_id == _ours.id, _on.target == target))
+    """Of a segment from this number on: it does not lie on the target, or nobody knows whether it still does."""
+    there = exists().where(_on.segment_id == _ours.id, _on.target == target, ~binlog_tables.LEAVING)
+    return and_(_ours.number >= number, ~there)
 
 
 def _called(name: str) -> "ColumnElement[bool]":

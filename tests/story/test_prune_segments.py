@@ -165,6 +165,18 @@ def test_what_one_that_was_killed_had_not_removed_yet_stays_for_a_backup_that_ha
     assert site.catalogue.leaving_segments("nightly", "here") == {}
 
 
+def test_what_one_that_was_killed_may_have_removed_on_a_target_is_not_removed_on_another(site: ArchiveSite) -> None:
+    killed_after(site, 29)
+    site.store(site.here, "r1", NOW - timedelta(days=4))  # fetched back from the other, where it expires now
+    site.catalogue.import_run(
+        replace(site.catalogue.run("r1"), backups=(Backup("here", "here/r1", 10, 5, 1, "b" * 64),))
+    )
+    job = replace(JOB, retention=replace(JOB.retention, targets={"here": TargetRetentionConfig(keep_last=9)}))
+    prune(job, (site.there, site.here), site.catalogue, ownership=site.ownership, now=NOW).require_complete()
+    assert (site.on(site.here), site.on(site.there)) == ({"r1", "r3", "r4"}, {"r3", "r4"})
+    assert site.left(site.there) == list(range(10, 51)), "r1 is rolled forward by them"
+
+
 def test_nobody_looks_for_lost_ones_while_they_go(site: ArchiveSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "_AWAITED_SECONDS", 0)
 

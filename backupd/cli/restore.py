@@ -1,5 +1,6 @@
 """`backupd restore`: from the target back into a folder or a volume, and what the copy needs next."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +21,7 @@ from backupd.cli.moments import (
     restore_moment,
 )
 from backupd.cli.output import print_text, say, tell
-from backupd.vocabulary.errors import ExitStatus, UsageError
+from backupd.vocabulary.errors import CatalogueError, ExitStatus, UsageError
 from backupd.vocabulary.servers import LoadingWay
 
 if TYPE_CHECKING:
@@ -193,10 +194,14 @@ def restore(
 
 
 def _tell_where_its_archive_leads(run: "RunDetails", catalogue: "Catalogue", configuration: "Configuration") -> None:
-    """Before hours are spent on the backup alone: what was committed after it can be had as well."""
+    """Before hours are spent on the backup alone: what was committed after it can be had as well. Where the catalogue
+    does not tell that, the backup is restored all the same.
+    """
     from backupd.cli.history import leads_to_of
 
-    rolled = leads_to_of(run, catalogue, configuration)
+    rolled = None
+    with suppress(CatalogueError):
+        rolled = leads_to_of(run, catalogue, configuration)
     if rolled is not None:
         tell(
             f"this is the backup alone, of {rolled.since:%Y-%m-%d %H:%M:%S} UTC: its job's binlog archive leads on to"

@@ -297,6 +297,18 @@ def test_a_backup_that_is_restored_alone_tells_where_its_archive_leads_on_to(
     assert "For all of that: backupd restore r1 --latest --to DIR" in said
 
 
+@pytest.mark.parametrize("damage", ["UPDATE binlog_segments SET changes = '{'", "DELETE FROM identities"])
+def test_a_backup_is_restored_though_the_catalogue_does_not_tell_where_its_archive_leads(
+    terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, world: World, damage: str
+) -> None:
+    archived = archiver.archive(written.origin, written.pieces(SMALL))
+    placed(world, archived[3])
+    with direct(world.places.catalogue, busy_timeout_seconds=1) as connection:
+        connection.execute(damage)
+    ended = terminal.run("restore", "r1", "--to", str(world.base / "alone"))
+    assert (ended.status, "leads on to" in ended.stderr) == (ExitStatus.OK, False)
+
+
 def test_a_backup_whose_drill_failed_leads_to_a_moment_where_it_is_named(
     terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, world: World
 ) -> None:

@@ -203,9 +203,11 @@ def _tell_where_its_archive_leads(run: "RunDetails", catalogue: "Catalogue", con
     with suppress(CatalogueError):
         rolled = leads_to_of(run, catalogue, configuration)
     if rolled is not None:
+        wanted = "For all of that" if rolled.to_the_end else "For a moment until then"
+        moment = "--latest" if rolled.to_the_end else "--to-time TIME"
         tell(
             f"this is the backup alone, of {rolled.since:%Y-%m-%d %H:%M:%S} UTC: its job's binlog archive leads on to"
-            f" {rolled.until:%Y-%m-%d %H:%M:%S} UTC. For all of that: backupd restore {run.run_id} --latest --to DIR"
+            f" {rolled.until:%Y-%m-%d %H:%M:%S} UTC. {wanted}: backupd restore {run.run_id} {moment} --to DIR"
         )
 
 

@@ -297,6 +297,19 @@ def test_a_backup_that_is_restored_alone_tells_where_its_archive_leads_on_to(
     assert "For all of that: backupd restore r1 --latest --to DIR" in said
 
 
+def test_who_restores_a_backup_of_before_a_gap_is_not_told_to_use_latest(
+    terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, world: World
+) -> None:
+    *before, behind = archiver.archive(written.origin, written.pieces(SMALL))
+    placed(world, before[3])
+    other = replace(behind, chain="29991120T040000Z-0123abcd", number=1, previous="", digest="f" * 64)
+    archiver.catalogue.add_segment(other, spooled=False)
+    said = terminal.run("restore", "r1", "--to", str(world.base / "alone")).stderr
+    assert "For a moment until then: backupd restore r1 --to-time TIME --to DIR" in said
+    refused = terminal.run("restore", "r1", "--latest", "--to", str(world.base / "latest"))
+    assert "what was archived last follows no good backup without a gap" in refused.stderr
+
+
 @pytest.mark.parametrize("damage", ["UPDATE binlog_segments SET changes = '{'", "DELETE FROM identities"])
 def test_a_backup_is_restored_though_the_catalogue_does_not_tell_where_its_archive_leads(
     terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, world: World, damage: str

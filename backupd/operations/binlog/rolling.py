@@ -17,6 +17,7 @@ class RolledForward:
     since: datetime
     until: datetime
     targets: tuple[tuple[str, datetime | None], ...]  # up to when by what is on each alone; None: it has nothing of it
+    to_the_end: bool  # of all that is archived
 
 
 def rolled_forward(catalogue: Catalogue, jobs: Collection[str]) -> dict[str, datetime]:
@@ -47,4 +48,5 @@ def leads_to(run: RunDetails, catalogue: Catalogue, targets: Sequence[str]) -> R
     if not following:
         return None
     on_each = tuple((target, catalogue.followed_on(following[0], following[-1], target)) for target in targets)
-    return RolledForward(backup.taken_at, until, on_each)
+    newest = max((row.segments[-1] for row in outline.rows), key=lambda segment: (segment.chain, segment.number))
+    return RolledForward(backup.taken_at, until, on_each, to_the_end=following[-1].name == newest.name)

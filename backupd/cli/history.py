@@ -160,8 +160,10 @@ def show(
 
 
 def leads_to_of(run: "RunDetails", catalogue: "Catalogue", configuration: "Configuration") -> "RolledForward | None":
-    """Which moments the backup leads to; of a job that left the configuration, by the targets that have the backup."""
-    if not catalogue.archived_jobs([run.job]):
+    """Which moments the backup leads to; of a job that left the configuration, by the targets that have the backup.
+    None of another machine's, whose log is in another catalogue.
+    """
+    if run.machine != catalogue.identity().name or not catalogue.archived_jobs([run.job]):
         return None
     from backupd.operations.binlog.rolling import leads_to
 

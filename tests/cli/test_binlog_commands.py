@@ -297,6 +297,17 @@ def test_a_backup_that_is_restored_alone_tells_where_its_archive_leads_on_to(
     assert "For all of that: backupd restore r1 --latest --to DIR" in said
 
 
+def test_another_machine_s_backup_is_led_on_by_no_archive_of_this_one(
+    terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, world: World
+) -> None:
+    """Its job may have the same name, and its server's binlogs the same places."""
+    archived = archiver.archive(written.origin, written.pieces(SMALL))
+    placed(world, archived[3])
+    archiver.catalogue.import_run(replace(world.row("r1"), run_id="theirs", machine="db9-00000000"))
+    assert terminal.run("show", "r1", "--json").document["archive"] is not None
+    assert terminal.run("show", "theirs", "--json").document["archive"] is None
+
+
 def test_who_restores_a_backup_of_before_a_gap_is_not_told_to_use_latest(
     terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, world: World
 ) -> None:

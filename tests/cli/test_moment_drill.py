@@ -19,6 +19,7 @@ from backupd.operations.restore import moment_drill
 from backupd.operations.restore.moment_copy import RollForward
 from backupd.operations.restore.to_moment import RestoredMoment, restore_to_moment
 from backupd.policy.moments import ToGtid
+from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.records import Drill
 from tests.archive_site import Site
 from tests.contract.mariadb import mariadb, wait_until
@@ -135,6 +136,14 @@ def test_what_was_restored_wrongly_is_found_by_the_canary_rows(
     assert wrong.keys() == {"gtid", "canary minutes"}
     assert wrong["canary minutes"].startswith(said)
     assert wrong["gtid"] == history.minutes[restored]
+
+
+def test_a_host_without_a_server_of_the_series_says_nothing_of_the_moment(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backupd.mysql.server_programs._programs", lambda _flavour, _folders: iter(()))
+    with pytest.raises(ServerError, match="server is installed here; found: none"):
+        drilled(history, monkeypatch, history.minutes[3])
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ def drill_to_moment(
         UsageError: no room in the staging folder; something is encrypted, and no identity opens it; nothing here can
             keep a server within its bounds.
         TargetError: the backup or a segment cannot be read.
+        ServerError: no matching server is here, or not its keys, or they cannot be given to a second one.
     """
     began = time.monotonic()
     run_id = wanted.plan.backup.run_id
@@ -127,6 +128,10 @@ class _Proving:
         wanted = self._wanted
         try:
             manifest, readable = agreed(wanted.sources, wanted.identities)
+        except VerificationError as error:
+            return self._failed((), error)
+        self._scratch(manifest).require_startable()  # what this host lacks says nothing of the moment
+        try:
             restored = restore_to_moment(
                 *(RollForward(wanted.plan, wanted.reader), manifest, readable),
                 to=self._folder,
@@ -171,9 +176,7 @@ class _Proving:
         self._telling("reading what the log says of the moment")
         logged = moment_in_log(self._wanted.plan, self._wanted.reader)
         self._telling("starting a server on the restored files")
-        # it has no binlog: the log that was applied is the source's
-        scratch = ScratchServer(self._folder, replace(manifest, binlog=None), confined=self._wanted.confined)
-        with scratch.running() as server:
+        with self._scratch(manifest).running() as server:
             self._telling("comparing the server's answers with the log")
             found = minutes_there(server.session)
             minutes = (minutes_check(logged.minutes, found),) if logged.has_minutes or found else ()
@@ -184,6 +187,10 @@ class _Proving:
                 *self._own(server, manifest),
                 server.shut_down(),
             )
+
+    def _scratch(self, manifest: Manifest) -> ScratchServer:
+        """It has no binlog: the log that was applied is the source's."""
+        return ScratchServer(self._folder, replace(manifest, binlog=None), confined=self._wanted.confined)
 
     def _own(self, server: RunningServer, manifest: Manifest) -> tuple[Check, ...]:
         if not self._checks:

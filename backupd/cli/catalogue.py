@@ -1,5 +1,6 @@
 """`backupd catalogue`: the record of all runs itself."""
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -90,7 +91,8 @@ def rebuild(
 
     configuration = wiring.configuration(ctx.obj.config)
     if machine is not None:
-        require_known(configuration, [target], machine)
+        with suppress(TargetError):  # a machine's folder may be read in one that may not be listed
+            require_known(configuration, [target], machine)
     with wiring.own_catalogue(configuration) as catalogue:
         signer_of(catalogue, machines.this_machine())  # its key may have outlived its catalogue
         place = wiring.target(configuration, target, machine or catalogue.identity().name)
@@ -105,7 +107,10 @@ def rebuild(
             *(place, catalogue, believed), job=job, proof_keys=keys_of_hosts, here=here, reading=reading
         )
         archives = rebuild_segments(place, catalogue, believed, job=job, here=here) if own else []
-        others = sorted({*place.machines()} - {place.machine}) if own and rebuilding == Rebuilding() else []
+        others: list[str] = []
+        if own and rebuilding == Rebuilding():
+            with suppress(TargetError):
+                others = sorted({*place.machines()} - {place.machine})
     if json:
         print_document(rebuild_document(place.name, rebuilding, archives))
     else:

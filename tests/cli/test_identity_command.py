@@ -3,12 +3,13 @@
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from backupd import wiring
 from backupd.policy.signing import KEY_FILE
-from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.errors import ExitStatus, TargetError
 from backupd.vocabulary.records import HoldingKind
 from backupd.wiring import target as real_target
 from tests.cli.terminal import Terminal
@@ -204,6 +205,27 @@ def test_another_machine_s_backups_can_be_entered_to_restore_from_and_are_never_
     assert terminal.run("prune").status == ExitStatus.OK
     assert world.row("r1").backup is not None
     assert (world.vault / other / "nightly" / "r1" / "manifest.json").exists()
+    assert terminal.run("restore", "r1", "--to", str(world.base / "restored")).status == ExitStatus.OK
+
+
+def test_where_nobody_may_list_the_machines_of_a_target_one_s_folder_is_read_all_the_same(
+    terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder to drop things into is as good as another."""
+
+    def refuse(_target: object) -> NoReturn:
+        raise TargetError("permission denied", hint="let backupd list it")
+
+    world.back_up("r1")
+    other, public = world.name, world.public_key
+    for file in world.places.catalogue.parent.glob("catalogue.sqlite*"):
+        file.unlink()
+    world.places.catalogue.with_name("signing.key").unlink()
+    world.machine = replace(world.machine, host="db2", marks={"machine-id": "db2"})
+    monkeypatch.setattr(type(world.target), "machines", refuse)
+    rebuild = ("catalogue", "rebuild", "--target", "vault")
+    assert terminal.run(*rebuild).status == ExitStatus.OK, "there is nothing of this machine"
+    assert terminal.run(*rebuild, "--from", other, "--trust", public).status == ExitStatus.OK
     assert terminal.run("restore", "r1", "--to", str(world.base / "restored")).status == ExitStatus.OK
 
 

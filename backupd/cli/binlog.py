@@ -166,7 +166,12 @@ def search(
     with wiring.catalogue(configuration) as catalogue, cancellable():
         reader = segments_read(configuration, catalogue, chosen.name, target=target, identities=identities_in(identity))
         found = searched(wanted, catalogue, reader, at_most=limit)
+        newest = catalogue.latest_segment(chosen.name)
     _print_found(found, job, json=json)
+    end = wanted.until or datetime.now(UTC)
+    if not (found.transactions or json) and (newest is None or newest.received_at < end):
+        archived = "nothing" if newest is None else f"nothing later than {newest.received_at:%Y-%m-%d %H:%M:%S} UTC"
+        tell(f"hint: {archived} is archived: `backupd binlog status {job}` says how far the archive is")
     if found.unread:
         raise found.unread[0]
 
@@ -234,8 +239,6 @@ def _print_found(found: "LogFindings", job: str, *, json: bool) -> None:
     tell(f"read {found.read} of {many(found.segments, 'segment')}")
     if not found.transactions:
         say("nothing found")
-        if not found.segments:
-            tell(f"hint: nothing is archived of that time: `backupd binlog status {job}` says how far the archive is")
         return
     print_text(transactions_table(found.transactions, ascii_only=not draws_dots_here()))
     if found.more:

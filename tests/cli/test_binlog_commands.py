@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,19 @@ def test_an_archive_that_has_nothing_yet_is_not_told_as_one_in_which_nothing_hap
     assert not archiver.catalogue.archived_jobs(["nightly"])
     ended = terminal.run("binlog", "search", "nightly", "--kind", "drop")
     assert (ended.status, ended.stdout) == (ExitStatus.OK, "nothing found\n")
-    assert "hint: nothing is archived of that time: `backupd binlog status nightly` says how far" in ended.stderr
+    assert "hint: nothing is archived: `backupd binlog status nightly` says how far" in ended.stderr
+
+
+def test_an_archive_that_is_behind_is_not_told_as_one_in_which_nothing_happened(
+    terminal: Terminal, archiver: Archiver, written: WrittenBinlogs
+) -> None:
+    until = datetime.now(UTC) - timedelta(minutes=30)
+    replace(archiver, at=lambda: until).archive(written.origin, written.pieces(SMALL))
+    words = ("binlog", "search", "nightly", "--kind", "truncate")
+    ended = terminal.run(*words, "--since", "10m")
+    assert ended.stdout == "nothing found\n"
+    assert f"hint: nothing later than {until:%Y-%m-%d %H:%M:%S} UTC is archived: `backupd binlog status" in ended.stderr
+    assert "hint" not in terminal.run(*words, "--until", "40m").stderr
 
 
 def test_what_is_beyond_the_limit_is_told(terminal: Terminal, archived: list[BinlogSegment]) -> None:

@@ -18,7 +18,7 @@ from backupd.host import claims
 from backupd.operations.upkeep import prune_segments
 from backupd.operations.upkeep.prune import prune
 from backupd.operations.upkeep.rebuild_segments import rebuild_segments
-from backupd.policy.trust import Trust
+from backupd.policy.trust import Known, Trust
 from backupd.vocabulary.binlogs import NOT_READ, ArchiveGap, BinlogSegment
 from backupd.vocabulary.errors import Busy, NotOurs, TargetAway, TargetError
 from backupd.vocabulary.records import RunDetails, RunStatus
@@ -360,6 +360,29 @@ def test_what_a_rebuild_could_not_read_may_be_what_a_backup_stands_in(tmp_path: 
         site.here.silent_about = ""
         assert rebuilt_and_pruned() == list(range(10, 21))
         assert not [gap for gap in site.catalogue.archive_gaps("nightly") if gap.not_read_on]
+
+
+def test_what_was_forgotten_while_its_disk_was_away_is_known_again_with_its_backups(tmp_path: Path) -> None:
+    site = ArchiveSite(tmp_path, nights=0)
+    here = site.here
+    with site.catalogue:
+        began, key = NOW - timedelta(days=5), signer()
+        site.catalogue.know_key(key.public, here.machine, Known.MADE)
+        first = replace(FIRST, machine=here.machine, chain=OTHER_CHAIN, file="other.000001", received_at=began)
+        here.stored.clear()
+        stored = sealed_chain(20, key, first=first)
+        lay_segments(here, stored)
+        site.catalogue.import_segments([one.segment for one in stored], "here", at=began)
+        site.back_up("r1", began + timedelta(days=1), behind=stored[9].segment, on=(here,))
+        disk = here.stored, here.at, here.records
+        here.stored, here.at, here.records = {}, {}, {}
+        site.ownership.take(here)
+        site.back_up("r2", began + timedelta(days=2), behind=stored[19].segment, on=(here,))
+        assert prune(JOB, (here,), site.catalogue, ownership=site.ownership, now=NOW).vanished == (("here", "r1"),)
+        here.stored, here.at, here.records = disk
+        prune(JOB, (here,), site.catalogue, ownership=site.ownership, now=NOW).require_complete()
+        known = [segment.number for segment in site.catalogue.segments("nightly", chain=OTHER_CHAIN, target="here")]
+        assert known == list(range(10, 21)), "r1 counts as before, and what it is rolled forward by"
 
 
 def test_what_no_rebuild_can_read_keeps_nothing_but_what_follows_in_its_chain(

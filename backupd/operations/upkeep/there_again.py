@@ -1,7 +1,8 @@
 """Backups that were struck as no longer on their target, and are there again.
 
 Knows: that a disk may not have been mounted for a night, or is one of several in turn. What it had counts as before as
-soon as it is seen whole; what retention has removed and somebody has fetched back does not, or it would go again.
+soon as it is seen whole; what retention has removed and somebody has fetched back does not, or it would go again. With
+the backups' rows went those of the segments that they are rolled forward by: these are known again as well.
 """
 
 import logging
@@ -10,6 +11,8 @@ from dataclasses import replace
 
 from backupd.catalogue.store import Catalogue
 from backupd.operations.restore.verify import manifest_of
+from backupd.operations.upkeep.rebuild import recorded_here
+from backupd.operations.upkeep.rebuild_segments import rebuild_segments
 from backupd.targets import BackupSource, Target
 from backupd.targets.listing import require_listed
 from backupd.vocabulary.errors import VerificationError
@@ -22,7 +25,7 @@ GONE = "no longer on the target"
 
 def enter_again(catalogue: Catalogue, target: Target, job: str, unknown: Sequence[str]) -> dict[str, RunDetails]:
     """Of these, which lie there finished and are not on record as being there, what is whole, with the manifest that
-    was recorded, has its row as it had it before it was struck.
+    was recorded, has its row as it had it before it was struck; then so have the job's segments there.
 
     Raises:
         TargetError: the target cannot be read.
@@ -45,4 +48,6 @@ def enter_again(catalogue: Catalogue, target: Target, job: str, unknown: Sequenc
         if catalogue.import_run(again):
             log.info("backup %s of job %s is on target %s again", run_id, job, target.name)
             found[run_id] = again
+    if found:
+        rebuild_segments(target, catalogue, catalogue.trust(target.machine), job=job, here=recorded_here(catalogue))
     return found

@@ -58,6 +58,14 @@ def test_what_was_on_a_disk_that_was_not_mounted_counts_again_when_it_is_back(si
     assert site.removed(site.here) == {"r4": "no longer on the target"}
 
 
+def test_a_dry_run_says_of_what_is_there_again_what_would_become_of_it(site: Site) -> None:
+    while_not_mounted(site).swap("mount point", "disk")
+    planned, done = site.prune(dry_run=True), site.prune()
+    assert planned.failures == done.failures == ()
+    said, became = ([fate.decision for fate in one.fates if fate.target == "here"] for one in (planned, done))
+    assert said == became
+
+
 def test_disks_in_turn_each_keep_what_the_rule_says(site: Site) -> None:
     disks = Disks(site.here)
     for week in range(8):

@@ -62,6 +62,7 @@ class PruneWork:
     set_back: Mapping[str, datetime] = field(default_factory=dict)  # by run: see `Catalogue.set_back`
     rules: dict[str, RetentionRule] = field(default_factory=dict)  # by target
     uncertain: dict[tuple[str, str], str] = field(default_factory=dict)  # by target and run: why
+    again: dict[str, dict[str, RunDetails]] = field(default_factory=dict)  # by target: see `enter_again`
     full: set[str] = field(default_factory=set)  # targets that had no room for an owner record
     fates: list[Fate] = field(default_factory=list)
     segments: dict[tuple[str, str], SegmentFate] = field(default_factory=dict)  # by target and reason
@@ -80,10 +81,9 @@ def found_on(work: PruneWork, target: Target) -> list[StoredBackup]:
     """
     expected = work.catalogue.on_target(work.job.name, target.name)
     stored = list(target.backups(work.job.name))
-    if not work.dry_run:
-        unknown = [one.backup_id for one in stored if one.finished and one.backup_id not in expected]
-        expected |= enter_again(work.catalogue, target, work.job.name, unknown)
-    _note_vanished(work, target, expected, stored)
+    unknown = [one.backup_id for one in stored if one.finished and one.backup_id not in expected]
+    work.again[target.name] = enter_again(work.catalogue, target, work.job.name, unknown, only_look=work.dry_run)
+    _note_vanished(work, target, expected | work.again[target.name], stored)
     listed = {one.backup_id for one in stored}
     for run in expected.values():
         if run.run_id not in listed and _is_being_removed(run, target):
@@ -116,6 +116,7 @@ class KnownBackups:
 def known_of(work: PruneWork, target: Target, stored: Sequence[StoredBackup]) -> KnownBackups:
     """As of now."""
     runs = work.catalogue.on_target(work.job.name, target.name, [one.backup_id for one in stored])
+    runs |= work.again[target.name] if work.dry_run else {}
     backups = {run_id: backup for run_id, run in runs.items() if (backup := _on(run, target)) is not None}
     return KnownBackups(runs, backups)
 

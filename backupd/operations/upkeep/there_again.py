@@ -23,9 +23,12 @@ log = logging.getLogger(__name__)
 GONE = "no longer on the target"
 
 
-def enter_again(catalogue: Catalogue, target: Target, job: str, unknown: Sequence[str]) -> dict[str, RunDetails]:
+def enter_again(
+    catalogue: Catalogue, target: Target, job: str, unknown: Sequence[str], *, only_look: bool = False
+) -> dict[str, RunDetails]:
     """Of these, which lie there finished and are not on record as being there, what is whole, with the manifest that
     was recorded, has its row as it had it before it was struck; then so have the job's segments there.
+    Who is to `only_look` is told the same, and no row changes.
 
     Raises:
         TargetError: the target cannot be read.
@@ -44,10 +47,10 @@ def enter_again(catalogue: Catalogue, target: Target, job: str, unknown: Sequenc
         except VerificationError as error:
             log.warning("backup %s of job %s is on target %s again, but %s", run_id, job, target.name, error.message)
             continue
-        again = replace(run, backups=(replace(struck, removed_at=None, removed_because=""),))
-        if catalogue.import_run(again):
+        again = replace(struck, removed_at=None, removed_because="")
+        if only_look or catalogue.import_run(replace(run, backups=(again,))):
             log.info("backup %s of job %s is on target %s again", run_id, job, target.name)
-            found[run_id] = again
-    if found:
+            found[run_id] = replace(run, backups=tuple(again if one is struck else one for one in run.backups))
+    if found and not only_look:
         rebuild_segments(target, catalogue, catalogue.trust(target.machine), job=job, here=recorded_here(catalogue))
     return found

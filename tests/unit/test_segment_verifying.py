@@ -17,7 +17,7 @@ from backupd.operations.binlog.verifying import SegmentsVerified, verify_segment
 from backupd.policy.binlog_chain import PlacedBackup, rows
 from backupd.policy.reach import Hole, reach
 from backupd.policy.trust import Trust
-from backupd.vocabulary.binlogs import BinlogPlace
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace
 from backupd.vocabulary.errors import TargetError, VerificationError
 from tests.binlog_segments import FIRST, StoredSegment, lay_segments, sealed_chain
 from tests.fakes.target import MemoryTarget
@@ -132,6 +132,17 @@ def test_what_is_lost_everywhere_is_a_gap_wherever_it_was(archive: Archive) -> N
     between = [(gap.last_at, gap.resumed_at) for gap in told.values()]
     assert between == [(second.first_at, third.last_at), (fifth.first_at, fifth.last_at)]
     assert [hole.reason for hole in holes(archive)] == [gap.reason for gap in told.values()]
+
+
+def test_what_is_lost_everywhere_is_told_also_where_the_log_of_a_later_series_began(archive: Archive) -> None:
+    name = archive.names[2]
+    parted = ArchiveGap(name.removesuffix(".binlog"), "from binlog.000008 on the log is of 11.8.9-MariaDB", AT, None)
+    archive.catalogue.archive_gap("nightly", parted)
+    archive.catalogue.segments_removed("nightly", "cloud", [name], because="lost")
+    archive.target.remove_segments("nightly", [name])
+    archive.verify()
+    (gap,) = archive.catalogue.archive_gaps("nightly")
+    assert (gap.chain, gap.reason) == (parted.chain, f"lost on every target: 1 segment from {name} on")
 
 
 def holes(archive: Archive) -> tuple[Hole, ...]:

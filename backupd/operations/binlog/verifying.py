@@ -218,12 +218,12 @@ def _record_gaps(catalogue: Catalogue, job: str, nowhere: Sequence[BinlogSegment
     last, at = catalogue.latest_segment(job), datetime.now(UTC)
     ended = {gap.chain for gap in catalogue.archive_gaps(job)}
     for lost in _side_by_side(nowhere):
-        if last is not None and last.name == lost[-1].name:
-            gap = ArchiveGap(last.chain, f"its last segment was {LOST_EVERYWHERE}", at, lost[0].first_at)
-        else:
+        if last is None or last.name != lost[-1].name:
             reason = f"{LOST_EVERYWHERE}: {many(len(lost), 'segment')} from {lost[0].name} on"
             gap = ArchiveGap(lost_from(lost[0].chain, lost[0].number), reason, at, lost[0].first_at, lost[-1].last_at)
-        if gap.chain not in ended:
+            catalogue.archive_gap(job, gap)
+        elif last.chain not in ended:
+            gap = ArchiveGap(last.chain, f"its last segment was {LOST_EVERYWHERE}", at, lost[0].first_at)
             catalogue.archive_gap(job, gap)
 
 

@@ -11,6 +11,7 @@ from typing import cast
 
 import pytest
 
+from backupd.catalogue.archive_records import ArchiveRecord
 from backupd.catalogue.audit import Event
 from backupd.catalogue.store import Catalogue
 from backupd.config import BinlogConfig
@@ -21,7 +22,7 @@ from backupd.operations.binlog.describing import SegmentAuthor
 from backupd.operations.binlog.spool import BinlogSpool
 from backupd.operations.binlog.storing import SegmentStore, Senders, _Sender
 from backupd.operations.upkeep.ownership import Ownership
-from backupd.service.archive_alarms import archive_alarms
+from backupd.service.archive_alarms import archive_alarms, open_gaps
 from backupd.targets.names import BINLOG
 from backupd.vocabulary.binlogs import BinlogSegment
 from backupd.vocabulary.errors import CatalogueError, NotOurs, UsageError
@@ -189,6 +190,19 @@ def test_a_server_of_a_later_series_is_a_gap_and_the_chain_goes_on(site: Site) -
     assert (gap.chain, gap.last_at) == (first.name.removesuffix(".binlog"), last.last_at)
     assert gap.reason.startswith("from binlog.000008 on the log is of 11.8.9-MariaDB, a later series than 10.11.19")
     assert (first.chain, second.number) == (last.chain, last.number + 2)
+
+
+def test_a_backup_that_is_taken_as_soon_as_the_upgraded_server_is_up_closes_the_gap(site: Site) -> None:
+    """The first of its log may be received after that has begun."""
+    last = replace(site.segments[-1], file_ended=True, format=begun_by("10.11.19-MariaDB"))
+    tools = cast(ArchiveTools, _Tools(site.catalogue, site.store))
+    up = last.received_at + timedelta(seconds=90)
+    first = replace(upgraded(last, to="11.8.9-MariaDB"), format=begun_by("11.8.9-MariaDB", at=int(up.timestamp())))
+    author = SegmentAuthor(last.machine, JOB, first.origin, (), signer())
+    _Archive(JOB, BinlogConfig(), tools, Senders([])).keep(piece_of(first), author, last.chain, last)
+    gaps = tuple(site.catalogue.archive_gaps(JOB))
+    assert open_gaps(ArchiveRecord(gaps=gaps, placed_at=up + timedelta(seconds=1))) == []
+    assert open_gaps(ArchiveRecord(gaps=gaps, placed_at=up - timedelta(seconds=1))) == list(gaps)
 
 
 def piece_of(segment: BinlogSegment) -> CutPiece:

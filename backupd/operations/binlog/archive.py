@@ -27,7 +27,7 @@ from backupd.operations.binlog.dropping import drop
 from backupd.operations.binlog.lacking import lacked_meanwhile, record_lacking, whole_since
 from backupd.operations.binlog.receiving import SPOOL_FULL, Receiving
 from backupd.operations.binlog.storing import SegmentStore, Senders
-from backupd.policy.binlog_chain import PlacedBackup, is_of_later_series, is_same_server
+from backupd.policy.binlog_chain import PlacedBackup, is_of_later_series, is_same_server, made_at
 from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogPlace, BinlogSegment, SegmentOrigin, lost_from
 from backupd.vocabulary.errors import BackupdError, Cancelled, CatalogueError, ServerError
 
@@ -234,11 +234,15 @@ class _Archive:
         log.error("job %s: the binlog archive has a gap after %s: %s", self._job, last.name, reason)
         self._tools.catalogue.archive_gap(self._job, ArchiveGap(last.chain, reason, datetime.now(UTC), last.last_at))
 
-    def _parted(self, last: BinlogSegment, reason: str) -> None:
-        """The chain goes on behind this segment, and no backup from before is rolled forward by that."""
+    def _parted(self, last: BinlogSegment, first: BinlogSegment, reason: str) -> None:
+        """The chain goes on behind this segment, and no backup from before is rolled forward by that. One is that was
+        started once the upgraded server had begun its log, however late that is received.
+        """
         log.error("job %s: take a backup: %s", self._job, reason)
-        name = lost_from(last.chain, last.number + 1)
-        self._tools.catalogue.archive_gap(self._job, ArchiveGap(name, reason, datetime.now(UTC), last.last_at))
+        name, at = lost_from(first.chain, first.number), datetime.now(UTC)
+        if is_same_server(last.origin, first.origin):
+            at = min(at, datetime.fromtimestamp(max(made_at(first), last.received_at.timestamp()), UTC))
+        self._tools.catalogue.archive_gap(self._job, ArchiveGap(name, reason, at, last.last_at))
 
     def _lacks(self, why: str) -> None:
         """The server's log lacks changes: the chain ends, whatever comes next."""
@@ -302,7 +306,7 @@ class _Archive:
         sealed = author.segment(piece, chain=chain, before=before, at=datetime.now(UTC))
         self._tools.store.spool.keep(sealed.segment.name, sealed.line, sealed.content)
         if before is not None and (reason := is_of_later_series(before, sealed.segment)):
-            self._parted(before, reason)
+            self._parted(before, sealed.segment, reason)
         self._tools.catalogue.add_segment(sealed.segment)
         self._at_end = self._anew = False
         self._senders.ring()

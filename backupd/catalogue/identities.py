@@ -4,6 +4,7 @@ Knows: that the newest row counts, and that each but the first, which is as old 
 """
 
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 
 from sqlalchemy import Connection, insert, select
@@ -30,6 +31,16 @@ class MachineIdentities(CatalogueFile):
         """
         with self._reading() as connection:
             return current(connection)
+
+    def named_since(self) -> datetime | None:
+        """When the catalogue became that of a machine of this name; None where it was so from its beginning, or before
+        another name was taken and given up.
+        """
+        table = tables.identities.c
+        newest, *earlier = self._read(select(table.name, table.made_at).order_by(table.id.desc()))
+        alike = list(takewhile(lambda row: row["name"] == newest["name"], earlier))
+        others = {row["name"] for row in earlier[len(alike) :]}
+        return [newest, *alike][-1]["made_at"] if others and newest["name"] not in others else None
 
     def take_identity(self, identity: Identity, event: Event) -> None:
         """This is the catalogue's identity from now on."""

@@ -8,6 +8,7 @@ from typing import NoReturn
 import pytest
 
 from backupd import wiring
+from backupd.operations.upkeep.ownership import signer_of
 from backupd.policy.signing import KEY_FILE
 from backupd.vocabulary.errors import ExitStatus, TargetError
 from backupd.vocabulary.records import HoldingKind
@@ -162,6 +163,38 @@ def test_after_a_lost_catalogue_a_machine_s_name_is_taken_over_and_its_backups_a
     assert terminal.run("catalogue", "rebuild", "--target", "vault").status == ExitStatus.OK
     with world.catalogue() as catalogue:
         assert set(catalogue.on_target("nightly", "vault")) == {"r1"}
+
+
+def test_a_spare_machine_that_takes_over_a_lost_one_s_name_has_what_that_backed_up_meanwhile(
+    terminal: Terminal, world: World
+) -> None:
+    """Its own catalogue may be years old by then."""
+    lost, old = world.machine, world.name
+    spare = replace(lost, host="spare", marks={"machine-id": "the spare's"})
+    folder, aside = world.places.catalogue.parent, world.base / "the spare's"
+
+    def files() -> list[Path]:
+        return [*folder.glob("catalogue.sqlite*"), *folder.glob(KEY_FILE)]
+
+    for file in files():
+        file.unlink()
+    world.machine = spare
+    with world.catalogue() as catalogue:
+        signer_of(catalogue, spare)
+    aside.mkdir()
+    for file in files():
+        file.rename(aside / file.name)
+    world.machine = lost
+    world.back_up("r1")
+    public = world.public_key
+    for file in files():
+        file.unlink()
+    for file in aside.iterdir():
+        file.rename(folder / file.name)
+    world.machine = spare
+    assert terminal.run("identity", "adopt", old, "--yes").status == ExitStatus.OK
+    rebuilt = terminal.run("catalogue", "rebuild", "--target", "vault", "--trust", public)
+    assert (rebuilt.status, "run r1: added" in rebuilt.stdout) == (ExitStatus.OK, True), rebuilt.stderr
 
 
 def test_after_a_lost_catalogue_a_dead_run_s_snapshot_goes_once_its_machine_s_name_is_taken_over(

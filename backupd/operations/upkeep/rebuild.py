@@ -62,7 +62,7 @@ class Rebuilding:
 class RecordedHere:
     """By what is told of a backup, or a segment, whether this catalogue or an earlier one was there as it was made."""
 
-    since: datetime  # when the audit chain began
+    since: datetime  # when the audit chain began; where another machine's name was adopted since: when that was
     heads: Collection[str]  # all that the chain has had
 
     def require(self, manifest: Manifest) -> None:
@@ -95,7 +95,8 @@ class RecordedHere:
 def recorded_here(catalogue: Catalogue) -> RecordedHere:
     """As of now."""
     chain = catalogue.audit_trail().chain
-    return RecordedHere(chain.began_at or catalogue.identity().made_at, chain.numbers.keys())
+    since = catalogue.named_since() or chain.began_at or catalogue.identity().made_at
+    return RecordedHere(since, chain.numbers.keys())
 
 
 def rebuild(

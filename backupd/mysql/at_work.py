@@ -6,6 +6,7 @@ Refuses to ask a server.
 """
 
 import contextlib
+import os
 from pathlib import Path
 
 from backupd.vocabulary.errors import Refused
@@ -14,16 +15,18 @@ _SERVERS = ("mariadbd", "mysqld")
 
 
 def require_no_server_in(folder: Path) -> None:
-    """Raise where a server works in this folder, a container's too: it may be empty by accident, and the server go on
-    with the files that it has open.
+    """Raise where a server works in this folder, a container's too, or did until somebody removed that: it may be empty
+    by accident, and the server go on with the files that it has open.
 
     Raises:
         Refused: naming the process.
     """
+    removed = f"{os.path.realpath(folder)} (deleted)"
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended, or is another user's
             name = (process / "comm").read_text(errors="replace").strip()
-            if name in _SERVERS and (process / "cwd").samefile(folder):
+            cwd = process / "cwd"
+            if name in _SERVERS and (str(cwd.readlink()) == removed or cwd.samefile(folder)):
                 raise Refused(
                     f"a running server has {folder} as its datadir: {name}, process {process.name}",
                     hint="do not empty it: what is gone from the folder the server may still have open, until it ends."

@@ -27,6 +27,20 @@ def test_a_datadir_that_was_emptied_beneath_its_server_is_refused_as_long_as_tha
         assert (after.st_mode, after.st_uid) == (before.st_mode, before.st_uid), "its server may still work in it"
 
 
+def test_so_is_one_that_was_removed_with_all_that_was_in_it() -> None:
+    """What the server has open is the newest copy there is, until it ends."""
+    with mariadb() as server:
+        shutil.rmtree(server.datadir)
+        for _ in ("it is not there", "somebody has made it anew"):
+            with (
+                pytest.raises(Refused, match=r"a running server has .* as its datadir"),
+                filling(server.datadir, WHAT),
+            ):
+                pytest.fail("it was filled")
+            assert not server.datadir.exists() or not list(server.datadir.iterdir())
+            server.datadir.mkdir(exist_ok=True)
+
+
 def test_a_folder_in_which_somebody_stands_is_filled_as_any(tmp_path: Path) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, cwd=tmp_path), filling(tmp_path, WHAT) as made:
         assert not made

@@ -249,8 +249,8 @@ def _begun(to: Path, what: Unfinished | None) -> Unfinished | None:
 def _require_there(to: Path) -> bool:
     """True when the folder had to be made; one in which a server works is refused."""
     try:
+        require_no_server_in(to)
         if to.is_dir():
-            require_no_server_in(to)
             return False
         to.mkdir(mode=0o700, parents=True)
     except FileExistsError as error:

@@ -313,6 +313,7 @@ def _into_server(
 
 def _into_volume(wanted: _Wanted, name: str, tools: "HostTools", catalogue: "Catalogue") -> "Sequence[str]":
     from backupd import wiring
+    from backupd.mysql.restored_owner import restored_owner
     from backupd.operations.restore.fallback import agreed
     from backupd.operations.restore.into_folder import unpack_objects
     from backupd.operations.restore.into_volume import restore_into_volume
@@ -332,6 +333,8 @@ def _into_volume(wanted: _Wanted, name: str, tools: "HostTools", catalogue: "Cat
                 confined=wanted.confined,
             )
             steps = wanted.steps(manifest, at, _MOUNT_POINT)
+        owner = restored_owner(at / manifest.datadir, seen_as=_MOUNT_POINT / manifest.datadir)
+        steps = f"{owner}{steps}"
 
     filled = restore_into_volume(manifest, name, tools, wiring.blank_volumes(), catalogue, fill=fill)
     say(f"restored run {manifest.run_id} to {filled.volume.full_name}: datadir {_MOUNT_POINT / manifest.datadir}")

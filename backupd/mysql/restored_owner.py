@@ -26,10 +26,12 @@ def owner_in_words(datadir: Path, uid: int) -> str:
     )
 
 
-def restored_owner(datadir: Path) -> str:
-    """The same of what was restored; nothing where it is not there: a manifest may name what its archive lacks."""
+def restored_owner(datadir: Path, *, seen_as: Path | None = None) -> str:
+    """The same of what was restored, and is `seen_as` that by a person; nothing where it is not there: a manifest may
+    name what its archive lacks.
+    """
     try:
         uid = datadir.lstat().st_uid
     except OSError:
         return ""
-    return owner_in_words(datadir, uid)
+    return owner_in_words(seen_as or datadir, uid)

@@ -192,6 +192,8 @@ def test_a_volume_is_filled_and_its_mount_line_printed(
     assert "restored run r1 to labvg/data: datadir MOUNT-POINT\n" in ended.stdout
     assert f"mount it: mount -t {blanks.kinds[DEVICE]} /dev/labvg/data MOUNT-POINT\n" in ended.stdout
     assert "cd MOUNT-POINT && rm -f" in ended.stdout
+    assert "-- Its files belong to " in ended.stdout, "whoever runs this is no server"
+    assert "chown --recursive --no-dereference mysql: MOUNT-POINT\n" in ended.stdout
     on_it = world.places.mount_point("r1")  # the fake leaves there what the device has
     assert (on_it / "ibdata1").stat().st_size == 100_000
     assert (on_it / STATEMENTS_FILE).read_text().rstrip() in ended.stdout

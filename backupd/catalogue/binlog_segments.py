@@ -5,6 +5,7 @@ what is asked for every few seconds looks at those that wait alone, and lists ar
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from sqlalchemy import (
 )
 
 from backupd.catalogue import binlog_tables, identities, tables
-from backupd.catalogue.audit import Event, audit_step
+from backupd.catalogue.audit import Event, audit_step, entry
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.file import CatalogueFile
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment, numbered
@@ -212,11 +213,15 @@ class BinlogSegments(CatalogueFile):
         return found
 
     def last_numbers(self, job: str) -> dict[str, int]:
-        """By chain, the number of the last segment that there is."""
+        """By chain, the number of the last segment that there is, or was until it was removed."""
         query = select(_ours.chain, func.max(_ours.number).label("last")).where(_ours.job == job).group_by(_ours.chain)
-        with self._reading() as connection:
-            ours = query.where(_ours.machine == identities.current(connection).name)
-            return {row["chain"]: row["last"] for row in connection.execute(ours).mappings()}
+        found = {row["chain"]: row["last"] for row in self._rows(query)}
+        told = tables.audit.c
+        for row in self._read(select(tables.audit).where(told.event == Event.SEGMENTS_REMOVED, told.subject == job)):
+            with suppress(ValueError):  # somebody changed it
+                chain, number = numbered(str(entry(row).detail.get("last")))
+                found[chain] = max(number, found.get(chain, 0))
+        return found
 
     def expired_segments(
         self, job: str, target: str, expired: "ExpiredPart", *, behind: int = 0

@@ -120,6 +120,21 @@ def test_what_was_lost_everywhere_and_is_found_again_is_this_machine_s(
     assert (found.imported, found.failures) == (5, [])
 
 
+def test_what_this_catalogue_has_had_until_it_was_removed_is_this_machine_s(
+    catalogue: Catalogue, target: MemoryTarget
+) -> None:
+    """All of a chain may have been removed while the target's disk was not mounted."""
+    chain = laid(target)
+    for segment in chain:
+        catalogue.add_segment(segment, spooled=False)
+    names = [segment.name for segment in chain]
+    catalogue.segments_removed("nightly", target.name, names, because="expired")
+    catalogue.forget_segments(names)
+    (found,) = rebuild_segments(target, catalogue, TRUST, here=RecordedHere(BEGAN, ()))
+    assert (found.imported, found.failures) == (len(chain), [])
+    assert catalogue.archive_gaps("nightly") == [], "it is known that the chain went on no further"
+
+
 def test_descriptions_of_any_length_are_read_in_pages(
     catalogue: Catalogue, target: MemoryTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -194,7 +194,10 @@ class _Wanted:
 def _error_of(result: "Drill", job: str) -> BackupdError | None:
     """Why the backup is not proven; None where it is."""
     if result.undecided:
-        hint = "nothing was learned about the backup: drill it again with more time, memory or disk space"
+        hint = (
+            "nothing was learned about the backup: drill it again with more time, memory or disk space, or with keys"
+            " that its server may read"
+        )
         if result.checks and result.checks[-1].name == CLEAN_SHUTDOWN:
             hint = f"name that time zone by TZ=ZONE in the environment, or take a new backup: `backupd run {job}`"
         return Undecided(f"the drill of run {result.run_id} was undecided: {result.undecided}", hint=hint)

@@ -180,7 +180,10 @@ def _faults(named: str, done: "Proof") -> "list[BackupdError]":
         found.append(VerificationError(f"the drill failed: {named}", hint=hint))
     if done.drill.undecided:
         found.append(
-            Undecided(f"the drill was undecided: {named}", hint="drill it again with more time, memory or disk space")
+            Undecided(
+                f"the drill was undecided: {named}",
+                hint="drill it again with more time, memory or disk space, or with keys that its server may read",
+            )
         )
     if done.unwritten is not None:
         tell(f"the proof could not be written: {done.unwritten.message}")

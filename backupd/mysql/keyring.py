@@ -16,7 +16,7 @@ from backupd.host import process
 from backupd.mysql.facts import KEYRING_COMPONENT, key_files
 from backupd.mysql.recorded import libraries
 from backupd.mysql.server_programs import ServerProgram
-from backupd.vocabulary.errors import CommandError, ServerError
+from backupd.vocabulary.errors import CommandError, KeyUnreadable, ServerError
 from backupd.vocabulary.servers import Flavour, ServerFacts
 
 _KNOWN = "component_keyring_file"
@@ -107,7 +107,7 @@ def _copied(file: Path, to: Path, reader: Sequence[str]) -> None:
             said = b"it does not end"
     if reading.returncode != 0:
         reason = said.decode(errors="replace").strip().rpartition(": ")[2]
-        raise ServerError(
+        raise KeyUnreadable(
             f"the keyring {file} cannot be read as the owner of the restored files: {reason or 'no reason recorded'}",
             hint="the server's account, which owns the files, must be able to read the keys",
         )

@@ -17,7 +17,7 @@ from backupd.mysql.recorded import libraries
 from backupd.mysql.recovery import buffer_pool_bytes, memory_available, redo_bytes
 from backupd.mysql.relocation import NOT_HERE, Relocation
 from backupd.mysql.server_programs import ServerProgram
-from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.errors import KeyUnreadable, ServerError
 from backupd.vocabulary.servers import Flavour, ServerFacts
 
 RELAY_LOG = "replica-relay-bin"  # of a seeded replica: its info files name it, so it may not depend on the host's name
@@ -141,8 +141,9 @@ def require_keys(facts: ServerFacts, reader: Sequence[str] = ()) -> None:
     """The key files are where the server had them, and who runs behind `reader` may read them.
 
     Raises:
-        ServerError: naming the first of which that is not so, or that the password of one is nowhere. Without it the
-            server would fail over some page, in other words; a keyring component would go on with a new and empty file.
+        KeyUnreadable: they may not; names the first.
+        ServerError: naming the first that is not there, or that the password of one is nowhere. Without it the server
+            would fail over some page, in other words; a keyring component would go on with a new and empty file.
     """
     for file in key_files(facts):
         if not file.is_file():
@@ -151,7 +152,7 @@ def require_keys(facts: ServerFacts, reader: Sequence[str] = ()) -> None:
                 hint="put the key back where the server had it: a backup must not contain it",
             )
         if process.run([*reader, "test", "-r", str(file)], timeout_seconds=30, accept=(0, 1)).status != 0:
-            raise ServerError(
+            raise KeyUnreadable(
                 f"the key file {file} cannot be read as the owner of the restored files",
                 hint="the server's account, which owns the files, must be able to read the keys",
             )

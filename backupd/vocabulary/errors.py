@@ -123,6 +123,12 @@ class Undecided(ServerError):
     exit_status = ExitStatus.UNDECIDED
 
 
+class KeyUnreadable(Undecided):
+    """The account that owns restored files may not read their server's key here: nothing was found out about them."""
+
+    exit_status = ServerError.exit_status  # of a drill it is the result
+
+
 class ScrubFailed(BackupdError):
     """The SQL that was to be run on a copy before it is handed over did not run to its end; the copy was removed."""
 

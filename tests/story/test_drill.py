@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -14,9 +15,10 @@ from backupd.archive.unpack import Unpacking
 from backupd.config import DrillCheckConfig
 from backupd.host.signals import cancellable
 from backupd.mysql.refusals import StatementError
+from backupd.mysql.scratch import ScratchServer
 from backupd.operations.restore.drill import drill
 from backupd.targets import BackupSource
-from backupd.vocabulary.errors import Busy, Cancelled, ServerError, TargetError, Undecided
+from backupd.vocabulary.errors import Busy, Cancelled, KeyUnreadable, ServerError, TargetError, Undecided
 from backupd.vocabulary.records import Check
 from tests.fakes.target import BELIEVED
 from tests.story.stored import damaged
@@ -255,3 +257,17 @@ def test_a_host_without_a_server_of_the_series_says_nothing_of_the_backup(
     with pytest.raises(ServerError, match="server is installed here; found: none"):
         drill(copies(backed_up), backed_up.tools)
     assert backed_up.left() == []
+
+
+def test_a_key_that_may_not_be_read_here_says_nothing_of_the_backup(
+    backed_up: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who owns the restored files is known by then only: by their number, which is another account's here."""
+
+    def unreadable(_server: ScratchServer) -> NoReturn:
+        raise KeyUnreadable("the key file /etc/mysql/keys cannot be read as the owner of the restored files")
+
+    monkeypatch.setattr(ScratchServer, "running", unreadable)
+    result = drill(copies(backed_up), backed_up.tools)
+    assert (result.failed, [check.ok for check in result.checks]) == (False, [True])
+    assert "cannot be read as the owner" in result.undecided

@@ -27,7 +27,7 @@ from backupd.mysql.startup import (
     require_tablespaces,
     server_argv,
 )
-from backupd.vocabulary.errors import ServerError, Unreadable
+from backupd.vocabulary.errors import KeyUnreadable, ServerError, Unreadable
 from backupd.vocabulary.servers import Flavour, ServerFacts
 from tests.fakes.server import FACTS
 from tests.unit.test_seeding import MARIADB as MANIFEST
@@ -173,7 +173,7 @@ def test_a_missing_key_file_is_named_before_the_server_has_to_guess(tmp_path: Pa
     key.touch(mode=0o600)
     require_keys(facts)
     other = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups") if os.geteuid() == 0 else ("false",)
-    with pytest.raises(ServerError, match="cannot be read as the owner of the restored files"):
+    with pytest.raises(KeyUnreadable, match="cannot be read as the owner of the restored files"):
         require_keys(facts, other)
 
 
@@ -253,7 +253,7 @@ def test_a_keyring_is_read_as_the_copys_owner_and_by_nobody_else(tmp_path: Path,
     secret.chmod(0o600)
     folder.mkdir()
     reader = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups") if os.geteuid() == 0 else ("false",)
-    with pytest.raises(ServerError, match="cannot be read as the owner of the restored files"):
+    with pytest.raises(KeyUnreadable, match="cannot be read as the owner of the restored files"):
         keyring_options(keyring_facts("component_keyring_file", secret), folder, ServerProgram(program), reader)
     assert (folder / "plugins" / "keyring").read_bytes() == b""
 

@@ -32,6 +32,13 @@ def installed() -> None:
     install()
 
 
+@pytest.fixture(autouse=True)
+def recovered(host: Host) -> Iterator[None]:
+    """Before anybody looks for what is left: whoever starts it waits until it has released, not until it has ended."""
+    yield
+    until(lambda: shown(RECOVER, "ActiveState") in ("inactive", "failed"))
+
+
 @pytest.fixture
 def quick(host: Host) -> Iterator[None]:
     """Units take their backups without waiting for the gate."""

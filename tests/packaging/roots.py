@@ -39,6 +39,7 @@ class Root:
 
 def root_of(release: str, folder: Path, *options: str) -> Root:
     """A minimal system of this release."""
+    folder.mkdir(exist_ok=True)
     folder.chmod(0o755)
     # An archive may be a frozen one, whose Release file has expired.
     always = ["--mode=root", "--variant=minbase", '--aptopt=Acquire::Check-Valid-Until "false"']

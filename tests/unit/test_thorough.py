@@ -48,9 +48,9 @@ def test_of_what_one_target_leaves_out_another_one_tries_all() -> None:
         ),
         "thorough-matrix": ("$(THOROUGH)", "matrix"),
     }
-    folders = dict(re.findall(r"^(\w+) := (?:\$\(QUICK\) )?\$\(addprefix tests/,([a-z ]+)\)$", makefile, re.MULTILINE))
+    folders = dict(re.findall(r"^(\w+) := \$\(addprefix tests/,([a-z ]+)\)(?: \$\(QUICK\))?$", makefile, re.MULTILINE))
     assert set(thorough.FOLDERS) <= set(folders["QUICK"].split())
-    assert folders["THOROUGH"].split() == list(thorough.WHOLE)
+    assert sorted(folders["THOROUGH"].split()) == sorted(thorough.WHOLE)
     (needed,) = re.findall(r"^test: ([a-z -]+)", makefile, re.MULTILINE)
     (needed_in_the_end,) = re.findall(r"^test-all: (test [a-z -]+)", makefile, re.MULTILINE)
     assert {"check", "thorough-tests"} <= set(needed.split())

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from backupd.targets import BackupSource
     from backupd.vocabulary.records import Drill, DrilledMoment, RunDetails
 
+DRILL_AGAIN = "drill it again with more time, memory or disk space, or with keys that its server may read"
+
 
 def drill(
     ctx: typer.Context,
@@ -194,10 +196,7 @@ class _Wanted:
 def _error_of(result: "Drill", job: str) -> BackupdError | None:
     """Why the backup is not proven; None where it is."""
     if result.undecided:
-        hint = (
-            "nothing was learned about the backup: drill it again with more time, memory or disk space, or with keys"
-            " that its server may read"
-        )
+        hint = f"nothing was learned about the backup: {DRILL_AGAIN}"
         if result.checks and result.checks[-1].name == CLEAN_SHUTDOWN:
             hint = f"name that time zone by TZ=ZONE in the environment, or take a new backup: `backupd run {job}`"
         return Undecided(f"the drill of run {result.run_id} was undecided: {result.undecided}", hint=hint)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli.chosen import TargetOption, identities_in
+from backupd.cli.drill import DRILL_AGAIN
 from backupd.cli.invocation import IdentityOption
 from backupd.cli.output import say, tell
 from backupd.vocabulary.errors import BackupdError, Undecided, UsageError, VerificationError
@@ -179,12 +180,7 @@ def _faults(named: str, done: "Proof") -> "list[BackupdError]":
             hint = "the copy restores, but its data is not what [prove.checks] expects: look at the data, and at them"
         found.append(VerificationError(f"the drill failed: {named}", hint=hint))
     if done.drill.undecided:
-        found.append(
-            Undecided(
-                f"the drill was undecided: {named}",
-                hint="drill it again with more time, memory or disk space, or with keys that its server may read",
-            )
-        )
+        found.append(Undecided(f"the drill was undecided: {named}", hint=DRILL_AGAIN))
     if done.unwritten is not None:
         tell(f"the proof could not be written: {done.unwritten.message}")
         found.append(done.unwritten)

@@ -34,7 +34,6 @@ from backupd.service.target_rooms import TargetRooms
 from backupd.service.telling import Telling, told_by_a_thread
 from backupd.service.timetables import marks_of_machine, timetables
 from backupd.vocabulary.errors import BackupdError, CatalogueError, CatalogueUnavailable, ConfigurationError
-from backupd.vocabulary.schedule import Notice
 
 log = logging.getLogger(__name__)
 
@@ -79,9 +78,7 @@ def serve(configuration: Configuration, given: DaemonSurroundings) -> None:
         owed.callback(bell.close)
         asked = owed.enter_context(signals(bell))
         owed.enter_context(Claims(configuration.paths.run).daemon())
-        daemon: _Daemon | None = None
-        notifier = given.notifier(configuration)
-        tell = owed.enter_context(told_by_a_thread(lambda: notifier if daemon is None else daemon.notifier))
+        tell = owed.enter_context(told_by_a_thread(given.notifier(configuration)))
         trouble = CatalogueTrouble(tell, given.now)
         opened = _catalogue(configuration, given, bell, asked, trouble)
         if opened is None:
@@ -91,10 +88,10 @@ def serve(configuration: Configuration, given: DaemonSurroundings) -> None:
         clock = Clock(bell.ring)
         clock.start()
         owed.callback(clock.stop)
-        daemon = _Daemon(given, site, bell, asked, clock, trouble)
+        daemon = _Daemon(given, site, bell, asked, clock, tell, trouble)
         with daemon.pages():
             try:
-                daemon.go_on(tell)
+                daemon.go_on()
             finally:
                 given.notify.stopping()
                 log.info("backupd serve stops; started runs continue")
@@ -126,8 +123,8 @@ class _Daemon:
     bell: Bell
     asked: Signals
     clock: Clock
+    tell: Telling
     trouble: CatalogueTrouble
-    notifier: Notifier = field(init=False)
     _web: WebProcess | None = None
     _draining: str = ""  # what was said of it last
     _done_at: float | None = None  # monotonic: since then only people are left to be told
@@ -137,7 +134,6 @@ class _Daemon:
 
     def __post_init__(self) -> None:
         self._rooms = TargetRooms(self.site.configuration)
-        self.notifier = self.given.notifier(self.site.configuration)
 
     @contextmanager
     def pages(self) -> Iterator[None]:
@@ -152,12 +148,12 @@ class _Daemon:
         finally:
             self._web.stop()
 
-    def go_on(self, tell: Telling) -> None:
+    def go_on(self) -> None:
         """Until we are asked to stop."""
         site, given = self.site, self.given
         claims = Claims(site.configuration.paths.run)
         going, receivers = Going(site, given.launcher, claims), Receivers(given.launcher, claims)
-        dispatch = Dispatch(site, going, tell, given.new_run_id, began=site.now(), answers=given.answers)
+        dispatch = Dispatch(site, going, self.tell, given.new_run_id, began=site.now(), answers=given.answers)
         readers = ProofReaders(given.launcher)
         behind = self._behind(given.now)
         scheduled = False
@@ -180,19 +176,19 @@ class _Daemon:
                     scheduled = True
                 dispatch.look(starting=not self.asked.drain)
                 readers.look(self.site.configuration, starting=not self.asked.drain)
-                self._remind(tell)
-            if scheduled and self._is_drained(going, receivers, tell):
+                self._remind()
+            if scheduled and self._is_drained(going, receivers):
                 break
             restless = dispatch.restless or receivers.restless or bool(self._draining)
             self._settle(restless=restless, status=dispatch.status)
 
-    def _is_drained(self, going: Going, receivers: Receivers, tell: Telling) -> bool:
+    def _is_drained(self, going: Going, receivers: Receivers) -> bool:
         """It was asked to drain, nothing that it has started goes on, and people know what became of that."""
         if not self.asked.drain:
             return False
         left = [f"{slot.activity} of {slot.job}" for slot in going.slots()]
         left += [f"the binlog of {job}" for job in receivers.left]
-        if not left and not tell.is_done:
+        if not left and not self.tell.is_done:
             self._done_at = self._done_at or time.monotonic()
             left += ["notifications"] if time.monotonic() - self._done_at < _LAST_NOTICES_SECONDS else []
         said = f"draining: no new runs are started; waiting for {', '.join(left) or 'nothing'}"
@@ -214,11 +210,11 @@ class _Daemon:
         restless = restless or bool(self.trouble.said) or waiting
         self.bell.wait(min(longest, _RESTLESS_SECONDS) if restless else longest)
 
-    def _remind(self, tell: Callable[[Notice], None]) -> None:
+    def _remind(self) -> None:
         passed = time.monotonic()
         if self._reminded_at is None or passed - self._reminded_at > reminders.EVERY_SECONDS:
             try:
-                reminders.remind(self.site, LiveHere(self.site.configuration.paths.run), self._rooms, tell)
+                reminders.remind(self.site, LiveHere(self.site.configuration.paths.run), self._rooms, self.tell)
             except ConfigurationError as error:  # the machine's zone cannot be told any more
                 log.warning("alarms and digests cannot be sent: %s; hint: %s", error.message, error.hint)
             self._reminded_at = passed
@@ -251,7 +247,7 @@ class _Daemon:
         taken = _keeping_what_is_open(old, new)
         if taken != new:
             log.warning("restart the daemon to apply changes of catalogue, paths, address, port and token")
-        self.site, self.notifier = replace(self.site, configuration=taken), notifier
+        self.site, self.tell.notifier = replace(self.site, configuration=taken), notifier
         self._rooms = TargetRooms(taken)
         if self._web is not None:
             self._web.show(self.site.configuration)

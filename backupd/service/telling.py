@@ -6,7 +6,7 @@ Knows: the order, and that what could not be told before the end is at least in 
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -18,10 +18,11 @@ log = logging.getLogger(__name__)
 _LAST_WORD_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Telling:
-    """Whoever calls it does not wait until the notice is told."""
+    """Whoever calls it does not wait until the notice is told, by whatever the notifier is then."""
 
+    notifier: Notifier
     waiting: "queue.Queue[Notice | None]" = field(default_factory=queue.Queue)
 
     def __call__(self, notice: Notice) -> None:
@@ -35,13 +36,13 @@ class Telling:
 
 
 @contextmanager
-def told_by_a_thread(notifier: Callable[[], Notifier]) -> Iterator[Telling]:
-    """What is given is told one after the other, by whatever the notifier is then; nobody waits for it.
+def told_by_a_thread(notifier: Notifier) -> Iterator[Telling]:
+    """What is given is told one after the other; nobody waits for it.
 
     What has not been told when the block ends has half a second, and then is told by the log alone.
     """
-    telling = Telling()
-    thread = threading.Thread(target=_tell, args=(notifier, telling.waiting), name="telling", daemon=True)
+    telling = Telling(notifier)
+    thread = threading.Thread(target=_tell, args=(telling,), name="telling", daemon=True)
     thread.start()
     try:
         yield telling
@@ -52,7 +53,7 @@ def told_by_a_thread(notifier: Callable[[], Notifier]) -> Iterator[Telling]:
             log.warning("the daemon stops before all notifications were sent: see `backupd schedule list`")
 
 
-def _tell(notifier: Callable[[], Notifier], waiting: "queue.Queue[Notice | None]") -> None:
-    while (notice := waiting.get()) is not None:
-        notifier().tell(notice)
-        waiting.task_done()
+def _tell(telling: Telling) -> None:
+    while (notice := telling.waiting.get()) is not None:
+        telling.notifier.tell(notice)
+        telling.waiting.task_done()

@@ -2,29 +2,29 @@
 
 import os
 import signal
-import time
+import threading
 from pathlib import Path
 
 from backupd.catalogue.schema import prepare
-from backupd.cli.failure_answers import failure_answers
 from backupd.config import CatalogueConfig, Configuration, HostConfig, PathsConfig, ServiceConfig
-from backupd.service.daemon import DaemonSurroundings, serve
+from backupd.service.daemon import serve
 from backupd.vocabulary.schedule import Notice, NoticeKind
 from tests.fakes.launcher import FakeLauncher
 from tests.story.daemon_world import MORNING, NIGHTLY, job
+from tests.story.serving import surroundings
 from tests.story.test_daemon_full_disk import NIGHT
-from tests.story.test_daemon_moved import Manager
 
 
 class SlowMail:
-    """A mail server that takes its time, as most do."""
+    """A mail server that takes its time, as most do: until the daemon says that it waits for that."""
 
     def __init__(self) -> None:
         self.told: list[Notice] = []
+        self.waited_for = threading.Event()
 
     def tell(self, notice: Notice) -> None:
-        """It is told a second later."""
-        time.sleep(1.0)
+        """It is told once somebody waits for it."""
+        assert self.waited_for.wait(10)
         self.told.append(notice)
 
 
@@ -39,21 +39,13 @@ def test_what_failed_last_is_told_before_a_daemon_that_drains_ends(tmp_path: Pat
     prepare(configuration.catalogue.path)
     launcher, mail, now = FakeLauncher(), SlowMail(), [MORNING]
 
-    def hear(_status: str) -> None:
+    def hear(status: str) -> None:
         now[0] = NIGHT
+        if status.endswith("waiting for notifications"):
+            mail.waited_for.set()
         for process in launcher.processes.values():
             process.end(9)
             os.kill(os.getpid(), signal.SIGUSR1)
 
-    given = DaemonSurroundings(
-        load=lambda: configuration,
-        launcher=launcher,
-        notifier=lambda _configuration: mail,
-        answers=failure_answers,
-        web=None,
-        new_run_id=lambda: "r1",
-        notify=Manager(hear),
-        now=lambda: now[0],
-    )
-    serve(configuration, given)
+    serve(configuration, surroundings(configuration, hear, launcher=launcher, notifier=mail, now=lambda: now[0]))
     assert [notice.kind for notice in mail.told] == [NoticeKind.FAILED]

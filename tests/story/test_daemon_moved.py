@@ -11,28 +11,13 @@ from pathlib import Path
 import pytest
 
 from backupd.catalogue.schema import prepare
-from backupd.cli.failure_answers import failure_answers
 from backupd.config import CatalogueConfig, Configuration, HostConfig, JobConfig, PathsConfig, ServiceConfig
-from backupd.notifications.fanout import Fanout
-from backupd.service.daemon import DaemonSurroundings, serve
-from backupd.service.systemd import Notify
+from backupd.service.daemon import serve
 from tests.fakes.launcher import FakeLauncher
 from tests.story.daemon_world import NIGHTLY, job
+from tests.story.serving import surroundings
 
 MORNING = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
-
-
-class Manager(Notify):
-    """A service manager that hears the status at every look, and looks often."""
-
-    def __init__(self, hear: Callable[[str], None]) -> None:
-        super().__init__({})
-        self.watchdog_seconds = 0.03
-        self._hear = hear
-
-    def status(self, text: str) -> None:
-        """What `systemctl status` would show."""
-        self._hear(text)
 
 
 @pytest.fixture
@@ -62,16 +47,7 @@ def statuses(folder: Path, move: Callable[[int], None], *, looks: int, drill_wit
         else:
             move(len(heard))
 
-    given = DaemonSurroundings(
-        load=lambda: configuration,
-        launcher=FakeLauncher(),
-        notifier=lambda _configuration: Fanout(()),
-        answers=failure_answers,
-        web=None,
-        new_run_id=lambda: "r1",
-        notify=Manager(hear),
-        now=lambda: MORNING,
-    )
+    given = surroundings(configuration, hear, launcher=FakeLauncher(), now=lambda: MORNING)
     move(0)
     serve(configuration, given)
     return heard

@@ -6,15 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from backupd.catalogue.schema import prepare
-from backupd.cli.failure_answers import failure_answers
 from backupd.config import CatalogueConfig, Configuration, DirectoryConfig, PathsConfig, ServiceConfig, TargetKind
 from backupd.config.proving import ProofsConfig
-from backupd.notifications.fanout import Fanout
-from backupd.service.daemon import DaemonSurroundings, serve
+from backupd.service.daemon import serve
 from tests.fakes.launcher import FakeLauncher
 from tests.signers import signer
 from tests.story.daemon_world import job
-from tests.story.test_daemon_moved import Manager
+from tests.story.serving import surroundings
 
 
 def readings(folder: Path, configuration: Configuration, *, asked: signal.Signals) -> dict[str, int]:
@@ -26,16 +24,7 @@ def readings(folder: Path, configuration: Configuration, *, asked: signal.Signal
         looks[0] += 1
         os.kill(os.getpid(), signal.SIGTERM if looks[0] == 3 else asked)
 
-    given = DaemonSurroundings(
-        load=lambda: configuration,
-        launcher=launcher,
-        notifier=lambda _configuration: Fanout(()),
-        answers=failure_answers,
-        web=None,
-        new_run_id=lambda: "r1",
-        notify=Manager(hear),
-    )
-    serve(configuration, given)
+    serve(configuration, surroundings(configuration, hear, launcher=launcher))
     return {target: len(begun) for target, begun in launcher.readings.items()}
 
 

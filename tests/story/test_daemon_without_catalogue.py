@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from backupd.catalogue.store import Catalogue
-from backupd.cli.failure_answers import failure_answers
 from backupd.config import CatalogueConfig, Configuration, HostConfig, PathsConfig, ServiceConfig
-from backupd.service.daemon import DaemonSurroundings, serve
+from backupd.service.daemon import serve
 from backupd.vocabulary.schedule import Notice, NoticeKind
 from tests.fakes.launcher import FakeLauncher
 from tests.story.daemon_world import MORNING, NIGHTLY, job
+from tests.story.serving import surroundings
 from tests.story.test_daemon_full_disk import NIGHT
-from tests.story.test_daemon_moved import Manager
 
 
 class Person:
@@ -61,16 +60,7 @@ def test_people_hear_that_the_catalogue_cannot_be_used_and_that_it_can_again(
         person = Person(locked.close)
         if at_start:
             lock()
-        given = DaemonSurroundings(
-            load=lambda: configuration,
-            launcher=launcher,
-            notifier=lambda _configuration: person,
-            answers=failure_answers,
-            web=None,
-            new_run_id=lambda: "r1",
-            notify=Manager(hear),
-            now=lambda: now[0],
-        )
+        given = surroundings(configuration, hear, launcher=launcher, notifier=person, now=lambda: now[0])
         serve(configuration, given)
     alarm, over = person.told
     assert (alarm.kind, over.kind) == (NoticeKind.ALARM, NoticeKind.OVER)

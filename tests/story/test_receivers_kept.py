@@ -16,15 +16,13 @@ from typing import TypeVar
 import pytest
 
 from backupd.catalogue.schema import prepare
-from backupd.cli.failure_answers import failure_answers
 from backupd.config import BinlogConfig, CatalogueConfig, Configuration, PathsConfig, ServiceConfig
 from backupd.host.claims import Claims
-from backupd.notifications.fanout import Fanout
-from backupd.service.daemon import DaemonSurroundings, serve
+from backupd.service.daemon import serve
 from tests.contract.mariadb import MariadbServer, mysql_server  # noqa: F401 - a fixture
 from tests.fakes.launcher import FakeLauncher
 from tests.story.daemon_world import job
-from tests.story.test_daemon_moved import Manager
+from tests.story.serving import surroundings
 
 ROOT = Path(__file__).parents[2]
 Found = TypeVar("Found")
@@ -139,16 +137,7 @@ def test_the_daemon_starts_one_for_each_job_with_an_archive_and_asks_for_it_agai
             assert set(launcher.receivers) == {"nightly"}
         os.kill(os.getpid(), signal.SIGTERM if looks[0] == 3 else signal.SIGHUP)
 
-    given = DaemonSurroundings(
-        load=lambda: after,
-        launcher=launcher,
-        notifier=lambda _configuration: Fanout(()),
-        answers=failure_answers,
-        web=None,
-        new_run_id=lambda: "r1",
-        notify=Manager(hear),
-    )
-    serve(before, given)
+    serve(before, surroundings(after, hear, launcher=launcher))
     assert {name: len(begun) for name, begun in launcher.receivers.items()} == {"nightly": 1, "plain": 1}
 
 

@@ -233,7 +233,7 @@ def test_telling_keeps_nobody_waiting_and_keeps_the_order() -> None:
             assert go_on.wait(10)
             told.append(notice.text)
 
-    with told_by_a_thread(Slow) as tell:
+    with told_by_a_thread(Slow()) as tell:
         for text in ("first", "second"):
             tell(Notice(NoticeKind.MISSED, "nightly", DUE, text, text))
         assert told == []

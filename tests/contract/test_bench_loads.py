@@ -212,7 +212,7 @@ def test_an_interruption_ends_a_window_long_before_its_time(real: Place, operati
     with pytest.raises(CommandError, match="interrupted"):
         real.window(real.cell(operation), seconds=50.0)
     timer.join()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 40
 
 
 def test_a_record_smaller_than_the_disks_sector_is_refused_with_the_sectors_size(

@@ -187,7 +187,7 @@ def test_no_thread_outlives_an_object(target: BlobTarget) -> None:
     with target.reading(JOB, RUN, NAME) as pieces:
         next(pieces)
     for thread in [thread for thread in threading.enumerate() if thread.name.startswith("backupd blob")]:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 

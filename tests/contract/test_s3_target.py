@@ -218,7 +218,7 @@ def test_no_thread_outlives_an_object(target: S3Target) -> None:
         writer.write(bytes(2 * PART + 1))
         raise KeyboardInterrupt
     for thread in senders():
-        thread.join(10)
+        thread.join(60)
     assert not senders()
     assert target._listing.uploads(target._config.prefix) == []
     with pytest.raises(TargetError):

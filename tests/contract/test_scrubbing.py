@@ -129,7 +129,7 @@ def test_no_value_of_a_row_is_in_the_sentence_that_is_recorded(shared: RunningSe
 def test_what_runs_for_ever_is_ended(shared: RunningServer, tmp_path: Path, text: str) -> None:
     began = time.monotonic()
     error = refused(shared, sql(tmp_path, text), within_seconds=0.5)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert error.message.startswith("the scrub did not end within 500ms: statement ")
     wait_until(lambda: shared.session.value("SELECT COUNT(*) FROM information_schema.PROCESSLIST") == "1")
 

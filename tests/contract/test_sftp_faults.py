@@ -209,7 +209,7 @@ def test_the_wait_for_an_outage_ends_at_once_when_nobody_wants_the_object(
         between.stop()
         threading.Timer(0.2, unwanted.set).start()
         writer.write(CONTENT)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 def test_an_object_that_has_the_name_already_stays_where_a_new_one_s_rename_was_lost(

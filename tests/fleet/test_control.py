@@ -143,7 +143,7 @@ def test_while_a_night_is_being_planned_it_is_at_work_and_hears_what_people_want
     asked, serving, wishes = threading.Event(), served.engine.serving, list[Wishes]()
 
     def plan(night: date) -> NightPlan:
-        assert asked.wait(5)  # hosts that do not answer
+        assert asked.wait(60)  # hosts that do not answer
         return NightPlan(night, (waiting("shop"),), (), ())
 
     def remembered(stories: NightStories) -> AbstractContextManager[None]:

@@ -24,7 +24,7 @@ class SlowMail:
 
     def tell(self, notice: Notice) -> None:
         """It is told once somebody waits for it."""
-        assert self.waited_for.wait(10)
+        assert self.waited_for.wait(60)
         self.told.append(notice)
 
 

@@ -166,7 +166,7 @@ def test_a_hook_that_does_not_end_is_ended(
     error = world.try_to_back_up(job=job(world, hook(program, "before-copy", timeout_seconds=0.1)))
     assert error is not None
     assert "did not end within 0.1 s" in error.message
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 40
     assert children() <= before
     assert (world.left(), world.stored()) == ([], [])
 

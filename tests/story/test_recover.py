@@ -287,7 +287,7 @@ def test_a_stray_child_of_a_dead_run_is_ended(world: World) -> None:
         dead_runs(catalogue, world.tools).require_complete()
         assert catalogue.holdings() == []
         run.complete((Backup("vault", str(world.vault), 1, 1, 1, "0" * 64),))
-    assert stray.wait(10) < 0
+    assert stray.wait(60) < 0
 
 
 def test_the_folder_of_a_dead_drill_is_removed_and_that_of_a_live_one_is_not(world: World) -> None:

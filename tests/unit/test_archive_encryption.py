@@ -158,7 +158,7 @@ def test_the_thread_ends_when_the_station_is_forgotten() -> None:
     thread = station._thread
     del station
     gc.collect()
-    thread.join(5)
+    thread.join(60)
     assert not thread.is_alive()
 
 

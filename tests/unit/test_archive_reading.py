@@ -220,7 +220,7 @@ def test_disk_that_never_answers_does_not_keep_a_copy_from_ending(
     answers.set()
     for thread in threading.enumerate():
         if thread.name.startswith("backupd"):
-            thread.join(10)
+            thread.join(60)
 
 
 # --- batches ---------------------------------------------------------------------------------------------------------

@@ -244,7 +244,7 @@ def test_governor_is_asked_while_the_target_hangs_and_what_is_in_flight_is_bound
 
     def hang(_size: int) -> None:
         hangs.set()
-        hanging.wait(20)
+        hanging.wait(60)
 
     pacing = Pacing(give_up_after_a_while)
     filled(tmp_path, 64)
@@ -259,13 +259,13 @@ def test_signal_ends_a_copy_to_a_target_that_hangs(tmp_path: Path) -> None:
     def hang(_size: int) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         threading.Timer(0.5, hanging.set).start()
-        hanging.wait(20)
+        hanging.wait(60)
 
     filled(tmp_path, 64)
     began = time.monotonic()
     with cancellable(), pytest.raises(Cancelled):
         stored(tmp_path, Sink(hang))
-    assert time.monotonic() - began < 15  # of 20
+    assert time.monotonic() - began < 45  # of 60
 
 
 def test_copying_threads_give_way_and_the_main_thread_does_not(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def serving(impostor: Impostor) -> Iterator[Login]:
         server = threading.Thread(target=impostor.serve, args=(listening,))
         server.start()
         yield Login("backupd", address="127.0.0.1", port=listening.getsockname()[1], password=PASSWORD)
-        server.join(10)
+        server.join(60)
     assert not server.is_alive()
 
 

@@ -87,7 +87,7 @@ def test_a_command_that_hangs_is_ended_at_its_deadline_with_its_children(tmp_pat
     began = time.monotonic()
     found = inventory_hosts(script(tmp_path, f"sleep 60 & echo $! > {tmp_path}/pid; wait", timeout_seconds=2.0))
     assert "did not end within 2 s" in found.problems[0]
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 40
     assert start_time(int((tmp_path / "pid").read_text())) is None
 
 

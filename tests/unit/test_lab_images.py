@@ -101,7 +101,7 @@ def test_of_two_labs_at_once_one_prepares_and_the_other_waits_for_it(tmp_path: P
 
     def slowly(folder: Path) -> None:
         preparing.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         _prepare(folder)
 
     def lab() -> None:
@@ -110,12 +110,12 @@ def test_of_two_labs_at_once_one_prepares_and_the_other_waits_for_it(tmp_path: P
 
     labs = [threading.Thread(target=lab) for _ in range(2)]
     labs[0].start()
-    assert preparing.wait(10)
+    assert preparing.wait(60)
     preparing.clear()
     labs[1].start()
     go_on.set()
     for thread in labs:
-        thread.join(10)
+        thread.join(60)
     assert seen == [sorted(images.DISKS)] * 2
     assert not preparing.is_set()
 
@@ -146,7 +146,7 @@ def test_labs_that_wait_while_one_prepares_are_all_let_in(tmp_path: Path) -> Non
     preparing.release()
     inside.wait(10)
     for thread in labs:
-        thread.join(10)
+        thread.join(60)
 
 
 def _waiters(lock: Path) -> int:

@@ -249,7 +249,7 @@ class StoppedAsItIsTaken:
         self.release()
 
 
-@pytest.mark.parametrize("ask", [lambda child: child.poll(), lambda child: child.wait(5)], ids=["poll", "wait"])
+@pytest.mark.parametrize("ask", [lambda child: child.poll(), lambda child: child.wait(60)], ids=["poll", "wait"])
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("dies_with_us", [True, False])
 def test_a_signal_while_a_child_is_asked_leaves_neither_the_child_nor_its_row(

@@ -39,7 +39,7 @@ def test_a_program_that_outlived_its_run_is_ended(
     child: "subprocess.Popen[bytes]", release: Callable[[Holding], None]
 ) -> None:
     release(held(child, "tar"))
-    assert child.wait(10) < 0
+    assert child.wait(60) < 0
 
 
 def test_a_shell_of_lvm_that_does_not_end_is_told_of_and_never_killed(
@@ -58,5 +58,5 @@ def test_a_shell_of_lvm_that_has_ended_is_nothing_to_wait_for(
 ) -> None:
     shell = held(child, "lvm")
     child.kill()
-    child.wait(10)
+    child.wait(60)
     release(shell)

@@ -77,7 +77,7 @@ def test_a_bell_that_rang_before_the_wait_ends_it_at_once_and_rings_once() -> No
         bell.ring()
     began = time.monotonic()
     bell.wait(60)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 40
     bell.wait(0.05)
     assert time.monotonic() - began >= 0.05
     bell.close()
@@ -100,13 +100,13 @@ def test_signals_are_flags_that_wake_the_loop_and_go_with_the_block() -> None:
 def test_a_signal_that_another_thread_was_given_wakes_the_loop_too() -> None:
     """As the kernel does where the first thread has one to deal with already: no system call of its is interrupted."""
     bell, over = Bell(), threading.Event()
-    other = threading.Thread(target=over.wait, args=(30,))
+    other = threading.Thread(target=over.wait, args=(90,))
     other.start()
     with signals(bell) as asked:
         began = time.monotonic()
         threading.Timer(0.2, signal.pthread_kill, (other.ident, signal.SIGTERM)).start()
-        bell.wait(20)
-        assert (asked.stop, time.monotonic() - began < 10) == (True, True)
+        bell.wait(60)
+        assert (asked.stop, time.monotonic() - began < 40) == (True, True)
     over.set()
     other.join()
     bell.close()
@@ -165,7 +165,7 @@ def test_a_detached_child_has_a_session_and_a_file_of_its_own_and_is_found_by_it
         time.sleep(0.01)
     assert (child.ended(), found.ended(), child.exit_status) == (False, False, None)
     gate.touch()
-    child.process.wait(10)
+    child.process.wait(60)
     assert (child.ended(), found.ended(), child.exit_status, found.exit_status) == (True, True, 7, None)
     assert file.read_text() == "said\n"
     assert file.stat().st_mode & 0o777 == 0o640
@@ -174,7 +174,7 @@ def test_a_detached_child_has_a_session_and_a_file_of_its_own_and_is_found_by_it
 def test_a_child_that_a_signal_has_killed_ends_as_a_shell_tells_it(tmp_path: Path) -> None:
     child = Detached(("sh", "-c", "kill -9 $$"), tmp_path).start(slot())
     assert isinstance(child, OurChild)
-    child.process.wait(10)
+    child.process.wait(60)
     assert child.exit_status == 137
 
 
@@ -182,7 +182,7 @@ def test_where_the_log_folder_cannot_be_written_the_work_is_done_all_the_same(tm
     (tmp_path / "file").touch()
     child = Detached(("sh", "-c", "exit 0"), tmp_path / "file" / "log").start(slot())
     assert isinstance(child, OurChild)
-    assert child.process.wait(10) == 0
+    assert child.process.wait(60) == 0
 
 
 def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_telling_keeps_nobody_waiting_and_keeps_the_order() -> None:
 
     class Slow:
         def tell(self, notice: Notice) -> None:
-            assert go_on.wait(10)
+            assert go_on.wait(60)
             told.append(notice.text)
 
     with told_by_a_thread(Slow()) as tell:
@@ -263,7 +263,7 @@ def test_what_is_started_works_in_the_root(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     child = Detached(("sh", "-c", "pwd"), tmp_path / "log").start(slot(run_id="r1"))
     assert isinstance(child, OurChild)
-    child.process.wait(10)
+    child.process.wait(60)
     assert (tmp_path / "log" / "r1.out.log").read_text() == "/\n"
 
 
@@ -274,7 +274,7 @@ def test_a_link_in_the_place_of_what_is_printed_is_not_written_through(tmp_path:
     (log / "r1.out.log").symlink_to(precious)
     child = Detached(("sh", "-c", "echo said"), log).start(slot(run_id="r1"))
     assert isinstance(child, OurChild)
-    assert child.process.wait(10) == 0
+    assert child.process.wait(60) == 0
     assert precious.read_text() == "root's\n"
 
 

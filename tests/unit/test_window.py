@@ -50,7 +50,7 @@ def opened(configuration: Configuration) -> Iterator[tuple[Connection, list[str]
     thread.start()
     with Connection(theirs.detach()) as connection:
         yield connection, faults
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 

@@ -150,7 +150,12 @@ LIBRARY_UPGRADED = """
 set -e
 cd "$0"
 mount -t proc proc proc
-mount -t cgroup2 none mnt
+# needrestart looks at systemd's own hierarchy where the kernel has one, as beneath an older init
+if grep -q :name=systemd: proc/self/cgroup; then
+    mount -t cgroup -o none,name=systemd none mnt
+else
+    mount -t cgroup2 none mnt
+fi
 mount -t tmpfs none run && mkdir -p run/systemd/system
 trap 'kill $(cat mnt/*.service/cgroup.procs); until rmdir mnt/*.service 2>/dev/null; do sleep 0.1; done' EXIT
 cp usr/bin/sleep usr/bin/old

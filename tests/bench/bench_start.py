@@ -53,12 +53,13 @@ def main() -> int:
             for command, argv in commands.items():
                 took[command].append(_timed(argv))
     print(f"{RUNS} runs, {rounds} rounds, {os.cpu_count()} processors")  # noqa: T201
-    print("                 seconds: median (from - to)   processors' s   limit")  # noqa: T201
+    print("                 seconds: median (from - to)   processors' s   ratio   limit")  # noqa: T201
+    nothing = median(wall for wall, _ in took["python -c pass"][1:])
     for command, (_, *times) in took.items():  # the first compiles
         wall, cpu = [one for one, _ in times], [one for _, one in times]
         limit = f"{HISTORY_SECONDS:8.2f}" if command == "backupd history" else ""
-        line = f"{command:16} {median(wall):10.3f}   ({min(wall):.3f} - {max(wall):.3f}) {median(cpu):12.3f}{limit}"
-        print(line)  # noqa: T201
+        spread = f"{median(wall):10.3f}   ({min(wall):.3f} - {max(wall):.3f})"
+        print(f"{command:16} {spread} {median(cpu):12.3f} {median(wall) / nothing:10.1f}{limit}")  # noqa: T201
     return int(median(wall for wall, _ in took["backupd history"][1:]) > HISTORY_SECONDS)
 
 

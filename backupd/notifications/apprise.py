@@ -39,7 +39,7 @@ class Apprise:
             from apprise import NotifyType
         except ImportError as error:
             raise NotificationError(
-                f"{named}: the package apprise is not installed", hint="pip install 'backupd[apprise]'"
+                f"{named}: the package apprise is not installed", hint="in a checkout: pip install '.[apprise]'"
             ) from error
         for talker in ("apprise", "urllib3"):  # the second shows the paths that it asks for (2.8.0, at DEBUG)
             logging.getLogger(talker).setLevel(logging.CRITICAL)

@@ -187,7 +187,8 @@ def _yaml_tree(text: str) -> Any:
         import yaml
     except ImportError as error:
         raise UsageError(
-            "an inventory in YAML needs a package that is not installed", hint="pip install backupd[fleet]"
+            "an inventory in YAML needs a package that is not installed",
+            hint="the .deb and the .rpm have it; in a checkout: pip install '.[fleet]'",
         ) from error
 
     builder = _Tree()

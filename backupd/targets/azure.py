@@ -47,7 +47,7 @@ try:
 except ImportError as error:
     raise ConfigurationError(
         'targets of type "azure" need the package azure-storage-blob, which is not installed',
-        hint="pip install 'backupd[azure]'",
+        hint="the .deb and the .rpm have it; in a checkout: pip install '.[azure]'",
     ) from error
 
 _MOST_BLOCKS = 50_000  # "Scalability targets for Blob storage"

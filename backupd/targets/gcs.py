@@ -50,7 +50,7 @@ try:
 except ImportError as error:
     raise ConfigurationError(
         'targets of type "gcs" need the package google-cloud-storage, which is not installed',
-        hint="pip install 'backupd[gcs]'",
+        hint="the .deb and the .rpm have it; in a checkout: pip install '.[gcs]'",
     ) from error
 
 # They have no types of their own.

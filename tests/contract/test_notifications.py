@@ -441,5 +441,5 @@ def test_without_the_package_apprise_it_is_told_what_to_install(
     error = undelivered(apprise(secret("json://127.0.0.1/")))
     assert (error.message, error.hint) == (
         "notifications.elsewhere: the package apprise is not installed",
-        "pip install 'backupd[apprise]'",
+        "in a checkout: pip install '.[apprise]'",
     )

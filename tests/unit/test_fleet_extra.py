@@ -1,4 +1,4 @@
-"""What `pip install backupd[fleet]` brings is imported by the engine, and by nothing else."""
+"""What `pip install '.[fleet]'` brings is imported by the engine, and by nothing else."""
 
 import subprocess
 import sys

@@ -62,7 +62,7 @@ thorough-tests: setup-python setup-check setup-fleet setup-s3 setup-service ## w
 	$(SIDE_BY_SIDE) -n 4 $(or $(OF),$(THOROUGH)) -m "(thorough or exhaustive or hypothesis) and not figures and not matrix"
 
 # On a further store, server, database or way to a host, what the targets of `make test` try on one.
-thorough-matrix: setup-python setup-check setup-fleet setup-s3 setup-service ## what `make thorough-tests` tries once, on everything else (4 minutes)
+thorough-matrix: setup-python setup-check setup-fleet setup-s3 setup-service ## what `make thorough-tests` tries once, on everything else, and after years (6 minutes)
 	$(SIDE_BY_SIDE) $(THOROUGH) -m matrix
 
 # Nothing beside it: how long pages take is one of its figures.

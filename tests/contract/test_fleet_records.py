@@ -360,7 +360,7 @@ def test_a_database_that_is_away_says_so_and_is_found_again(tmp_path: Path) -> N
         records.engine.dispose()
 
 
-@pytest.mark.parametrize("url", ["postgresql", pytest.param("sqlite", marks=pytest.mark.matrix)], indirect=True)
+@pytest.mark.matrix
 def test_three_years_of_five_hundred_hosts_are_answered_at_once(records: Records) -> None:
     clusters = [f"cluster-{number:03}" for number in range(170)]
     nights = [_NIGHT - timedelta(days=number) for number in range(3 * 365)]

@@ -216,19 +216,15 @@ def test_neither_its_command_line_nor_its_environment_tells_a_secret(machine: Ma
         assert secret.encode() not in environment + cmdline(machine.pages)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_every_page_is_there_without_a_file_to_be_opened(machine: Machine) -> None:
+    for path in (
         *("/", "/history", "/history?job=nightly&from=2026-01-01", "/schedule", "/targets", "/api", "/healthz"),
         *("/metrics", "/openapi.json", "/api/jobs", "/api/runs", "/api/impact?job=nightly", "/api/schedule"),
         *("/static/style.css", "/static/colours.css", "/static/plots.js", "/static/icon.svg"),
-    ],
-)
-def test_every_page_is_there_without_a_file_to_be_opened(machine: Machine, path: str) -> None:
-    answer = machine.get(path)
-
-    assert answer.status_code == 200, (answer.text, machine.said())
-    assert machine.get("/runs/nothing").status_code == 404
+    ):
+        answer = machine.get(path)
+        assert answer.status_code == 200, (path, answer.text, machine.said())
+        assert machine.get("/runs/nothing").status_code == 404
 
 
 def test_what_is_recorded_and_told_meanwhile_is_seen_through_the_window(machine: Machine) -> None:

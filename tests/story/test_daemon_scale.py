@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.matrix
 
 _JOBS = 1000
 _IDLE_SECONDS = 25.0  # a beat of the clock is among them

@@ -22,7 +22,7 @@ __all__ = ["s3_service", "sftp_server"]
 
 HISTORIES = 1000
 SHARDS = 20  # tests that run side by side
-EACH = seeded(HISTORIES // SHARDS, usual=5)
+EACH = seeded(HISTORIES // SHARDS, usual=3)
 ON_SERVERS = 12
 
 

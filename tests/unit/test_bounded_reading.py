@@ -75,7 +75,7 @@ def test_no_manifest_takes_more_memory_than_a_run_may(chunks: str, said: str) ->
     assert mib <= MOST_MIB
 
 
-@pytest.mark.thorough
+@pytest.mark.matrix
 def test_the_largest_manifest_that_is_written_can_be_read_in_that_memory() -> None:
     """Of 10 TiB in frames of 64 MiB."""
     told, mib = read("__import__('tests.unit.test_bounded_reading', fromlist=['largest']).largest()")

@@ -71,7 +71,7 @@ def names(text: str) -> set[str]:
     return found
 
 
-@pytest.mark.thorough
+@pytest.mark.matrix
 def test_what_was_counted_before_stays_counted_where_tests_are_added(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

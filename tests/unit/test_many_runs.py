@@ -179,8 +179,7 @@ def test_a_question_takes_no_longer_among_a_hundred_times_as_many_runs(few: Path
     assert {name: seen for name, seen in ratios.items() if seen >= 2} == {}
 
 
-@pytest.mark.exhaustive
-@pytest.mark.timeout(300)
+@pytest.mark.matrix
 def test_the_history_of_a_hundred_thousand_runs_is_printed_as_fast_as_that_of_a_few(
     few: Path, many: Path, tmp_path: Path
 ) -> None:

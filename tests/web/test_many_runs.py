@@ -78,8 +78,7 @@ def few_and_many(shared_folder: Path) -> Iterator[tuple[Asked, Asked]]:
         yield asked(FEW, few), asked(YEARS, catalogue_of_years(shared_folder))
 
 
-@pytest.mark.exhaustive
-@pytest.mark.timeout(300)
+@pytest.mark.matrix
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_costs_the_same_after_years(few_and_many: tuple[Asked, Asked], path: str) -> None:
     few, many = few_and_many

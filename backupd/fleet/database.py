@@ -50,7 +50,8 @@ def address(text: str) -> URL:
     if kind in ("postgresql", "postgres"):
         if find_spec("psycopg") is None:
             raise UsageError(
-                "psycopg, by which PostgreSQL is reached, is not installed", hint="the .deb and the .rpm have it; in a checkout: pip install '.[fleet]'"
+                "psycopg, by which PostgreSQL is reached, is not installed",
+                hint="the .deb and the .rpm have it; in a checkout: pip install '.[fleet]'",
             )
         return url.set(drivername="postgresql+psycopg")
     if kind == "sqlite" and url.database:

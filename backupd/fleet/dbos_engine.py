@@ -32,7 +32,10 @@ try:
     from dbos._error import DBOSException
     from dbos._serialization import Serializer
 except ModuleNotFoundError as missing:
-    raise UsageError("the engine of a fleet, DBOS, is not installed", hint="the .deb and the .rpm have it; in a checkout: pip install '.[fleet]'") from missing
+    raise UsageError(
+        "the engine of a fleet, DBOS, is not installed",
+        hint="the .deb and the .rpm have it; in a checkout: pip install '.[fleet]'",
+    ) from missing
 
 log = logging.getLogger(__name__)
 

@@ -171,6 +171,7 @@ def way_to(
         UsageError: it cannot be; or no moment can, and one was to be drawn.
     """
     from backupd.operations.binlog.placed_backups import looked_on, placed_backups
+    from backupd.operations.restore.log_to_moment import planned
     from backupd.policy.rising_numbers import doubt
     from backupd.policy.roll_forward import plan
 
@@ -180,21 +181,25 @@ def way_to(
     if isinstance(asked.moment, Drawn):
         runs = readable(runs, targets, identities)
     backups = placed_backups(runs)
+    reader = segments_read(configuration, catalogue, job, target=target, identities=identities)
     with catalogue.archive_search(job, backups, targets=targets) as archive:
         moment = asked.moment
         if isinstance(moment, Drawn):
             moment = drawn_moment(moment.seed, backups, archive, identities)
-        try:
-            found = plan(backups, archive, moment, now=datetime.now(UTC), named=asked.run_id is not None)
-        except UsageError as error:
-            told = doubt(moment, (row.segments[-1] for row in archive.rows)) or error.hint
-            left = "" if targets is None or target is not None else "; a target that is not configured may have it"
-            raise UsageError(error.message, hint=f"{told}{left}") from error
+
+        def by_archive(passed: "Collection[str]") -> "RestorePlan":
+            named, now = asked.run_id is not None, datetime.now(UTC)
+            try:
+                return plan(backups, archive, moment, now=now, named=named, passed=passed)
+            except UsageError as error:
+                told = doubt(moment, (row.segments[-1] for row in archive.rows)) or error.hint
+                left = "" if targets is None or target is not None else "; a target that is not configured may have it"
+                raise UsageError(error.message, hint=f"{told}{left}") from error
+
+        found = planned(by_archive, reader)
     run = catalogue.run(found.backup.run_id)
     copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
-    return WayToMoment(
-        run, found, copies, segments_read(configuration, catalogue, job, target=target, identities=identities)
-    )
+    return WayToMoment(run, found, copies, reader)
 
 
 def tell_statements(plan: "RestorePlan") -> None:

@@ -8,7 +8,7 @@ An archive may have a million segments. So rows may be told by few of theirs, an
 have a GTID or a place, the first of a row that has a time, and at last all that are applied.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -67,9 +67,11 @@ def plan(
     now: datetime,
     complete_until: datetime | None = None,
     named: bool = False,
+    passed: Collection[str] = (),
 ) -> RestorePlan:
     """How the moment is restored. Everything that was committed before `complete_until`, if it is known, is archived.
-    Where a person has `named` the one backup, its history is the one that is meant.
+    Where a person has `named` the one backup, its history is the one that is meant. The runs that are `passed` over
+    have something in them that is not wanted, by the log itself.
 
     Raises:
         UsageError: it cannot be; or it is no moment.
@@ -83,9 +85,11 @@ def plan(
     having = () if isinstance(moment, ToTime | Latest) else archive.having(moment)
     _require_one_history(moment, having, named=named)
     for backup in newest_first(backups):
-        if _is_after(backup, moment):
+        if backup.run_id in passed or _is_after(backup, moment):
             continue
         for following in continuations(backup, archive.rows) or [()]:
+            if _has_later(following, moment, archive.rows):
+                continue
             last = _last_wanted(backup, following, moment, archive, having, complete_until, now)
             if last is not None:
                 return _planned(backup, following, last, moment, archive)
@@ -165,6 +169,16 @@ def _is_after(backup: PlacedBackup, moment: Moment) -> bool:
         case ToGtid(one) | BeforeGtid(one):
             return gtid.holds(backup.gtid, one)
     return False
+
+
+def _has_later(following: Sequence[BinlogSegment], moment: Moment, found: Sequence[ChainRow]) -> bool:
+    """Whether the log that the backup has in it tells of a later time: its host's clock may be behind the log's."""
+    return isinstance(moment, ToTime) and any(
+        (one.chain, one.number) == (first.chain, first.number - 1) and is_in(moment, one)
+        for first in following[:1]
+        for row in found
+        for one in row.segments
+    )
 
 
 def _last_wanted(
@@ -255,8 +269,19 @@ def _unreachable(
             " one that is taken now helps for later moments only: `backupd run JOB`",
         )
     if isinstance(moment, ToTime):
+        if any(one.chain and one.since < moment.at <= one.until for one in within.stretches):
+            return _behind(moment)
         return UsageError(_time_refused(moment.at, within, now), hint=_nearest(moment.at, within, found))
     return UsageError(_refused(moment, within, having), hint=_ranges(within))
+
+
+def _behind(moment: ToTime) -> UsageError:
+    """By its own clock a backup leads to it."""
+    return UsageError(
+        f"{moment} cannot be restored: the backup before it has later transactions: its host's clock was behind",
+        hint="name the first transaction that you do not want: `backupd binlog search JOB` lists them with their times,"
+        " and restore --before-gtid tells whether a backup leads to it",
+    )
 
 
 def _time_refused(at: datetime, within: Reach, now: datetime) -> str:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,11 +11,13 @@ from backupd.mysql.binlog.events import EventStream
 from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.operations.binlog.cutting import CutPiece
 from backupd.operations.binlog.reading import SegmentReader
-from backupd.operations.restore.log_to_moment import log_end
+from backupd.operations.restore.log_to_moment import log_end, planned
 from backupd.policy.binlog_chain import PlacedBackup
-from backupd.policy.moments import ToPosition
+from backupd.policy.moments import ToPosition, ToTime
+from backupd.policy.roll_forward import RestorePlan
 from backupd.policy.trust import Trust
-from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, SegmentOrigin
+from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, LoggedTransaction, SegmentOrigin
+from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.servers import Flavour
 from tests.binlog_archives import WrittenBinlogs
 from tests.binlog_segments import FIRST
@@ -78,7 +80,39 @@ def test_a_place_within_a_transaction_is_the_end_of_what_comes_before_it(size: i
     assert any(segment.within_transaction for segment in segments) == (size < 1000)
     backup = PlacedBackup("r1", BinlogPlace(FILE, START), "", AT, good=True)
     for offset in range(START + 1, between[-1] + 1, 7):
-        planned = plan([backup], segments, ToPosition(BinlogPlace(FILE, offset)), now=AT)
-        reached = log_end(planned, archived).place.offset
+        way = plan([backup], segments, ToPosition(BinlogPlace(FILE, offset)), now=AT)
+        reached = log_end(way, archived).place.offset
         assert reached in between
         assert bisect_right(ended, reached) == bisect_right(ended, offset), offset
+
+
+def test_a_backup_is_passed_over_whose_own_segment_has_what_was_committed_later_before_its_place() -> None:
+    """Its host's clock was behind: by its time alone it was taken before the moment."""
+    archived, told = archived_in(1 << 20), transactions()
+    segments = archived.segments
+    assert len(segments) == 1
+    began = told[0][0].committed_at.replace(microsecond=0)
+    backups = [
+        PlacedBackup(f"r{number}", one.end, gtids, began + timedelta(milliseconds=number), good=True)
+        for number, (one, gtids) in enumerate(told)
+    ]
+
+    def way(at: datetime) -> RestorePlan:
+        return planned(lambda passed: plan(backups, segments, ToTime(at), now=AT, passed=passed), archived)
+
+    for number, (wanted, _) in enumerate(told[1:], start=1):
+        chosen = way(wanted.committed_at)
+        assert chosen.backup == backups[number - 1]
+        assert log_end(chosen, archived).place == told[number - 1][0].end
+    with pytest.raises(UsageError, match="has later transactions: its host's clock was behind"):
+        way(told[0][0].committed_at)
+
+
+def transactions() -> list[tuple[LoggedTransaction, str]]:
+    """Those of a later time than the ones before them, and what had been executed then."""
+    reader, found = TransactionReader(Flavour.MYSQL, FILE), list[tuple[LoggedTransaction, str]]()
+    for event in EventStream(FILE).feed(LOG):
+        one = reader.feed(event)
+        if one is not None and (not found or one.committed_at > found[-1][0].committed_at):
+            found.append((one, reader.gtids))
+    return found

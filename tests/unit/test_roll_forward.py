@@ -200,6 +200,25 @@ def test_retention_removes_nothing_that_a_kept_backup_leads_to(history: History,
     assert plan(history.backups, kept, moment, now=NOW) == before
 
 
+# A replica's host whose clock is behind its source's, which the log's times are of.
+@pytest.mark.parametrize("done", [20, 40])
+def test_a_backup_that_has_what_was_committed_later_by_the_log_is_passed_over_whatever_its_clock_said(
+    done: int,
+) -> None:
+    written = segments_of(6, set())
+    behind = [
+        replace(one, taken_at=one.taken_at - timedelta(seconds=6))
+        for one in (backup_after(written, 5), backup_after(written, done))
+    ]
+    history = History(written, written, behind)
+    for number in (done - 3, done):
+        assert restored(history, ToTime(committed(number))) == (behind[0], number - 1)
+        with pytest.raises(UsageError, match="has later transactions: its host's clock was behind") as refused:
+            plan(behind[1:], written, ToTime(committed(number)), now=NOW)
+        assert "--before-gtid" in refused.value.hint
+    assert restored(history, ToTime(committed(done + 1))) == (behind[1], done)
+
+
 # --- sentences -------------------------------------------------------------------------------------------------------
 
 WRITTEN = segments_of(6, {3})  # chains of three segments: 30 seconds each

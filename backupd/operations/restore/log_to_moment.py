@@ -8,7 +8,7 @@ Segments may lead from one server's log to another's: places are compared within
 """
 
 import base64
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
@@ -17,9 +17,9 @@ from backupd.mysql.binlog.relay_logs import LogPiece
 from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.operations.binlog.reading import SegmentReader
 from backupd.policy.binlog_chain import order, parts
-from backupd.policy.moments import BeforeGtid, ToGtid, ToPosition
+from backupd.policy.moments import BeforeGtid, ToGtid, ToPosition, ToTime
 from backupd.policy.rising_numbers import doubt
-from backupd.policy.roll_forward import RestorePlan
+from backupd.policy.roll_forward import RestorePlan, is_in
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, LoggedTransaction
 from backupd.vocabulary.errors import UsageError, VerificationError
 from backupd.vocabulary.servers import Flavour
@@ -35,6 +35,35 @@ class LogEnd:
     gtids: str  # what has been executed there
     committed_at: datetime | None  # the last transaction that is in it; None where the log has none
     before_last_log: bool = False  # the place is in the log of the server before the plan's last one
+
+
+def planned(plan: Callable[[Collection[str]], RestorePlan], reader: SegmentReader) -> RestorePlan:
+    """What `plan` says, which gets the runs that are to be passed over: each that has in it, by the log's own times,
+    what is later than the moment. Only where the moment is in the segment that has the backup's place, that is read.
+
+    Raises as `plan` does, and as `log_end`.
+    """
+    passed: set[str] = set()
+    while _has_later(found := plan(passed), reader):
+        passed.add(found.backup.run_id)
+    return found
+
+
+def _has_later(plan: RestorePlan, reader: SegmentReader) -> bool:
+    moment = plan.end.moment
+    if not isinstance(moment, ToTime) or not plan.segments:
+        return False
+    own = plan.segments[0]
+    if plan.start.offset <= own.start or not is_in(moment, own):
+        return False
+    transactions = TransactionReader(own.origin.flavour, own.file, gtids=own.gtid_start)
+    for event in reader.events(own):
+        if event.end > plan.start.offset:
+            return False
+        transaction = transactions.feed(event)
+        if transaction is not None and moment.stops_before(transaction):
+            return True
+    return False
 
 
 def log_end(plan: RestorePlan, reader: SegmentReader) -> LogEnd:

@@ -198,7 +198,9 @@ def _error_of(result: "Drill", job: str) -> BackupdError | None:
     if result.undecided:
         hint = f"nothing was learned about the backup: {DRILL_AGAIN}"
         if result.checks and result.checks[-1].name == CLEAN_SHUTDOWN:
-            hint = f"name that time zone by TZ=ZONE in the environment, or take a new backup: `backupd run {job}`"
+            hint = f"take a new backup, which records what was not known: `backupd run {job}`"
+            if "time zone" in result.undecided:
+                hint = f"name that time zone by TZ=ZONE in the environment, or take a new backup: `backupd run {job}`"
         return Undecided(f"the drill of run {result.run_id} was undecided: {result.undecided}", hint=hint)
     if result.ok:
         return None

@@ -130,7 +130,7 @@ def found_moment(
         TargetError, VerificationError, NoKey: no target has the backup's manifest.
     """
     from backupd.operations.restore.fallback import agreed
-    from backupd.operations.restore.moment_copy import RollForward, zone_of_log
+    from backupd.operations.restore.moment_copy import RollForward, doubt_of_log
     from backupd.operations.restore.unfinished import unfinished_in
     from backupd.report.words import many
 
@@ -141,7 +141,7 @@ def found_moment(
     tell(f"from run {way.run.run_id} and {many(len(way.plan.segments), 'binlog segment')} after it")
     tell_statements(way.plan)
     manifest, sources = agreed(way.copies, identities)
-    doubt = zone_of_log(way.plan, manifest).doubt
+    doubt = doubt_of_log(way.plan, manifest)
     if doubt:
         tell(f"attention: {doubt}")
     return FoundMoment(way.run, manifest, sources, RollForward(way.plan, way.reader, applied), asked, doubt)

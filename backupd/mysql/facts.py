@@ -11,6 +11,7 @@ from backupd.mysql.positions import replica_status
 from backupd.mysql.replication import cluster_of
 from backupd.mysql.session import Session, StatementError
 from backupd.mysql.system_zone import system_zone
+from backupd.policy.log_modes import OLD_MODE
 from backupd.policy.log_zone import SYSTEM_ZONE
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour, ServerFacts
@@ -64,6 +65,7 @@ _RECORDED = (
     "lower_case_table_names",
     "max_binlog_total_size",
     "ngram_token_size",
+    OLD_MODE,
     "plugin_dir",
     "relay_log_basename",
     "rocksdb_datadir",

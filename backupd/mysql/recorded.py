@@ -213,6 +213,7 @@ _SETTINGS: Mapping[str, Callable[[str], bool]] = {
     "lower_case_table_names": _number,
     "max_binlog_total_size": _number,
     "ngram_token_size": _number,
+    "old_mode": _are(_word, ","),
     "plugin_libraries": _are(_is_library, ","),
     "relay_log_basename": is_path,
     "rocksdb_datadir": is_path,

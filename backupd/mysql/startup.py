@@ -17,6 +17,7 @@ from backupd.mysql.recorded import libraries
 from backupd.mysql.recovery import buffer_pool_bytes, memory_available, redo_bytes
 from backupd.mysql.relocation import NOT_HERE, Relocation
 from backupd.mysql.server_programs import ServerProgram
+from backupd.policy.log_modes import OLD_MODE
 from backupd.vocabulary.errors import KeyUnreadable, ServerError
 from backupd.vocabulary.servers import Flavour, ServerFacts
 
@@ -92,8 +93,9 @@ def server_argv(
 def _applying_options(relocation: Relocation, facts: ServerFacts) -> Iterator[str]:
     """The last that is said counts. What is applied is written to no binlog, and no log of ours is anybody's source.
 
-    A table that was created without an engine gets that which it had on the source. Whatever MySQL's `gtid_mode` was at
-    the backup, the log may have transactions with and without a GTID: it can be changed while the server runs.
+    A table that was created without an engine gets that which it had on the source, and `utf8` is what it was there.
+    Whatever MySQL's `gtid_mode` was at the backup, the log may have transactions with and without a GTID: it can be
+    changed while the server runs.
     """
     folder = relocation.folder / RELAY_FOLDER
     yield f"--relay-log={folder / 'relay'}"
@@ -105,6 +107,8 @@ def _applying_options(relocation: Relocation, facts: ServerFacts) -> Iterator[st
         yield "--gtid-mode=OFF_PERMISSIVE"
     if engine := facts.settings.get("default_storage_engine"):
         yield f"--default-storage-engine={engine}"
+    if (mode := facts.settings.get(OLD_MODE)) is not None:
+        yield f"--loose-old-mode={mode}"
 
 
 def folders_of(relocation: Relocation, facts: ServerFacts) -> tuple[Path, ...]:

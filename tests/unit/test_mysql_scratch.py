@@ -79,7 +79,7 @@ def test_no_option_file_is_read_and_nothing_starts_that_reaches_others() -> None
 
 
 def test_one_that_applies_has_the_copys_relay_logs_and_writes_no_binlog_of_it() -> None:
-    facts = replace(FACTS, settings={**FACTS.settings, "default_storage_engine": "Aria"})
+    facts = replace(FACTS, settings={**FACTS.settings, "default_storage_engine": "Aria", "old_mode": ""})
     argv = server_argv(ServerProgram("mariadbd"), MOVED, facts, PLACES, None, applying=True)
     last = {option.partition("=")[0]: option.partition("=")[2] for option in argv}  # the last that is said counts
     assert last["--relay-log"] == f"{MOVED.folder}/{RELAY_FOLDER}/relay"
@@ -87,6 +87,7 @@ def test_one_that_applies_has_the_copys_relay_logs_and_writes_no_binlog_of_it() 
     assert last["--master-info-file"] == f"{PLACES.folder}/master.info"
     assert last["--loose-log-slave-updates"] == last["--loose-log-replica-updates"] == "OFF"
     assert last["--default-storage-engine"] == "Aria"
+    assert last["--loose-old-mode"] == ""
     assert "--skip-slave-start" in argv
 
 

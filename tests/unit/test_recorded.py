@@ -50,6 +50,7 @@ OF_MARIADB = {
     "log_bin_basename": "/var/log/mysql/mysql-bin",
     "log_bin_index": "/var/log/mysql/mysql-bin.index",
     "lower_case_table_names": "0",
+    "old_mode": "NO_PROGRESS_INFO,UTF8_IS_UTF8MB3",
     "plugin_dir": "/usr/lib/mysql/plugin/",
     "plugin_libraries": "file_key_management.so,ha_archive.so,provider_lzma.so",
     "relay_log_basename": "",

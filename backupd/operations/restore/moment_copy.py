@@ -33,6 +33,7 @@ from backupd.operations.restore.parts import parts_of
 from backupd.operations.restore.restored_copy import recovered_position, remove_own_binlogs, shut_down
 from backupd.operations.restore.unfinished import Filling, occupied_bytes, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
+from backupd.policy.log_modes import mode_doubt
 from backupd.policy.log_zone import LogZone, log_zone
 from backupd.policy.roll_forward import RestorePlan
 from backupd.policy.time_zones import require_rules
@@ -61,6 +62,12 @@ class RollForward:
 def zone_of_log(plan: RestorePlan, manifest: Manifest) -> LogZone:
     """In which time zone the plan's segments are applied; TZ of our environment counts where nothing is recorded."""
     return log_zone(manifest.server, plan.segments, named=bool(os.environ.get("TZ")))
+
+
+def doubt_of_log(plan: RestorePlan, manifest: Manifest) -> str:
+    """Why the plan's segments may give something else than the source has; empty: nothing is known to."""
+    doubts = (zone_of_log(plan, manifest).doubt, mode_doubt(manifest.server, plan.segments))
+    return "; ".join(filter(None, doubts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from backupd.mysql.proof import check_tables, tables_check
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.operations.binlog.reading import SegmentReader
 from backupd.operations.restore.fallback import agreed
-from backupd.operations.restore.moment_copy import RollForward, zone_of_log
+from backupd.operations.restore.moment_copy import RollForward, doubt_of_log
 from backupd.operations.restore.moment_in_log import moment_in_log
 from backupd.operations.restore.to_moment import RestoredMoment, restore_to_moment
 from backupd.operations.tools import HostTools
@@ -156,7 +156,7 @@ class _Proving:
             return self._undecided(done, error)
         except BackupdError as error:
             return self._failed(done, error)
-        doubt = zone_of_log(wanted.plan, manifest).doubt
+        doubt = doubt_of_log(wanted.plan, manifest)
         return found, doubt if all(check.ok for check in found) else ""
 
     def _undecided(self, done: tuple[Check, ...], error: BackupdError) -> _Answer:

@@ -1,0 +1,47 @@
+"""By which `old_mode` a log's DDL is applied: the recorded one, and where there is none, that is told."""
+
+from dataclasses import replace
+
+import pytest
+
+from backupd.operations.restore.moment_copy import doubt_of_log
+from backupd.policy.binlog_chain import PlacedBackup
+from backupd.policy.log_modes import mode_doubt
+from backupd.policy.moments import Latest
+from backupd.policy.roll_forward import EndCondition, RestorePlan
+from backupd.vocabulary.binlogs import BinlogPlace, ChangeKind
+from backupd.vocabulary.servers import Flavour
+from tests.binlog_segments import FIRST
+from tests.story.stored import manifest
+from tests.unit.test_log_to_moment import AT
+from tests.unit.test_log_zone import ALTERED, DROPPED, facts, segment
+
+UNKNOWN = replace(facts(), flavour=Flavour.MARIADB, version_number=(10, 11, 19))
+
+
+def test_a_mode_that_was_not_recorded_is_told_where_the_log_has_ddl() -> None:
+    other = replace(ALTERED, kind=ChangeKind.OTHER)
+    for log in ([segment(), segment("", ALTERED)], [segment("", other)], [replace(segment(), all_changes=False)]):
+        assert "old_mode was not recorded" in mode_doubt(UNKNOWN, log)
+
+
+@pytest.mark.parametrize("mode", ["", "UTF8_IS_UTF8MB3"])
+def test_a_recorded_mode_is_no_doubt(mode: str) -> None:
+    assert mode_doubt(replace(UNKNOWN, settings={"old_mode": mode}), [segment("", ALTERED)]) == ""
+
+
+def test_no_mode_is_no_doubt_where_nothing_can_mean_it() -> None:
+    assert mode_doubt(UNKNOWN, [segment(), segment("", DROPPED)]) == ""
+    assert mode_doubt(replace(UNKNOWN, version_number=(10, 5, 29)), [segment("", ALTERED)]) == ""
+    assert mode_doubt(replace(UNKNOWN, flavour=Flavour.MYSQL), [segment("", ALTERED)]) == ""
+
+
+@pytest.mark.parametrize(("settings", "doubts"), [({}, 2), ({"old_mode": ""}, 1), ({"time_zone": "+00:00"}, 1)])
+def test_restores_and_drills_are_told_it_beside_the_doubt_about_the_zone(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], doubts: int
+) -> None:
+    monkeypatch.delenv("TZ", raising=False)
+    log, backup = (segment("", ALTERED),), PlacedBackup("r1", BinlogPlace(FIRST.file, 4), "", AT)
+    plan = RestorePlan(backup, log, backup.place, EndCondition(Latest(), met_in_last=False))
+    told = doubt_of_log(plan, replace(manifest((), ()), server=replace(UNKNOWN, settings=settings)))
+    assert len(told.split("; ")) == doubts

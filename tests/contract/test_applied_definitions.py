@@ -28,3 +28,20 @@ def test_utf8_means_on_the_copy_what_it_means_on_the_source(tmp_path: Path) -> N
             assert (definitions(session, ["x"]), session.value(read)) == expected
 
         applied(witness, tmp_path / "to", end, lambda server, _: look(server.session))
+
+
+def test_a_table_that_innodb_takes_with_a_warning_is_made_on_the_copy_too(tmp_path: Path) -> None:
+    """No binlog tells `innodb_strict_mode`, which a session may switch off."""
+    columns = ", ".join(f"c{number} VARCHAR(42) NOT NULL" for number in range(199))
+    with mariadb("--binlog-format=ROW") as source, source.session() as root:
+        image = taken(source, tmp_path / "image")
+        root.execute("SET SESSION innodb_strict_mode = OFF")
+        root.execute(f"CREATE TABLE t.wide (id INT PRIMARY KEY, {columns}) ENGINE=InnoDB CHARSET=latin1")
+        root.execute("CREATE TABLE t.block (id INT PRIMARY KEY) ENGINE=InnoDB ROW_FORMAT=DYNAMIC KEY_BLOCK_SIZE=8")
+        expected = definitions(root, ["wide", "block"])
+        witness, end = Witness(image.folder, image.manifest, source.datadir), place(root)
+
+        def look(session: Session) -> None:
+            assert definitions(session, ["wide", "block"]) == expected
+
+        applied(witness, tmp_path / "to", end, lambda server, _: look(server.session))

@@ -78,6 +78,12 @@ def test_no_option_file_is_read_and_nothing_starts_that_reaches_others() -> None
     assert {"--skip-networking", "--skip-slave-start", "--event-scheduler=OFF", "--skip-grant-tables"} <= set(argv)
 
 
+@pytest.mark.parametrize("facts", [FACTS, MYSQL])
+def test_one_that_applies_refuses_no_table_that_the_source_took_with_a_warning(facts: ServerFacts) -> None:
+    argv = server_argv(ServerProgram("mysqld"), MOVED, facts, PLACES, None, applying=True)
+    assert "--loose-innodb-strict-mode=OFF" in argv
+
+
 def test_one_that_applies_has_the_copys_relay_logs_and_writes_no_binlog_of_it() -> None:
     facts = replace(FACTS, settings={**FACTS.settings, "default_storage_engine": "Aria", "old_mode": ""})
     argv = server_argv(ServerProgram("mariadbd"), MOVED, facts, PLACES, None, applying=True)

@@ -12,6 +12,8 @@ from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.operations.binlog.cutting import CutPiece
 from backupd.operations.binlog.reading import SegmentReader
 from backupd.operations.restore.log_to_moment import log_end, planned
+from backupd.operations.restore.moment_in_log import moment_in_log
+from backupd.policy import gtid
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.moments import ToPosition, ToTime
 from backupd.policy.roll_forward import RestorePlan
@@ -84,6 +86,22 @@ def test_a_place_within_a_transaction_is_the_end_of_what_comes_before_it(size: i
         reached = log_end(way, archived).place.offset
         assert reached in between
         assert bisect_right(ended, reached) == bisect_right(ended, offset), offset
+
+
+@pytest.mark.parametrize("size", [60, 200, 1 << 20])
+def test_behind_a_backup_in_a_segment_that_begins_within_a_transaction_its_gtids_count(size: int) -> None:
+    archived, told = archived_in(size), transactions()
+    segments = archived.segments
+    looked_at = 0
+    for number, (before, had) in enumerate(told):
+        backup = PlacedBackup("r1", before.end, had, AT, good=True)
+        for wanted, executed in told[number + 1 :]:
+            way = plan([backup], segments, ToPosition(wanted.end), now=AT)
+            end = log_end(way, archived)
+            assert (end.place, end.gtids) == (wanted.end, executed)
+            assert gtid.same(moment_in_log(way, archived).gtids, executed)
+            looked_at += 1
+    assert looked_at > 30
 
 
 def test_a_backup_is_passed_over_whose_own_segment_has_what_was_committed_later_before_its_place() -> None:

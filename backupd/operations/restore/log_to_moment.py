@@ -154,12 +154,19 @@ class _Looking:
             self._file = segment.file
         for event in reader.events(segment):
             transaction = self._reader.feed(event)
-            if transaction is not None:
+            if not event.artificial and BinlogPlace(segment.file, event.end) == self._start:
+                self._pass_backup(segment)
+            elif transaction is not None:
                 if self._stops(transaction):
                     return True
             elif not self._reader.within and not event.artificial:
                 self._move(BinlogPlace(segment.file, event.end), None)
         return False
+
+    def _pass_backup(self, segment: BinlogSegment) -> None:
+        """Its own set counts from its place on: where the segment begins within a transaction, it lacks that one."""
+        if self._plan.backup.gtid:
+            self._reader = TransactionReader(segment.origin.flavour, segment.file, gtids=self._plan.backup.gtid)
 
     def _stops(self, transaction: LoggedTransaction) -> bool:
         moment = self._plan.end.moment

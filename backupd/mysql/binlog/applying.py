@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 
+from backupd.mysql.binlog.memory_tables import NO_SUCH_ROW, require_rows
 from backupd.mysql.binlog.relay_logs import RelayLogs, relay_log_name
 from backupd.mysql.facts import flavour_of
 from backupd.mysql.rolling_back import await_recovery
@@ -226,7 +227,7 @@ def _wait(
     at_the_end = False
     while True:
         row = session.one(status) or {}
-        _require_well(row)
+        _require_well(session, row)
         reached = _reached(row)
         done = _done(row, logs)
         telling(ApplyingProgress(done, logs.size, logs.time_at(done)))
@@ -235,7 +236,7 @@ def _wait(
         if logs.end is not None and reached is not None and in_last and _is_at(reached, logs.end):
             return
         if _either(row, "Replica_SQL_Running", "Slave_SQL_Running") != "Yes":
-            _require_well(session.one(status) or {})  # it may have stopped between its error and our question
+            _require_well(session, session.one(status) or {})  # it may have stopped between its error and our question
             raise ServerError(
                 f"the restored server stopped applying the log at {_words(reached)}, and does not say why"
             )
@@ -273,7 +274,7 @@ def _relay_log(row: Row) -> tuple[int, int] | None:
     return (int(found[1]), int(offset)) if found and offset.isdecimal() else None
 
 
-def _require_well(row: Row) -> None:
+def _require_well(session: Session, row: Row) -> None:
     number = int(row.get("Last_SQL_Errno") or 0)
     if not number:
         return
@@ -289,6 +290,8 @@ def _require_well(row: Row) -> None:
             f"the restored server cannot read the log behind {where}: {said}",
             hint="the archive is damaged there, or a server of another series wrote it",
         )
+    if number == NO_SUCH_ROW:
+        require_rows(session, said, where)
     raise VerificationError(
         f"the log does not fit the restored data: after {where} error {number}: {said}",
         hint=_OTHERWISE,

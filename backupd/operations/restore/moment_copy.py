@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from backupd.host.filesystem import remove_tree
 from backupd.host.signals import shielded
 from backupd.mysql.binlog.applying import LOST_AT_A_SHUTDOWN, ApplyingProgress, apply, stop
+from backupd.mysql.binlog.memory_tables import leave_alone
 from backupd.mysql.binlog.relay_logs import RelayLogs, laid_down
 from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.scratch import RunningServer, ScratchServer
@@ -40,6 +41,7 @@ from backupd.policy.time_zones import require_rules
 from backupd.targets import BackupSource
 from backupd.vocabulary.binlogs import BinlogPlace
 from backupd.vocabulary.errors import BackupdError, Cancelled, VerificationError
+from backupd.vocabulary.escaping import on_one_line, some
 from backupd.vocabulary.servers import Position
 from backupd.vocabulary.storage import Manifest
 from backupd.vocabulary.units import format_size
@@ -47,6 +49,7 @@ from backupd.vocabulary.units import format_size
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
 
+_TOLD = 3  # tables
 _LOST = "what was applied so far is lost"
 
 
@@ -222,16 +225,20 @@ class _Rolling:
         logs: RelayLogs,
         events: EventsInLog,
     ) -> Position:
+        plan = self.forward.plan
         if reached is None:
             self.telling("recovering the backup")
             reached = recovered_position(server, self.manifest)
-            _require_planned(reached, self.forward.plan)
+            _require_planned(reached, plan)
         else:
             self.telling(f"continuing the interrupted restore at {reached.binlog_file}:{reached.binlog_offset}")
         start = Position(first.file, first.offset, reached.gtid) if logs.sizes else reached
         wanted = Position(self.end.place.file, self.end.place.offset, self.end.gtids)
         self.telling(f"applying the binlog from {_words(first)} to {_words(self.end.place)}")
         events.begin(server.session)
+        if memory := leave_alone(server.session, plan.segments):
+            named = some([on_one_line(str(table)) for table in memory], _TOLD)
+            self.telling(f"{named} (MEMORY) stays empty, as after any restart: its rows in the log are passed by")
         try:
             progress = self.forward.applied
             position = apply(server, logs, start=start, end=wanted, telling=progress, waiting=self.telling).position

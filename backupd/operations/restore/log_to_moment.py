@@ -135,6 +135,7 @@ class _Looking:
         self._reader = TransactionReader(plan.segments[-1].origin.flavour, begun.place.file, gtids=begun.gtids)
         *before, _ = parts(plan.segments)
         self._start = begun.place if before else plan.start  # of this server's log
+        self._of_backup = "" if before else plan.backup.gtid  # what has been executed there, where it is the backup's
         self.end = LogEnd(plan.start, plan.backup.gtid, None) if order(self._start) > order(begun.place) else begun
 
     @property
@@ -165,8 +166,8 @@ class _Looking:
 
     def _pass_backup(self, segment: BinlogSegment) -> None:
         """Its own set counts from its place on: where the segment begins within a transaction, it lacks that one."""
-        if self._plan.backup.gtid:
-            self._reader = TransactionReader(segment.origin.flavour, segment.file, gtids=self._plan.backup.gtid)
+        if self._of_backup:
+            self._reader = TransactionReader(segment.origin.flavour, segment.file, gtids=self._of_backup)
 
     def _stops(self, transaction: LoggedTransaction) -> bool:
         moment = self._plan.end.moment

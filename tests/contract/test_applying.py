@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.mysql.binlog.applying import Applied, ApplyingProgress, apply, stop
+from backupd.mysql.binlog.applying import Applied, ApplyingProgress, Standing, apply, stop
 from backupd.mysql.binlog.relay_logs import LogPiece, RelayLogs, laid_down
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.scratch import RunningServer, ScratchServer
@@ -250,6 +250,7 @@ def test_rows_that_a_shutdown_would_lose_are_not_gone_on_from(witness: Witness, 
     end, _ = witness.moments["writers"]  # behind it are prepared transactions, within which the applier may stop
     copy = witness.restored(tmp_path)
     scratch = ScratchServer(tmp_path, witness.manifest, start_seconds=50, applying=True)
+    standing = Standing()
 
     def interrupt(_progress: ApplyingProgress) -> None:
         raise Cancelled("cancelled")
@@ -257,16 +258,41 @@ def test_rows_that_a_shutdown_would_lose_are_not_gone_on_from(witness: Witness, 
     with laid_down(witness.pieces(end), copy) as logs, scratch.running() as server:
         server.session.execute("CREATE TABLE t.memory (id INT) ENGINE = MEMORY")
         with pytest.raises(Cancelled):
-            apply(server, logs, start=witness.start, end=end, telling=interrupt)
-        assert stop(server, witness.start) is None
+            apply(server, logs, start=witness.start, end=end, standing=standing, telling=interrupt)
+        assert stop(server, standing) is None
         server.session.execute("DROP TABLE t.memory")
-        reached = stop(server, witness.start)
+        reached = stop(server, standing)
         assert reached is not None
         assert (reached.binlog_file or "", reached.binlog_offset or 0) <= (
             end.binlog_file or "",
             end.binlog_offset or 0,
         )
         assert server.session.query("SHOW ALL SLAVES STATUS") == []
+
+
+@pytest.mark.parametrize("at", ["STOP SLAVE", "RESET SLAVE ALL"])
+def test_who_is_stopped_once_all_is_applied_stands_at_the_end(
+    witness: Witness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """The server has forgotten that it was a replica, as one that has not become any yet: it would begin again."""
+    end, rows = witness.moments["writers"]
+    copy = witness.restored(tmp_path)
+    scratch = ScratchServer(tmp_path, witness.manifest, start_seconds=50, applying=True)
+    execute, standing = Session.execute, Standing()
+
+    def interrupted(session: Session, statement: str) -> None:
+        execute(session, statement)
+        if statement == at:
+            monkeypatch.undo()
+            raise Cancelled("cancelled")
+
+    with laid_down(witness.pieces(end), copy) as logs, scratch.running() as server:
+        monkeypatch.setattr(Session, "execute", interrupted)
+        with pytest.raises(Cancelled):
+            apply(server, logs, start=witness.start, end=end, standing=standing)
+        assert stop(server, standing) == end
+        assert server.session.query("SHOW ALL SLAVES STATUS") == []
+        assert rows_of(server.session) == rows
 
 
 def test_what_recovery_rolls_back_is_waited_for(tmp_path: Path) -> None:

@@ -88,12 +88,22 @@ class Applied:
     seconds: float
 
 
+@dataclass
+class Standing:
+    """Where a server stands that is no replica: one that `apply` has made none yet, and one of which it has made none
+    any more, say the same of themselves.
+    """
+
+    at: Position | None = None  # None: it may be one, and tells
+
+
 def apply(
     server: RunningServer,
     logs: RelayLogs,
     *,
     start: Position,
     end: Position,
+    standing: Standing | None = None,
     appliers: int = 0,
     telling: Callable[[ApplyingProgress], None] = lambda _progress: None,
     waiting: Callable[[str], None] = lambda _for: None,
@@ -104,7 +114,7 @@ def apply(
     applier gives up a row that is locked, after ten tries of 50 s by default. With `appliers` so many work side by
     side, and commit in the log's order; `make bench-apply` compares them.
     It was started with `applying` after the logs had been `laid_down`. If it fails, its copy is of no moment and must
-    not be used.
+    not be used; if it is interrupted, `stop` says where it is, by what `standing` has been told.
 
     Raises:
         VerificationError: the logs are not from `start` to `end`, do not fit the data, or led to another GTID.
@@ -112,18 +122,21 @@ def apply(
         ServerError: it is gone, refused a statement, or cannot read an event.
     """
     began = time.monotonic()
-    session = server.session
+    session, standing = server.session, standing or Standing()
     _require_fit(session, logs, start, end)
     words = words_of(session)
     if words is Words.MARIADB:
         session.execute(f"SET GLOBAL gtid_slave_pos = {literal(start.gtid or '')}")
+    standing.at = start
     if logs.sizes:
         await_recovery(session, within_seconds=inf, telling=waiting)
         session.execute("FLUSH LOCAL PRIVILEGES")
+        standing.at = None
         for statement in _statements(words, start, appliers):
             session.execute(statement)
         word = _replica_word(words)
         _wait(session, f"SHOW {word} STATUS", logs, appliers, telling)
+        standing.at = end
         for statement in (f"STOP {word}", f"RESET {word} ALL"):
             session.execute(statement)
     _require_gtid(session, end)
@@ -132,28 +145,39 @@ def apply(
     return Applied(end, time.monotonic() - began)
 
 
-def stop(server: RunningServer, start: Position) -> Position | None:
-    """Where the server stands, whose `apply` from `start` was interrupted: between two transactions, following nobody.
+def stop(server: RunningServer, standing: Standing) -> Position | None:
+    """Where the server stands, whose `apply` was interrupted: between two transactions, following nobody.
 
     None where it cannot go on from there once it is shut down: MEMORY tables and temporary ones would be empty then, a
     transaction that XA has prepared would be unknown to its XA COMMIT, and an error says that one was not done whole.
+    At the end there is nothing to go on with that could miss them.
 
     Raises:
+        VerificationError: it has executed something else than led there.
         ServerError: it is gone, or refused a statement.
     """
     server.renew_session()
     session = server.session
     words = words_of(session)
     word = _replica_word(words)
-    if session.one(f"SHOW {word} STATUS") is None:
-        return _kept(session, words, start)
-    session.execute(f"STOP {word}")
-    row = session.one(f"SHOW {word} STATUS") or {}
+    if session.one(f"SHOW {word} STATUS") is not None:
+        session.execute(f"STOP {word}")
+    row = session.one(f"SHOW {word} STATUS")
+    reached = standing.at or _stopped_at(session, row or {})
+    if reached is None:
+        return None
+    if row is not None:
+        session.execute(f"RESET {word} ALL")
+    _require_gtid(session, reached)
+    return _kept(session, words, reached)
+
+
+def _stopped_at(session: Session, row: Row) -> Position | None:
+    """A replica's place between two transactions, with which a shutdown takes nothing away."""
     reached = _reached(row)
     if int(row.get("Last_SQL_Errno") or 0) or reached is None or _holds_what_a_shutdown_loses(session):
         return None
-    session.execute(f"RESET {word} ALL")
-    return _kept(session, words, Position(reached.file, reached.offset, executed_gtids(session)))
+    return Position(reached.file, reached.offset, executed_gtids(session))
 
 
 def _replica_word(words: Words) -> str:

@@ -126,15 +126,17 @@ def found_moment(
     """How the moment is reached; where `to` has an unfinished restore to it, from the same backup.
 
     Raises:
-        UsageError: it cannot be reached.
+        UsageError: it cannot be reached, or `to` has an unfinished restore of another job.
         TargetError, VerificationError, NoKey: no target has the backup's manifest.
     """
     from backupd.operations.restore.fallback import agreed
     from backupd.operations.restore.moment_copy import RollForward, doubt_of_log
-    from backupd.operations.restore.unfinished import unfinished_in
+    from backupd.operations.restore.unfinished import of_something_else, unfinished_in
     from backupd.report.words import many
 
     begun = unfinished_in(to)
+    if begun is not None and asked.job not in (None, begun.job):
+        raise of_something_else(to, begun)
     if asked.run_id is None and begun is not None and begun.moment == str(asked.moment):
         asked = replace(asked, run_id=begun.run_id)
     way = way_to(configuration, catalogue, asked, target=target, identities=identities)
@@ -286,7 +288,7 @@ def archived_job(configuration: "Configuration", catalogue: "Catalogue", run_id:
     """Whose archive is meant.
 
     Raises:
-        UsageError: nobody can tell, or that job has none.
+        UsageError: nobody can tell, or that job has none; or the run is another job's.
     """
     if run_id is not None:
         run = run_of(catalogue, run_id)
@@ -296,6 +298,8 @@ def archived_job(configuration: "Configuration", catalogue: "Catalogue", run_id:
                 hint="without a moment the backup alone is restored; the archive belongs to that machine, or to whoever"
                 " adopts its identity: `backupd identity adopt`",
             )
+        if job not in (None, run.job):
+            raise UsageError(f"run {run.run_id} is of job {run.job}, not of {job}", hint="omit --job, or the run")
         return run.job
     archived = [name for name, each in configuration.jobs.items() if each.binlog is not None]
     if job is not None:

@@ -12,7 +12,10 @@ import pytest
 from pyrage import x25519
 
 from backupd.catalogue.database import direct
+from backupd.operations.restore.unfinished import INCOMPLETE
+from backupd.operations.restore.unfinished_marker import Unfinished, to_text
 from backupd.operations.upkeep.ownership import ownership_of, signer_of
+from backupd.policy.moments import Latest
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import Drill
@@ -358,6 +361,27 @@ def test_a_backup_whose_drill_failed_leads_to_a_moment_where_it_is_named(
     named = terminal.run("restore", "r1", "--latest", "--to", str(world.base / "to"))
     assert "the last drill of run r1 failed; it is used because you named it" in named.stderr
     assert f"from run r1 and {len(archived) - 3} binlog segments after it" in named.stderr
+
+
+def test_what_another_job_s_restore_has_begun_is_not_gone_on_with(
+    terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, world: World
+) -> None:
+    """Nor is a run rolled forward that is of another job than --job says."""
+    archived = archiver.archive(written.origin, written.pieces(SMALL))
+    placed(world, archived[3], "r1")
+    with terminal.configuration.open("a") as file:
+        file.write('\n[jobs.billing]\nhost = "db1"\ntargets = ["vault"]\n[jobs.billing.binlog]\n')
+    (to := world.base / "to").mkdir()
+    (to / INCOMPLETE).write_text(to_text(Unfinished("nightly", "r1", "of nothing", moment=str(Latest()))))
+    for command in (("restore",), ("clone", "--as-replica")):
+        refused = terminal.run(*command, "--to", str(to), "--job", "billing", "--latest")
+        assert refused.status == ExitStatus.USAGE
+        assert "unfinished restore of something else: run r1 of job nightly to the latest moment" in refused.stderr
+        assert f"or discard it: rm -r {to}" in refused.stderr
+        assert "from run r1" not in refused.stderr
+    named = terminal.run("restore", "r1", "--to", str(world.base / "another"), "--job", "billing", "--latest")
+    assert named.status == ExitStatus.USAGE
+    assert "run r1 is of job nightly, not of billing\nhint: omit --job, or the run" in named.stderr
 
 
 def test_how_far_the_archive_is_behind_a_server_that_does_not_answer_is_not_known(

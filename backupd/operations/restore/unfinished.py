@@ -237,13 +237,18 @@ def _begun(to: Path, what: Unfinished | None) -> Unfinished | None:
     if found is None:
         raise UsageError(f"{to} has an interrupted restore", hint=f"empty it first: rm -r {to}")
     if what is not None and not found.is_of(what):
-        only = f", only {','.join(found.tables)}" if found.tables else ""
-        moment = f" to {found.moment}" if found.moment else ""
-        raise UsageError(
-            f"{to} has an unfinished restore of something else: run {found.run_id} of job {found.job}{moment}{only}",
-            hint=f"to continue it, restore the same; else restore into another folder, or discard it: rm -r {to}",
-        )
+        raise of_something_else(to, found)
     return found
+
+
+def of_something_else(to: Path, found: Unfinished) -> UsageError:
+    """What a person is told whose restore is not the one that the folder's marker tells of."""
+    only = f", only {','.join(found.tables)}" if found.tables else ""
+    moment = f" to {found.moment}" if found.moment else ""
+    return UsageError(
+        f"{to} has an unfinished restore of something else: run {found.run_id} of job {found.job}{moment}{only}",
+        hint=f"to continue it, restore the same; else restore into another folder, or discard it: rm -r {to}",
+    )
 
 
 def _require_there(to: Path) -> bool:

@@ -37,12 +37,12 @@ def export_tables(
         say(f"restored the files of {named} of run {manifest.run_id} to {to}, NOT recovered")
         print_text(by_hand(to, manifest, tables))
         return (attention,)
-    say(
-        f"exported {named} to {to / FOLDER}"
-        if whole
-        else f"restored {named} of run {manifest.run_id} to {to}, recovered"
-    )
-    if whole and manifest.server.flavour is Flavour.MYSQL and to / manifest.datadir == to:
+    there = [each for each in exported if each.files]
+    if not whole:
+        say(f"restored {named} of run {manifest.run_id} to {to}, recovered")
+    elif there:
+        say(f"exported {', '.join(str(each.table) for each in there)} to {to / FOLDER}")
+    if whole and there and manifest.server.flavour is Flavour.MYSQL and to / manifest.datadir == to:
         tell(
             f"move {to / FOLDER} away before you start a server on {to}: MySQL refuses a tablespace that is there twice"
         )

@@ -44,6 +44,11 @@ class StatementError(ServerError):
         return self.number in _DENIED
 
     @property
+    def no_such_table(self) -> bool:
+        """Nor, maybe, its schema."""
+        return self.number in (ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR)
+
+    @property
     def unknown_here(self) -> bool:
         """This server does not have the statement, table or variable."""
         return self.number in (

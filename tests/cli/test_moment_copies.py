@@ -174,6 +174,20 @@ def test_single_tables_come_as_of_a_moment(history: History, tmp_path: Path) -> 
             assert (root.one(f"CHECKSUM TABLE {schema}.{table}") or {})["Checksum"] == expected.rows[table]
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_table_that_was_not_there_costs_no_other(history: History, tmp_path: Path, there: bool) -> None:
+    site, moments, _ = history
+    expected, to = moments["at the end"], tmp_path / "to"
+    tables = "t.innodb,t.more" if there else "t.innodb"
+    done = site.run("restore", "--to", str(to), "--tables", tables, "--to-gtid", expected.gtid, expect=3)
+    assert "attention: t.innodb was not there at the moment" in done.stderr
+    assert ("to import t.more: follow" in done.stdout) == there
+    assert (to / "tables").exists() == there
+    assert not (to / "tables" / "t" / "innodb.sql").exists()
+    with started_on(to) as server, server.session() as root:
+        assert rows_of(root) == expected.rows
+
+
 def test_a_table_that_never_was_is_refused_before_anything_is_restored(history: History, tmp_path: Path) -> None:
     site, _, _ = history
     to = tmp_path / "to"

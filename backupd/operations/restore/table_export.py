@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from backupd.host.filesystem import MORE_ROOM, explained_write, opened_plain
 from backupd.mysql.recorded import judged
+from backupd.mysql.refusals import StatementError
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.replacing_statements import AS_ROWS, ZERO_STAYS
 from backupd.mysql.rolling_back import await_rollback
@@ -55,7 +56,7 @@ class Exported:
     """One table as it is in the folder, and what a person does with it."""
 
     table: Table
-    files: tuple[Path, ...]
+    files: tuple[Path, ...]  # empty: there is no such table, and nothing of it in the folder
     statements: Path
     attention: str | None = None  # why these files cannot be imported as they are
 
@@ -71,8 +72,8 @@ def export(
 ) -> tuple[Exported, ...]:
     """Each of these tables is in `tables/SCHEMA/` of the folder with its definition and the statements to import it.
 
-    What was restored stays where it is, recovered. A `whole` copy has all tables, was shut down, and has no binlog.
-    When it raises, the folder has no `tables`.
+    What was restored stays where it is, recovered. A `whole` copy has all tables, was shut down, and has no binlog:
+    a table that it lacks was not there, which is told. When it raises, or none was, the folder has no `tables`.
 
     Raises:
         ServerError: no matching server is here, or it did not start on the files, or refused to export a table;
@@ -84,9 +85,27 @@ def export(
     scratch = ScratchServer(folder, seen, partial=not whole, confined=confined)
     with _new_folder(folder / FOLDER) as home, scratch.running() as server:
         to = _Place(folder, home, f"backupd_{secrets.token_hex(4)}")
-        found = tuple(_exported(server, to, manifest, table, telling) for table in tables)
+        found = tuple(
+            _exported(server, to, manifest, table, telling)
+            if not whole or _is_there(server.session, table)
+            else Exported(table, (), folder / FOLDER, f"{table} was not there at the moment")
+            for table in tables
+        )
         server.shut_down()  # however it ends: what was copied before is whole
+    if not any(each.files for each in found):
+        (folder / FOLDER).rmdir()
     return found
+
+
+def _is_there(session: Session, table: Table) -> bool:
+    """That it cannot be opened is another matter."""
+    try:
+        session.execute(f"SHOW CREATE TABLE {quoted(table.schema)}.{quoted(table.name)}")
+    except StatementError as error:
+        if not error.no_such_table:
+            raise
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

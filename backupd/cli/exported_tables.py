@@ -11,41 +11,48 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from backupd.mysql.tablefiles import Table
+    from backupd.operations.restore.table_export import Exported
     from backupd.vocabulary.storage import Manifest
 
 
-def export_tables(
-    to: Path, manifest: "Manifest", tables: "Sequence[Table]", *, confined: bool, whole: bool = False
-) -> "Sequence[str]":
+def export_tables(to: Path, manifest: "Manifest", tables: "Sequence[Table]", *, confined: bool) -> "Sequence[str]":
     """Say where the tables are, and what is left to do: with a server here, to import them.
 
-    What a person should look at is returned. Of a `whole` copy, which was shut down, nothing is to be recovered.
+    What a person should look at is returned.
     """
-    from backupd.operations.restore.table_export import FOLDER, by_hand, export
+    from backupd.operations.restore.table_export import by_hand, export
 
     named = ", ".join(map(str, tables))
     try:
-        exported = export(to, manifest, tables, confined=confined, whole=whole, telling=tell)
+        exported = export(to, manifest, tables, confined=confined, telling=tell)
     except ServerError as error:
-        if whole:
-            attention = f"{named} could not be exported: {error.message}"
-            tell(f"attention: {attention}")
-            say(f"{to} has everything as of that moment: start {manifest.server.flavour} on it to look for them")
-            return (attention,)
         attention = f"{named} could not be recovered here: {error.message}"
         tell(f"attention: {attention}")
         say(f"restored the files of {named} of run {manifest.run_id} to {to}, NOT recovered")
         print_text(by_hand(to, manifest, tables))
         return (attention,)
+    say(f"restored {named} of run {manifest.run_id} to {to}, recovered")
+    return _tell_each(exported)
+
+
+def tell_exported(to: Path, manifest: "Manifest", exported: "Sequence[Exported]") -> "Sequence[str]":
+    """The same of tables of a copy at a moment, which has all of them."""
+    from backupd.operations.restore.table_export import FOLDER
+
     there = [each for each in exported if each.files]
-    if not whole:
-        say(f"restored {named} of run {manifest.run_id} to {to}, recovered")
-    elif there:
+    if there:
         say(f"exported {', '.join(str(each.table) for each in there)} to {to / FOLDER}")
-    if whole and there and manifest.server.flavour is Flavour.MYSQL and to / manifest.datadir == to:
+    if there and manifest.server.flavour is Flavour.MYSQL and to / manifest.datadir == to:
         tell(
             f"move {to / FOLDER} away before you start a server on {to}: MySQL refuses a tablespace that is there twice"
         )
+    attentions = _tell_each(exported)
+    if len(there) < len(exported):
+        say(f"{to} has everything as of that moment: start {manifest.server.flavour} on it to look for the others")
+    return attentions
+
+
+def _tell_each(exported: "Sequence[Exported]") -> "Sequence[str]":
     for each in exported:
         if each.attention is None:
             say(f"to import {each.table}: follow {each.statements}")

@@ -234,7 +234,7 @@ def restore_moment(
         UsageError: the moment cannot be reached, or no such table was ever there; or as the restore says.
     """
     from backupd import wiring
-    from backupd.cli.exported_tables import export_tables
+    from backupd.cli.exported_tables import tell_exported
     from backupd.cli.progress import log_applied
     from backupd.host.signals import cancellable
     from backupd.operations.restore.moment_tables import require_tables
@@ -258,6 +258,7 @@ def restore_moment(
                 *(found.forward, found.manifest, sources),
                 to=place,
                 identities=identities,
+                tables=tables,
                 confined=confined,
                 telling=tell,
             )
@@ -266,7 +267,7 @@ def restore_moment(
             if found.doubt:
                 done.attentions.append(found.doubt)
             if tables:
-                done.attentions.extend(export_tables(place, found.manifest, tables, confined=confined, whole=True))
+                done.attentions.extend(tell_exported(place, found.manifest, restored.exported))
     return done.attentions
 
 

@@ -8,23 +8,25 @@ import multiprocessing
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from backupd import wiring
-from backupd.cli.moments import AskedMoment, found_moment
+from backupd.cli.moments import AskedMoment, found_moment, restore_moment
 from backupd.host.signals import cancellable
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.session import Session
 from backupd.mysql.startup import RELAY_FOLDER
-from backupd.operations.restore import moment_copy
+from backupd.mysql.tablefiles import Table
+from backupd.operations.restore import moment_copy, to_moment
 from backupd.operations.restore.to_moment import restore_to_moment
 from backupd.operations.restore.unfinished import INCOMPLETE, unfinished_in
 from backupd.policy.moments import BeforeGtid
-from backupd.vocabulary.errors import Cancelled
+from backupd.vocabulary.errors import Cancelled, UsageError
 from tests.archive_site import Moment, Site, rows_of, started_on
 from tests.contract.mariadb import mariadb, wait_until
 from tests.contract.test_exporting import source
@@ -172,6 +174,75 @@ def test_single_tables_come_as_of_a_moment(history: History, tmp_path: Path) -> 
                 shutil.copy(statements.with_suffix(f".{ending}"), to / schema)
             source(server, after.partition("\n")[2])
             assert (root.one(f"CHECKSUM TABLE {schema}.{table}") or {})["Checksum"] == expected.rows[table]
+
+
+def exporting(history: History, to: Path, *, ends: Callable[[], None], at: str = "exporting t.more") -> None:
+    """A restore of two tables as of the second before the accident, which ends when it tells that."""
+    site, _, drop = history
+
+    def told(text: str) -> None:
+        if text == at:
+            ends()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("backupd.cli.moments.tell", told)
+        configuration, asked = wiring.configuration(site.configuration), AskedMoment(BeforeGtid(drop), run_id=None)
+        tables = (Table("t", "innodb"), Table("t", "more"))
+        restore_moment(configuration, asked, to=to, target=None, identities=None, tables=tables)
+
+
+def ended_by(number: signal.Signals) -> None:
+    os.kill(os.getpid(), number)
+
+
+def without_room() -> None:
+    raise UsageError("t.more cannot be copied: No space left on device")
+
+
+@pytest.mark.parametrize("ends", [partial(ended_by, signal.SIGTERM), without_room])
+def test_an_export_that_is_interrupted_is_gone_on_with_at_the_moment(
+    history: History, tmp_path: Path, ends: Callable[[], None]
+) -> None:
+    site, moments, drop = history
+    to = tmp_path / "to"
+    with pytest.raises((Cancelled, UsageError)) as ended:
+        exporting(history, to, ends=ends)
+    assert "run the same command to continue" in f"{ended.value.hint} {getattr(ended.value, '__notes__', ())}"
+    assert not (to / "tables").exists()
+    done = site.run("restore", "--to", str(to), "--tables", "t.innodb,t.more", "--before-gtid", drop)
+    assert "continuing the interrupted restore at" in done.stderr
+    assert {path.name for path in (to / "tables" / "t").glob("*.sql")} == {"innodb.sql", "more.sql"}
+    with started_on(to) as server, server.session() as root:
+        assert rows_of(root) == moments["before the accident"].rows
+
+
+def test_who_is_stopped_once_all_is_exported_exports_it_again(
+    history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, _, drop = history
+    to = tmp_path / "to"
+
+    def cancelled(*_told: object, **_more: object) -> None:
+        raise Cancelled("cancelled")
+
+    monkeypatch.setattr(to_moment, "hand_over", cancelled)
+    with pytest.raises(Cancelled):
+        exporting(history, to, ends=lambda: None)
+    site.run("restore", "--to", str(to), "--tables", "t.innodb,t.more", "--before-gtid", drop)
+    assert (to / "tables" / "t" / "more.sql").exists()
+
+
+def test_an_export_that_is_killed_leaves_a_folder_that_is_marked(history: History, tmp_path: Path) -> None:
+    """Its server was killed on the files: nothing tells whether they are whole."""
+    site, _, drop = history
+    to, end = tmp_path / "to", partial(ended_by, signal.SIGKILL)
+    killed = multiprocessing.get_context("fork").Process(target=exporting, args=(history, to), kwargs={"ends": end})
+    killed.start()
+    killed.join()
+    assert (to / INCOMPLETE).exists()
+    done = site.run("restore", "--to", str(to), "--tables", "t.innodb,t.more", "--before-gtid", drop)
+    assert "was killed while a server worked on these files: restoring them anew" in done.stderr
+    assert (to / "tables" / "t" / "more.sql").exists()
 
 
 @pytest.mark.parametrize("there", [True, False])

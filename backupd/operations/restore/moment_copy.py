@@ -32,6 +32,7 @@ from backupd.operations.restore.into_folder import fill, require_room
 from backupd.operations.restore.log_to_moment import LogEnd, first_place, log_end, log_pieces, tells_places
 from backupd.operations.restore.parts import parts_of
 from backupd.operations.restore.restored_copy import recovered_position, remove_own_binlogs, shut_down
+from backupd.operations.restore.table_export import FOLDER
 from backupd.operations.restore.unfinished import Filling, occupied_bytes, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
 from backupd.policy.log_modes import mode_doubt
@@ -156,6 +157,8 @@ def _restored(
     if folder.is_spoilt:
         telling("an earlier restore was killed while a server worked on these files: restoring them anew")
         folder.emptied()
+    if folder.exported:
+        remove_tree(to / FOLDER)  # what is asked for now may be other tables
     parts = parts_of(manifest)
     if folder.reached is not None or all(
         part.stored.plain_name in folder.begun and folder.begun[part.stored.plain_name].done for part in parts

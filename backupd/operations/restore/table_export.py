@@ -12,13 +12,12 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from backupd.host.filesystem import MORE_ROOM, explained_write, opened_plain
 from backupd.mysql.recorded import judged
-from backupd.mysql.refusals import StatementError
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.replacing_statements import AS_ROWS, ZERO_STAYS
 from backupd.mysql.rolling_back import await_rollback
@@ -56,7 +55,7 @@ class Exported:
     """One table as it is in the folder, and what a person does with it."""
 
     table: Table
-    files: tuple[Path, ...]  # empty: there is no such table, and nothing of it in the folder
+    files: tuple[Path, ...]  # empty: nothing of it is in the folder
     statements: Path
     attention: str | None = None  # why these files cannot be imported as they are
 
@@ -67,13 +66,11 @@ def export(
     tables: Sequence[Table],
     *,
     confined: bool = True,
-    whole: bool = False,
     telling: Callable[[str], None] = lambda _step: None,
 ) -> tuple[Exported, ...]:
     """Each of these tables is in `tables/SCHEMA/` of the folder with its definition and the statements to import it.
 
-    What was restored stays where it is, recovered. A `whole` copy has all tables, was shut down, and has no binlog:
-    a table that it lacks was not there, which is told. When it raises, or none was, the folder has no `tables`.
+    What was restored stays where it is, recovered. When it raises, the folder has no `tables`.
 
     Raises:
         ServerError: no matching server is here, or it did not start on the files, or refused to export a table;
@@ -81,31 +78,22 @@ def export(
         Unreadable: the manifest names what no server has.
         UsageError: a table could not be copied; nothing here can keep a server within its bounds.
     """
-    seen = replace(manifest, binlog=None) if whole else manifest
-    scratch = ScratchServer(folder, seen, partial=not whole, confined=confined)
-    with _new_folder(folder / FOLDER) as home, scratch.running() as server:
-        to = _Place(folder, home, f"backupd_{secrets.token_hex(4)}")
-        found = tuple(
-            _exported(server, to, manifest, table, telling)
-            if not whole or _is_there(server.session, table)
-            else Exported(table, (), folder / FOLDER, f"{table} was not there at the moment")
-            for table in tables
-        )
+    scratch = ScratchServer(folder, manifest, partial=True, confined=confined)
+    with export_place(folder) as to, scratch.running() as server:
+        found = tuple(exported(server, to, manifest, table, telling) for table in tables)
         server.shut_down()  # however it ends: what was copied before is whole
-    if not any(each.files for each in found):
-        (folder / FOLDER).rmdir()
     return found
 
 
-def _is_there(session: Session, table: Table) -> bool:
-    """That it cannot be opened is another matter."""
-    try:
-        session.execute(f"SHOW CREATE TABLE {quoted(table.schema)}.{quoted(table.name)}")
-    except StatementError as error:
-        if not error.no_such_table:
-            raise
-        return False
-    return True
+@contextmanager
+def export_place(folder: Path) -> Iterator["_Place"]:
+    """A new `tables` in the folder; it is gone with all that is in it when the block fails.
+
+    Raises:
+        UsageError: something of this name is there.
+    """
+    with _new_folder(folder / FOLDER) as home:
+        yield _Place(folder, home, f"backupd_{secrets.token_hex(4)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +172,14 @@ def by_hand(folder: Path, manifest: Manifest, tables: Sequence[Table]) -> str:
     )
 
 
-def _exported(
+def exported(
     server: RunningServer, to: _Place, manifest: Manifest, table: Table, telling: Callable[[str], None]
 ) -> Exported:
+    """This server's table is in that place. After an error the session still holds it.
+
+    Raises:
+        As `export`.
+    """
     telling(f"exporting {table}")
     session, named = server.session, f"{quoted(table.schema)}.{quoted(table.name)}"
     row = session.one(f"SHOW CREATE TABLE {named}") or {}

@@ -56,6 +56,11 @@ class Filling:
         """A server has worked in it that was not shut down: nothing tells which of its files are whole."""
         return self._what.worked_in and self._what.reached is None
 
+    @property
+    def exported(self) -> bool:
+        """Besides, it has tables that were exported of what is in it."""
+        return self._what.exported
+
     def emptied(self) -> None:
         """Nothing but the marker is in it, and it is filled anew.
 
@@ -66,7 +71,7 @@ class Filling:
             _empty(self._to, marked=True)
         except (OSError, CleanupIncomplete) as error:
             raise UsageError(f"{self._to} cannot be emptied: {error}", hint=f"empty it: rm -r {self._to}") from error
-        self._put_down(replace(self._what, objects={}, worked_in=False, reached=None))
+        self._put_down(replace(self._what, objects={}, worked_in=False, reached=None, exported=False))
 
     def worked_in(self) -> None:
         """From now on a server changes the files: unless it is shut down, they are of no use.
@@ -74,16 +79,16 @@ class Filling:
         Raises:
             UsageError: the folder's disk failed, or is full.
         """
-        self._put_down(replace(self._what, objects={}, worked_in=True, reached=None))
+        self._put_down(replace(self._what, objects={}, worked_in=True, reached=None, exported=False))
         self.stays = False
 
-    def stands(self, at: Position) -> None:
+    def stands(self, at: Position, *, exported: bool = False) -> None:
         """The server has been shut down there, and its files are whole and durable.
 
         Raises:
             UsageError: the folder's disk failed, or is full.
         """
-        self._put_down(replace(self._what, reached=at))
+        self._put_down(replace(self._what, reached=at, exported=exported))
 
     @property
     def kept(self) -> bool:

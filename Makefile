@@ -74,7 +74,7 @@ fleet-night: setup-python setup-fleet ## a simulated night of 500 hosts, control
 
 # On the Docker engine that answers, else on one that is started for them.
 docker-tests: setup-python setup-check setup-docker ## backupd on real servers in containers (4 minutes)
-	.ci/with-docker $(SIDE_BY_SIDE) -n 4 tests/docker --timeout=900 --durations=10
+	.ci/with-docker $(SIDE_BY_SIDE) -n 6 tests/docker --timeout=900 --durations=10
 
 # Apart from `make test`, because what it needs of npm and Go takes five minutes to get, the first time.
 cloud-tests: setup-python setup-check setup-clouds ## targets on Azurite and fake-gcs-server: the contract's suite, and faults (2 minutes)

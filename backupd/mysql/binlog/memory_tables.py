@@ -76,7 +76,7 @@ def require_rows(session: Session, said: str, where: str) -> None:
 
 
 def _may_name(change: TableChange, there: set[Table]) -> bool:
-    """It is a statement of which nothing is known, or one that changes rows, by what it reads: maybe of these tables."""
+    """It is a statement of which nothing is known, or that changes rows: by what it reads, maybe of these tables."""
     by_statement = change.kind in _ROWS and not change.rows and _table(change) not in there
     return by_statement or change.kind is ChangeKind.OTHER
 

@@ -8,12 +8,13 @@ Python's descriptors close on exec. Whoever may read a file may lock it: nobody 
 """
 
 import fcntl
+import itertools
 import logging
 import os
 import re
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from backupd.host.own_files import is_our_process, run_folder
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 _AWAITED_SECONDS = 60.0  # a store that answers late; its own time-outs end that
 _LOCKS = Path("/proc/locks")
 _LOOKS = 5  # at it, until nobody is believed to hold a lock
+_LASTING = ("job-", "vg-", "disk-", "binlog-", "backup-", "owner-", "segments-", "the-")  # files that stay, held or not
+_UNSIGNED_LOOKS, _UNSIGNED_SECONDS = 100, 0.01  # at a lock whose holder has not said yet who it is
 
 
 class Claims:
@@ -111,6 +114,13 @@ class Claims:
             self._held(f"run-{run_id}", owner, remove=True, shared=True, hint=hint),
         ):
             yield
+
+    def forget_dead(self) -> None:
+        """Lock files that go with their holder are gone where that was killed; one that stays holds nobody up."""
+        for path in self._folder.glob("*.lock"):
+            if not path.name.startswith(_LASTING):
+                with suppress(OSError):  # somebody holds it, or has just removed it
+                    _remove_unheld(path)
 
     @contextmanager
     def reading(self, run_id: str) -> Iterator[None]:
@@ -299,7 +309,7 @@ class Claims:
         Raises:
             Busy: somebody else has it.
         """
-        while True:
+        for looks_left in itertools.count(_UNSIGNED_LOOKS, -1):
             descriptor = self._open(path)
             try:
                 fcntl.flock(descriptor, how | fcntl.LOCK_NB)
@@ -307,10 +317,14 @@ class Claims:
                 signed = os.pread(descriptor, 1 << 16, 0).decode("utf-8", "replace").split("\n")
                 holder = next((owner for owner in reversed(signed) if owner), "another process")
                 os.close(descriptor)
+                if not any(signed) and looks_left > 0:  # it has it for a moment only, or signs it in one
+                    time.sleep(_UNSIGNED_SECONDS)
+                    continue
                 raise Busy(f"{path.stem.replace('-', ' ', 1)} is held by {holder}", hint=hint) from error
             if _is_there(path, descriptor):
                 return descriptor
             os.close(descriptor)
+        raise AssertionError(path)
 
     def _open(self, path: Path) -> int:
         try:
@@ -322,6 +336,17 @@ class Claims:
                 f"lock file {path} cannot be opened: {error.strerror}", hint="run as root, or set paths.run"
             ) from error
         return descriptor
+
+
+def _remove_unheld(path: Path) -> None:
+    """Remove a lock file that nobody holds, as whoever holds it does at the end."""
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_there(path, descriptor):
+            path.unlink()
+    finally:
+        os.close(descriptor)
 
 
 def _is_listed(inode: int, pid: str) -> bool:

@@ -96,13 +96,14 @@ class DirectoryTarget(OwnedFolder):
         """
         probe = self._path / new_trial(self._machine)
         with self._root.present("use"):
+            file = FileIO(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w")
             try:
-                with FileIO(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+                with file:
                     file.write(bytes(4096))
                     os.fsync(file.fileno())
                     now = os.fstat(file.fileno()).st_mtime
             finally:
-                probe.unlink(missing_ok=True)
+                self._root.remove_trial(probe)
             self._root.remove_trials(self._machine, now)
             room = os.statvfs(self._path)
         return room.f_bavail * room.f_frsize

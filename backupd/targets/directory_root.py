@@ -87,6 +87,21 @@ class RootFolder:
                 new.mkdir(mode=0o700, exist_ok=True)
                 sync_folder(new.parent)
 
+    def remove_trial(self, trial: Path) -> None:
+        """What the folder was just tried with is gone.
+
+        Raises:
+            TargetError: it is left.
+        """
+        try:
+            trial.unlink(missing_ok=True)
+        except OSError as error:
+            raise TargetError(
+                f"clean-up incomplete: {trial}, by which target {self._name} was tried, could not be removed:"
+                f" {error.strerror or error}",
+                hint="mend the file system (dmesg); whatever uses the target an hour from now, or later, removes it",
+            ) from error
+
     def remove_trials(self, machine: str, now: float) -> None:
         """What a process of this machine left that tried the folder and was killed is gone, as far as that can be;
         `now` by the storage's clock.

@@ -158,6 +158,8 @@ def _unfinished(root: Path) -> Iterator[Path]:
         if path.is_dir():
             is_left = not any(path.iterdir()) and len(path.relative_to(root).parts) > _MACHINE_AND_JOB
         else:
+            if path.name.startswith(".backupd-writable-"):  # the next use of the target but for an hour removes it
+                continue
             temporary = path.name.startswith(".") or path.name.endswith(".partial")
             is_left = temporary or not (is_published(path.parent) or path.parent.name == "owner")
         if is_left:

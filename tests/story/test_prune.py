@@ -612,6 +612,21 @@ def test_nothing_goes_from_a_full_target_of_another_machine(site: Site) -> None:
     assert len(site.on(site.here)) == 4
 
 
+def test_a_removal_that_breaks_off_is_told_as_incomplete(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """The manifest may be gone by then: that the backup stays would be said of what is none any more."""
+    site.nights(4)
+    denying(site.here, "r1")
+    site.prune()
+    [told] = [
+        record.getMessage()
+        for record in caplog.records
+        if "r1" in record.getMessage() and record.levelname == "WARNING"
+    ]
+    assert told.startswith(
+        "clean-up incomplete: backup r1 is not removed from target here, and the next `backupd prune`"
+    )
+
+
 def test_a_target_that_cannot_be_read_does_not_keep_the_others_from_being_pruned(site: Site) -> None:
     site.nights(4)
     unreadable(site.here)

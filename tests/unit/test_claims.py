@@ -1,11 +1,13 @@
 """Who may act now: locks that the kernel forgets when their holder dies."""
 
 import errno
+import fcntl
 import os
 import resource
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -160,6 +162,32 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
         holder.kill()
         holder.wait()
         with Claims(tmp_path).job("nightly", "r2"):
+            pass
+
+
+def test_what_killed_holders_left_is_removed_and_what_is_held_or_lasts_stays(tmp_path: Path) -> None:
+    claims, folder = Claims(tmp_path), tmp_path / "lock"
+    if not (child := os.fork()):
+        with claims.job("nightly", "r0"), claims.beside("r0", "copy-to-second"):
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    (folder / "run-r2.lock").touch()  # its holder died before it could say who it was
+    with claims.beside("r1", "copy-to-second"):
+        Claims(tmp_path).forget_dead()
+        assert {path.name for path in folder.iterdir()} == {
+            *("job-nightly.lock", "copy-to-second-r1.lock", "run-r1.lock")
+        }
+    assert {path.name for path in folder.iterdir()} == {"job-nightly.lock"}
+
+
+def test_a_lock_whose_holder_has_not_said_yet_who_it_is_is_waited_for(tmp_path: Path) -> None:
+    with Claims(tmp_path).run("r1"):
+        pass
+    (tmp_path / "lock" / "run-r1.lock").touch()
+    with (tmp_path / "lock" / "run-r1.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        threading.Timer(0.1, fcntl.flock, (held, fcntl.LOCK_UN)).start()
+        with Claims(tmp_path).run("r1"):
             pass
 
 

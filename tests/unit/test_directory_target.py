@@ -68,6 +68,21 @@ def test_proof_of_being_writable_leaves_nothing(tmp_path: Path) -> None:
     assert everything(tmp_path) == set()
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_proof_of_being_writable_that_stays_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(path: Path, missing_ok: bool = False) -> NoReturn:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(TargetError, match="clean-up incomplete: ") as refused:
+        DirectoryTarget("store", tmp_path, machine=MACHINE).require_usable()
+    (left,) = tmp_path.iterdir()
+    assert str(left) in refused.value.message
+    assert "removes it" in refused.value.hint
+
+
 def test_a_folder_that_may_be_written_but_not_listed_is_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root on a share that takes root for nobody; here, root may list whatever there is."""
 

@@ -200,7 +200,10 @@ def _carry_out(work: PruneWork, target: Target, stored: Sequence[StoredBackup], 
     except Busy as error:
         return replace(fate, decision=RetentionDecision(backup_id, keep=True, reason=f"{error.message}; else {reason}"))
     except TargetError as error:
-        log.warning("backup %s stays on target %s: %s", backup_id, target.name, error.message)
+        log.warning(
+            "clean-up incomplete: backup %s is not removed from target %s, and the next `backupd prune` tries again: %s",
+            *(backup_id, target.name, error.message),
+        )
         work.failures.append((target.name, error))
         return fate
     work.catalogue.removed(backup_id, target.name, because=reason)

@@ -109,6 +109,7 @@ def dead_runs(
             holding = Holding(HoldingKind.STAGING, str(folder))
             _give_back(DeadRunJournal(catalogue, folder.name), tools, holding, found)
     _forget_progress(tools)
+    tools.claims.forget_dead()
     if finishing is None:
         for holding in found.pending:
             log.warning("copy %s of a dead run may be complete: `backupd recover` reads it back", holding.name)

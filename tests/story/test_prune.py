@@ -622,9 +622,7 @@ def test_a_removal_that_breaks_off_is_told_as_incomplete(site: Site, caplog: pyt
         for record in caplog.records
         if "r1" in record.getMessage() and record.levelname == "WARNING"
     ]
-    assert told.startswith(
-        "clean-up incomplete: backup r1 is not removed from target here, and the next `backupd prune`"
-    )
+    assert told.startswith("clean-up incomplete: backup r1 is not removed from target here; the next `backupd prune`")
 
 
 def test_a_target_that_cannot_be_read_does_not_keep_the_others_from_being_pruned(site: Site) -> None:

@@ -201,7 +201,7 @@ def _carry_out(work: PruneWork, target: Target, stored: Sequence[StoredBackup], 
         return replace(fate, decision=RetentionDecision(backup_id, keep=True, reason=f"{error.message}; else {reason}"))
     except TargetError as error:
         log.warning(
-            "clean-up incomplete: backup %s is not removed from target %s, and the next `backupd prune` tries again: %s",
+            "clean-up incomplete: backup %s is not removed from target %s; the next `backupd prune` tries again: %s",
             *(backup_id, target.name, error.message),
         )
         work.failures.append((target.name, error))

@@ -44,6 +44,16 @@ FOUND: Sequence[Found] = (
         "run",
         "hang:before:1:lvm-shell lvcreate -y < lvm.snapshots._answer < lvm.snapshots._require_done",
     ),
+    Found(
+        "a copy that was killed left its lock file",
+        "copy",
+        "die:before:5:file mkdir < host.own_files.private_folder < host.own_files.run_folder",
+    ),
+    Found(
+        "a removal that broke off was called a backup that stays",
+        "prune",
+        "refuse:before:1:file fsync < host.filesystem.sync_folder < targets.directory.remove",
+    ),
 )
 
 PLANTED: Mapping[str, Found] = {

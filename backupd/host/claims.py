@@ -8,7 +8,6 @@ Python's descriptors close on exec. Whoever may read a file may lock it: nobody 
 """
 
 import fcntl
-import itertools
 import logging
 import os
 import re
@@ -309,7 +308,8 @@ class Claims:
         Raises:
             Busy: somebody else has it.
         """
-        for looks_left in itertools.count(_UNSIGNED_LOOKS, -1):
+        looks_left = _UNSIGNED_LOOKS
+        while True:
             descriptor = self._open(path)
             try:
                 fcntl.flock(descriptor, how | fcntl.LOCK_NB)
@@ -318,13 +318,13 @@ class Claims:
                 holder = next((owner for owner in reversed(signed) if owner), "another process")
                 os.close(descriptor)
                 if not any(signed) and looks_left > 0:  # it has it for a moment only, or signs it in one
+                    looks_left -= 1
                     time.sleep(_UNSIGNED_SECONDS)
                     continue
                 raise Busy(f"{path.stem.replace('-', ' ', 1)} is held by {holder}", hint=hint) from error
             if _is_there(path, descriptor):
                 return descriptor
             os.close(descriptor)
-        raise AssertionError(path)
 
     def _open(self, path: Path) -> int:
         try:

@@ -8,7 +8,7 @@ An archive may have a million segments. So rows may be told by few of theirs, an
 have a GTID or a place, the first of a row that has a time, and at last all that are applied.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
@@ -112,11 +112,15 @@ def _planned(
 def _start(backup: PlacedBackup, first: BinlogSegment, found: Sequence[ChainRow]) -> BinlogPlace:
     """The backup's place; where another server's log goes on there, the beginning of what that has written since."""
     begins_log = gtid.same(first.gtid_start, backup.gtid) and any(
-        (one.chain, one.number) == (first.chain, first.number - 1) and not is_same_server(one.origin, first.origin)
-        for row in found
-        for one in row.segments
+        not is_same_server(one.origin, first.origin) for one in _just_before(first, found)
     )
     return backup.place if _has_in_it(first, backup.place) and not begins_log else BinlogPlace(first.file, first.start)
+
+
+def _just_before(segment: BinlogSegment, found: Sequence[ChainRow]) -> Iterator[BinlogSegment]:
+    """The one that it goes on from, where that is told."""
+    place = segment.chain, segment.number - 1
+    return (one for row in found for one in row.segments if (one.chain, one.number) == place)
 
 
 def _has_in_it(segment: BinlogSegment, place: BinlogPlace) -> bool:
@@ -174,10 +178,7 @@ def _is_after(backup: PlacedBackup, moment: Moment) -> bool:
 def _has_later(following: Sequence[BinlogSegment], moment: Moment, found: Sequence[ChainRow]) -> bool:
     """Whether the log that the backup has in it tells of a later time: its host's clock may be behind the log's."""
     return isinstance(moment, ToTime) and any(
-        (one.chain, one.number) == (first.chain, first.number - 1) and is_in(moment, one)
-        for first in following[:1]
-        for row in found
-        for one in row.segments
+        is_in(moment, one) for first in following[:1] for one in _just_before(first, found)
     )
 
 

@@ -86,8 +86,14 @@ def write(server: MariadbServer, rows: int = 20) -> None:
 
 
 def rotate(server: MariadbServer) -> None:
+    """MariaDB writes the new file's last checkpoint of its own accord, some time after its statement has ended."""
     with server.session() as root:
         root.execute("FLUSH BINARY LOGS")
+        newest = binlog_source(root).files[-1].name
+        events = f"SHOW BINLOG EVENTS IN '{newest}'"
+        wait_until(
+            lambda: ("Binlog_checkpoint", newest) in [(row["Event_type"], row["Info"]) for row in root.query(events)]
+        )
 
 
 def end_of(server: MariadbServer) -> BinlogPlace:

@@ -18,9 +18,11 @@ from typing import Any
 
 from backupd.lab.guest import OUT as OUTSIDE
 from backupd.lab.options import Kernel, ServerKind
+from tests.fire.choosing import failpoints
 from tests.fire.inside import RESULTS
 from tests.fire.planted import PLANTS
 from tests.fire.points import Fault
+from tests.fire.recording import points_of
 
 CHECKOUT = Path(__file__).parents[2]
 OUT = CHECKOUT / ".cache" / "campaigns"
@@ -36,8 +38,11 @@ def results(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def told(found: Iterable[Mapping[str, Any]], repeat: str) -> str:
-    """The totals, then each broken promise with the command that does that again; `repeat` is its beginning."""
+def told(found: Iterable[Mapping[str, Any]], repeat: str, *, recorded: int) -> str:
+    """The totals, then each broken promise with the command that does that again; `repeat` is its beginning.
+
+    `recorded` failpoints are those of which this backupd's faults are chosen.
+    """
     met = [one for one in found if one["fired"]]
     broken = [(one, violation) for one in found if one["violations"] for violation in one["violations"]]
     points = {
@@ -45,10 +50,13 @@ def told(found: Iterable[Mapping[str, Any]], repeat: str) -> str:
     }
     held = [one["lock_seconds"] for one in met if one["lock_seconds"] is not None]
     hows = Counter(str(Fault.parse(one["fault"]).how) for one in met)
+    codes = {one.get("code", "an earlier one") for one in met}
     lines = [
         f"{len(met)} faults at {len(points)} failpoints, {sum(one['locked'] for one in met)} of them under the lock",
+        f"recorded failpoints: {recorded}; versions of the code under fire: {len(codes)}",
         f"by kind: {', '.join(f'{how} {count}' for how, count in hows.most_common())}",
         f"longest lock, from its grant to the next acknowledged write: {max(held, default=0.0):.2f} s",
+        f"longest stall of a writer: {max((one['stall_seconds'] for one in met), default=0.0):.2f} s",
         f"{sum(one['machine_seconds'] for one in met) / max(1, len(met)):.1f} s of a machine for each",
         f"broken promises: {len(broken)}",
     ]
@@ -108,7 +116,7 @@ def run(asked: argparse.Namespace) -> int:
     else:
         found = [one for one in before if one["seed"] in seeds]
     repeat = f"make campaign OF=faults KERNEL={asked.kernel}" + (f" PLANT={asked.plant}" if asked.plant else "")
-    sys.stdout.write(told(found, repeat) + "\n")
+    sys.stdout.write(told(found, repeat, recorded=len(failpoints(points_of(out)))) + "\n")
     if not found or fruitless == _FRUITLESS:
         return 2
     return 1 if any(one["violations"] for one in found) else 0

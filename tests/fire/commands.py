@@ -41,7 +41,11 @@ class Outcome:
 
     def event(self, name: str) -> Mapping[str, Any] | None:
         """The first of this name."""
-        return next((event for event in self.events if event["event"] == name), None)
+        return next(iter(self.named(name)), None)
+
+    def named(self, name: str) -> list[Mapping[str, Any]]:
+        """All of this name."""
+        return [event for event in self.events if event["event"] == name]
 
 
 @dataclass(slots=True)
@@ -105,7 +109,7 @@ class Commands:
                 with suppress(ProcessLookupError):
                     os.kill(event["pid"], signal.SIGCONT)
         signalled: list[tuple[str, ...]] = []
-        ended_by_us: set[int] = set()
+        ended_by_us = {int(event["pid"]) for event in events if event["event"] == "ordered"}
         deadline = time.monotonic() + _ORPHANS_SECONDS
         while left := [(pid, words) for pid, words in _children() if pid not in self.others]:
             for pid, words in left:

@@ -224,7 +224,7 @@ def _spawned(
         return start([*_starters_of(argv), *_STAND_IN, *argv])
     child = start(argv)
     if passing.fault is How.KILL:
-        threading.Thread(target=_kill, args=(child.pid,), daemon=True).start()
+        threading.Thread(target=_kill, args=(fire, child.pid), daemon=True).start()
     return child
 
 
@@ -233,8 +233,9 @@ def _starters_of(argv: Sequence[str]) -> Sequence[str]:
     return argv[: argv.index("--") + 1] if argv[0] == "setpriv" else ()
 
 
-def _kill(pid: int) -> None:
+def _kill(fire: Fire, pid: int) -> None:
     time.sleep(_KILL_AFTER_SECONDS)
+    fire.tell("ordered", pid=pid)
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -65,5 +65,10 @@ PLANTED: Mapping[str, Found] = {
         "prune",
         "die:before:1:target remove < operations.upkeep.prune.prune < cli.prune.prune",
     ),
+    "retention": Found(
+        "a pruning that removes what it keeps",
+        "prune",
+        "slow:before:1:target remove < operations.upkeep.prune.prune < cli.prune.prune",
+    ),
     "recover": Found("a recovery that passes over one", "run", f"die:before:1:{_MOUNTING}"),
 }

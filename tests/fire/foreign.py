@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from backupd.lvm import MACHINE_TAG, RUN_TAG, TAG
 from tests.fire.world import SITE, World
@@ -20,6 +21,8 @@ from tests.lab.inside.host import tool
 
 _UNWATCHED = ("--config", "activation/monitoring=0")
 _SIZE = "4m"
+
+Ask = Callable[[str], list[tuple[Any, ...]]]  # a statement, its rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,18 @@ class Foreign:
     devices: Sequence[str]
     mounts: Sequence[Path]
     pids: Sequence[int]
+    tables: Sequence[str]
 
-    def marks(self, *, volumes: Mapping[str, str], mounts: frozenset[str]) -> dict[str, str]:
+    def marks(self, *, volumes: Mapping[str, str], mounts: frozenset[str], ask: Ask) -> dict[str, str]:
         """Each of them that is there, with what shows a change. `volumes` are those of the machine, by `vg/lv uuid`."""
         found: dict[str, str] = {f"volume {name}": volumes[name] for name in self.volumes if name in volumes}
         found |= {f"device {name}": "there" for name in self.devices if Path("/dev/mapper", name).exists()}
         found |= {f"mount {path}": "there" for path in self.mounts if str(path) in mounts}
         found |= {f"process {pid}": "there" for pid in self.pids if _is_alive(pid)}
+        for table in self.tables:
+            [(_, checksum)] = ask(f"CHECKSUM TABLE {table}")
+            if checksum is not None:  # as of a table that is not there
+                found[f"table {table}"] = str(checksum)
         for path in (*self.files, *(path for folder in self.folders for path in sorted(folder.rglob("*")))):
             with suppress(FileNotFoundError):
                 found[f"file {path}"] = _digest(path)
@@ -66,12 +74,14 @@ def planted(world: World, luck: random.Random, machine: str) -> Iterator[Foreign
         mount.mkdir(parents=True)
         tool("mount", "-t", "tmpfs", "-o", "size=1m", "backupd", str(mount))
         shell = owed.enter_context(_process_called("lvm", run_id))
-        tool("mariadb", f"--execute=CREATE DATABASE IF NOT EXISTS `backupd_{luck.randrange(1 << 16):04x}`")
+        schema = f"backupd_{luck.randrange(1 << 16):04x}"
+        table = f"{schema}.canary"
+        tool("mariadb", f"--execute=CREATE DATABASE {schema}; CREATE TABLE {table} SELECT '{run_id}' AS run_id")
         folders = [_others_backup(root, other, run_id) for root in world.targets.values()]
         folders.append(_written(world.folder / "staging-not" / f"drill-{run_id}", "data").parent)
         files = [file for root in world.targets.values() for file in _beside_ours(root, machine, run_id)]
         files += [_written(SITE.mount_point / "backupd-notes", "text"), _written(mount / ".backupd", "text")]
-        yield Foreign(folders, files, volumes, (device,), (mount,), (shell.pid,))
+        yield Foreign(folders, files, volumes, (device,), (mount,), (shell.pid,), (table,))
 
 
 def _tags(machine: str, other: str, run_id: str) -> list[list[str]]:
@@ -133,6 +143,3 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-Planting = Callable[[World, random.Random, str], "Iterator[Foreign]"]

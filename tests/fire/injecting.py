@@ -17,6 +17,7 @@ from types import FrameType
 
 from tests.fire.points import ALWAYS, Fault, How, Passed, Point, When, to_line
 
+_SOON_SECONDS = 0.02
 SLOW_SECONDS = 3.0  # above the lock's budget in the campaigns' machines, 2 s
 _OURS = "backupd."
 _DEPTH = 60  # frames
@@ -90,6 +91,8 @@ class Fire:
         match fault.how:
             case How.DIE:
                 os.kill(os.getpid(), signal.SIGKILL)
+            case How.DIE_SOON:
+                threading.Thread(target=_die_soon, daemon=True).start()
             case How.CANCEL:
                 os.kill(os.getpid(), signal.SIGTERM)
             case How.STOP:
@@ -106,6 +109,11 @@ class Fire:
     def _write(self, line: str) -> None:
         if self._log is not None:
             os.write(self._log, f"{line}\n".encode())
+
+
+def _die_soon() -> None:
+    time.sleep(_SOON_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def where(*hidden: str, deep: int = 2) -> str:

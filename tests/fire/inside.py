@@ -50,7 +50,7 @@ def machine_at_hand(
         scratch = SITE.runtime / "fire"
         scratch.mkdir()
         commands = Commands(scratch, made.configuration, others=children())
-        nobody = Foreign((), (), {}, (), (), ())
+        nobody = Foreign((), (), {}, (), (), (), ())
         machine = Machine(made, commands, inventory.Server.at_hand(), nobody, beats)
         load(_modules(out))
         machine.server.pass_over_what_changes(frozenset())

@@ -14,12 +14,14 @@ from typing import Any
 
 import pymysql
 
+from backupd.mysql.flushing import LOW_WATER_MARK, MAX_DIRTY
 from tests.fire.judging import Row, Things
 from tests.fire.world import RUN_FOLDER, SITE, World
 from tests.lab.inside.host import mounted, tool
 
 ACCOUNT = "fire"  # of the server, which may see everything
-_LASTING_LOCKS = ("job-", "vg-", "owner-", "the-", "disk-", "binlog-", "backup-")
+SET_BY_US = frozenset({MAX_DIRTY, LOW_WATER_MARK})  # variables that a run sets, and puts back
+_LASTING_LOCKS = ("job-", "vg-", "owner-", "the-", "disk-", "binlog-", "backup-", "segments-")
 _DM = Path("/sys/block")
 _MACHINE_AND_JOB = 2  # parts of a path; the folders of both may be empty
 
@@ -76,8 +78,15 @@ class Server:
         return cls(lambda: pymysql.connect(unix_socket=str(SITE.socket), user=ACCOUNT, autocommit=True))
 
     def pass_over_what_changes(self, before: frozenset[str]) -> None:
-        """Variables that are others now than they were are the server's own affair from now on."""
-        self._changing |= {told.partition("=")[0] for told in before ^ frozenset(self.variables())}
+        """Variables that are others now than they were are the server's own affair from now on.
+
+        Raises:
+            RuntimeError: backupd sets one of them, and runs without a fault have not put it back.
+        """
+        changed = {told.partition("=")[0] for told in before ^ frozenset(self.variables())}
+        if left := changed & SET_BY_US:
+            raise RuntimeError(f"runs without a fault have not put back {', '.join(sorted(left))}")
+        self._changing |= changed
 
     def variables(self) -> Iterator[str]:
         """Every global one that does not change by itself."""
@@ -124,6 +133,20 @@ def suspended() -> list[str]:
 def is_published(folder: Path) -> bool:
     """Whether it is a backup's."""
     return (folder / "manifest.json").exists()
+
+
+def lacking(root: Path, run_id: str) -> str:
+    """What a target's folder lacks of that run's backup, by its manifest and the sizes of its files; empty: nothing."""
+    folders = [manifest.parent for manifest in root.glob(f"*/*/{run_id}/manifest.json")]
+    if not folders:
+        return "its manifest is gone"
+    for stored in json.loads((folders[0] / "manifest.json").read_text(encoding="utf-8"))["objects"]:
+        path = folders[0] / stored["name"]
+        if not path.is_file():
+            return f"{stored['name']} is gone"
+        if path.stat().st_size != stored["stored_bytes"]:
+            return f"{stored['name']} has {path.stat().st_size} bytes of {stored['stored_bytes']}"
+    return ""
 
 
 _KEPT = "SELECT run_id, target FROM backups WHERE removed_at IS NULL"

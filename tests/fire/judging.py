@@ -28,6 +28,7 @@ class Kind(StrEnum):
     """The promise that was broken."""
 
     LOCK = "the lock outlived its budget"
+    STALL = "writers stalled for longer than a lock may be waited for and held"
     LEFT = "something is left"
     FOREIGN = "something foreign was touched"
     FALSE = "a false success"
@@ -81,12 +82,14 @@ class Observed:
     lock_seconds: float | None = None  # from the grant to the first write that began after it and was acknowledged
     noise_seconds: float = 0.0  # how late such a write was without any lock, at most, just before
     budget_seconds: float = 0.0
-    killed: tuple[tuple[str, ...], ...] = ()  # programs that were killed, by their words
-    told_killed: bool = False  # the fault itself was that
+    stall_seconds: float = 0.0  # the longest that a writer waited while the command was at work
+    most_stall_seconds: float | None = None  # what a lock may be waited for and held; None: it is not looked at
+    killed: tuple[tuple[str, ...], ...] = ()  # programs that were killed, but by the fault itself: their words
     run_id: str | None = None  # of a command that takes a backup
     rows: Mapping[str, Row] = field(default_factory=dict)
     acknowledged: frozenset[Copy] = frozenset()  # told as good before, and not to be removed by this command
     whole: Mapping[Copy, bool] = field(default_factory=dict)  # what was read back
+    lacking: Mapping[Copy, str] = field(default_factory=dict)  # what their targets lack of copies, by what lies there
 
 
 def violations(seen: Observed) -> tuple[Violation, ...]:
@@ -110,6 +113,11 @@ def _lock(seen: Observed) -> Iterator[Violation]:
     if seen.lock_seconds is not None and seen.lock_seconds > allowed:
         text = f"writers waited for {seen.lock_seconds:.2f} s after the lock was granted; {seen.budget_seconds:g} s"
         yield Violation(Kind.LOCK, f"{text} are its budget")
+    if seen.most_stall_seconds is None:
+        return
+    most = seen.most_stall_seconds + TOLERANCE_SECONDS + seen.noise_seconds
+    if seen.stall_seconds > most:
+        yield Violation(Kind.STALL, f"a writer waited for {seen.stall_seconds:.2f} s; {most:.2f} s are the most")
 
 
 def _left(seen: Observed) -> Iterator[Violation]:
@@ -155,6 +163,8 @@ def _lost(seen: Observed) -> Iterator[Violation]:
             yield Violation(Kind.LOST, f"{run_id} on {target} was good, and the catalogue has {row}")
         elif seen.whole.get((run_id, target)) is False:
             yield Violation(Kind.LOST, f"{run_id} on {target} was good, and fails to verify")
+        elif (run_id, target) in seen.lacking:
+            yield Violation(Kind.LOST, f"{run_id} on {target} was good, and {seen.lacking[run_id, target]}")
 
 
 def _sentence(command: str, ended: Ended) -> Iterator[Violation]:
@@ -182,8 +192,6 @@ def _hints(seen: Observed) -> Iterator[Violation]:
 
 
 def _killed(seen: Observed) -> Iterator[Violation]:
-    if seen.told_killed:
-        return
     for words in seen.killed:
         if changes_volumes(words):
             yield Violation(Kind.KILLED, " ".join(words))

@@ -1,7 +1,7 @@
 """Faults of the product itself, put into the process under fire: a campaign that does not find them proves nothing.
 
-One each in the lock, in cleaning up, in publishing, in pruning and in recovering. Each is a mistake that somebody could
-make in a line or two, and harmless for as long as nothing fails.
+One each in the lock, in cleaning up, in publishing and in recovering, and two in pruning. Each is a mistake that
+somebody could make in a line or two, and harmless for as long as nothing fails, but for the last one in pruning.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.fire.judging import Kind
 from tests.fire.under_fire import Planted
+from tests.fire.world import KEEP_LESS
 
 
 def lock_without_guards() -> None:
@@ -67,6 +68,20 @@ def pruned_row_before_its_objects() -> None:
     _put(prune, "_carry_out", carry_out)
 
 
+def pruned_what_it_keeps() -> None:
+    """The objects of a backup that the rule keeps go, too, and its row says nothing of it."""
+    from backupd.operations.upkeep import prune
+
+    carry_out = prune._carry_out
+
+    def carry_out_too_much(work: Any, target: Any, stored: Any, fate: Any) -> Any:
+        if fate.decision.keep and work.job.retention.keep_last == KEEP_LESS:
+            target.remove(work.job.name, fate.decision.backup_id)
+        return carry_out(work, target, stored, fate)
+
+    _put(prune, "_carry_out", carry_out_too_much)
+
+
 def recovery_that_passes_over_one() -> None:
     """Of what a dead run holds, the oldest thing is forgotten."""
     from backupd.operations.upkeep import recover
@@ -86,6 +101,7 @@ PLANTS: Mapping[str, Planted] = {
     "publish": failed_manifest_taken_for_published,
     "prune": pruned_row_before_its_objects,
     "recover": recovery_that_passes_over_one,
+    "retention": pruned_what_it_keeps,
 }
 SHOWS: Mapping[str, Kind] = {  # the promise that each of them breaks
     "lock": Kind.LOCK,
@@ -93,4 +109,5 @@ SHOWS: Mapping[str, Kind] = {  # the promise that each of them breaks
     "publish": Kind.FALSE,
     "prune": Kind.LEFT,
     "recover": Kind.LEFT,
+    "retention": Kind.LOST,
 }

@@ -23,6 +23,7 @@ class How(StrEnum):
     """What happens to the command there."""
 
     DIE = "die"  # SIGKILL
+    DIE_SOON = "die-soon"  # SIGKILL 20 ms later: in the middle of the effect, or of what comes after it
     CANCEL = "cancel"  # SIGTERM
     STOP = "stop"  # SIGSTOP, and SIGCONT when the lock's budget has long passed
     SLOW = "slow"  # it waits there for longer than the lock's budget
@@ -31,7 +32,7 @@ class How(StrEnum):
     KILL = "kill"  # the external program is killed while it works
 
 
-ALWAYS = frozenset({How.DIE, How.CANCEL, How.STOP, How.SLOW})  # what can be done at any door
+ALWAYS = frozenset({How.DIE, How.DIE_SOON, How.CANCEL, How.STOP, How.SLOW})  # what can be done at any door
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -4,6 +4,7 @@ Knows: what each command needs before it, and that a recovery comes by other doo
 is recorded after each of several deaths, and each of these is a situation of its own.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import backupd
 from tests.fire.choosing import Situation
 from tests.fire.points import Fault, How, Passed, Point, When, from_lines, parsed
 from tests.fire.world import COMMANDS, TAKES
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from tests.fire.trying import Machine
 
 _DEATHS = 5  # of each command that takes a backup, from its beginning to its end
+_DEATHS_OF_OTHERS = {"copy": 2, "prune": 2, "restore": 2, "drill": 2}
 
 Points = dict[Situation, list[Passed]]
 
@@ -47,14 +50,28 @@ class _Records:
         file.write_text(f"{head}\n{record.read_text(encoding='utf-8')}", encoding="utf-8")
 
 
+def code() -> str:
+    """Which backupd this is, by its modules: another one has other points."""
+    package = Path(backupd.__file__).parent
+    found = hashlib.sha256()
+    for module in sorted(package.rglob("*.py")):
+        found.update(f"{module.relative_to(package)}\0".encode() + module.read_bytes())
+    return found.hexdigest()[:12]
+
+
+def points_of(out: Path) -> Points:
+    """What OUT has by now of this backupd's points, by situation."""
+    return _Records(out / f"points-{code()}").read()
+
+
 def recorded(machine: "Machine", out: Path) -> Points:
-    """By situation. What is in OUT/points already is not recorded again; the backups that others need are taken."""
-    records = _Records(out / "points")
+    """By situation. What OUT has of this backupd already is not recorded again; backups that others need are taken."""
+    records = _Records(out / f"points-{code()}")
     records.folder.mkdir(exist_ok=True)
     machine.taken()  # the very first run also makes the catalogue, a key, folders
     for command in sorted(TAKES):
         machine.taken(command)
-    for command in COMMANDS:
+    for command in sorted(COMMANDS, key=lambda name: name == "recover"):  # it needs the points of all others
         situations = [Situation(command)] if command != "recover" else _deaths(records.read())
         for situation in situations:
             if situation not in records.read():
@@ -70,12 +87,11 @@ def merged(passed: Iterable[Passed]) -> list[Passed]:
 def _record(machine: "Machine", situation: Situation, modules: Path) -> Path:
     """The command was run in that situation; the file is overwritten by the next record."""
     command, record = situation.command, machine.commands.folder / "record"
-    kept = machine.taken() if command not in (*TAKES, "recover") else ""
+    kept = machine.taken() if command not in TAKES else ""
     record.unlink(missing_ok=True)
     words = machine.words(command, machine.next_id(), kept)
     with machine.replicating(command, situation.died):
-        if situation.death is not None:
-            machine.commands.done(machine.words(situation.died, machine.next_id()), fault=situation.death)
+        machine.die(situation)
         outcome = machine.commands.done(
             words, record=record, modules=modules, configuration=machine.configuration(command)
         )
@@ -85,11 +101,11 @@ def _record(machine: "Machine", situation: Situation, modules: Path) -> Path:
 
 
 def _deaths(points: Points) -> Iterator[Situation]:
-    """In runs of every kind, early and late: doors count once, however often they are passed."""
-    for command in sorted(TAKES):
+    """In runs of every kind and in other commands, early and late: doors count once, however often they are passed."""
+    for command, deaths in sorted({**dict.fromkeys(TAKES, _DEATHS), **_DEATHS_OF_OTHERS}.items()):
         firsts = _firsts(points[Situation(command)])
-        for number in range(_DEATHS):
-            point = firsts[int((number + 0.9) * len(firsts) / _DEATHS)]
+        for number in range(deaths):
+            point = firsts[int((number + 0.9) * len(firsts) / deaths)]
             yield Situation("recover", command, Fault(How.DIE, point))
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from backupd.vocabulary.errors import ExitStatus
 from tests.fire import inventory, world
 from tests.fire.beating import Beat, held_seconds, longest, noise, parsed
-from tests.fire.choosing import Case
+from tests.fire.choosing import Case, Situation
 from tests.fire.commands import Commands, Outcome
 from tests.fire.foreign import Foreign
 from tests.fire.judging import GOOD, Copy, Observed, Row, violations
-from tests.fire.points import How
+from tests.fire.recording import code
 from tests.fire.world import AFTER_A_DEATH, COMMANDS, JOBS, KEEP_LESS, TAKES, World
 from tests.lab.inside.host import tool
 
@@ -33,6 +33,7 @@ class Machine:
     server: inventory.Server
     others: Foreign
     beats: Path
+    code: str = field(default_factory=code)
     count: int = 0
     acknowledged: set[Copy] = field(default_factory=set)
 
@@ -55,6 +56,15 @@ class Machine:
         """What is typed."""
         named = {"RUN": run_id, "KEPT": kept, "FOLDER": str(self.world.restored / run_id)}
         return tuple(named.get(word, word) for word in COMMANDS[command])
+
+    def die(self, situation: Situation) -> None:
+        """The command that a recovery is to come after has died, where it is one."""
+        if situation.death is None:
+            return
+        kept = max((run_id for run_id, target in self.good() if target == "store"), default="")
+        words = self.words(situation.died, self.next_id(), kept)
+        self.commands.done(words, fault=situation.death, configuration=self.configuration(situation.died))
+        self.acknowledged = self.good()
 
     def configuration(self, command: str) -> Path | None:
         """Where that is another than usual."""
@@ -116,18 +126,21 @@ def _tried(machine: Machine, case: Case) -> dict[str, object]:
         lock_seconds=lock_seconds,
         noise_seconds=noise_seconds,
         budget_seconds=world.HOLD_BUDGET_SECONDS,
+        stall_seconds=stall,
+        most_stall_seconds=world.WAIT_SECONDS + world.HOLD_BUDGET_SECONDS,
         killed=outcome.killed + recovered.killed,
-        told_killed=case.fault.how is How.KILL,
         run_id=run_id if case.situation.command in TAKES else None,
         rows=rows,
         acknowledged=_to_stay(acknowledged, case.situation.command, rows),
         whole=_read_back(machine, case, rows, acknowledged),
+        lacking=_lacking(machine, acknowledged, rows),
     )
     broken = violations(observed)
     machine.acknowledged = machine.good()
     fired = outcome.event("fired")
     return {
         "seed": case.seed,
+        "code": machine.code,
         "command": case.situation.command,
         "fault": str(case.fault),
         "death": str(case.situation.death) if case.situation.death is not None else None,
@@ -157,7 +170,8 @@ class _Seen:
 def _seen(machine: Machine) -> _Seen:
     volumes = inventory.volumes()
     things = inventory.things(machine.world, machine.server, volumes, others=machine.commands.others)
-    return _Seen(things, machine.others.marks(volumes=volumes, mounts=things["mounts"]))
+    marks = machine.others.marks(volumes=volumes, mounts=things["mounts"], ask=machine.server.ask)
+    return _Seen(things, marks)
 
 
 def _prepared(machine: Machine, case: Case) -> str:
@@ -165,9 +179,7 @@ def _prepared(machine: Machine, case: Case) -> str:
     if len(machine.acknowledged) > _MOST_BACKUPS and case.situation.command not in AFTER_A_DEATH:
         machine.commands.done(("prune",))
         machine.acknowledged = machine.good()
-    if case.situation.death is not None:
-        machine.commands.done(machine.words(case.situation.died, machine.next_id()), fault=case.situation.death)
-        machine.acknowledged = machine.good()
+    machine.die(case.situation)
     if case.situation.command == "prune":
         while len(_of_nightly(machine)) <= KEEP_LESS:
             machine.taken()
@@ -213,15 +225,24 @@ def _read_back(
     return whole
 
 
+def _lacking(machine: Machine, acknowledged: frozenset[Copy], rows: Mapping[str, Row]) -> dict[Copy, str]:
+    """Of every copy that was good and that the catalogue still has, what does not lie on its target as it should."""
+    still = {copy for copy in acknowledged if copy[0] in rows and copy[1] in rows[copy[0]].copies}
+    found = {(run_id, target): inventory.lacking(machine.world.targets[target], run_id) for run_id, target in still}
+    return {copy: lacks for copy, lacks in found.items() if lacks}
+
+
 def _lock_seconds(machine: Machine, outcome: Outcome) -> tuple[float | None, float]:
-    """From the grant to the next acknowledged write, and the noise in that; None: no lock was held.
+    """From a grant to the next acknowledged write, of the longest lock, and the noise in that; None: none was held.
 
     A lock that is still there is waited for.
     """
-    granted = outcome.event("granted")
-    if granted is None:
+    grants = [granted["at"] for granted in outcome.named("granted")]
+    if not grants:
         return None, 0.0
-    at, deadline = granted["at"], time.monotonic() + _BEAT_SECONDS
-    while (held := held_seconds(machine.beaten(), at)) is None and time.monotonic() < deadline:
+    deadline = time.monotonic() + _BEAT_SECONDS
+    while (last := held_seconds(machine.beaten(), grants[-1])) is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    return _BEAT_SECONDS if held is None else held, noise(machine.beaten(), at)
+    beats = machine.beaten()
+    held = [held_seconds(beats, at) for at in grants]
+    return max(_BEAT_SECONDS if one is None else one for one in (*held, last)), noise(beats, grants[0])

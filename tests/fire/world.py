@@ -14,6 +14,7 @@ from tests.servers import s3server
 
 SITE: LabSite = guest_site()
 HOLD_BUDGET_SECONDS = 2.0
+WAIT_SECONDS = 2.0  # for a lock
 KEEP = 2  # backups of each job, by its retention: a run removes what is more
 KEEP_LESS = 1  # when it is `prune` that has to find something
 RUN_FOLDER = Path("/run/backupd")
@@ -153,7 +154,7 @@ keep_last = {KEEP}
 
 [jobs.{name}.lock]
 strategy = "{strategy}"
-wait_timeout = "2s"
+wait_timeout = "{WAIT_SECONDS:g}s"
 tries = 2
 pause = "100ms"
 hold_budget = "{HOLD_BUDGET_SECONDS:g}s"

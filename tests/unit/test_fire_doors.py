@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,6 +64,22 @@ def written(target: DirectoryTarget, run_id: str) -> None:
 def test_fault_is_what_its_text_says() -> None:
     fault = Fault(How.DIE, Point("sql SELECT a:b < mysql.locks.held", 3, When.AFTER))
     assert Fault.parse(str(fault)) == fault
+
+
+def test_death_that_comes_soon_comes_in_the_middle_of_the_effect() -> None:
+    fire = Fire(fault=Fault(How.DIE_SOON, Point("process sleep", 1, When.BEFORE)))
+    receives, sends = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with fire.passing("process sleep"):
+            os.write(sends, b"begun")
+            signal.pause()
+        os._exit(0)
+    os.close(sends)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    with os.fdopen(receives, "rb") as told:
+        assert told.read() == b"begun"
 
 
 def test_record_is_read_as_it_was_written_without_a_line_that_was_cut() -> None:

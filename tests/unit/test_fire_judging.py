@@ -57,6 +57,7 @@ def test_attention_is_as_good_as_success() -> None:
     ("kind", "seen"),
     [
         (Kind.LOCK, replace(SOUND, lock_seconds=2.11)),
+        (Kind.STALL, replace(SOUND, stall_seconds=4.11, most_stall_seconds=4.0)),
         (Kind.LEFT, replace(SOUND, after={**THINGS, "volumes": frozenset({"vg/data", "vg/backupd-r1"})})),
         (Kind.LEFT, replace(FAILED, by_itself={**THINGS, "mounts": frozenset({"/", "/run/backupd/mnt/r1"})})),
         (Kind.LEFT, replace(SOUND, after={**THINGS, "suspended devices": frozenset({"vg-data suspended"})})),
@@ -71,6 +72,7 @@ def test_attention_is_as_good_as_success() -> None:
         (Kind.FALSE, replace(FAILED, rows=SOUND.rows)),
         (Kind.LOST, replace(DIED, rows={"r1": DIED.rows["r1"]})),
         (Kind.LOST, replace(DIED, rows={**DIED.rows, "r0": replace(OLD, copies=frozenset())})),
+        (Kind.LOST, replace(DIED, lacking={("r0", "store"): "its manifest is gone"})),
         (Kind.SENTENCE, replace(FAILED, ended=Ended(1, "Traceback (most recent call last):\n  KeyError: 1\n", 1.0))),
         (Kind.SENTENCE, replace(FAILED, ended=Ended(8, "error: no space left\n", 1.0))),
         (Kind.SENTENCE, replace(FAILED, ended=Ended(8, "hint: free some\n", 1.0))),
@@ -94,7 +96,3 @@ def test_acknowledged_backup_that_is_damaged_is_both_lost_and_a_false_success() 
 @pytest.mark.parametrize("words", [("tar", "--create"), ("lvs", "--options", "lv_name"), ("lvm", "version")])
 def test_program_that_changes_no_volume_may_be_killed(words: tuple[str, ...]) -> None:
     assert kinds(replace(DIED, killed=(words,))) == []
-
-
-def test_fault_that_kills_is_no_kill_of_ours() -> None:
-    assert kinds(replace(DIED, killed=(("lvm",),), told_killed=True)) == []

@@ -21,7 +21,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 
 .PHONY: help demo demo-targets test check lint types imports tests thorough-tests thorough-matrix \
 	long-life fleet-night packaging-tests docker-tests cloud-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
-	lab-matrix test-matrix old-server-tests campaign campaign-of-histories campaign-of-faults campaign-of-power-cuts hostile mutants coverage bench-lock bench-settle bench-peers bench-readers \
+	lab-matrix test-matrix old-server-tests campaign fire-tests campaign-of-histories campaign-of-faults campaign-of-power-cuts hostile mutants coverage bench-lock bench-settle bench-peers bench-readers \
 	bench-copy bench-copies bench-disks bench-size bench-tables bench-load-table bench-start bench-age bench-apply \
 	bench-archive bench-binlog-search \
 	setup-python setup-check setup-s3 setup-clouds setup-service setup-fleet setup-docker setup-ansible setup-lab setup-peers \
@@ -98,7 +98,7 @@ docs-examples: setup-python setup-lab setup-s3 ## type the documentation's examp
 
 # When what measures has changed, and before a release. Of what comes from a seed it tries all.
 test-all: export BACKUPD_TESTS_SHARE := full
-test-all: test thorough-matrix long-life fleet-night cloud-tests packaging-tests figure-tests lab-matrix test-matrix ## every test, the packages, the figures and the matrix (two hours)
+test-all: test thorough-matrix long-life fleet-night cloud-tests packaging-tests figure-tests lab-matrix test-matrix fire-tests ## every test, the packages, the figures and the matrix (three hours)
 
 figure-tests: setup-python setup-lab
 	$(BIN)/pytest tests/lab --timeout=900 --durations=10 -m figures
@@ -130,6 +130,14 @@ campaign-of-faults: setup-python setup-lab setup-s3
 campaign-of-power-cuts: setup-python setup-lab
 	$(BIN)/python -m tests.power.campaign $(or $(SEED),0) $(or $(COUNT),100) --kernel $(or $(KERNEL),uml) \
 		--out .cache/campaigns/power-cuts-$(or $(KERNEL),uml) $(if $(PLANT),--plant $(PLANT)) $(ARGS)
+
+# The same seeds on each kernel, each time from the beginning.
+fire-tests: setup-python setup-lab setup-s3 ## 40 faults and 12 power cuts on each of two kernels (half an hour)
+	rm -rf .cache/campaigns/fire-tests
+	for kernel in uml uml-installed; do \
+		$(BIN)/python -m tests.fire.campaign --seed 0 --count 40 --kernel $$kernel --out .cache/campaigns/fire-tests/faults-$$kernel; \
+	done
+	$(BIN)/python -m tests.power.campaign 0 12 --kernel both --out .cache/campaigns/fire-tests/power-cuts
 
 hostile: setup-python setup-check ## every attack of the corpus by everybody with every command: SEED=14 (an hour)
 	$(BIN)/python -m tests.hostile.campaign $(or $(SEED),14)

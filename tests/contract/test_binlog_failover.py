@@ -97,7 +97,7 @@ def servers(tmp_path: Path) -> Iterator[Pair]:
         yield found
 
 
-@pytest.mark.thorough
+@pytest.mark.matrix
 def test_a_failover_under_load_leaves_no_gap_and_moments_of_both_servers_are_restored(
     servers: Pair, tmp_path: Path
 ) -> None:

@@ -129,6 +129,7 @@ def test_sighup_with_a_typo_in_the_file_ends_nothing_and_without_one_counts(flee
     assert serving.poll() is None
 
 
+@pytest.mark.matrix
 @pytest.mark.timeout(1500 + _AWAY_SECONDS)
 def test_a_database_that_is_away_for_long_within_a_night_loses_nothing_and_starts_nothing_twice(fleet: Fleet) -> None:
     control = fleet.control

@@ -244,7 +244,7 @@ def require_sound(made: FleetTimetable, targets: dict[str, SharedTarget]) -> Non
     assert made.makespan_seconds >= made.bound_seconds - 1e-3
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(fleets())
 def test_no_night_overlaps_exceeds_a_slot_or_leaves_its_windows(
     fleet: tuple[list[ClusterTerms], dict[str, SeenHost], dict[str, SharedTarget]],

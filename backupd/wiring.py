@@ -209,7 +209,8 @@ def host_tools(configuration: Configuration, machine: str) -> HostTools:
                     *(configuration, host),
                     became="whose replica applier was stopped",
                     hint="START REPLICA SQL_THREAD there, or put the host back into the configuration",
-                )
+                ),
+                temporary_tables_wait_seconds=0.0,  # it only starts appliers here
             ),
             flusher_of=lambda host: PageFlusher(
                 connect_to(

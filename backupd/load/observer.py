@@ -66,8 +66,8 @@ class Observer(ScopedThread):
         meter: PassiveMeter | None = None,
         copy_seconds: float | None = None,
         guess_seconds: float | None = None,
-        window_seconds: float = 2.0,
-        duty: float = 0.1,
+        window_seconds: float,
+        duty: float,
         tick_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -129,7 +129,7 @@ class ReplicaApplier:
         self,
         connect: Connect,
         *,
-        temporary_tables_wait_seconds: float = 0.0,
+        temporary_tables_wait_seconds: float,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._connect = connect

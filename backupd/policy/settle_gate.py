@@ -31,24 +31,27 @@ _WORTH_WAITING = 2.0  # first writes now ÷ those at the end of a copy that bega
 OWN_CHUNKS = "the probe's own chunks have settled, but the server's are still being copied"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SettleLimits:
-    """What the gate waits for, how long, and beyond which point the backup is the thing to lose. None: no limit."""
+    """What the gate waits for, how long, and beyond which point the backup is the thing to lose. None: no limit.
 
-    threshold: float = 1.25  # the ratio that is worth paying
-    windows: int = 3  # in a row at or below it
-    max_wait_seconds: float = 1800.0
-    patience: float | None = None  # the longest wait that can pay, as a multiple of what the copy is expected to take
-    max_penalty: float | None = None
-    max_penalty_seconds: float | None = None  # judged by who watches, and so has the baseline
-    max_replica_lag_seconds: float | None = None
-    max_cow_fill: float = 0.9  # 0 to 1
+    What a job's configuration says has no default here: it has one there.
+    """
+
+    threshold: float  # the ratio that is worth paying
+    windows: int  # in a row at or below it
+    max_wait_seconds: float
+    patience: float | None  # the longest wait that can pay, as a multiple of what the copy is expected to take
+    max_penalty: float | None
+    max_penalty_seconds: float | None  # judged by who watches, and so has the baseline
+    max_replica_lag_seconds: float | None
+    max_cow_fill: float  # 0 to 1
     max_metadata_fill: float = 0.9  # of a thin pool's; once it runs out, every write to the pool fails
-    plateau_windows: int = 6  # over which the ratio has not fallen by a tenth
-    plateau_looks: int = 60  # the same for rate and latency, where they decide alone
-    quiet_share: float = 0.2  # of its peak since the snapshot: the server's first writes have died down
+    plateau_windows: int  # over which the ratio has not fallen by a tenth
+    plateau_looks: int  # the same for rate and latency, where they decide alone
+    quiet_share: float  # of its peak since the snapshot: the server's first writes have died down
     quiet_rate: float = 64 << 10  # bytes a second that count as died down whatever the peak
-    enabled: bool = True
+    enabled: bool
 
 
 @dataclass(frozen=True, slots=True)

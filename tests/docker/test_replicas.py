@@ -16,7 +16,7 @@ from backupd.mysql.locks import ServerLock
 from backupd.mysql.replication import ReplicaApplier
 from backupd.mysql.role import role_of
 from backupd.mysql.server import MysqlServer
-from backupd.mysql.session import Session
+from backupd.mysql.session import Connect, Session
 from backupd.operations.backup.replicas import applier_holding, of_replica
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.fleet import Role
@@ -43,7 +43,12 @@ def following(pair: Any) -> Iterator[MysqlServer]:
         session.execute("CREATE TABLE IF NOT EXISTS r.t (id INT PRIMARY KEY AUTO_INCREMENT, v INT)")
     pair.caught_up()
     yield MysqlServer(pair.replica.connect())
-    ReplicaApplier(pair.replica.connect()).start(names(MysqlServer(pair.replica.connect()).replication()))
+    applier_of(pair.replica.connect()).start(names(MysqlServer(pair.replica.connect()).replication()))
+
+
+def applier_of(connect: Connect) -> ReplicaApplier:
+    """One that waits for no temporary table."""
+    return ReplicaApplier(connect, temporary_tables_wait_seconds=0)
 
 
 def names(found: Replication) -> tuple[str, ...]:
@@ -81,14 +86,14 @@ def test_a_server_is_told_with_its_role_whom_it_follows_and_how_far_it_is_behind
     assert replica.lag_seconds is not None
     assert replica.follows.startswith("127.0.0.1:")
     assert source.server != replica.server
-    applier = ReplicaApplier(pair.replica.connect())
+    applier = applier_of(pair.replica.connect())
     applier.stop(applier.running())
     with pair.replica.session() as session:
         assert (role_of(session).role, role_of(session).lag_seconds) == (Role.REPLICA, None)
 
 
 def test_a_stopped_applier_applies_nothing_and_a_started_one_catches_up(pair: Any, following: MysqlServer) -> None:
-    applier = ReplicaApplier(pair.replica.connect())
+    applier = applier_of(pair.replica.connect())
     running, before = applier.running(), rows(pair)
     assert running == names(following.replication())
     applier.stop(running)
@@ -105,7 +110,7 @@ def test_a_stopped_applier_applies_nothing_and_a_started_one_catches_up(pair: An
 
 
 def test_a_channel_that_is_no_more_keeps_no_other_from_being_started(pair: Any, following: MysqlServer) -> None:
-    applier = ReplicaApplier(pair.replica.connect())
+    applier = applier_of(pair.replica.connect())
     running = applier.running()
     applier.stop(running)
     applier.start(("gone", *running))
@@ -114,7 +119,7 @@ def test_a_channel_that_is_no_more_keeps_no_other_from_being_started(pair: Any, 
 
 def test_what_a_dead_run_left_stopped_is_started_by_its_row_alone(pair: Any, following: MysqlServer) -> None:
     """As `backupd recover` does: by the configuration's login, whatever the dead process knew."""
-    applier = ReplicaApplier(pair.replica.connect())
+    applier = applier_of(pair.replica.connect())
     running = applier.running()
     applier.stop(running)
     host = HostConfig(name="db1", socket=pair.replica.socket, user="root")
@@ -134,7 +139,7 @@ def test_one_privilege_more_than_the_documented_ones_stops_the_applier(pair: Any
     assert lacking.missing_grants("ftwrl") == ()
     account = pair.replica.account("stops", script)
     assert MysqlServer(account).missing_grants("ftwrl", stop_applier=True) == ()
-    applier = ReplicaApplier(account)
+    applier = applier_of(account)
     running = applier.running()
     applier.stop(running)
     assert applier.running() == ()
@@ -148,7 +153,7 @@ def test_the_coordinates_under_the_lock_are_those_of_what_was_applied(pair: Any,
     pair.caught_up()
     with pair.source.session() as session:
         applied = binlog_position(session)
-    applier = ReplicaApplier(pair.replica.connect())
+    applier = applier_of(pair.replica.connect())
     running = applier.running()
     applier.stop(running)
     write(pair)
@@ -179,7 +184,7 @@ def test_an_open_temporary_table_of_the_applier_is_waited_for(pair: Any, followi
 def test_one_that_stays_open_for_too_long_is_refused_with_the_applier_running(
     pair: Any, following: MysqlServer
 ) -> None:
-    applier = ReplicaApplier(pair.replica.connect(), temporary_tables_wait_seconds=0)
+    applier = applier_of(pair.replica.connect())
     running = applier.running()
     with pair.source.session() as client:
         open_temporary_table(pair, following, client)

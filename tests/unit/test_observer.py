@@ -19,6 +19,7 @@ from backupd.vocabulary.gauges import DiskCounters
 from backupd.vocabulary.penalty import GateOutcome, Reason, Verdict, Window
 from backupd.vocabulary.volumes import CowUsage
 from tests.fakes.probe import FakeProbe
+from tests.settle_limits import settle_limits
 
 MIB = 1 << 20
 
@@ -117,13 +118,13 @@ def observer_of(
         meter=PassiveMeter(host.counters),
         read_usage=host.usage,
         read_lag=host.replica_lag,
-        limits=limits or SettleLimits(max_wait_seconds=600, max_cow_fill=0.8),
+        limits=limits or settle_limits(max_wait_seconds=600, max_cow_fill=0.8),
         area=area,
         extend=extend,
         growth=growth,
         clock=host.clock,
         window_seconds=2.0,
-        **{"tick_seconds": 0.0, **more},
+        **{"duty": 0.1, "tick_seconds": 0.0, **more},
     )
 
 
@@ -370,7 +371,7 @@ def test_a_void_snapshot_ends_the_run(host: Host, folder: Path, how: str) -> Non
 
 
 def test_a_limit_that_is_passed_in_the_copy_gives_up_even_if_it_was_for_a_moment(host: Host, folder: Path) -> None:
-    observer = observer_of(host, folder, limits=SettleLimits(max_replica_lag_seconds=60))
+    observer = observer_of(host, folder, limits=settle_limits(max_replica_lag_seconds=60))
     observer.stage = "copy"
     host.lag = 60.0
     tick(observer, host)
@@ -384,7 +385,7 @@ def test_a_limit_that_is_passed_in_the_copy_gives_up_even_if_it_was_for_a_moment
 
 
 def test_a_cow_area_that_fills_up_while_copying_gives_up(host: Host, folder: Path) -> None:
-    observer = observer_of(host, folder, limits=SettleLimits(max_cow_fill=0.5))
+    observer = observer_of(host, folder, limits=settle_limits(max_cow_fill=0.5))
     observer.stage = "copy"
     host.server_rate = 10.0 * MIB
     tick(observer, host, 50)
@@ -406,7 +407,7 @@ def test_a_cow_area_is_extended_before_its_fill_is_judged(host: Host, folder: Pa
         host.total = wanted
         return wanted - total
 
-    observer = observer_of(host, folder, limits=SettleLimits(max_cow_fill=0.5), extend=extend)
+    observer = observer_of(host, folder, limits=settle_limits(max_cow_fill=0.5), extend=extend)
     observer.stage = "copy"
     tick(observer, host)
     host.used = 700.0 * MIB  # all at once, far beyond the limit
@@ -430,7 +431,7 @@ def test_an_extension_that_takes_long_holds_the_limit_off_for_a_while_only(host:
                 break
         return 0
 
-    observer = observer_of(host, folder, limits=SettleLimits(max_cow_fill=0.9), extend=extend)
+    observer = observer_of(host, folder, limits=settle_limits(max_cow_fill=0.9), extend=extend)
     host.used = 950.0 * MIB
     tick(observer, host)
     assert 10 <= given_up[0] <= 20
@@ -441,7 +442,7 @@ def test_nothing_is_extended_for_a_run_that_is_over(host: Host, folder: Path) ->
         raise AssertionError("extended")
 
     host.used, host.lag = 950.0 * MIB, 100.0
-    late = observer_of(host, folder, limits=SettleLimits(max_replica_lag_seconds=1), extend=extend)
+    late = observer_of(host, folder, limits=settle_limits(max_replica_lag_seconds=1), extend=extend)
     tick(late, host, 3)
     host.lag = None
     left = observer_of(host, folder, extend=extend)
@@ -474,7 +475,7 @@ def test_where_there_is_no_room_the_limit_stays_and_room_is_looked_for_each_minu
         asked.append(host.now)
         return 0
 
-    observer = observer_of(host, folder, limits=SettleLimits(max_cow_fill=0.9), extend=extend)
+    observer = observer_of(host, folder, limits=settle_limits(max_cow_fill=0.9), extend=extend)
     host.used = 850.0 * MIB
     tick(observer, host, 70)
     observer.require_within_limits()
@@ -497,7 +498,7 @@ def test_an_extension_that_fails_is_tried_again_after_a_minute_and_after_two(hos
         host.total = wanted
         return wanted - total
 
-    observer = observer_of(host, folder, limits=SettleLimits(max_cow_fill=0.9), extend=extend)
+    observer = observer_of(host, folder, limits=settle_limits(max_cow_fill=0.9), extend=extend)
     host.used = 850.0 * MIB
     tick(observer, host, 400)
     assert [round(at - asked[0]) for at in asked] == [0, 60, 180]
@@ -505,7 +506,7 @@ def test_an_extension_that_fails_is_tried_again_after_a_minute_and_after_two(hos
     assert observer.trouble == (told,)
 
     asked.clear()
-    observer = observer_of(host, folder, limits=SettleLimits(max_cow_fill=0.9), extend=extend)
+    observer = observer_of(host, folder, limits=settle_limits(max_cow_fill=0.9), extend=extend)
     tick(observer, host)
     assert observer.trouble == (told,)
     fails = False
@@ -534,7 +535,7 @@ def test_a_pool_that_runs_out_of_metadata_gives_up_long_before(host: Host, folde
 
 
 def test_what_is_said_of_a_pool_is_not_said_of_a_cow_area(host: Host, folder: Path) -> None:
-    observer = observer_of(host, folder, limits=SettleLimits(max_cow_fill=0.5), area=POOL)
+    observer = observer_of(host, folder, limits=settle_limits(max_cow_fill=0.5), area=POOL)
     host.used = 600.0 * MIB
     tick(observer, host)
     with pytest.raises(GaveUp, match="thin pool labvg/pool is 60% full"):
@@ -549,7 +550,7 @@ def test_what_is_said_of_a_pool_is_not_said_of_a_cow_area(host: Host, folder: Pa
 
 
 def test_the_penalty_limit_gives_up_before_the_copy(host: Host, folder: Path) -> None:
-    observer = observer_of(host, folder, probe_at(host, folder, 10.0), SettleLimits(max_penalty=8))
+    observer = observer_of(host, folder, probe_at(host, folder, 10.0), settle_limits(max_penalty=8))
     tick(observer, host, 19)
     verdict = observer.wait_for_verdict()
     assert (verdict.outcome, verdict.reason) == (GateOutcome.GIVE_UP, Reason.LIMIT)
@@ -618,7 +619,7 @@ def test_it_watches_until_the_gate_opens_and_leaves_no_thread(folder: Path) -> N
 def test_without_any_measurement_it_starts_at_the_maximum_wait(folder: Path) -> None:
     host = RunningClock()
     host.usage_error = SnapshotError("no dmsetup here")
-    with observer_of(host, folder, limits=SettleLimits(max_wait_seconds=30)) as observer:
+    with observer_of(host, folder, limits=settle_limits(max_wait_seconds=30)) as observer:
         verdict = observer.wait_for_verdict()
     assert (verdict.outcome, verdict.reason) == (GateOutcome.START, Reason.NO_DATA)
     assert verdict.waited_seconds >= 30
@@ -692,7 +693,7 @@ def test_leaving_does_not_wait_for_a_window_and_calls_it_no_trouble(host: Host, 
 
 def test_what_is_read_while_it_watches_is_whole(folder: Path) -> None:
     host = RunningClock()
-    with observer_of(host, folder, limits=SettleLimits(max_wait_seconds=100_000)) as observer:
+    with observer_of(host, folder, limits=settle_limits(max_wait_seconds=100_000)) as observer:
         read: list[Callable[[], object]] = [lambda: observer.samples, lambda: observer.trouble]
         seen = 0
         while seen < 200:
@@ -704,7 +705,7 @@ def test_what_is_read_while_it_watches_is_whole(folder: Path) -> None:
 
 
 def test_what_the_snapshot_costs_before_the_copy_counts_in_the_jobs_budget(host: Host, folder: Path) -> None:
-    limits = SettleLimits(max_wait_seconds=600, max_penalty_seconds=5)
+    limits = settle_limits(max_wait_seconds=600, max_penalty_seconds=5)
     observer = observer_of(host, folder, probe_at(host, folder, 10.0), limits)
     tick(observer, host, 19)  # nine tenths of each second
     verdict = observer.wait_for_verdict()

@@ -1,7 +1,7 @@
 """The settle gate: which series of samples it waits on, starts after, or gives up on, and why."""
 
 from collections.abc import Iterable
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from math import inf, isfinite, nan
 
 import pytest
@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backupd.config import LimitsConfig, SettleConfig
+from backupd.operations.gate_limits import gate_limits
 from backupd.policy.settle_gate import (
     COW_AREA,
     Area,
@@ -22,12 +23,14 @@ from backupd.policy.settle_gate import (
 )
 from backupd.policy.write_penalty import penalty_of
 from backupd.vocabulary.penalty import GateOutcome, Reason, Sample, Verdict
+from tests.settle_limits import settle_limits
 
 MIB = 1 << 20
-LIMITS = SettleLimits(
+LIMITS = settle_limits(
     threshold=1.25, windows=3, max_wait_seconds=600, max_cow_fill=0.8, plateau_windows=6, plateau_looks=20
 )
 FALLING = [5.0, 4.0, 3.0, 2.0, 1.5]
+OF_NO_CONFIGURATION = {"max_metadata_fill", "quiet_rate"}
 
 
 def series(
@@ -322,7 +325,7 @@ no_sample = st.builds(  # anything that the types allow
     write_latency_ms=any_float,
 )
 any_limits = st.builds(
-    SettleLimits,
+    settle_limits,
     threshold=st.floats(1, 10),
     windows=st.integers(1, 5),
     max_wait_seconds=st.floats(0, 600),
@@ -474,9 +477,25 @@ def test_waiting_may_pay_before_a_copy_that_is_long_or_of_which_nothing_is_known
     assert waiting_may_pay(replace(LIMITS, patience=patience, enabled=enabled), copy_seconds) == may_pay
 
 
+def test_the_gate_goes_by_what_the_configuration_says() -> None:
+    settle = SettleConfig(
+        enabled=False,
+        threshold=1.5,
+        windows=4,
+        plateau_windows=7,
+        plateau_looks=50,
+        quiet_share=0.3,
+        patience=2.0,
+        max_wait_seconds=900.0,
+    )
+    limits = LimitsConfig(max_penalty=4.0, max_replica_lag_seconds=60.0, max_cow_fill=0.8, max_penalty_seconds=5.0)
+    said = {field.name: getattr(table, field.name) for table in (settle, limits) for field in fields(table)}
+    asked = {field.name: getattr(gate_limits(settle, limits), field.name) for field in fields(SettleLimits)}
+    told = asked.keys() - OF_NO_CONFIGURATION
+    assert {name: asked[name] for name in told} == {name: said[name] for name in told}
+
+
 def test_what_nobody_says_the_gate_goes_by_the_configurations_defaults() -> None:
-    tables = (SettleConfig(), LimitsConfig())
-    said = {field.name: getattr(table, field.name) for table in tables for field in fields(table)}
-    ours = {field.name: getattr(SettleLimits(), field.name) for field in fields(SettleLimits)}
-    drifted = {name for name in said.keys() & ours.keys() if said[name] != ours[name]}
-    assert drifted == {"patience"}  # a probe's wait is no copy's: it has none
+    """It has none of its own beside them, which could drift."""
+    own = {field.name for field in fields(SettleLimits) if field.default is not MISSING}
+    assert own == OF_NO_CONFIGURATION

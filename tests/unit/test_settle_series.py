@@ -17,14 +17,15 @@ import pytest
 
 from backupd.policy.settle_gate import OWN_CHUNKS, CowForecast, SettleLimits, decide
 from backupd.vocabulary.penalty import GateOutcome, Reason, Sample, Verdict
+from tests.settle_limits import settle_limits
 
 MIB = 1 << 20
 FOLDER = Path(__file__).parents[1] / "data" / "settle"
-LIMITS = SettleLimits(max_wait_seconds=600, max_cow_fill=0.8)
-HASTY = SettleLimits(max_wait_seconds=600, plateau_looks=30)
-PATIENCE_OF_ONE = SettleLimits(max_wait_seconds=600, patience=1.0)
-NO_MORE_THAN_FOUR = SettleLimits(max_wait_seconds=600, max_penalty=4.0)
-OVER = SettleLimits(max_wait_seconds=10)
+LIMITS = settle_limits(max_wait_seconds=600, max_cow_fill=0.8)
+HASTY = settle_limits(max_wait_seconds=600, plateau_looks=30)
+PATIENCE_OF_ONE = settle_limits(max_wait_seconds=600, patience=1.0)
+NO_MORE_THAN_FOUR = settle_limits(max_wait_seconds=600, max_penalty=4.0)
+OVER = settle_limits(max_wait_seconds=10)
 WAIT, START, GIVE_UP = GateOutcome.WAIT, GateOutcome.START, GateOutcome.GIVE_UP
 
 

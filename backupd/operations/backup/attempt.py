@@ -16,6 +16,7 @@ from backupd.operations.backup.copies import Copies
 from backupd.operations.backup.meter import CostMeter
 from backupd.operations.backup.phases import RunPhases
 from backupd.operations.backup.preflight import Ready
+from backupd.operations.gate_limits import gate_limits
 from backupd.operations.tools import Tools
 from backupd.operations.upkeep.ownership import Ownership, Renewal
 from backupd.policy.settle_gate import SettleLimits, waiting_may_pay
@@ -62,21 +63,7 @@ class Attempt:
     @property
     def settle_limits(self) -> SettleLimits:
         """What the gate goes by."""
-        settle, limits = self.job.settle, self.job.limits
-        return SettleLimits(
-            threshold=settle.threshold,
-            windows=settle.windows,
-            max_wait_seconds=settle.max_wait_seconds,
-            patience=settle.patience,
-            plateau_windows=settle.plateau_windows,
-            plateau_looks=settle.plateau_looks,
-            quiet_share=settle.quiet_share,
-            max_penalty=limits.max_penalty,
-            max_penalty_seconds=limits.max_penalty_seconds,
-            max_replica_lag_seconds=limits.max_replica_lag_seconds,
-            max_cow_fill=limits.max_cow_fill,
-            enabled=settle.enabled,
-        )
+        return gate_limits(self.job.settle, self.job.limits)
 
     @property
     def probe(self) -> WriteProbe | None:

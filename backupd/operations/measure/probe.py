@@ -11,14 +11,16 @@ from dataclasses import replace
 from typing import TypeVar
 
 from backupd.catalogue.store import Catalogue
+from backupd.config import LimitsConfig, SettleConfig
 from backupd.load.tally import Measured
+from backupd.operations.gate_limits import gate_limits
 from backupd.operations.measure import cow_comparison, ground
 from backupd.operations.measure.ground import Subject
 from backupd.operations.measure.probe_steps import ProbeSteps, ProbeTelling, variant_words
 from backupd.operations.tools import HostTools, Instruments
 from backupd.operations.upkeep import recover
 from backupd.policy import probe_plan
-from backupd.policy.settle_gate import SETTLE, SettleLimits, decide
+from backupd.policy.settle_gate import SETTLE, decide
 from backupd.vocabulary.errors import CommandError, ProbeError, UnexpectedOutput
 from backupd.vocabulary.gauges import CurvePoint, FileLoad, Mode, Stage
 from backupd.vocabulary.penalty import GateOutcome, Reason, Sample, Verdict
@@ -159,11 +161,13 @@ def _judge(steps: ProbeSteps, load: FileLoad, measured: list[Measured], began: f
         )
         for one in measured
     ]
-    limits = SettleLimits(
+    limits = replace(
+        gate_limits(SettleConfig(), LimitsConfig()),
         threshold=steps.request.threshold,
         windows=_SETTLED_WINDOWS,
         plateau_looks=_PLATEAU_LOOKS,
         max_wait_seconds=steps.request.longest_wait_seconds,
+        patience=None,  # no copy waits for it
     )
     now = measured[-1].after.at - began
     before = steps.tally.latency_before(load) if passive else None

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from backupd.fleet import Engine, StorySteps
-from backupd.fleet.local_engine import LocalEngine
 from backupd.vocabulary.errors import Busy
 from backupd.vocabulary.fleet import OwedBackup, try_id
+from tests.fleet.local_engine import LocalEngine
 
 _LEASE_SECONDS = 2.0  # who starts waits for as long; a process that is well confirms within it on a busy machine, too
 

@@ -1,4 +1,4 @@
-"""The engine without DBOS: threads, and a log of steps in the fleet's own database. For comparison, and for a try.
+"""The engine without DBOS: threads, and a log of steps in the fleet's own database.
 
 It keeps the same contract, which shows that the other one can be replaced. Each backup that waits costs a thread.
 """

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from backupd.fleet import Agent, HostAway, HostRefuses
-from backupd.fleet.process_agents import ProcessAgents
 from backupd.fleet.ssh_agents import SshAccess, SshAgents, SshHost
 from backupd.policy import agent_protocol as protocol
 from backupd.vocabulary.fleet import RunState
 from backupd.vocabulary.records import RunStatus
 from tests.agent_host import PATIENCE_SECONDS
 from tests.contract.tcp_proxy import proxy
+from tests.fleet.process_agents import ProcessAgents
 from tests.servers.sshd import SshServer, serving
 
 Asking = Callable[..., Agent]  # an agent that is this command; how long it is waited for

@@ -11,13 +11,13 @@ import pytest
 
 from backupd import __version__
 from backupd.fleet import Agent, HostRefuses, StartOrder
-from backupd.fleet.process_agents import ProcessAgents
 from backupd.fleet.ssh_agents import SshAccess, SshAgents, SshHost
 from backupd.policy.agent_protocol import MOST_CURVE_POINTS
 from backupd.vocabulary.fleet import Role
 from backupd.vocabulary.penalty import Sample
 from backupd.vocabulary.records import RunStatus
 from tests.agent_host import JOB, PATIENCE_SECONDS, SILENT, AgentHost, agent_host, until
+from tests.fleet.process_agents import ProcessAgents
 from tests.servers.sshd import SshServer, serving
 
 

@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 
 from backupd.fleet.carried import from_document
 from backupd.fleet.dbos_engine import DbosEngine
-from backupd.fleet.process_agents import ProcessAgents
 from backupd.fleet.records import Records
 from backupd.operations.fleet.choosing import Chooser, NightPatience, NightTerms
 from backupd.operations.fleet.control import ControlHost, Nights
@@ -25,6 +24,7 @@ from backupd.policy.fleet_plan import NightPlan
 from backupd.policy.fleet_tries import TryRule
 from backupd.vocabulary.errors import FleetDatabaseAway
 from tests.fleet.night_world import NIGHT
+from tests.fleet.process_agents import ProcessAgents
 
 _AGENT = Path(__file__).with_name("sim_agent.py")
 _PACES: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Agents as processes of this machine, which speak the same protocol over pipes: for tests, and a try with one host.
+"""Agents as processes of this machine, which speak the same protocol over pipes.
 
 Knows: how long a process may take and how much it may say. Refuses to know what its documents mean.
 """

@@ -39,9 +39,6 @@ class LoadSample:
 
     at: float  # epoch, the second's end
     tps: float
-    p95_milliseconds: float
-    errors: float  # a second
-    reconnects: float  # a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ def parse_load(text: str) -> list[LoadSample]:
     Raises:
         UnexpectedOutput: a line that is no sample; the message carries it.
     """
-    return [LoadSample(*_numbers(line, 5)) for line in _whole_lines(text)]
+    return [LoadSample(*_numbers(line, 5)[:2]) for line in _whole_lines(text)]
 
 
 def parse_heartbeats(text: str) -> list[Heartbeat]:

@@ -73,7 +73,7 @@ STAT = "  4120  11  93184  20600  1500  20  48000  9000  0  16000  29600  0  0  
 
 def load_of(rates: dict[int, float]) -> list[LoadSample]:
     """100 a second, but for the seconds from the backup's start on that are named."""
-    return [LoadSample(BEGAN + at + 1, rates.get(at, 100.0), 10, 0, 0) for at in range(-int(BEFORE_SECONDS), 25)]
+    return [LoadSample(BEGAN + at + 1, rates.get(at, 100.0)) for at in range(-int(BEFORE_SECONDS), 25)]
 
 
 def beats_of(milliseconds: dict[int, float]) -> list[Heartbeat]:

@@ -13,7 +13,7 @@ RUN = SettleMoments(began=BEGAN, ended=BEGAN + 30)
 def load_of(rates: dict[int, float]) -> list[LoadSample]:
     """200 a second, but for the seconds after the run's start that are named."""
     seconds = range(-int(UNDISTURBED_SECONDS), int(WINDOW_SECONDS))
-    return [LoadSample(BEGAN + at + 1, rates.get(at, 200.0), 10, 0, 0) for at in seconds]
+    return [LoadSample(BEGAN + at + 1, rates.get(at, 200.0)) for at in seconds]
 
 
 def beats_of(milliseconds: dict[int, float]) -> list[Heartbeat]:

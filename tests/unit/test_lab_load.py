@@ -23,7 +23,7 @@ REPORT = (
 
 
 def _samples(*rates: float) -> list[LoadSample]:
-    return [LoadSample(101.0 + second, tps, 10.0, 0.0, 0.0) for second, tps in enumerate(rates)]
+    return [LoadSample(101.0 + second, tps) for second, tps in enumerate(rates)]
 
 
 def test_a_report_of_sysbench_is_read() -> None:
@@ -38,8 +38,8 @@ def test_other_lines_of_sysbench_are_no_reports(line: str) -> None:
 def test_a_load_log_is_read_and_a_line_in_the_making_is_left_for_later() -> None:
     text = "1795250977.322 82.980 80.030 0.000 0.000\n1795250978.205 152.090 57.870 1.000 2.000\n17952509"
     assert parse_load(text) == [
-        LoadSample(1795250977.322, 82.98, 80.03, 0, 0),
-        LoadSample(1795250978.205, 152.09, 57.87, 1, 2),
+        LoadSample(1795250977.322, 82.98),
+        LoadSample(1795250978.205, 152.09),
     ]
     assert parse_load("") == []
 
@@ -64,7 +64,7 @@ def test_a_rate_of_a_time_without_samples_is_unknown() -> None:
 
 
 def test_a_stall_of_reporting_counts_for_its_whole_length() -> None:
-    samples = [LoadSample(101, 100, 1, 0, 0), LoadSample(105, 10, 1, 0, 0)]
+    samples = [LoadSample(101, 100), LoadSample(105, 10)]
     assert rate_between(samples, 100, 105) == pytest.approx((100 + 40) / 5)
 
 

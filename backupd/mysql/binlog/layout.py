@@ -23,7 +23,6 @@ EXECUTE_LOAD_QUERY: Final = 18  # LOAD DATA as a statement
 TABLE_MAP: Final = 19
 INCIDENT: Final = 26
 HEARTBEAT: Final = 27
-IGNORABLE: Final = 28
 GTID: Final = 33
 ANONYMOUS_GTID: Final = 34
 PREVIOUS_GTIDS: Final = 35

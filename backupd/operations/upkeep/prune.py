@@ -43,7 +43,6 @@ class Pruning:
     vanished: tuple[tuple[str, str], ...] = ()  # target and run: the catalogue had it, and it is not there
     failures: tuple[tuple[str, TargetError], ...] = ()  # by target
     segments: tuple[SegmentFate, ...] = ()  # of its binlog archive, by target and reason
-    unruled: tuple[str, ...] = ()  # targets that were let be: the job does not name them, nor has a rule for them
 
     @property
     def removed(self) -> tuple[Fate, ...]:
@@ -87,7 +86,8 @@ def prune(
     `configured` are the targets that can be restored from: what backups on others need of the binlog archive does not
     count. Without it, backups count wherever the catalogue has them.
 
-    A target that the job no longer names is pruned by the last rule that it had; see `former_targets`.
+    A target that the job no longer names is pruned by the last rule that it had, and let be where it had none; see
+    `former_targets`.
 
     A target that cannot be read, or that refuses to remove something, does not keep the others from being pruned: it is
     in `failures`.
@@ -97,7 +97,6 @@ def prune(
         Busy: a run of the job is alive; not with `dry_run`.
         CatalogueError: it cannot be read or written.
     """
-    unruled: list[str] = []
     with ExitStack() as claimed:
         if not dry_run:
             claimed.enter_context(ownership.claims.pruning(job.name))
@@ -107,7 +106,6 @@ def prune(
         for target in targets:
             rule = rule_on(job, target.name, catalogue)
             if rule is None:
-                unruled.append(target.name)
                 continue
             work.rules[target.name] = rule
             if not dry_run:
@@ -126,12 +124,7 @@ def prune(
                 if target.name in work.full:
                     ownership.take(target)
     return Pruning(
-        job.name,
-        tuple(work.fates),
-        tuple(work.vanished),
-        tuple(work.failures),
-        tuple(work.segments.values()),
-        tuple(unruled),
+        job.name, tuple(work.fates), tuple(work.vanished), tuple(work.failures), tuple(work.segments.values())
     )
 
 

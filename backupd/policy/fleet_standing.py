@@ -4,7 +4,7 @@ Knows: the terms that a cluster is held to, and when they are broken. What it is
 what became of it from the records.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
 from enum import StrEnum
@@ -118,12 +118,6 @@ def cluster_statuses(
     """
     found = [_status(one, standings.get(one.cluster) or _nothing(one.cluster), now) for one in terms]
     return sorted(found, key=_urgency)
-
-
-def gravest(alarms: Iterable[FleetAlarm]) -> Severity:
-    """Of these alarms; where there is none, all is well."""
-    found = {alarm.severity for alarm in alarms}
-    return next((one for one in (Severity.CRITICAL, Severity.WARNING) if one in found), Severity.OK)
 
 
 def _status(terms: WatchedCluster, standing: ClusterStanding, now: datetime) -> ClusterStatus:

@@ -66,7 +66,7 @@ class JobStatus:
     @property
     def severity(self) -> Severity:
         """Of its gravest alarm."""
-        return gravest(self.alarms)
+        return gravest(alarm.severity for alarm in self.alarms)
 
     @property
     def allowed_seconds(self) -> float | None:

@@ -58,7 +58,7 @@ class SiteStatus:
     @property
     def severity(self) -> Severity:
         """Of the gravest alarm."""
-        return gravest(one.alarm for one in self.alarms)
+        return gravest(one.alarm.severity for one in self.alarms)
 
     def of_job(self, job: str) -> "SiteStatus":
         """Only this job, and the targets that it writes to."""

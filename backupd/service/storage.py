@@ -36,7 +36,7 @@ class StorageStatus:
     @property
     def severity(self) -> Severity:
         """Of its gravest alarm."""
-        return gravest(self.alarms)
+        return gravest(alarm.severity for alarm in self.alarms)
 
     @property
     def known(self) -> Mapping[AlarmKind, bool]:

@@ -72,9 +72,9 @@ class Alarm:
         return timedelta()
 
 
-def gravest(alarms: Iterable[Alarm]) -> Severity:
-    """Of these alarms; where there is none, all is well."""
-    found = {alarm.severity for alarm in alarms}
+def gravest(severities: Iterable[Severity]) -> Severity:
+    """Of these; where there is none, all is well."""
+    found = set(severities)
     return next((one for one in (Severity.CRITICAL, Severity.WARNING) if one in found), Severity.OK)
 
 

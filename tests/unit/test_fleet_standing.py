@@ -8,9 +8,8 @@ from backupd.policy.fleet_standing import (
     FleetAlarmKind,
     WatchedCluster,
     cluster_statuses,
-    gravest,
 )
-from backupd.vocabulary.alarms import Severity
+from backupd.vocabulary.alarms import Severity, gravest
 from backupd.vocabulary.fleet import ClusterStanding, FleetBackup, FleetState, OwedBackup
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
@@ -45,7 +44,7 @@ def kinds(found: ClusterStanding | None, terms: WatchedCluster = TERMS) -> list[
 
 def test_a_cluster_is_well_whose_backup_and_proof_are_young() -> None:
     assert kinds(standing(DAY, DAY)) == []
-    assert gravest(status(standing(DAY, DAY)).alarms) is Severity.OK
+    assert gravest(alarm.severity for alarm in status(standing(DAY, DAY)).alarms) is Severity.OK
 
 
 def test_a_job_that_failed_is_told_though_another_of_the_cluster_is_newer_and_good() -> None:
@@ -77,8 +76,8 @@ def test_a_cluster_is_overdue_after_one_and_a_half_intervals_and_not_before() ->
 
 def test_a_cluster_that_was_never_backed_up_is_as_grave_as_one_that_is_overdue() -> None:
     assert kinds(None) == [FleetAlarmKind.NEVER]
-    assert gravest(status(None).alarms) is Severity.CRITICAL
-    assert gravest(status(standing(2 * DAY, DAY)).alarms) is Severity.CRITICAL
+    assert gravest(alarm.severity for alarm in status(None).alarms) is Severity.CRITICAL
+    assert gravest(alarm.severity for alarm in status(standing(2 * DAY, DAY)).alarms) is Severity.CRITICAL
 
 
 def test_a_backup_that_a_host_made_without_the_fleet_is_named_where_the_fleet_s_own_is_missing_or_too_old() -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 
-from backupd.policy.fleet_standing import AWAY, ClusterStatus, cluster_statuses, gravest, is_at_work
+from backupd.policy.fleet_standing import AWAY, ClusterStatus, cluster_statuses, is_at_work
 from backupd.policy.member_choice import MOST_CLOCK_SECONDS, host_faults
 from backupd.service.fleet.site import FleetSite
-from backupd.vocabulary.alarms import Severity
+from backupd.vocabulary.alarms import Severity, gravest
 from backupd.vocabulary.fleet import Control, FleetBackup, FleetPause, FleetState, SeenHost
 
 _DAYS = timedelta(days=3)
@@ -81,7 +81,7 @@ class FleetStatus:
     @property
     def severity(self) -> Severity:
         """Of the gravest alarm; a fleet that no control host looks after is one that nobody backs up."""
-        found = gravest(alarm for one in self.clusters for alarm in one.alarms)
+        found = gravest(alarm.severity for one in self.clusters for alarm in one.alarms)
         return found if self.is_looked_after or found is Severity.CRITICAL else Severity.WARNING
 
     @property

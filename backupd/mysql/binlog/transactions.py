@@ -31,6 +31,7 @@ class TransactionReader:
     """
 
     def __init__(self, flavour: Flavour, file: str, *, gtids: str = "", state: str = "") -> None:
+        self._flavour = flavour
         self._file = file
         self._gtids: BinlogGtids | ExecutedGtids = (
             BinlogGtids(gtids, state=state) if flavour is Flavour.MARIADB else ExecutedGtids(gtids)
@@ -57,6 +58,12 @@ class TransactionReader:
     def state(self) -> str:
         """Of MariaDB's each domain's every server's last transaction there; empty where it is not known."""
         return self._gtids.state if isinstance(self._gtids, BinlogGtids) else ""
+
+    def behind_backup(self, gtids: str) -> "TransactionReader":
+        """The reader that goes on from a backup's place, by the backup's own set: a reader whose first segment begins
+        within a transaction lacks that one. Itself where the backup tells no set.
+        """
+        return TransactionReader(self._flavour, self._file, gtids=gtids) if gtids else self
 
     def feed(self, event: LogEvent) -> LoggedTransaction | None:
         """The transaction that ends with this event, if one does. The next event is the one that follows it.

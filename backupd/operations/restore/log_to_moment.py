@@ -156,18 +156,13 @@ class _Looking:
         for event in reader.events(segment):
             transaction = self._reader.feed(event)
             if not event.artificial and BinlogPlace(segment.file, event.end) == self._start:
-                self._pass_backup(segment)
+                self._reader = self._reader.behind_backup(self._of_backup)
             elif transaction is not None:
                 if self._stops(transaction):
                     return True
             elif not self._reader.within and not event.artificial:
                 self._move(BinlogPlace(segment.file, event.end), None)
         return False
-
-    def _pass_backup(self, segment: BinlogSegment) -> None:
-        """Its own set counts from its place on: where the segment begins within a transaction, it lacks that one."""
-        if self._of_backup:
-            self._reader = TransactionReader(segment.origin.flavour, segment.file, gtids=self._of_backup)
 
     def _stops(self, transaction: LoggedTransaction) -> bool:
         moment = self._plan.end.moment

@@ -107,15 +107,9 @@ class _Course:
         for event in reader.events(segment):
             transaction = self._reader.feed(event)
             if not event.artificial and log == 0 and BinlogPlace(segment.file, event.end) == self._plan.start:
-                self._pass_backup(segment)
+                self._reader = self._reader.behind_backup(self._plan.backup.gtid)
             if transaction is not None and self._is_behind_start(transaction.end, log):
                 self._pass(transaction, event.at_seconds, self._reader.gtids, log)
-
-    def _pass_backup(self, segment: BinlogSegment) -> None:
-        """Its own set counts from its place on: where the segment begins within a transaction, it lacks that one."""
-        if self._plan.backup.gtid:
-            gtids = self._plan.backup.gtid
-            self._reader = TransactionReader(segment.origin.flavour, segment.file, gtids=gtids)
 
     def _pass(self, transaction: LoggedTransaction, at: int, gtids: str, log: int) -> None:
         moment = self._plan.end.moment

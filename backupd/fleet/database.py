@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, Operationa
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from backupd.vocabulary.errors import FleetDatabaseAway, FleetDatabaseError, UsageError
+from backupd.vocabulary.errors import FleetDatabaseAway, FleetDatabaseError, UsageError, missing_package
 
 _EXAMPLES: Final = "postgresql://backupd@localhost/backupd, or sqlite:////var/lib/backupd/fleet.db for a try"
 
@@ -51,7 +51,7 @@ def address(text: str) -> URL:
         if find_spec("psycopg") is None:
             raise UsageError(
                 "psycopg, by which PostgreSQL is reached, is not installed",
-                hint="the .deb and the .rpm have it; in a checkout: pip install '.[fleet]'",
+                hint=missing_package("fleet"),
             )
         return url.set(drivername="postgresql+psycopg")
     if kind == "sqlite" and url.database:

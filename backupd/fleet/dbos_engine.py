@@ -24,7 +24,7 @@ from backupd.fleet import Stories, StorySteps
 from backupd.fleet.carried import from_document, to_document
 from backupd.fleet.database import address, engine_for, explained
 from backupd.fleet.leadership import LEASE_SECONDS, Leadership, Lost, leading
-from backupd.vocabulary.errors import FleetDatabaseAway, UsageError
+from backupd.vocabulary.errors import FleetDatabaseAway, UsageError, missing_package
 from backupd.vocabulary.fleet import PROTOCOLS, OwedBackup, try_id
 
 try:
@@ -34,7 +34,7 @@ try:
 except ModuleNotFoundError as missing:
     raise UsageError(
         "the engine of a fleet, DBOS, is not installed",
-        hint="the .deb and the .rpm have it; in a checkout: pip install '.[fleet]'",
+        hint=missing_package("fleet"),
     ) from missing
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import logging
 from backupd.config import AppriseConfig
 from backupd.config.secrets import private_text
 from backupd.notifications.words import body, title
-from backupd.vocabulary.errors import NotificationError
+from backupd.vocabulary.errors import NotificationError, missing_package
 from backupd.vocabulary.schedule import Notice, NoticeKind
 
 _GRAVITY = {
@@ -39,7 +39,7 @@ class Apprise:
             from apprise import NotifyType
         except ImportError as error:
             raise NotificationError(
-                f"{named}: the package apprise is not installed", hint="in a checkout: pip install '.[apprise]'"
+                f"{named}: the package apprise is not installed", hint=missing_package("apprise", packaged=False)
             ) from error
         for talker in ("apprise", "urllib3"):  # the second shows the paths that it asks for (2.8.0, at DEBUG)
             logging.getLogger(talker).setLevel(logging.CRITICAL)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backupd.policy.inventory import MOST_HOSTS, BadInventory, Group
-from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.errors import UsageError, missing_package
 from backupd.vocabulary.faults import quoted
 
 MOST_BYTES = 32 << 20
@@ -188,7 +188,7 @@ def _yaml_tree(text: str) -> Any:
     except ImportError as error:
         raise UsageError(
             "an inventory in YAML needs a package that is not installed",
-            hint="the .deb and the .rpm have it; in a checkout: pip install '.[fleet]'",
+            hint=missing_package("fleet"),
         ) from error
 
     builder = _Tree()

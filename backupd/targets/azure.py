@@ -35,7 +35,7 @@ from backupd.targets.blob_store import (
 from backupd.targets.blobs import BlobTarget
 from backupd.targets.keyed import BucketItem
 from backupd.targets.outages import Patience
-from backupd.vocabulary.errors import ConfigurationError, TargetError
+from backupd.vocabulary.errors import ConfigurationError, TargetError, missing_package
 
 try:
     from azure.core import MatchConditions
@@ -47,7 +47,7 @@ try:
 except ImportError as error:
     raise ConfigurationError(
         'targets of type "azure" need the package azure-storage-blob, which is not installed',
-        hint="the .deb and the .rpm have it; in a checkout: pip install '.[azure]'",
+        hint=missing_package("azure"),
     ) from error
 
 _MOST_BLOCKS = 50_000  # "Scalability targets for Blob storage"

@@ -33,7 +33,7 @@ from backupd.targets.blob_store import (
 from backupd.targets.blobs import BlobTarget
 from backupd.targets.keyed import BucketItem
 from backupd.targets.outages import Patience
-from backupd.vocabulary.errors import ConfigurationError, TargetError
+from backupd.vocabulary.errors import ConfigurationError, TargetError, missing_package
 
 try:
     import google.auth
@@ -50,7 +50,7 @@ try:
 except ImportError as error:
     raise ConfigurationError(
         'targets of type "gcs" need the package google-cloud-storage, which is not installed',
-        hint="the .deb and the .rpm have it; in a checkout: pip install '.[gcs]'",
+        hint=missing_package("gcs"),
     ) from error
 
 # They have no types of their own.

@@ -272,3 +272,9 @@ class FleetDatabaseAway(FleetDatabaseError):
 
 class LabError(BackupdError):
     """The lab could not start or failed. The lab's commands end with 125 for it, 124 at a deadline."""
+
+
+def missing_package(extra: str, *, packaged: bool = True) -> str:
+    """The hint where a Python package is missing that comes with this extra; `packaged`: our own packages have it."""
+    checkout = f"in a checkout: pip install '.[{extra}]'"
+    return f"the .deb and the .rpm have it; {checkout}" if packaged else checkout

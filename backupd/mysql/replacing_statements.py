@@ -29,7 +29,7 @@ def statements_for(shape: TableShape, schema: str, found: TableDifference, *, lo
 
 
 def _put_back(shape: TableShape, schema: str, found: TableDifference, *, logged: bool) -> Iterator[str]:
-    live, loaded = _named(shape.table), _named(Table(schema, shape.table.name))
+    live, loaded = shape.table.in_sql, Table(schema, shape.table.name).in_sql
     columns = names_of([column for column in shape.carried if column.name in found.shared])
     if not found.live or not columns:
         return
@@ -58,12 +58,12 @@ def _put_back(shape: TableShape, schema: str, found: TableDifference, *, logged:
 
 
 def _replace(shape: TableShape, schema: str, found: TableDifference, *, logged: bool) -> Iterator[str]:
-    live, loaded = _named(shape.table), _named(Table(schema, shape.table.name))
+    live, loaded = shape.table.in_sql, Table(schema, shape.table.name).in_sql
     if found.live:
-        aside = _named(Table(shape.table.schema, f"{shape.table.name[: _LONGEST_NAME - 9]}_replaced"))
+        aside = Table(shape.table.schema, f"{shape.table.name[: _LONGEST_NAME - 9]}_replaced").in_sql
         yield "-- or to have all of it as it was, the live table moved aside, each once the one before has worked:"
         if found.attached.referring:
-            them = ", ".join(f"{quoted(name)} of {_named(table)}" for table, name in found.attached.referring)
+            them = ", ".join(f"{quoted(name)} of {table.in_sql}" for table, name in found.attached.referring)
             yield from _told(
                 f"(foreign keys of other tables refer to {aside} then, until dropped and added again: {them})"
             )
@@ -107,7 +107,3 @@ def _names_freed(shape: TableShape, found: TableDifference, aside: str) -> Itera
 def _told(text: str) -> Sequence[str]:
     """Comment lines, which no name ends."""
     return comment(text).splitlines()
-
-
-def _named(table: Table) -> str:
-    return f"{quoted(table.schema)}.{quoted(table.name)}"

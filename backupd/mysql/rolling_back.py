@@ -14,7 +14,6 @@ from pymysql.constants import ER
 
 from backupd.mysql.refusals import StatementError
 from backupd.mysql.session import Session
-from backupd.mysql.sqltext import quoted
 from backupd.mysql.tablefiles import Table
 
 _LOOK_SECONDS = 5
@@ -68,7 +67,7 @@ def await_recovery(
 def _lockable(session: Session, table: Table) -> bool:
     """Whether the table could be locked, for a moment, against all who change it."""
     try:
-        session.execute(f"LOCK TABLES {quoted(table.schema)}.{quoted(table.name)} READ")
+        session.execute(f"LOCK TABLES {table.in_sql} READ")
     except StatementError as error:
         if error.number == ER.LOCK_WAIT_TIMEOUT:
             return False

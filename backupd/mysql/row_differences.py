@@ -87,7 +87,7 @@ def _alike(backed_up: Sequence[TableColumn], live: Sequence[TableColumn]) -> lis
 
 
 def _counts(shape: TableShape, schema: str, compared: Sequence[TableColumn]) -> dict[str, str]:
-    live, loaded = _named(shape.table), _named(Table(schema, shape.table.name))
+    live, loaded = shape.table.in_sql, Table(schema, shape.table.name).in_sql
     key, first = same_key(shape, "b", "l"), quoted(shape.key[0])
     same = " AND ".join(f"{column.compared.format('b')} <=> {column.compared.format('l')}" for column in compared)
     return {
@@ -100,7 +100,3 @@ def _counts(shape: TableShape, schema: str, compared: Sequence[TableColumn]) -> 
 def same_key(shape: TableShape, one: str, other: str) -> str:
     """The condition under which rows of these two aliases are one row."""
     return " AND ".join(f"{one}.{quoted(name)} = {other}.{quoted(name)}" for name in shape.key)
-
-
-def _named(table: Table) -> str:
-    return f"{quoted(table.schema)}.{quoted(table.name)}"

@@ -101,7 +101,7 @@ def statements(
     columns = shape.carried
     writers = [column.writer(server.flavour) for column in columns]
     asked = ", ".join(column.read for column in columns)
-    named = f"{quoted(shape.table.schema)}.{quoted(shape.table.name)}"
+    named = shape.table.in_sql
     into = f"{quoted(schema)}.{quoted(shape.table.name)} ({names_of(columns)})"
     head = f"INSERT INTO {into} VALUES ".encode()  # noqa: S608 - quoted names
     most = server.largest_statement - 1  # the command's own byte

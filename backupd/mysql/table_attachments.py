@@ -49,7 +49,7 @@ class TableTrigger:
             "DELIMITER //\n"
             f"SET @backupd_mode = @@SESSION.sql_mode, SESSION sql_mode = '{mode}'//\n"
             f"CREATE DEFINER={definer} TRIGGER {quoted(table.schema)}.{quoted(self.name)} {self.timing} {event}"
-            f" ON {quoted(table.schema)}.{quoted(table.name)} FOR EACH ROW {self.body}\n//\n"
+            f" ON {table.in_sql} FOR EACH ROW {self.body}\n//\n"
             "SET SESSION sql_mode = @backupd_mode//\n"
             "DELIMITER ;"
         )

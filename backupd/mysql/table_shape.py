@@ -128,7 +128,7 @@ def shape_of(session: Session, table: Table) -> TableShape:
     names = (table.schema, table.name)
     found = session.one(_TABLE, *names) or {}
     _require_rows(table, found.get("kind"), found.get("engine"))
-    row = session.one(f"SHOW CREATE TABLE {quoted(table.schema)}.{quoted(table.name)}") or {}
+    row = session.one(f"SHOW CREATE TABLE {table.in_sql}") or {}
     whole = row.get("Create Table") or ""
     require_definition(whole)
     definition, foreign_keys = without_foreign_keys(whole)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from backupd.mysql.relocation import Relocation
+from backupd.mysql.sqltext import quoted
 from backupd.vocabulary.errors import UsageError, VerificationError
 from backupd.vocabulary.storage import Manifest
 
@@ -56,6 +57,11 @@ class Table:
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"
+
+    @property
+    def in_sql(self) -> str:
+        """The table in a statement, whatever letters are in its names."""
+        return f"{quoted(self.schema)}.{quoted(self.name)}"
 
 
 def tables_in(text: str) -> tuple[Table, ...]:

@@ -83,4 +83,4 @@ def renumber(session: Session, table: Table, beyond: int) -> None:
         reached = highest(session) or beyond + _AHEAD
         session.execute(f"DROP TABLE {passed_over}")
     session.execute("SET SESSION sql_mode = ''")  # rows are as they are
-    session.execute(f"ALTER TABLE {quoted(table.schema)}.{quoted(table.name)} FORCE, ALGORITHM = INPLACE")
+    session.execute(f"ALTER TABLE {table.in_sql} FORCE, ALGORITHM = INPLACE")

@@ -248,7 +248,7 @@ def _opened(folder: Path) -> Iterator[int]:
 @contextmanager
 def _exported(session: Session, table: Table) -> Iterator[None]:
     """Within the block the files of the table stay as they are, whole, with a description beside them."""
-    session.execute(f"FLUSH TABLES {quoted(table.schema)}.{quoted(table.name)} FOR EXPORT")
+    session.execute(f"FLUSH TABLES {table.in_sql} FOR EXPORT")
     try:
         yield
     finally:

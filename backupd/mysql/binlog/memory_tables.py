@@ -6,11 +6,11 @@ out is nothing that the shutdown in the end would keep. MariaDB's filter was tri
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from backupd.mysql.seeding import Words, words_of
 from backupd.mysql.session import Session
-from backupd.mysql.sqltext import literal, quoted
+from backupd.mysql.sqltext import literal
 from backupd.mysql.tablefiles import Table
 from backupd.vocabulary.binlogs import BinlogSegment, ChangeKind, TableChange
 from backupd.vocabulary.errors import VerificationError
@@ -88,9 +88,4 @@ def _table(change: TableChange) -> Table:
 def _filter(words: Words, tables: Sequence[Table]) -> str:
     if words is Words.MARIADB:
         return f"SET GLOBAL replicate_ignore_table = {literal(','.join(map(str, tables)))}"
-    return f"CHANGE REPLICATION FILTER REPLICATE_IGNORE_TABLE = ({', '.join(_quoted(tables))})"
-
-
-def _quoted(tables: Sequence[Table]) -> Iterator[str]:
-    for table in tables:
-        yield f"{quoted(table.schema)}.{quoted(table.name)}"
+    return f"CHANGE REPLICATION FILTER REPLICATE_IGNORE_TABLE = ({', '.join(table.in_sql for table in tables)})"

@@ -12,7 +12,6 @@ from backupd.host.signals import shielded
 from backupd.mysql.refusals import StatementError
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.session import Session
-from backupd.mysql.sqltext import quoted
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.moment_copy import MomentCopy
 from backupd.operations.restore.restored_copy import shut_down
@@ -109,7 +108,7 @@ class _Export:
 def _is_there(session: Session, table: Table) -> bool:
     """That it cannot be opened is another matter."""
     try:
-        session.execute(f"SHOW CREATE TABLE {quoted(table.schema)}.{quoted(table.name)}")
+        session.execute(f"SHOW CREATE TABLE {table.in_sql}")
     except StatementError as error:
         if not error.no_such_table:
             raise

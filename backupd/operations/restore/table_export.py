@@ -154,7 +154,7 @@ def by_hand(folder: Path, manifest: Manifest, tables: Sequence[Table]) -> str:
     """
     manifest = judged(manifest)
     relocation = Relocation(folder, manifest.datadir, manifest.server.datadir)
-    named = ", ".join(f"{quoted(table.schema)}.{quoted(table.name)}" for table in tables)
+    named = ", ".join(table.in_sql for table in tables)
     return "\n".join(
         (
             f"the files in {folder} are as the snapshot had them: they must be recovered before a server can import"
@@ -181,7 +181,7 @@ def exported(
         As `export`.
     """
     telling(f"exporting {table}")
-    session, named = server.session, f"{quoted(table.schema)}.{quoted(table.name)}"
+    session, named = server.session, table.in_sql
     row = session.one(f"SHOW CREATE TABLE {named}") or {}
     engine = engine_of(session, table) or "unknown"
     imported = engine == _TRANSPORTABLE
@@ -322,7 +322,7 @@ def _afterwards(session: Session, table: Table, definition: str, fresh: str) -> 
     """What a person may do with the table next, as comments. No definition has triggers, and `*` leaves out what is
     INVISIBLE; a session may give a new number to a row whose number is 0.
     """
-    own, name = f"{quoted(table.schema)}.{quoted(table.name)}", f"{quoted(fresh)}.{quoted(table.name)}"
+    own, name = table.in_sql, f"{quoted(fresh)}.{quoted(table.name)}"
     columns = names_of([column for column in columns_of(session, table) if not column.generated])
     said = [
         f"it is now complete as {name}, on this server only. If no binary log is written and there is no such table:",

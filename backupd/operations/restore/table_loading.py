@@ -24,7 +24,6 @@ from backupd.mysql.row_differences import TableDifference
 from backupd.mysql.row_loading import checksum, load_rows, prepare_source
 from backupd.mysql.scratch import CHECK_SECONDS, RunningServer
 from backupd.mysql.session import Connect, Session
-from backupd.mysql.sqltext import quoted
 from backupd.mysql.table_shape import TableShape, shape_of
 from backupd.mysql.tablefiles import Table, restored_files
 from backupd.mysql.tablespace_loading import (
@@ -211,7 +210,7 @@ class TableLoading:
             self.telling(f"{shape.table} is loaded by rows after all: {refused}")
             make_again(to, self.place, shape)
             return None
-        return int(source.value(f"SELECT COUNT(*) FROM {quoted(shape.table.schema)}.{quoted(shape.table.name)}") or 0)  # noqa: S608
+        return int(source.value(f"SELECT COUNT(*) FROM {shape.table.in_sql}") or 0)  # noqa: S608
 
     def _by_rows(self, to: Session, shape: TableShape, plan: LoadingPlan) -> int:
         self.telling(f"loading {shape.table}")
@@ -253,7 +252,7 @@ def _require_whole(session: Session, table: Table, called: str, *, hint: str = _
     Raises:
         VerificationError: one is.
     """
-    named = f"{quoted(table.schema)}.{quoted(table.name)}"
+    named = table.in_sql
     for result in table_results(session.query(f"CHECK TABLE {named} MEDIUM")):
         if not result.ok:
             raise VerificationError(

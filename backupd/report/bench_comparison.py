@@ -13,7 +13,7 @@ from typing import Any
 from backupd.report.bench_contrast import Contrast, Tendency, contrast
 from backupd.report.bench_document import cell_document
 from backupd.report.bench_grid import iops, mib, rate
-from backupd.report.bench_words import quotient
+from backupd.report.bench_words import measured_on, quotient
 from backupd.report.combinations import short_pv
 from backupd.report.json_document import Document, clean
 from backupd.report.probe_table import WIDTH
@@ -22,7 +22,6 @@ from backupd.report.words import columns, duration, ratio, size
 from backupd.vocabulary.benches import (
     BenchRecord,
     CellResult,
-    LayoutBench,
     SnapshotFigures,
     size_words,
 )
@@ -193,11 +192,7 @@ def _wrapped(line: str) -> list[str]:
 
 
 def _of(record: BenchRecord) -> str:
-    return _where(record.bench) if record.bench else "nothing measured"
-
-
-def _where(bench: LayoutBench) -> str:
-    return bench.settings.vg or ", ".join(map(short_pv, bench.settings.disks))
+    return measured_on(record.bench) if record.bench else "nothing measured"
 
 
 def _words(name: str, value: Any) -> str:

@@ -13,7 +13,7 @@ from backupd.report.bench_course import course_svg
 from backupd.report.bench_grid import TitledGrid, said_once
 from backupd.report.bench_tables import tables, writer_counts
 from backupd.report.bench_verdict import verdict
-from backupd.report.bench_words import base, load_words, times
+from backupd.report.bench_words import base, load_words, measured_on, times
 from backupd.report.combinations import short_pv
 from backupd.report.probe_table import Grid
 from backupd.report.templating import report
@@ -65,7 +65,7 @@ def bench_page(record: BenchRecord, *, wanted: Sequence[PublishedTable] = ()) ->
     found = record.bench
     return report(
         "bench.html",
-        title=f"Which layout pays on {_where(found)}" if found else "A bench of layouts",
+        title=f"Which layout pays on {measured_on(found)}" if found else "A bench of layouts",
         subtitle=_when(record),
         error=record.error,
         measured=_measured(found, wanted) if found else None,
@@ -150,10 +150,6 @@ def _places(found: LayoutBench) -> str:
 def _lying(layout: ScratchLayout) -> str:
     disks = ", ".join(map(short_pv, layout.disks))
     return f"on {disks}" if layout.kind is LayoutKind.LINEAR else f"over {disks} by {size_words(layout.stripe_size)}"
-
-
-def _where(found: LayoutBench) -> str:
-    return found.settings.vg or ", ".join(map(short_pv, found.settings.disks))
 
 
 def _when(record: BenchRecord) -> str:

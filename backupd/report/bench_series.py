@@ -3,7 +3,7 @@
 Knows: what belongs in one line, and what its points are.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite, log2
@@ -12,10 +12,10 @@ from statistics import fmean
 from backupd.report.bench_tables import record_pairs, record_sizes, record_threads
 from backupd.report.bench_words import LOADS, base, families, layout_words
 from backupd.report.combinations import Series, short_pv
+from backupd.report.lines import Points, finite
 from backupd.vocabulary.benches import LARGE_RECORD, Cell, DiskSample, LayoutBench, PublishedTable, size_words
 from backupd.vocabulary.scratch_layouts import MIB, LayoutKind, Medium, Operation
 
-Points = tuple[tuple[float, float], ...]
 Names = tuple[tuple[float, str], ...]
 
 
@@ -45,7 +45,7 @@ def scaling_series(bench: LayoutBench) -> list[Series]:
             for operation in (Operation.READ, Operation.WRITE):
                 cell = Cell(operation, LARGE_RECORD, medium=medium)
                 found = [(layout, bench.find(layout.name, cell)) for layout in [first, *family]]
-                points = _finite((float(layout.width), one.bytes_per_second / MIB) for layout, one in found if one)
+                points = finite((float(layout.width), one.bytes_per_second / MIB) for layout, one in found if one)
                 drawn += [Series(f"{LOADS[operation]}{said}{raw}", (points,))] if len(points) > 1 else []
     return drawn
 
@@ -65,7 +65,7 @@ def record_series(bench: LayoutBench, operations: Sequence[Operation]) -> list[S
         for layout in layouts:
             cells = [Cell(operation, record, record_threads(bench)) for record in record_sizes(bench) if record]
             found = [(cell.record, bench.find(layout.name, cell)) for cell in cells]
-            points = _finite((log2(record), one.bytes_per_second / MIB) for record, one in found if one)
+            points = finite((log2(record), one.bytes_per_second / MIB) for record, one in found if one)
             name = f"{LOADS[operation]}, {layout_words(layout, bench.layouts)}"
             drawn += [Series(name, (points,))] if len(points) > 1 else []
     return drawn
@@ -108,8 +108,4 @@ def _thinned(samples: Sequence[DiskSample], value: Callable[[DiskSample], float]
     """Means of neighbours, as few as it takes."""
     together = max(1, -(-len(samples) // max(points, 1)))
     groups = (samples[i : i + together] for i in range(0, len(samples), together))
-    return _finite((fmean(one.at_seconds for one in group), fmean(map(value, group))) for group in groups)
-
-
-def _finite(points: Iterable[tuple[float, float]]) -> Points:
-    return tuple((x, y) for x, y in points if isfinite(x) and isfinite(y))
+    return finite((fmean(one.at_seconds for one in group), fmean(map(value, group))) for group in groups)

@@ -6,6 +6,7 @@ Knows: names, and which layout the others are compared with.
 from collections.abc import Sequence
 from math import isfinite
 
+from backupd.report.combinations import short_pv
 from backupd.report.words import many
 from backupd.vocabulary.benches import Cell, CellResult, LayoutBench, size_words
 from backupd.vocabulary.scratch_layouts import LayoutKind, Medium, Operation, ScratchLayout
@@ -43,6 +44,11 @@ def load_words(cell: Cell) -> str:
     """A load: `sequential writes of 1 MiB by 6 threads`; what went past the file system says so."""
     raw = ", raw, fio" if cell.medium is Medium.RAW else ""
     return f"{LOADS[cell.operation]} of {size_words(cell.record)} by {many(cell.threads, 'thread')}{raw}"
+
+
+def measured_on(bench: LayoutBench) -> str:
+    """The volume group whose free extents were used, or the disks."""
+    return bench.settings.vg or ", ".join(map(short_pv, bench.settings.disks))
 
 
 def base(bench: LayoutBench) -> ScratchLayout | None:

@@ -9,6 +9,7 @@ from math import isfinite
 
 from backupd.report import legend
 from backupd.report.combinations import Series, labels, of_row, penalty_series, short_pv
+from backupd.report.lines import finite
 from backupd.report.probe_table import share_rows
 from backupd.report.scale import Scale, scale
 from backupd.report.svg import Picture, element, label, polyline
@@ -58,7 +59,7 @@ def course_svg(
 
     `least` and the seconds of `span` are in sight whatever was measured.
     """
-    series = [Series(one.label, tuple(map(_finite, one.lines))) for one in series]
+    series = [Series(one.label, tuple(map(finite, one.lines))) for one in series]
     points = [point for one in series for line in one.lines for point in line]
     across = scale([0.0, *span, *(x for x, _ in points)], count=8, tight=True)
     upright = scale([0.0, least, *(y for _, y in points), *_known(threshold)], count=6)
@@ -243,7 +244,3 @@ def _y(upright: Scale, value: float) -> float:
 
 def _known(value: float | None) -> tuple[float, ...]:
     return () if value is None else (value,)
-
-
-def _finite(line: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
-    return tuple((x, y) for x, y in line if isfinite(x) and isfinite(y))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from backupd.report.lines import Points
 from backupd.report.words import many, size
 from backupd.vocabulary.gauges import Mode
 from backupd.vocabulary.probes import Curve, ProbeRow
@@ -30,7 +31,7 @@ class Series:
     """What is drawn in one colour: one line per repeat, as (seconds, value)."""
 
     label: str
-    lines: tuple[tuple[tuple[float, float], ...], ...]
+    lines: tuple[Points, ...]
 
 
 def of_row(row: ProbeRow) -> Combination:
@@ -106,5 +107,5 @@ def _words(combination: Combination) -> dict[str, str]:
     }
 
 
-def _line(curve: Curve) -> tuple[tuple[float, float], ...]:
+def _line(curve: Curve) -> Points:
     return tuple((point.at_seconds, point.penalty) for point in curve.points if point.penalty is not None)

@@ -8,7 +8,7 @@ from backupd.policy.fleet_plan import NightPlan, SharedTarget
 from backupd.policy.fleet_timetable import FleetTimetable, PlannedRun
 from backupd.report.fleet_gantt import gantt
 from backupd.report.json_document import Document, iso
-from backupd.report.words import columns, duration, many, size
+from backupd.report.words import columns, duration, many, size, speed
 from backupd.vocabulary.escaping import some
 from backupd.vocabulary.fleet import OwedBackup
 
@@ -106,7 +106,7 @@ def _row(run: PlannedRun, plan: NightPlan, zone: str) -> tuple[str, ...]:
         ", ".join(owed.targets) or "-",
         duration(owed.expected_seconds) + assumed,
         size(owed.expected_bytes or None),
-        f"{size(owed.max_rate)}/s" if owed.max_rate else "-",
+        speed(owed.max_rate or None),
     )
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from backupd.catalogue.costs import RunCost
 from backupd.report.costs import copy_rate, cow_peak, hold_seconds, penalties
-from backupd.report.words import columns, count, duration, ratio, share, size
+from backupd.report.words import columns, count, duration, ratio, share, size, speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,6 @@ class HistoryColumn:
 def _penalty(cost: RunCost) -> str:
     first, settled = penalties(cost)
     return "-" if first is None else f"{ratio(first)}, {ratio(settled)}"
-
-
-def _copy_rate(cost: RunCost) -> str:
-    rate = copy_rate(cost)
-    return "-" if rate is None else f"{size(rate)}/s"
 
 
 def _stored(cost: RunCost) -> str:
@@ -60,7 +55,7 @@ HISTORY = (
     HistoryColumn(_penalty, page="Penalty, settled"),
     HistoryColumn(lambda cost: duration(cost.settle_seconds), "SETTLE WAIT", "Settle wait"),
     HistoryColumn(lambda cost: duration(cost.copy_seconds), "COPIED IN"),
-    HistoryColumn(_copy_rate, page="Copied at"),
+    HistoryColumn(lambda cost: speed(copy_rate(cost)), page="Copied at"),
     HistoryColumn(lambda cost: share(cow_peak(cost)), page="COW peak"),
     HistoryColumn(_stored, "STORED", "Stored"),
     HistoryColumn(_verified, "VERIFIED"),

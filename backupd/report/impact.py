@@ -13,7 +13,7 @@ from statistics import median
 
 from backupd.catalogue.costs import Beside, RunCost
 from backupd.report.costs import copy_rate, hold_seconds, penalties
-from backupd.report.words import count, duration, ratio, size
+from backupd.report.words import count, duration, ratio, size, speed
 from backupd.vocabulary.records import GOOD, RunStatus
 
 RECENT = timedelta(days=30)
@@ -34,10 +34,6 @@ class Measure:
     floor: float = 0.0  # a value below it is harmless whatever the median
 
 
-def _rate(value: float | None) -> str:
-    return "-" if value is None else f"{size(value)}/s"
-
-
 MEASURES = (
     Measure("lock_hold_seconds", "lock held", hold_seconds, duration, floor=0.05),
     Measure("lock_wait_seconds", "lock waited for", lambda cost: cost.lock_wait_seconds, duration, floor=1.0),
@@ -50,7 +46,7 @@ MEASURES = (
     Measure("penalty_settled_ratio", "penalty when copying", lambda cost: penalties(cost)[1], ratio, floor=1.5),
     Measure("settle_seconds", "settled after", lambda cost: cost.settle_seconds, duration, floor=10.0),
     Measure("copy_seconds", "copied in", lambda cost: cost.copy_seconds, duration, floor=10.0),
-    Measure("copy_bytes_per_second", "copy rate", copy_rate, _rate, more_is_worse=False),
+    Measure("copy_bytes_per_second", "copy rate", copy_rate, speed, more_is_worse=False),
     Measure("cow_used_peak_bytes", "COW area used", lambda cost: cost.cow_used_peak, size, floor=float(64 << 20)),
     Measure("stored_bytes", "stored", lambda cost: cost.bytes_stored, size, floor=float(1 << 20)),
 )

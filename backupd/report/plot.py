@@ -5,10 +5,11 @@ Knows: canvas, axes, legend. Nothing is ever wider than it was told.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import ceil, floor, isfinite
+from math import ceil, floor
 from textwrap import wrap
 
 from backupd.report.combinations import Series
+from backupd.report.lines import finite
 from backupd.report.scale import Scale, named_scale, scale
 from backupd.report.words import in_ascii
 
@@ -44,7 +45,7 @@ def plot(series: Sequence[Series], frame: PlotFrame) -> str:
 
     No line of the text is longer than the frame is wide. What is no finite number is left out.
     """
-    lines = [_finite(line) for one in series for line in one.lines]
+    lines = [finite(line) for one in series for line in one.lines]
     if not any(lines):
         text = [f"{frame.unit}: nothing to draw" if frame.unit else "nothing to draw"]
     else:
@@ -125,7 +126,7 @@ class _Drawing:
         markers = _MARKERS_IN_ASCII if self._frame.ascii_only else _MARKERS
         several = len(self._series) > 1
         for i, one in enumerate(self._series):
-            for line in map(_finite, one.lines):
+            for line in map(finite, one.lines):
                 marked = several or self._frame.ascii_only or len(line) == 1  # one dot of braille is easily missed
                 self._draw(line, markers[i % len(markers)] if marked else "")
         head = [self._frame.unit] if self._frame.unit else []
@@ -194,7 +195,3 @@ def _spread(columns: Sequence[int], axis: Scale, width: int) -> str:
 def _nearest(place: float) -> int:
     """Halves always upwards: rounding them to even numbers leaves gaps in lines."""
     return floor(place + 0.5)
-
-
-def _finite(line: Iterable[_Point]) -> list[_Point]:
-    return [(x, y) for x, y in line if isfinite(x) and isfinite(y)]

@@ -11,7 +11,7 @@ from backupd.report import words
 from backupd.report.combinations import cow_on, is_of_writes, short_pv
 from backupd.report.json_document import Document, clean, iso
 from backupd.report.tuning_text import tuning_document
-from backupd.report.words import columns, duration, figure, many, ratio, share, size
+from backupd.report.words import columns, duration, figure, many, ratio, share, size, speed
 from backupd.vocabulary.gauges import Mode, Stage
 from backupd.vocabulary.probes import Measurement, ProbedVolume, ProbeRecord, ProbeRow, ProbeSettings
 from backupd.vocabulary.volumes import Layout
@@ -109,7 +109,7 @@ def _of_snapshot(say: Callable[[ProbeRow], str]) -> Callable[[ProbeRow], str]:
 
 def _rate(row: ProbeRow) -> str:
     scanned = row.mode in (Mode.SCAN, Mode.SCAN_SNAPSHOT)  # elsewhere it is the IOPS again
-    return f"{size(row.bytes_per_second)}/s" if scanned and row.bytes_per_second is not None else "-"
+    return speed(row.bytes_per_second) if scanned else "-"
 
 
 def _milliseconds(value: float | None) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from backupd.mysql import UNLOCKED
 from backupd.policy.write_penalty import penalty_of
 from backupd.report.side_by_side import Difference, beginning, document
-from backupd.report.words import columns, count, duration, ratio, size
+from backupd.report.words import columns, count, duration, ratio, size, speed
 from backupd.vocabulary.penalty import Bill
 from backupd.vocabulary.records import Phase, RunDetails
 
@@ -92,10 +92,6 @@ def compare_document(a: RunDetails, b: RunDetails) -> dict[str, Any]:
     }
 
 
-def _rate(value: float | None) -> str:
-    return "-" if value is None else f"{size(value)}/s"
-
-
 Figure = tuple[str, str, float | None, Callable[[float | None], str]]
 
 
@@ -111,10 +107,10 @@ def _figures(run: RunDetails) -> Iterator[Figure]:
     yield "penalty_settled_ratio", "penalty when copying", penalty.settled_ratio, ratio
     yield "settle_seconds", "settled after", phases.get(Phase.SETTLE), duration
     yield "copy_seconds", "copied in", copy, duration
-    yield "copy_bytes_per_second", "copy rate", backup.bytes_read / copy if backup and copy else None, _rate
+    yield "copy_bytes_per_second", "copy rate", backup.bytes_read / copy if backup and copy else None, speed
     for stage in ("read", "compress", "encrypt"):
         rate = next((one.rate for one in run.throughput if one.stage == stage), None)
-        yield f"{stage}_bytes_per_second", f"{stage}, alone", rate, _rate
+        yield f"{stage}_bytes_per_second", f"{stage}, alone", rate, speed
     yield "verify_seconds", "verified in", phases.get(Phase.VERIFY), duration
     yield "read_bytes", "read", None if backup is None else backup.bytes_read, size
     yield "stored_bytes", "stored", None if backup is None else backup.bytes_stored, size

@@ -3,14 +3,13 @@
 Knows: which figures of a sample make a line, and where the copy began.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from textwrap import wrap
 
 from backupd.report.combinations import Series
 from backupd.report.gate_words import gate_words
+from backupd.report.lines import measured
 from backupd.report.plot import PlotFrame, plot
-from backupd.vocabulary.penalty import Sample
 from backupd.vocabulary.records import RunDetails
 
 _MIB = 1 << 20
@@ -39,7 +38,7 @@ def run_plots(run: RunDetails, *, width: int = 72, ascii_only: bool = False) -> 
     plots = [
         plot([Series("", (points,))], replace(frame, unit=unit, height=height, reach=(reach,)))
         for unit, height, reach, value in _LINES
-        if (points := _points(run.samples, value))
+        if (points := measured(run.samples, value))
     ]
     return "\n\n".join([*plots, *_verdict(run, width)] if plots else [])
 
@@ -48,11 +47,6 @@ def _verdict(run: RunDetails, width: int) -> list[str]:
     if run.verdict is None:
         return []
     return ["\n".join(wrap(f"gate {gate_words(run.verdict)}", max(width, 1), subsequent_indent="  "))]
-
-
-def _points(samples: tuple[Sample, ...], value: Callable[[Sample], float | None]) -> tuple[tuple[float, float], ...]:
-    found = ((sample.at_seconds, value(sample)) for sample in samples)
-    return tuple((at, known) for at, known in found if known is not None)
 
 
 def _in_mib(count: float | None) -> float | None:

@@ -3,11 +3,12 @@
 Knows: which figures of a sample make a line.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from backupd.report.charts import course_svg
 from backupd.report.combinations import Series
+from backupd.report.lines import Points, measured
 from backupd.vocabulary.penalty import Sample
 
 _COPY = "copy"  # the stage of a sample
@@ -21,7 +22,7 @@ class RunFigure:
     title: str
     name: str  # of the figure, in a word or two
     unit: str
-    points: tuple[tuple[float, float], ...]
+    points: Points
     span: tuple[float, float]  # seconds: the same for all courses of a run
     least: float = 0.0  # must be in sight
     suffix: str = ""  # of the figures beside the axis
@@ -39,7 +40,7 @@ def courses(samples: Sequence[Sample], *, threshold: float | None = None) -> tup
             "Write penalty after the snapshot",
             "penalty",
             "baseline ÷ this: above 1 is slower",
-            _points(samples, lambda sample: sample.ratio),
+            measured(samples, lambda sample: sample.ratio),
             span,
             least=1.0,
             suffix="x",
@@ -50,7 +51,7 @@ def courses(samples: Sequence[Sample], *, threshold: float | None = None) -> tup
             "Write latency of the volume",
             "latency",
             "milliseconds, average of all writes",
-            _points(samples, lambda sample: sample.write_latency_ms),
+            measured(samples, lambda sample: sample.write_latency_ms),
             span,
             copying_since=began,
         ),
@@ -58,7 +59,7 @@ def courses(samples: Sequence[Sample], *, threshold: float | None = None) -> tup
             "First writes of the server",
             "first writes",
             "MiB a second that had to be copied to the snapshot first",
-            _points(samples, lambda sample: None if sample.cow_rate is None else sample.cow_rate / _MIB),
+            measured(samples, lambda sample: None if sample.cow_rate is None else sample.cow_rate / _MIB),
             span,
             copying_since=began,
         ),
@@ -80,8 +81,3 @@ def course_picture(course: RunFigure) -> str:
         title=course.title,
         alone=False,
     )
-
-
-def _points(samples: Sequence[Sample], value: Callable[[Sample], float | None]) -> tuple[tuple[float, float], ...]:
-    found = ((sample.at_seconds, value(sample)) for sample in samples)
-    return tuple((at, known) for at, known in found if known is not None)

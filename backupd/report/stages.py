@@ -7,7 +7,7 @@ nothing up.
 
 from collections.abc import Sequence
 
-from backupd.report.words import columns, duration, size
+from backupd.report.words import columns, duration, size, speed
 from backupd.vocabulary.penalty import Throughput
 
 
@@ -26,7 +26,7 @@ def stage_table(stages: Sequence[Throughput]) -> str:
                 stage.stage,
                 size(stage.bytes),
                 f"in {duration(stage.busy_seconds)}",
-                "-" if stage.rate is None else f"{size(stage.rate)}/s",
+                speed(stage.rate),
                 "bottleneck" if stage is slowest else "",
             )
             for stage in stages

@@ -28,6 +28,11 @@ def size(count: float | None) -> str:
     raise AssertionError(count)
 
 
+def speed(count: float | None) -> str:
+    """Bytes a second."""
+    return "-" if count is None or not isfinite(count) else f"{size(count)}/s"
+
+
 def duration(seconds: float | None) -> str:
     """Seconds as a person reads them: milliseconds under a second, minutes above one."""
     if seconds is None or not isfinite(seconds):

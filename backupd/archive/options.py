@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from backupd.config.secrets import without_waiting
 from backupd.vocabulary.errors import ConfigurationError
 
 _LARGEST_FILE = 1 << 20  # bytes; an option file has some thousands
@@ -92,17 +93,13 @@ def _included(line: bytes) -> list[Path]:
 
 
 def _read(path: Path) -> tuple[bytes, int]:
-    with open(path, "rb", opener=_without_waiting) as file:
+    with open(path, "rb", opener=without_waiting) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise _no_option_file(path, "is not a regular file")
         if status.st_size > _LARGEST_FILE:
             raise _no_option_file(path, "is larger than 1 MiB")
         return file.read(_LARGEST_FILE), int(status.st_mtime)
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # opening a FIFO would otherwise wait for its writer, for ever
 
 
 def _no_option_file(path: Path, why: str) -> ConfigurationError:

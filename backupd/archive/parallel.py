@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from backupd.archive.readahead import Left
-from backupd.host.daemon_thread import await_end
+from backupd.host.daemon_thread import await_end, goes_on
 from backupd.host.signals import shielded
 
 MOST_AT_ONCE = 4  # a few streams fill any disk or network; each takes the memory of two frames
@@ -53,7 +53,7 @@ def side_by_side(tasks: Sequence[Task], *, idle: Callable[[], None], at_once: in
             with shielded():  # a signal in its middle would leave a thread that nobody waits for
                 thread.start()
         for thread in threads:
-            while _goes_on(thread):
+            while goes_on(thread, after_seconds=_TICK_SECONDS):
                 idle()
     finally:
         left.set()
@@ -62,14 +62,3 @@ def side_by_side(tasks: Sequence[Task], *, idle: Callable[[], None], at_once: in
                 await_end(thread, within_seconds=_JOIN_SECONDS)
     if errors:
         raise errors[0]
-
-
-def _goes_on(thread: threading.Thread) -> bool:
-    """Whether it still runs after a tick.
-
-    Shielded: where a signal raises within `join`, CPython 3.11 takes the thread for ended (`_wait_for_tstate_lock`
-    releases the lock that the thread itself holds), and nobody would wait for it any more.
-    """
-    with shielded():
-        thread.join(_TICK_SECONDS)
-        return thread.is_alive()

@@ -36,11 +36,12 @@ def init(
 def check(ctx: typer.Context) -> None:
     """List all faults of the configuration. Contacts no server, reads no secret."""
     from backupd.config import archived_twice, load
+    from backupd.report.words import many
 
     file = _file(ctx)
     configuration = load(file)
     counts = (
-        _counted(len(tables), noun)
+        many(len(tables), noun)
         for tables, noun in (
             (configuration.hosts, "host"),
             (configuration.jobs, "job"),
@@ -100,10 +101,6 @@ def _file(ctx: typer.Context) -> Path:
 
     invocation: Invocation = ctx.obj
     return locate(invocation.config, os.environ)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _shipped(name: str) -> Path:

@@ -157,7 +157,7 @@ def private_text(where: str, path: Path, *, content: str = "the password", guard
         ConfigurationError: it is missing, no regular file, no text, or others can read or write it.
     """
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        with open(path, "rb", opener=without_waiting) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise ConfigurationError(f"{where}: {path} is not a regular file", hint=f"put {content} into a file")
@@ -177,8 +177,9 @@ def private_text(where: str, path: Path, *, content: str = "the password", guard
         raise ConfigurationError(f"{where}: {path} is not UTF-8 text", hint="save it as UTF-8") from None
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # opening a FIFO would otherwise wait for its writer, for ever
+def without_waiting(path: str, flags: int) -> int:
+    """An opener for `open`: opening a FIFO would otherwise wait for its writer, for ever."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _options_of(host: HostConfig) -> dict[str, str]:

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from backupd.config.fleet import InventoryConfig
 from backupd.config.fleet_reading import InventoryHosts
+from backupd.config.secrets import without_waiting
 from backupd.host.process import spawned
 from backupd.policy.inventory import BadInventory, InventoryReading, ListedHost, ListedHosts, listed_hosts
 from backupd.policy.inventory_text import MOST_BYTES, groups_in
@@ -66,15 +67,11 @@ def _read(inventory: InventoryConfig) -> ListedHosts:
     path = inventory.file
     assert path is not None  # the rules have it so
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        with open(path, "rb", opener=without_waiting) as file:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise BadInventory(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
     return listed_hosts(groups_in(_text(content), name=path.name), reading)
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # of a FIFO: nobody waits for its writer
 
 
 def _text(content: bytes) -> str:

@@ -25,6 +25,17 @@ def await_end(thread: threading.Thread, *, within_seconds: float) -> None:
         log.error("%s is blocked in a call; it ends with this process", thread.name)
 
 
+def goes_on(thread: threading.Thread, *, after_seconds: float) -> bool:
+    """Whether it still runs then.
+
+    Shielded: where a signal raises within `join`, CPython 3.11 takes the thread for ended (`_wait_for_tstate_lock`
+    releases the lock that the thread itself holds), and nobody would wait for it any more.
+    """
+    with shielded():
+        thread.join(after_seconds)
+        return thread.is_alive()
+
+
 def answered(ask: Callable[[], T], *, within_seconds: float, name: str) -> T:
     """What `ask` returns, or raises, in a thread of this name.
 

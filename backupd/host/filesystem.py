@@ -266,6 +266,11 @@ def _is_of_depth(error: Exception) -> bool:
     return isinstance(error, RecursionError) or (isinstance(error, OSError) and error.errno in too_many)
 
 
+def existing(path: Path) -> Path:
+    """The path itself or its nearest ancestor that is there."""
+    return next(candidate for candidate in (path, *path.parents) if candidate.exists())
+
+
 def used_bytes(path: Path) -> int:
     """How much of the file system of `path` is in use: the upper bound of what a copy of it reads."""
     return shutil.disk_usage(path).used

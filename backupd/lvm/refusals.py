@@ -1,13 +1,15 @@
 """What a command on volumes or disks refused to do, as a sentence: what was wanted, the command's own words, a hint."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from backupd.host import process
 from backupd.vocabulary.errors import CommandError, GroupBusy, SnapshotError
 
 NO_REPORT = "LVM could not report"
 LOOK = "see what LVM and the kernel wait for: `lvs -a`, `dmsetup info -c -o name,suspended`, dmesg"  # a hint
 GROUP_HELD = "Can't get lock"
+_SECONDS = 120.0
 
 
 def refusal(sentence: str, *, hint: str = "") -> SnapshotError:
@@ -22,6 +24,16 @@ def explained(what: str, *, hint: str = "") -> Iterator[None]:
         yield
     except CommandError as error:
         raise refusal(f"{what}: {error.message}", hint=error.hint or hint) from error
+
+
+def carry_out(argv: Sequence[str], *, what: str, hint: str) -> None:
+    """The command has done what it says; no signal cuts it short.
+
+    Raises:
+        SnapshotError: it failed, or took more than two minutes; it begins with `what`.
+    """
+    with explained(what, hint=hint):
+        process.run(argv, timeout_seconds=_SECONDS, must_finish=True)
 
 
 def reporting() -> AbstractContextManager[None]:

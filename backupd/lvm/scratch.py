@@ -19,14 +19,14 @@ from backupd.host import process
 from backupd.lvm import Mark, devicemapper, report
 from backupd.lvm.devicemapper import MappedDevice
 from backupd.lvm.mounting import mount_to_write
-from backupd.lvm.refusals import explained
+from backupd.lvm.refusals import carry_out
 from backupd.lvm.snapshots import reported, volume_group
 from backupd.vocabulary.benches import LEAST_SIZE
 from backupd.vocabulary.errors import CommandError, Refused, SnapshotError
 from backupd.vocabulary.scratch_layouts import KIB, LayoutKind, ScratchLayout
 from backupd.vocabulary.volumes import DeviceNumber, VolumeGroup
 
-_CREATE_SECONDS, _FORMAT_SECONDS = 120.0, 600.0
+_FORMAT_SECONDS = 600.0
 _TRIES, _PAUSE_SECONDS = 5, 0.2  # where udev makes the path, it may take a moment
 _BLOCK = 4 * KIB  # of the file systems; LVM's least stripe too
 _GROUPS = 4  # of XFS's allocation
@@ -62,8 +62,7 @@ class LvmScratchVolumes:
         _require_room(group, layout, extents // layout.width)
         argv = create_argv(vg, name, layout, extents=extents, mark=Mark(self.machine, run_id))
         hint = f"see `vgs {vg}` and `pvs`, and whether another LVM command has locked the group"
-        with explained(f"cannot create scratch volume {vg}/{name}", hint=hint):
-            process.run(argv, timeout_seconds=_CREATE_SECONDS, must_finish=True)
+        carry_out(argv, what=f"cannot create scratch volume {vg}/{name}", hint=hint)
         return self._path(vg, name)
 
     def format(self, device: Path, layout: ScratchLayout, filesystem: str) -> None:

@@ -20,7 +20,7 @@ from backupd.lvm import Mark
 from backupd.lvm.devicemapper import SYSFS
 from backupd.lvm.disk_marks import Superblock, array_uuid, read_superblock
 from backupd.lvm.empty_disks import Disk, device_number, whole_disks
-from backupd.lvm.refusals import explained
+from backupd.lvm.refusals import carry_out
 from backupd.vocabulary.errors import CommandError, SnapshotError
 from backupd.vocabulary.scratch_layouts import KIB, ScratchLayout
 
@@ -98,13 +98,15 @@ def make(name: str, layout: ScratchLayout, mark: Mark, sysfs: Path = SYSFS) -> P
         SnapshotError: mdadm would not; what it did before is for `remove`.
     """
     hint = "see `dmesg` and /proc/mdstat; the kernel's module is raid0"
-    _run(create_argv(name, layout, mark), what=f"cannot create an array of {', '.join(layout.disks)}", hint=hint)
+    carry_out(create_argv(name, layout, mark), what=f"cannot create an array of {', '.join(layout.disks)}", hint=hint)
     own = _members_of(mark, layout.disks, sysfs)
     arrays = {holder for member in own for holder in member.disk.holders}
     if len(arrays) != 1:
         raise SnapshotError(f"mdadm created array {name}, but its device was not found", hint="see /proc/mdstat")
     device = Disk(sysfs / "block" / arrays.pop()).path
-    _run(["wipefs", "--quiet", "--all", "--", str(device)], what=f"{device} could not be wiped", hint="see `dmesg`")
+    carry_out(
+        ["wipefs", "--quiet", "--all", "--", str(device)], what=f"{device} could not be wiped", hint="see `dmesg`"
+    )
     return device
 
 
@@ -192,8 +194,3 @@ def _clear(node: Path, sysfs: Path) -> None:
             time.sleep(_LOOK_SECONDS)
     if not array.folder.exists():
         node.unlink(missing_ok=True)
-
-
-def _run(argv: list[str], *, what: str, hint: str) -> None:
-    with explained(what, hint=hint):
-        process.run(argv, timeout_seconds=_SECONDS, must_finish=True)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from backupd.host import process
 from backupd.lvm import Mark, report, run_of_tags
 from backupd.lvm.disk_marks import pv_uuid, run_of_pv
-from backupd.lvm.refusals import explained, reporting
+from backupd.lvm.refusals import carry_out, reporting
 from backupd.lvm.report import LabelledDisk
 from backupd.vocabulary.errors import SnapshotError
 
@@ -29,9 +29,9 @@ def make(vg: str, disks: Sequence[str], mark: Mark) -> None:
         SnapshotError: LVM would not; what it did before is for `remove`.
     """
     for place, disk in enumerate(disks):
-        _lvm(pv_argv(disk, mark, place), what=f"{disk} could not be made a PV", hint="see `lsblk` and `dmesg`")
+        carry_out(pv_argv(disk, mark, place), what=f"{disk} could not be made a PV", hint="see `lsblk` and `dmesg`")
     hint = "disks of one group need sectors of the same size: lsblk -o name,log-sec,phy-sec"
-    _lvm(group_argv(vg, disks, mark), what=f"cannot create volume group {vg}", hint=hint)
+    carry_out(group_argv(vg, disks, mark), what=f"cannot create volume group {vg}", hint=hint)
 
 
 def remove(vg: str, pvs: Sequence[LabelledDisk], mark: Mark) -> None:
@@ -49,7 +49,7 @@ def remove(vg: str, pvs: Sequence[LabelledDisk], mark: Mark) -> None:
             hint=f"if nobody needs it: lvremove {vg}/{strangers[0]}, then `backupd recover`",
         )
     hint = f"see what uses its volumes: lsof, `dmsetup ls --tree`; then: vgremove {vg}"
-    _lvm(["vgremove", "--yes", *_NO_ARCHIVE, "--", vg], what=f"volume group {vg} could not be removed", hint=hint)
+    carry_out(["vgremove", "--yes", *_NO_ARCHIVE, "--", vg], what=f"volume group {vg} could not be removed", hint=hint)
 
 
 def unlabel(pvs: Sequence[LabelledDisk], mark: Mark) -> None:
@@ -62,7 +62,7 @@ def unlabel(pvs: Sequence[LabelledDisk], mark: Mark) -> None:
         if not pv.vg and run_of(pv, mark.machine) == mark.run_id:
             hint = f"it has nothing but backupd's label: pvremove {pv.path}"
             argv = ["pvremove", *_NO_ARCHIVE, "--", pv.path]
-            _lvm(argv, what=f"{pv.path} could not be emptied again", hint=hint)
+            carry_out(argv, what=f"{pv.path} could not be emptied again", hint=hint)
 
 
 def pv_argv(disk: str, mark: Mark, place: int) -> list[str]:
@@ -79,8 +79,3 @@ def group_argv(vg: str, disks: Sequence[str], mark: Mark) -> list[str]:
 def _volumes(vg: str) -> tuple[report.TaggedVolume, ...]:
     with reporting():
         return report.parse_tagged(process.run(report.volumes_argv(vg=vg), timeout_seconds=_SECONDS).stdout)
-
-
-def _lvm(argv: list[str], *, what: str, hint: str) -> None:
-    with explained(what, hint=hint):
-        process.run(argv, timeout_seconds=_SECONDS, must_finish=True)

@@ -6,7 +6,7 @@ Knows: that it stops no backup, for an archive that stands in the server's way i
 from collections.abc import Iterator
 
 from backupd.config import BinlogConfig
-from backupd.operations.backup.spool_folder import existing
+from backupd.host.filesystem import existing
 from backupd.operations.findings import HOST_FAULTS, ok
 from backupd.operations.tools import HostTools
 from backupd.vocabulary.records import Finding, Level

@@ -15,6 +15,7 @@ from queue import Full, Queue
 from typing import Self
 
 from backupd.archive import Sink
+from backupd.host.daemon_thread import goes_on
 from backupd.host.priority import give_way_copying
 from backupd.host.signals import shielded
 from backupd.targets import ObjectWriter, Target, UploadLedger
@@ -240,14 +241,8 @@ class _Writer:
 
     def wait(self, idle: Callable[[], None]) -> None:
         """Return when the object is durable, or the writer has ended otherwise."""
-        while self._goes_on():
+        while goes_on(self.thread, after_seconds=_TICK_SECONDS):
             idle()
-
-    def _goes_on(self) -> bool:
-        """Whether it still writes after a tick. Shielded: see `archive.sidebyside` on signals within `join`."""
-        with shielded():
-            self.thread.join(_TICK_SECONDS)
-            return self.thread.is_alive()
 
     def abandon(self) -> None:
         """End it with nothing left of its object; nothing happens where that is complete."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from backupd.archive.options import option_files
 from backupd.config import JobConfig, LockStrategy
+from backupd.host.filesystem import existing
 from backupd.mysql.facts import binlog_limit
 from backupd.operations.backup import (
     binlog_spool,
@@ -378,7 +379,7 @@ def _places(tools: Tools, ready: Ready) -> Iterator[Finding]:
         **{f"folder of target {target.name}": target.folder for target in tools.targets if target.folder},
     }
     for name, path in places.items():
-        if tools.files.mount_of(_existing(path)).device == ready.mount.device:
+        if tools.files.mount_of(existing(path)).device == ready.mount.device:
             yield Finding(
                 name,
                 Level.REFUSED,
@@ -387,11 +388,6 @@ def _places(tools: Tools, ready: Ready) -> Iterator[Finding]:
             )
         else:
             yield ok(name, f"{path} is not on {ready.volume.full_name}")
-
-
-def _existing(path: Path) -> Path:
-    """The path itself or its nearest ancestor that is there."""
-    return next(candidate for candidate in (path, *path.parents) if candidate.exists())
 
 
 def _folder(path: Path) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from backupd.archive.spool import Spool, spool_error
 from backupd.config import CopyConfig
-from backupd.host.filesystem import identity, remove_tree
+from backupd.host.filesystem import existing, identity, remove_tree
 from backupd.host.holdings import HoldingJournal, held, not_waiting_for_ever
 from backupd.mysql import KEYS
 from backupd.operations.findings import HOST_FAULTS, ok
@@ -228,8 +228,3 @@ def _is_there(folder: Path, *, known_by: str | None = None) -> bool:
         return known_by is None or _known_by(folder) == known_by
     except FileNotFoundError:
         return False
-
-
-def existing(path: Path) -> Path:
-    """The path itself or its nearest ancestor that is there."""
-    return next(candidate for candidate in (path, *path.parents) if candidate.exists())

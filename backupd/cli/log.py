@@ -30,12 +30,13 @@ def log(
     """Print the log of RUN; logs are kept for 400 days. A bench's log includes its probes."""
     from backupd import wiring
     from backupd.host.run_log import RunLogs
+    from backupd.operations.liveness import run_is_alive
 
     configuration = wiring.configuration_or_defaults(ctx.obj.config)
     logs = RunLogs(configuration.paths.log)
     with wiring.catalogue(configuration) as catalogue:
         found = _found(logs.path, catalogue, run_id)
-        for text in _lines(logs.path(found), found, lambda: follow and _is_alive(catalogue, found)):
+        for text in _lines(logs.path(found), found, lambda: follow and run_is_alive(catalogue, found)):
             if not write(text):  # nobody reads any more: there is nothing to follow it for
                 return
 
@@ -85,9 +86,3 @@ def _lines(path: Path, run_id: str, is_alive: Callable[[], bool]) -> Iterator[st
             f"the log of run {run_id} cannot be read: {path}: {error.strerror}",
             hint="logs are kept for 400 days; `backupd show` shows the catalogue's record of the run",
         ) from error
-
-
-def _is_alive(catalogue: "Catalogue", run_id: str) -> bool:
-    from backupd.host.process import is_alive
-
-    return is_alive(catalogue.process_of(run_id))

@@ -132,13 +132,14 @@ def cancel(ctx: typer.Context, run_id: AnyRunArgument) -> None:
     """Stop a live run. It cleans up and ends with exit status 11."""
     from backupd import wiring
     from backupd.host.process import is_alive
+    from backupd.operations.liveness import live_process
     from backupd.vocabulary.records import RunStatus
 
     configuration = wiring.configuration(ctx.obj.config)
     with wiring.own_catalogue(configuration) as catalogue:
         details = catalogue.run(run_id)
-        process = catalogue.process_of(details.run_id)
-    if details.status is not RunStatus.RUNNING or process is None or not is_alive(process):
+        process = live_process(catalogue, details.run_id)
+    if details.status is not RunStatus.RUNNING or process is None:
         if details.status is not RunStatus.RUNNING:
             raise UsageError(f"run {details.run_id} has ended (status {details.status})", hint="see `backupd show RUN`")
         raise UsageError(

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from backupd.config import Configuration
 from backupd.host.claims import Claims
-from backupd.host.process import is_alive
+from backupd.operations.liveness import run_is_alive
 from backupd.service.launch import Child, Launcher
 from backupd.service.site import Site
 from backupd.vocabulary.errors import ExitStatus, UsageError
@@ -87,7 +87,7 @@ class Going:
     def dead_runs(self) -> tuple[str, ...]:
         """Runs that are said to be running, and whose process is gone."""
         catalogue = self.site.catalogue
-        return tuple(run_id for run_id in catalogue.unfinished() if not is_alive(catalogue.process_of(run_id)))
+        return tuple(run_id for run_id in catalogue.unfinished() if not run_is_alive(catalogue, run_id))
 
     def leftovers(self) -> Mapping[str, str]:
         """What runs still hold for which no process acts any more, whatever became of them: its name, and its run."""
@@ -97,7 +97,7 @@ class Going:
 
     def _is_acted_for(self, run_id: str) -> bool:
         """By the run itself, or by a restore of it, which holds things in its name."""
-        return self.claims.holder_of_run(run_id) is not None or is_alive(self.site.catalogue.process_of(run_id))
+        return self.claims.holder_of_run(run_id) is not None or run_is_alive(self.site.catalogue, run_id)
 
     def obstacle(self, job: str, activity: Activity) -> str | None:
         """What is in the way of starting this now, in words; None where nothing does.
@@ -136,7 +136,7 @@ class Going:
         """Runs that go on, whoever began them, each with its job. The probe that a bench is at counts as the bench."""
         catalogue = self.site.catalogue
         ours = {slot.run_id: slot.job for slot in self._children if slot.activity in RUNS}
-        others = [catalogue.run(run_id) for run_id in catalogue.unfinished() if is_alive(catalogue.process_of(run_id))]
+        others = [catalogue.run(run_id) for run_id in catalogue.unfinished() if run_is_alive(catalogue, run_id)]
         benches = {run.pid for run in others if run.kind is RunKind.BENCH}
         return ours | {
             run.run_id: run.job

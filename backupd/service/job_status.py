@@ -7,9 +7,10 @@ alarms asks `site_status`, which has those of targets as well.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Self
 
 from backupd.catalogue.archive_records import ArchiveRecord
-from backupd.catalogue.job_status import JobRecord, LastDrill, UnfinishedRun
+from backupd.catalogue.job_status import JobRecord, LastDrill
 from backupd.catalogue.moment_proofs import LastMomentDrill
 from backupd.config import JobConfig
 from backupd.host.live_progress import Progress
@@ -39,6 +40,12 @@ class Running:
     run: RunDetails
     alive: bool  # False: its process is gone
     progress: Progress | None  # None: it has told nothing
+
+    @classmethod
+    def of(cls, run: RunDetails, process: tuple[int, int] | None, live: Live) -> Self:
+        """By the process that the catalogue has of it."""
+        alive = is_alive(process, live.born)
+        return cls(run, alive, live.of(run.run_id) if alive else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,7 @@ def running_besides(site: Site, live: Live) -> tuple[Running, ...]:
         CatalogueError: the catalogue cannot be read.
     """
     besides = site.catalogue.records([""], at=site.now())[""]
-    return tuple(_running(unfinished, live) for unfinished in besides.unfinished)
+    return tuple(Running.of(unfinished.run, unfinished.process, live) for unfinished in besides.unfinished)
 
 
 def _job_status(
@@ -112,7 +119,7 @@ def _job_status(
 ) -> JobStatus:
     due_still = tables.keys() | {Activity.BACKUP}  # what has no schedule any more is never made good
     record = replace(record, last_slots={one: slot for one, slot in record.last_slots.items() if one in due_still})
-    running = tuple(_running(unfinished, live) for unfinished in record.unfinished)
+    running = tuple(Running.of(unfinished.run, unfinished.process, live) for unfinished in record.unfinished)
     due = {activity: table.after(now) for activity, table in tables.items()}
     good = record.last_good
     overdue = overdue_at(config, good, tables.get(Activity.BACKUP)) if good is not None else None
@@ -134,11 +141,6 @@ def _job_status(
         last_moment=record.last_moment,
         alarms=alarms(config, record, running, overdue_at=overdue, now=now),
     )
-
-
-def _running(unfinished: UnfinishedRun, live: Live) -> Running:
-    alive = is_alive(unfinished.process, live.born)
-    return Running(unfinished.run, alive, live.of(unfinished.run.run_id) if alive else None)
 
 
 # --- what is an alarm ------------------------------------------------------------------------------------------------

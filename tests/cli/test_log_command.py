@@ -9,6 +9,7 @@ import pytest
 
 from backupd.cli import log
 from backupd.host.live_progress import LiveRuns
+from backupd.operations.liveness import run_is_alive
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import Phase
 from tests.cli.terminal import Terminal
@@ -107,6 +108,6 @@ def test_following_goes_on_until_the_run_has_ended(world: World, monkeypatch: py
 def test_a_run_is_followed_for_as_long_as_its_process_lives(world: World) -> None:
     with world.catalogue() as catalogue:
         with living_run(world, "r1"):
-            assert log._is_alive(catalogue, "r1")
-        assert not log._is_alive(catalogue, "r1")
-        assert not log._is_alive(catalogue, "r2")
+            assert run_is_alive(catalogue, "r1")
+        assert not run_is_alive(catalogue, "r1")
+        assert not run_is_alive(catalogue, "r2")

@@ -21,9 +21,10 @@ from backupd.config import Configuration
 from backupd.host.claims import Claims
 from backupd.host.launching import OWN_VARIABLES, is_booted_by_systemd, output_file, unit_argv
 from backupd.host.marked_processes import marked_processes
-from backupd.host.process import detached, found, is_alive, run, start_time
+from backupd.host.process import detached, found, run, start_time
 from backupd.operations import opening
 from backupd.operations.agent.states import AGENT_VARIABLE, mark_of, run_of, state_of
+from backupd.operations.liveness import live_process
 from backupd.vocabulary.errors import Busy, CatalogueError, CommandError, Refused
 from backupd.vocabulary.fleet import RunState, StartOrder
 from backupd.vocabulary.records import RunError, RunStatus
@@ -115,8 +116,8 @@ def cancel(configuration: Configuration, catalogue: Catalogue, run_id: str) -> R
         for pid in marked_processes(AGENT_VARIABLE, mark_of(catalogue, run_id)):  # no row yet: nothing to clean up
             _terminate(pid)
     elif found_run.status is RunStatus.RUNNING:
-        process = catalogue.process_of(run_id)
-        if process is not None and is_alive(process):
+        process = live_process(catalogue, run_id)
+        if process is not None:
             _terminate(process[0])
     return state_of(configuration, catalogue, run_id)
 

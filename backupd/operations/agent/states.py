@@ -13,6 +13,7 @@ from backupd.config import Configuration
 from backupd.host.live_progress import LiveRuns
 from backupd.host.marked_processes import marked
 from backupd.host.process import is_alive
+from backupd.operations.liveness import run_is_alive
 from backupd.vocabulary.errors import ExitStatus, UsageError
 from backupd.vocabulary.fleet import RunState
 from backupd.vocabulary.records import RunDetails, RunError, RunStatus
@@ -41,7 +42,7 @@ def state_of(configuration: Configuration, catalogue: Catalogue, run_id: str) ->
         run = run_of(catalogue, run_id)  # it may have come, and even ended, since the first look
         if run is None:
             return _never_came(start, configuration.paths.log)
-    if run.status is RunStatus.RUNNING and not is_alive(catalogue.process_of(run_id)):
+    if run.status is RunStatus.RUNNING and not run_is_alive(catalogue, run_id):
         run = run_of(catalogue, run_id) or run  # likewise
         if run.status is RunStatus.RUNNING:
             run = replace(run, status=RunStatus.FAILED, error=_DIED)

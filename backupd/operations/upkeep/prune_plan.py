@@ -359,7 +359,7 @@ def _unfinished(work: PruneWork, target: Target, stored: StoredBackup, known: Kn
     that no run writes, a person put it there, and it is none of our business.
     """
     run = known.runs.get(stored.backup_id)
-    if _is_alive(work, stored.backup_id):
+    if _holds_its_lock(work, stored.backup_id):
         return RetentionDecision(stored.backup_id, keep=True, reason="unfinished: its run is alive")
     backup = None if run is None else run.backup_on(target.name)
     if backup is not None and backup.is_being_removed:
@@ -391,8 +391,8 @@ def _is_late_proof(stored: StoredBackup, target: Target, backup: Backup) -> bool
     return bool(there) and all(map(is_proof, there))
 
 
-def _is_alive(work: PruneWork, run_id: str) -> bool:
-    """The run is asked for its lock."""
+def _holds_its_lock(work: PruneWork, run_id: str) -> bool:
+    """The run lives: nobody else can have its lock meanwhile."""
     try:
         with work.ownership.claims.run(run_id):
             return False

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any
 
 from backupd.host.live_progress import Progress
-from backupd.host.process import is_alive
 from backupd.report.bill_words import bill_words
 from backupd.report.pace import pace_words
 from backupd.report.phase_words import doing
@@ -152,8 +151,7 @@ def running_now(site: Site, live: Live, run: RunDetails) -> Running | None:
     """
     if run.status is not RunStatus.RUNNING:
         return None
-    alive = is_alive(site.catalogue.process_of(run.run_id), live.born)
-    return Running(run, alive, live.of(run.run_id) if alive else None)
+    return Running.of(run, site.catalogue.process_of(run.run_id), live)
 
 
 def last_good(site: Site, run: RunDetails) -> RunDetails | None:

@@ -42,7 +42,10 @@ def cow_peak(cost: RunCost) -> float | None:
 
 @dataclass(frozen=True)
 class RunFigures:
-    """What a run cost. Seconds, bytes, bytes a second; penalties are baseline ÷ measured; null: not measured."""
+    """What a run cost. Seconds, bytes, bytes a second; penalties are baseline ÷ measured; null: not measured.
+
+    `error` is the message, for a person; `history --csv` has the error's code there.
+    """
 
     run_id: str
     job: str
@@ -106,7 +109,7 @@ class RunFigures:
 
 
 def cost_document(cost: RunCost) -> dict[str, Any]:
-    """One backup: sizes in bytes, times in seconds, penalties as baseline ÷ window."""
+    """One backup: sizes in bytes, times in seconds, penalties as baseline ÷ window; `error` is the error's code."""
     first, settled = penalties(cost)
     return {
         "run_id": cost.run_id,

@@ -337,7 +337,8 @@ DOCUMENTS = (
         lambda make: run_comparison.compare_document(_run(make), _run(make)),
     ),
     _Document(
-        "`report` as rows: what `history --csv` has of each backup, beside `rolls_to`, and the page's plots",
+        "`report` as rows: what `history --csv` has of each backup, beside `rolls_to`, and the page's plots;"
+        " `error` is the error's code, where `/api` has its message",
         "What a backup cost",
         lambda make: costs.cost_document(make(RunCost)),
     ),

@@ -47,13 +47,8 @@ from backupd.mysql.replication import ReplicaApplier
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Connect, connector
 from backupd.notifications.fanout import Fanout, Subscriber
-from backupd.operations.configured_servers import connect_to as connect_to
-from backupd.operations.configured_servers import login_of
-from backupd.operations.opening import catalogue as catalogue
-from backupd.operations.opening import configuration as configuration
-from backupd.operations.opening import configuration_or_defaults as configuration_or_defaults
-from backupd.operations.opening import job as job
-from backupd.operations.opening import own_catalogue as own_catalogue
+from backupd.operations import opening
+from backupd.operations.configured_servers import connect_to, login_of
 from backupd.operations.tools import (
     BenchTools,
     FilesystemRoom,
@@ -278,7 +273,7 @@ def subject(configuration: Configuration, *, job_name: str | None, volume: str |
         raise UsageError("name a job or a volume", hint="backupd probe JOB, or backupd probe --volume VG/LV")
     if job_name is None:
         return Subject(lambda: mounted_volume(volume or ""), SnapshotConfig(chunk_size=_LVM_CHUNK_SIZE))
-    chosen = job(configuration, job_name)
+    chosen = opening.job(configuration, job_name)
     host = configuration.hosts[chosen.host]
     return Subject(lambda: _data_mount(host), chosen.snapshot, job=chosen.name, host=chosen.host)
 

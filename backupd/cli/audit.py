@@ -57,10 +57,9 @@ def verify(
     json: JsonOption = False,
 ) -> None:
     """Check the chain, and compare it with the catalogue and with the manifests on the jobs' targets."""
-    from backupd import wiring
     from backupd.operations import opening
 
-    configuration = wiring.configuration(ctx.obj.config)
+    configuration = opening.configuration(ctx.obj.config)
     with opening.catalogue(configuration) as catalogue:
         trail, machine = catalogue.audit_trail(), catalogue.identity().name
     found = checked(configuration, trail, machine, target)

@@ -85,6 +85,7 @@ def layouts(
     from backupd.host.run_log import RunLogs
     from backupd.host.signals import cancellable
     from backupd.lvm import scratch_name
+    from backupd.operations import opening
     from backupd.operations.measure.bench import plan_bench, run_bench
     from backupd.policy.published_benches import tables_of
 
@@ -106,10 +107,10 @@ def layouts(
         snapshots=not no_snapshots,
         max_load=quantities.highest_load(max_load),
     )
-    configuration = wiring.configuration_or_defaults(ctx.obj.config)
+    configuration = opening.configuration_or_defaults(ctx.obj.config)
     run_id = require_run_id(run_id or new_run_id())
     label_log_lines(run_id)
-    with wiring.own_catalogue(configuration) as catalogue:
+    with opening.own_catalogue(configuration) as catalogue:
         machine = catalogue.identity().name
         tools, bench_tools = wiring.host_tools(configuration, machine), wiring.bench_tools(machine)
         agreed = plan_bench(request, tools, bench_tools)

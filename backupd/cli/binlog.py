@@ -40,13 +40,14 @@ def receive(ctx: typer.Context, job: ArchivedJobArgument) -> None:
     """
     from backupd import wiring
     from backupd.host.signals import cancellable
+    from backupd.operations import opening
     from backupd.operations.binlog.archive import archive
     from backupd.operations.binlog.tools import archive_tools, binlog_of
 
-    configuration = wiring.configuration(ctx.obj.config)
-    chosen = wiring.job(configuration, job)
+    configuration = opening.configuration(ctx.obj.config)
+    chosen = opening.job(configuration, job)
     config = binlog_of(chosen)
-    with wiring.catalogue(configuration) as catalogue, cancellable():
+    with opening.catalogue(configuration) as catalogue, cancellable():
         machine = catalogue.identity().name
         targets = [wiring.target(configuration, name, machine) for name in chosen.targets]
         tools = archive_tools(configuration, chosen, wiring.host_tools(configuration, machine), targets, catalogue)
@@ -156,14 +157,14 @@ def search(
     Only segments that may have them are fetched, and they are read on this host. A statement that backupd does not
     understand is of kind `other`.
     """
-    from backupd import wiring
     from backupd.host.signals import cancellable
+    from backupd.operations import opening
     from backupd.operations.binlog.searching import search as searched
 
-    configuration = wiring.configuration(ctx.obj.config)
+    configuration = opening.configuration(ctx.obj.config)
     chosen = _archived_job(configuration, job, target)
     wanted = _wanted(table or (), kind or (), since, until, gtid)
-    with wiring.catalogue(configuration) as catalogue, cancellable():
+    with opening.catalogue(configuration) as catalogue, cancellable():
         reader = segments_read(configuration, catalogue, chosen.name, target=target, identities=identities_in(identity))
         found = searched(wanted, catalogue, reader, at_most=limit)
         newest = catalogue.latest_segment(chosen.name)

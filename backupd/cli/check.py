@@ -23,6 +23,7 @@ def check(
     from backupd.catalogue.database import DAMAGED
     from backupd.cli.documents import check_document
     from backupd.cli.failure_answers import failure_answers
+    from backupd.operations import opening
     from backupd.operations.backup import preflight
     from backupd.operations.binlog import checking
     from backupd.operations.upkeep.notices import check_refused, check_warned
@@ -30,9 +31,9 @@ def check(
     from backupd.service import receivers
     from backupd.vocabulary.records import Level
 
-    configuration = wiring.configuration(ctx.obj.config)
-    chosen = wiring.job(configuration, job)
-    with wiring.catalogue(configuration) as catalogue:
+    configuration = opening.configuration(ctx.obj.config)
+    chosen = opening.job(configuration, job)
+    with opening.catalogue(configuration) as catalogue:
         identity, last, past = catalogue.identity(), catalogue.last_stored_bytes(job), catalogue.snapshot_lives(job)
         tunings, faults = catalogue.tunings(), catalogue.faults(values=False)
         tools = wiring.tools(configuration, chosen, identity.name)

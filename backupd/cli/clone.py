@@ -108,8 +108,8 @@ def clone(
     A replica knows its replication position. A scrubbed copy is handed over only if every statement of FILE ran;
     what ran is told by backupd-scrub.json in the folder, and by the audit trail.
     """
-    from backupd import wiring
     from backupd.cli.progress import log_applied
+    from backupd.operations import opening
     from backupd.operations.restore.fallback import agreed
 
     moment = moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest)
@@ -122,8 +122,8 @@ def clone(
         raise UsageError(
             "name the run to clone", hint="RUN is an id or latest[:JOB]; --job takes a moment, such as --latest"
         )
-    configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
-    with wiring.catalogue(configuration) as catalogue, log_applied() as applied:
+    configuration, identities = opening.configuration(ctx.obj.config), identities_in(identity)
+    with opening.catalogue(configuration) as catalogue, log_applied() as applied:
         if moment is not None:
             wanted = AskedMoment(moment, run_id, job)
             found = found_moment(

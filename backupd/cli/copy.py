@@ -64,9 +64,9 @@ def copy(
 
     Encrypted backups stay as they are, and no key is needed, unless --recipients names others.
     """
-    from backupd import wiring
     from backupd.archive import heap
     from backupd.host.signals import cancellable
+    from backupd.operations import opening
     from backupd.operations.upkeep import additional_copy
 
     if (run_id is None) == (not missing):
@@ -79,10 +79,10 @@ def copy(
         raise UsageError(f"--from and --to are both {origin}", hint="name two targets")
     heap.confine()
     readers = _recipients(recipients)
-    configuration = wiring.configuration(ctx.obj.config)
-    jobs = tuple(configuration.jobs) if job is None else (wiring.job(configuration, job).name,)
+    configuration = opening.configuration(ctx.obj.config)
+    jobs = tuple(configuration.jobs) if job is None else (opening.job(configuration, job).name,)
     with (
-        wiring.own_catalogue(configuration) as catalogue,
+        opening.own_catalogue(configuration) as catalogue,
         cancellable(),
         left_for_node_exporter(configuration, catalogue),
     ):

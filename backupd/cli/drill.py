@@ -63,6 +63,7 @@ def drill(
     from backupd.cli.failure_answers import failure_answers
     from backupd.cli.tables import drill_table
     from backupd.host.signals import cancellable
+    from backupd.operations import opening
     from backupd.operations.restore.on_record import drilled_on_record
     from backupd.operations.restore.proofs import leave_proof
     from backupd.operations.upkeep import notices
@@ -70,13 +71,13 @@ def drill(
     from backupd.report.words import duration, too_long
 
     moment = drilled_moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest, seed=seed)
-    configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
+    configuration, identities = opening.configuration(ctx.obj.config), identities_in(identity)
     if run_id is not None and job is not None:
         raise UsageError("both a run and a job were given", hint="give one of them: a run belongs to one job anyway")
-    if job is not None and wiring.job(configuration, job).drill.moment is not None and moment is None:
+    if job is not None and opening.job(configuration, job).drill.moment is not None and moment is None:
         moment = Drawn.anew()
     with (
-        wiring.own_catalogue(configuration) as catalogue,
+        opening.own_catalogue(configuration) as catalogue,
         left_for_node_exporter(configuration, catalogue),
         ExitStack() as kept,
     ):

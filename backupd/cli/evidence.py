@@ -48,11 +48,11 @@ def report_evidence(config: Path | None, wanted: EvidenceRequest) -> None:
         VerificationError: the audit chain is broken, as the document that was written says.
         TargetError: not all manifests could be read, as the document that was written says.
     """
-    from backupd import wiring
+    from backupd.operations import opening
 
-    configuration = wiring.configuration(config)
+    configuration = opening.configuration(config)
     if wanted.job is not None:
-        wiring.job(configuration, wanted.job)
+        opening.job(configuration, wanted.job)
     names = [name for path in wanted.files for name in (path.absolute(), _beside(path).absolute())]
     if len(set(names)) < len(names):
         raise UsageError("two documents cannot go into one file", hint="give each of them a name of its own")

@@ -89,9 +89,10 @@ def _notifier(configuration: "FleetConfiguration") -> "Notifier":
     """
     from backupd import wiring
     from backupd.notifications.fanout import Fanout
+    from backupd.operations import opening
 
     path = configuration.control.notifications
-    return Fanout([]) if path is None else wiring.notifier(wiring.configuration(path))
+    return Fanout([]) if path is None else wiring.notifier(opening.configuration(path))
 
 
 def _records(configuration: "FleetConfiguration") -> "Records":

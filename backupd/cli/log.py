@@ -28,13 +28,13 @@ def log(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the run ends.")] = False,
 ) -> None:
     """Print the log of RUN; logs are kept for 400 days. A bench's log includes its probes."""
-    from backupd import wiring
     from backupd.host.run_log import RunLogs
+    from backupd.operations import opening
     from backupd.operations.liveness import run_is_alive
 
-    configuration = wiring.configuration_or_defaults(ctx.obj.config)
+    configuration = opening.configuration_or_defaults(ctx.obj.config)
     logs = RunLogs(configuration.paths.log)
-    with wiring.catalogue(configuration) as catalogue:
+    with opening.catalogue(configuration) as catalogue:
         found = _found(logs.path, catalogue, run_id)
         for text in _lines(logs.path(found), found, lambda: follow and run_is_alive(catalogue, found)):
             if not write(text):  # nobody reads any more: there is nothing to follow it for

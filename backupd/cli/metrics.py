@@ -27,11 +27,11 @@ def metrics(
     ] = None,
 ) -> None:
     """Print the metrics that the daemon exports, as of now; needs no daemon."""
-    from backupd import wiring
+    from backupd.operations import opening
     from backupd.service.textfile import exposition_once, write_textfile
 
-    configuration = wiring.configuration(ctx.obj.config)
-    with wiring.catalogue(configuration) as catalogue:
+    configuration = opening.configuration(ctx.obj.config)
+    with opening.catalogue(configuration) as catalogue:
         text = exposition_once(configuration, catalogue)
     if textfile is None:
         write(text.decode())

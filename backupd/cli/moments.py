@@ -233,16 +233,16 @@ def restore_moment(
     Raises:
         UsageError: the moment cannot be reached, or no such table was ever there; or as the restore says.
     """
-    from backupd import wiring
     from backupd.cli.exported_tables import tell_exported
     from backupd.cli.progress import log_applied
     from backupd.host.signals import cancellable
+    from backupd.operations import opening
     from backupd.operations.restore.moment_tables import require_tables
     from backupd.operations.restore.on_record import Deed, on_record
     from backupd.operations.restore.to_moment import restore_to_moment
 
     place, confined = to.absolute(), not configuration.restore.unconfined
-    with wiring.catalogue(configuration) as catalogue, log_applied() as applied:
+    with opening.catalogue(configuration) as catalogue, log_applied() as applied:
         found = found_moment(
             configuration, catalogue, asked, to=place, target=target, identities=identities, applied=applied
         )

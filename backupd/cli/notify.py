@@ -33,8 +33,9 @@ def try_out(
 ) -> None:
     """Send a test notification, as for a good backup, and show the result for each channel."""
     from backupd import wiring
+    from backupd.operations import opening
 
-    configuration = wiring.configuration(ctx.obj.config)
+    configuration = opening.configuration(ctx.obj.config)
     notifier = wiring.notifier(configuration)
     chosen = [subscriber for subscriber in notifier.subscribers if name in (None, subscriber.name)]
     if not chosen:
@@ -64,9 +65,10 @@ def digest_now(
     """
     from backupd import wiring
     from backupd.notifications.words import body, document, title
+    from backupd.operations import opening
     from backupd.vocabulary.schedule import NoticeKind
 
-    configuration = wiring.configuration(ctx.obj.config)
+    configuration = opening.configuration(ctx.obj.config)
     notice = _digest(configuration)
     if send:
         notifier = wiring.notifier(configuration)

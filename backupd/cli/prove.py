@@ -42,11 +42,12 @@ def prove(
     """
     from backupd import wiring
     from backupd.host.signals import cancellable
+    from backupd.operations import opening
     from backupd.operations.upkeep.proving_told import proving_told
 
     if everything and limit is not None:
         raise UsageError("--all and --limit cannot be combined", hint="use one of them")
-    configuration = wiring.configuration(ctx.obj.config)
+    configuration = opening.configuration(ctx.obj.config)
     most = None if everything else limit or 1
     with proving_told(wiring.notifier(configuration)) as problems, cancellable():
         _prove(configuration, target, identity, most=most, trouble=problems.extend)
@@ -61,6 +62,7 @@ def _prove(
     trouble: "Callable[[Sequence[Problem]], object]",
 ) -> None:
     from backupd import wiring
+    from backupd.operations import opening
     from backupd.operations.restore.proof_host import ProofHost
     from backupd.operations.restore.proving import prove_copies
     from backupd.operations.upkeep.ownership import signer_of
@@ -72,7 +74,7 @@ def _prove(
         )
     settings = configuration.prove
     identities = identities_in(identity or settings.identity_file)
-    with wiring.own_catalogue(configuration) as catalogue:
+    with opening.own_catalogue(configuration) as catalogue:
         name = catalogue.identity().name
         tools = wiring.host_tools(configuration, name)
         host = ProofHost(

@@ -16,14 +16,15 @@ def recover(ctx: typer.Context) -> None:
     from backupd import wiring
     from backupd.cli.failure_answers import failure_answers
     from backupd.host.signals import cancellable
+    from backupd.operations import opening
     from backupd.operations.upkeep.notices import tell_of_the_dead
     from backupd.operations.upkeep.recover import dead_runs
     from backupd.service.systemd import Notify
 
-    configuration = wiring.configuration_or_defaults(ctx.obj.config)
+    configuration = opening.configuration_or_defaults(ctx.obj.config)
     with (
         cancellable(),
-        wiring.catalogue(configuration) as catalogue,
+        opening.catalogue(configuration) as catalogue,
         left_for_node_exporter(configuration, catalogue),
     ):
         tools = wiring.host_tools(configuration, catalogue.identity().name)

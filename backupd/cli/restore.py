@@ -115,6 +115,7 @@ def restore(
     from backupd.cli.progress import share_done
     from backupd.host.signals import cancellable
     from backupd.mysql.tablefiles import tables_in
+    from backupd.operations import opening
     from backupd.operations.restore.on_record import Deed, on_record
 
     moment = moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest)
@@ -130,7 +131,7 @@ def restore(
                 hint="give --to DIR, and --tables if you like; what a replica needs is printed anyway",
             )
         chosen = () if tables is None else tables_in(",".join(tables))
-        configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
+        configuration, identities = opening.configuration(ctx.obj.config), identities_in(identity)
         wanted_moment = AskedMoment(moment, run_id, job)
         if restore_moment(configuration, wanted_moment, to=to, target=target, identities=identities, tables=chosen):
             raise typer.Exit(ExitStatus.ATTENTION)
@@ -164,9 +165,9 @@ def restore(
             hint="with --tables, give --to DIR, or --into HOST --as NAME",
         )
     chosen = () if tables is None else tables_in(",".join(tables))
-    configuration, identities = wiring.configuration(ctx.obj.config), identities_in(identity)
+    configuration, identities = opening.configuration(ctx.obj.config), identities_in(identity)
     server = None if into is None else _server(configuration, into, schema or "", chosen, by)
-    with wiring.catalogue(configuration) as catalogue:
+    with opening.catalogue(configuration) as catalogue:
         run = run_of(catalogue, run_id, target=target)
         sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
         if into is None:
@@ -275,10 +276,10 @@ def _server(
     configuration: "Configuration", host: str, schema: str, tables: "Sequence[Table]", by: LoadingWay | None
 ) -> "IntoServer":
     """Imported here: a restore into a folder loads nothing into a server."""
-    from backupd import wiring
+    from backupd.operations.configured_servers import connect_to
     from backupd.operations.restore.into_server import into_server
 
-    return into_server(host, wiring.connect_to(configuration, host), schema, tables, by=by)
+    return into_server(host, connect_to(configuration, host), schema, tables, by=by)
 
 
 def _plan(

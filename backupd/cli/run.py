@@ -54,17 +54,18 @@ def run(
         from backupd.cli.tables import run_summary
         from backupd.cli.telling import telling_everybody
         from backupd.host.live_progress import LiveRuns
+        from backupd.operations import opening
         from backupd.operations.backup.around import Surroundings, run_job
         from backupd.vocabulary.records import RunStatus
 
     heap.confine()
-    configuration = wiring.configuration(ctx.obj.config)
-    chosen = wiring.job(configuration, job)
+    configuration = opening.configuration(ctx.obj.config)
+    chosen = opening.job(configuration, job)
     run_id = require_run_id(run_id or new_run_id())
     ceiling = None if max_rate is None else _rate(max_rate)
     label_log_lines(run_id)
     around = Surroundings(
-        catalogue=lambda: wiring.catalogue(configuration),
+        catalogue=lambda: opening.catalogue(configuration),
         answers=failure_answers(configuration),
         figures=lambda catalogue: left_for_node_exporter(configuration, catalogue),
         notifier=wiring.notifier(configuration),
@@ -88,9 +89,9 @@ def run(
 
 def _leads_to(run: "RunDetails", configuration: "Configuration") -> "RolledForward | None":
     """Which archived moments the backup leads to. Where the catalogue does not tell any more, the backup is as good."""
-    from backupd import wiring
+    from backupd.operations import opening
 
-    with contextlib.suppress(CatalogueError), wiring.catalogue(configuration) as catalogue:
+    with contextlib.suppress(CatalogueError), opening.catalogue(configuration) as catalogue:
         return leads_to_of(run, catalogue, configuration)
     return None
 
@@ -130,13 +131,13 @@ def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:
 
 def cancel(ctx: typer.Context, run_id: AnyRunArgument) -> None:
     """Stop a live run. It cleans up and ends with exit status 11."""
-    from backupd import wiring
     from backupd.host.process import is_alive
+    from backupd.operations import opening
     from backupd.operations.liveness import live_process
     from backupd.vocabulary.records import RunStatus
 
-    configuration = wiring.configuration(ctx.obj.config)
-    with wiring.own_catalogue(configuration) as catalogue:
+    configuration = opening.configuration(ctx.obj.config)
+    with opening.own_catalogue(configuration) as catalogue:
         details = catalogue.run(run_id)
         process = live_process(catalogue, details.run_id)
     if details.status is not RunStatus.RUNNING or process is None:

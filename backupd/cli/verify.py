@@ -65,24 +65,24 @@ def verify(
     json: JsonOption = False,
 ) -> None:
     """Read back a backup, bypassing the page cache, and compare every digest: all copies, completely or as a sample."""
-    from backupd import wiring
     from backupd.host.signals import cancellable
+    from backupd.operations import opening
     from backupd.operations.restore.verify import share_of
 
     share = None if sample is None else share_of(sample)
-    configuration = wiring.configuration(ctx.obj.config)
+    configuration = opening.configuration(ctx.obj.config)
     if sample is not None and rounds is not None:
         raise UsageError(
             "--sample and --rounds cannot be combined", hint="use one: --sample 5% reads at random, --rounds 20 in turn"
         )
     if job is not None:
-        configured = wiring.job(configuration, job).verify.rounds
+        configured = opening.job(configuration, job).verify.rounds
         rounds = rounds or (configured if sample is None else None)
     errors: list[BackupdError] = []
     documents: list[dict[str, Any]] = []
     segments: list[dict[str, Any]] = []
     with (
-        wiring.own_catalogue(configuration) as catalogue,
+        opening.own_catalogue(configuration) as catalogue,
         cancellable(),
         left_for_node_exporter(configuration, catalogue),
     ):

@@ -191,7 +191,7 @@ def test_a_host_without_a_configuration_can_be_probed(
     monkeypatch.delenv("BACKUPD_CONFIG", raising=False)
     monkeypatch.setattr(opening, "DEFAULT_PATH", tmp_path / "nowhere.toml")
     monkeypatch.setattr(opening, "locate", lambda explicit, environment: tmp_path / "nowhere.toml")
-    configuration = wiring.configuration_or_defaults(None)
+    configuration = opening.configuration_or_defaults(None)
     assert configuration.jobs == {}
     ended = terminal.type("probe", "nightly")
     assert ended.status == ExitStatus.USAGE

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from pathlib import Path
 
-from backupd import wiring
 from backupd.host.process import Completed, run
 from backupd.lab import configuration, disks, load, server
 from backupd.lab.guest import SPARE
@@ -26,6 +25,7 @@ from backupd.lab.plan import GuestControl, Plan
 from backupd.lab.site import LabSite, guest_site, host_site
 from backupd.load.counters import KernelCounters
 from backupd.mysql.session import Login, Session
+from backupd.operations import opening
 from backupd.vocabulary.errors import BackupdError, LabError
 from backupd.vocabulary.gauges import DiskCounters
 from backupd.vocabulary.records import RunDetails
@@ -293,7 +293,7 @@ def _shell(line: str, folder: Path, *, seconds: float, accept: Sequence[int] = (
 
 
 def _ours() -> RunDetails:
-    with wiring.catalogue(wiring.configuration(None)) as catalogue:
+    with opening.catalogue(opening.configuration(None)) as catalogue:
         return catalogue.run("latest")
 
 

@@ -200,7 +200,7 @@ class Unpacking:
         except TarStalled as stalled:
             raise UsageError(
                 f"{self._stored.name} could not be unpacked into {self._into}: {stalled}",
-                hint="see whether its disk answers: dmesg, df; the same restore then goes on from where it was",
+                hint="see whether its disk answers: dmesg, df; the same restore then continues where it stopped",
             ) from None
 
     def _cannot_take(self, complaint: str) -> UsageError:

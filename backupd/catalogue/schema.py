@@ -178,7 +178,7 @@ def _let_go(path: Path) -> None:
     for each in beside:
         kept = each.with_name(each.name + free)
         each.rename(kept)
-        log.warning("%s is of a catalogue that is gone, and is %s from now on", each, kept)
+        log.warning("%s belonged to a removed catalogue; renamed to %s", each, kept)
 
 
 def _are_open(files: Sequence[Path]) -> bool:

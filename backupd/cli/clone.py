@@ -224,7 +224,7 @@ def _replica(asked: _Asked, followed: "ReplicationSource | None", server_id: int
     else:
         say(f"cloned {asked.origin} to {asked.to} as replica {wanted.server_id}, by {wanted.following}")
         if asked.forward is not None:
-            say(f"it stands at {position_in_words(made.seeded.position)}")
+            say(f"position: {position_in_words(made.seeded.position)}")
         say(f"options: {made.option_file}; add socket and port, and start {manifest.server.flavour} with it")
         say(f"then: {'; '.join(made.seeded.left)}")
 

@@ -53,7 +53,7 @@ def unpause(
         raise UsageError(f"{name or 'the fleet'} is not paused", hint="see `backupd fleet status`")
     for one in ended:
         records.unpause(one.scope, one.name)
-        say(f"{_called(one.scope, one.name)} is paused no more")
+        say(f"{_called(one.scope, one.name)} is no longer paused")
 
 
 def _of(ctx: typer.Context, name: str | None, all_of_it: bool) -> "tuple[Records, PauseScope, str]":

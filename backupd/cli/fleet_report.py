@@ -117,6 +117,6 @@ def _nights_of(text: str, *, tonight: date) -> tuple[date, date]:
     except ValueError as error:
         raise UsageError(f"--month: {text!r} is not a month", hint="write it as 2026-11") from error
     if first > tonight:
-        raise UsageError(f"--month {text} is in the future", hint=f"the night that it is began on {tonight}")
+        raise UsageError(f"--month {text} is in the future", hint=f"this night began on {tonight}")
     days = calendar.monthrange(first.year, first.month)[1]
     return first, min(first + timedelta(days=days - 1), tonight)

@@ -51,7 +51,7 @@ def run(
 
 def cancel(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="BACKUP|CLUSTER", help="A backup, or all of a cluster that go on.")],
+    name: Annotated[str, typer.Argument(metavar="BACKUP|CLUSTER", help="A backup, or all of a cluster.")],
     *,
     note: Annotated[str, typer.Option(help="Reason, shown with it from now on.")] = "cancelled by a person",
 ) -> None:
@@ -63,10 +63,10 @@ def cancel(
     records = Records.open(database_url(configuration.control))
     found = [one.owed for one in records.going() if name in (one.owed.id, one.owed.cluster)]
     if not found:
-        raise UsageError(f"no backup {name!r} waits or runs, and none of such a cluster", hint="backupd fleet status")
+        raise UsageError(f"no waiting or running backup or cluster is named {name!r}", hint="backupd fleet status")
     for one in found:
         records.ask_to_cancel(one.id, note)
-        say(f"backup {one.id} is to end")
+        say(f"cancellation of backup {one.id} requested")
     _tell_whether_served(records)
 
 
@@ -90,7 +90,7 @@ def _tell_whether_served(records: "Records") -> None:
     from backupd.policy.fleet_standing import is_at_work
 
     if not is_at_work(records.control(), datetime.now(UTC)):
-        tell("no control host is at work: nothing happens before one is started with `backupd fleet serve`")
+        tell("no control host is running: start one with `backupd fleet serve`")
 
 
 def _all_good(records: "Records", owed: "Sequence[OwedBackup]") -> bool:

@@ -279,7 +279,7 @@ def _tell(found: FoundMoment, restored: "RestoredMoment", *, steps: bool) -> Non
     last = restored.committed_at
     committed = "no transaction was applied" if last is None else f"last commit {last:%Y-%m-%d %H:%M:%S} UTC"
     say(f"restored run {found.run.run_id} and its binlog up to {found.moment}: datadir {restored.datadir}")
-    say(f"it stands at {position_in_words(restored.position)}, {committed}")
+    say(f"position: {position_in_words(restored.position)}, {committed}")
     if steps:
         text = next_steps(found.manifest, restored.datadir, reached=restored.position)
         print_text(f"{restored_owner(restored.datadir)}{text.rstrip()}")

@@ -207,8 +207,8 @@ def _tell_where_its_archive_leads(run: "RunDetails", catalogue: "Catalogue", con
         wanted = "For all of that" if rolled.to_the_end else "For a moment until then"
         moment = "--latest" if rolled.to_the_end else "--to-time TIME"
         tell(
-            f"this is the backup alone, of {rolled.since:%Y-%m-%d %H:%M:%S} UTC: its job's binlog archive leads on to"
-            f" {rolled.until:%Y-%m-%d %H:%M:%S} UTC. {wanted}: backupd restore {run.run_id} {moment} --to DIR"
+            f"this is the backup alone, of {rolled.since:%Y-%m-%d %H:%M:%S} UTC: the binlog archive can roll it forward"
+            f" to {rolled.until:%Y-%m-%d %H:%M:%S} UTC. {wanted}: backupd restore {run.run_id} {moment} --to DIR"
         )
 
 

@@ -136,7 +136,7 @@ def tell_of_other_schedules(configuration: "Configuration", catalogue: "Catalogu
 
     is_served = Claims(configuration.paths.run).daemon_pid() is not None
     if is_served and catalogue.gone_by() != timetables(configuration):
-        tell("attention: the daemon goes by other schedules than the configuration has now: systemctl reload backupd")
+        tell("attention: the daemon's schedules differ from the configuration's: systemctl reload backupd")
 
 
 def _scheduled(configuration: "Configuration", name: str) -> "JobConfig":

@@ -196,7 +196,7 @@ class SettleConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
 class LimitsConfig:
-    """`[jobs.NAME.limits]`: what the server may suffer before the backup is given up."""
+    """`[jobs.NAME.limits]`: what the server may suffer before the backup is aborted."""
 
     max_penalty: Annotated[Number, Field(gt=1)] | None = None  # baseline ÷ window
     max_replica_lag_seconds: Annotated[PositiveDuration | None, key("max_replica_lag")] = None

@@ -105,5 +105,5 @@ class Engine(Protocol):
         """Within the block stories go on: those of all backups that were submitted and have not ended.
 
         Raises:
-            Busy: another control host is at work; this one is to wait.
+            Busy: another control host is active; this one is to wait.
         """

@@ -124,7 +124,7 @@ class DbosEngine:
         """Within the block stories go on.
 
         Raises:
-            Busy: another control host is at work.
+            Busy: another control host is active.
             FleetDatabaseAway: the database does not answer.
         """
         global _serving  # noqa: PLW0603 - DBOS's workflows are a process's

@@ -55,7 +55,7 @@ def _without(source: str, fact: str, kept: Sequence[ListedHost] | None) -> Inven
         return InventoryHosts(
             None, (f"the inventory {source} {fact}; no earlier one is kept, so its hosts are unknown",)
         )
-    return InventoryHosts(kept, (f"the inventory {source} {fact}; the last good one goes on, with {len(kept)} hosts",))
+    return InventoryHosts(kept, (f"the inventory {source} {fact}; the last good one is used, with {len(kept)} hosts",))
 
 
 def _read(inventory: InventoryConfig) -> ListedHosts:

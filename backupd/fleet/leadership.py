@@ -167,6 +167,6 @@ def _now() -> float:
 
 def _another() -> Busy:
     return Busy(
-        "another control host is at work on this database",
+        "another control host is active on this database",
         hint="this one takes over when that one ends: leave it running as a standby (backupd fleet serve)",
     )

@@ -148,7 +148,7 @@ class Claims:
         Raises:
             Busy: one does.
         """
-        hint = "one is enough: it goes on for as long as it is let"
+        hint = "only one receiver per job is needed; the running one continues"
         with self._held(f"binlog-{job}", f"the archive of the binlog of job {job}", hint=hint):
             yield
 
@@ -298,7 +298,7 @@ class Claims:
                 if remove and (not shared or _is_alone(descriptor)):
                     path.unlink(missing_ok=True)
             except OSError as error:  # it holds nobody up: the next one opens the same file
-                log.warning("the lock file %s stays: %s", path, error)
+                log.warning("the lock file %s could not be removed: %s", path, error)
             finally:
                 os.close(descriptor)
 

@@ -144,8 +144,8 @@ def is_of_later_series(before: BinlogSegment, after: BinlogSegment) -> str:
     if not (earlier := _series(one)) or _series(other) <= earlier:
         return ""
     return (
-        f"from {after.file} on the log is of {other}, a later series than {one}: no copy of a backup from before can"
-        " be rolled forward by it"
+        f"from {after.file} on the binlog was written by {other}, a newer series than {one}: earlier backups cannot be"
+        " rolled forward with it"
     )
 
 

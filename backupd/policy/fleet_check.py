@@ -56,7 +56,7 @@ def _hosts(seen: Mapping[str, SeenHost], hints: Mapping[str, str]) -> Iterator[F
             yield _warning(f"host {host}", one.problem or "it has not been asked yet", hints.get(host, ""))
             continue
         for fault in host_faults(one.described):
-            hint = "set it by NTP: run ids, windows and ages go by it" if "clock" in fault else ""
+            hint = "set it by NTP: run ids, windows and ages depend on it" if "clock" in fault else ""
             yield _warning(f"host {host}", fault, hint)
 
 
@@ -135,7 +135,7 @@ def _fit(terms: ClusterTerms, job: str, only: str, seen: Mapping[str, SeenHost])
         yield _refused(
             f"cluster {terms.cluster}",
             f"no member can make the backup of job {job}: {chosen.said}",
-            "what is wrong with each member stands after its name: one that is fit is enough"
+            "the reason is listed after each member; one usable member is enough"
             if with_source.host is None
             else "allow_source = true in its policy lets the source do it where no replica is fit",
         )
@@ -150,7 +150,7 @@ def _same_data(claims: FleetClaims, terms: ClusterTerms, seen: Mapping[str, Seen
         yield Finding(
             f"cluster {terms.cluster}",
             Level.WARNING if meant else Level.REFUSED,
-            f"{some(sources, _SHOWN)} each follow nobody: do they have the same data?",
+            f"{some(sources, _SHOWN)} are not replicas of anything: do they hold the same data?",
             "put them into clusters of their own, or repair replication; of Galera's and group replication's servers"
             " that is right: write allow_source = true in the policy",
         )

@@ -104,10 +104,10 @@ class ExecutedGtids:
         """This one is in it.
 
         Raises:
-            ServerError: it is none of MySQL's.
+            ServerError: it is not a MySQL GTID.
         """
         if len(gtid) == _MARIADB_PARTS:
-            raise ServerError(f"the GTID {written(gtid)} is none of MySQL's", hint="is the server MariaDB's?")
+            raise ServerError(f"{written(gtid)} is not a MySQL GTID", hint="is the server MariaDB's?")
         source, number = gtid
         self.add(source, number, number)
 
@@ -160,10 +160,10 @@ class BinlogGtids:
         """This one is the last of its domain.
 
         Raises:
-            ServerError: it is none of MariaDB's.
+            ServerError: it is not a MariaDB GTID.
         """
         if len(gtid) != _MARIADB_PARTS:
-            raise ServerError(f"the GTID {written(gtid)} is none of MariaDB's", hint="is the server MySQL's?")
+            raise ServerError(f"{written(gtid)} is not a MariaDB GTID", hint="is the server MySQL's?")
         self.add(*gtid)
 
     def add(self, domain: int, server: int, number: int) -> None:

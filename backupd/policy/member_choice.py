@@ -14,7 +14,7 @@ from backupd.vocabulary.fleet import PROTOCOLS, DescribedJob, FleetTry, HostDesc
 from backupd.vocabulary.units import format_duration
 
 _WITNESSES: Final = 2  # against a control host's clock, at least
-MOST_CLOCK_SECONDS: Final = 60.0  # that a host's clock may be off: run ids, windows and ages go by it
+MOST_CLOCK_SECONDS: Final = 60.0  # that a host's clock may be off: run ids, windows and ages depend on it
 _SHOWN: Final = 5  # targets
 NEVER_ASKED: Final = "it has not been asked yet"
 
@@ -171,7 +171,7 @@ def _verdict_of_job(host: str, job: DescribedJob, rule: MemberRule, *, alone: bo
     lag = job.lag_seconds
     reasons = {
         "a person has paused the job there": job.paused,
-        f"run {job.running} goes on there": bool(job.running) and job.running != of_its_own,
+        f"run {job.running} is in progress there": bool(job.running) and job.running != of_its_own,
         f"its server cannot be asked: {job.problem}": job.role is Role.UNKNOWN,
         "it is the source, and the policy spares it": job.role is Role.SOURCE and not (alone or rule.allow_source),
         "it does not know how far behind its source it is": job.role is Role.REPLICA and lag is None,

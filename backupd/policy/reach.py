@@ -94,4 +94,5 @@ def _why(
     names = [] if row is None else [lost_from(row.chain, row.segments[-1].number + 1)]
     told = [gap.reason for name in (*names, before.chain) for gap in gaps if gap.chain == name]
     ended = "" if row is None else row.ended
-    return next(iter(told), ended) or f"chain {before.chain} ended, and {after.chain or 'no other'} goes on"
+    following = f"chain {after.chain}" if after.chain else "none"
+    return next(iter(told), ended) or f"chain {before.chain} ended, and {following} follows"

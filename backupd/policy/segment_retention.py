@@ -70,7 +70,7 @@ def decision(segment: BinlogSegment, needs: SegmentNeeds, now: datetime) -> Segm
     unread = needs.unread.get(segment.chain)
     if unread is not None and segment.number >= unread:
         return SegmentDecision(
-            segment.name, keep=True, reason=f"a backup may stand in number {unread}, which could not be read"
+            segment.name, keep=True, reason=f"a backup may begin in segment {unread}, which could not be read"
         )
     if segment.received_at > now:
         return SegmentDecision(segment.name, keep=True, reason="dated in the future: a clock is or was wrong")

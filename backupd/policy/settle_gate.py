@@ -172,7 +172,7 @@ def last_lag(samples: Sequence[Sample]) -> float | None:
 def seconds_to_limit(samples: Sequence[Sample], limits: SettleLimits, cow: CowForecast | None) -> float | None:
     """Until the COW area has filled to its limit, if it goes on as it has lately; None: never, or unknown.
 
-    What it can still be extended by counts: until then nothing forces the copy, and no backup is given up.
+    What it can still be extended by counts: until then nothing forces the copy, and no backup is aborted.
     """
     lately = [sample for sample in samples[-TREND_RATES:] if sample.stage != BASELINE]
     rates = points((sample.at_seconds, sample.cow_rate) for sample in lately)

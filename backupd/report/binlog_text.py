@@ -34,7 +34,7 @@ def listing_text(listing: ArchiveListing, *, width: int = 72, ascii_only: bool =
 def standing_text(standing: ArchiveStanding) -> str:
     """How far the archive of one job is."""
     rows = [
-        ("receiver:", "at work" if standing.receiving else "none is at work: nothing is archived now"),
+        ("receiver:", "running" if standing.receiving else "none is running: nothing is archived now"),
         ("archived up to:", _up_to(standing.archived, standing.received_at, standing.at)),
         ("last transaction:", "-" if standing.last_at is None else shown(standing.last_at)),
         ("the server is at:", _server(standing)),
@@ -102,7 +102,10 @@ def _targets(targets: Sequence[ArchivedOnTarget]) -> str:
 
 
 def _left(targets: Sequence[str]) -> str:
-    return f"not configured any more: {', '.join(targets)}; what lies there alone cannot be restored until it is"
+    return (
+        f"no longer configured: {', '.join(targets)}; segments stored only there cannot be restored until the target is"
+        " configured again"
+    )
 
 
 def _spool(spool: SpooledSegments) -> str:

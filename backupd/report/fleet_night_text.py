@@ -57,7 +57,7 @@ def backup_document(one: FleetBackup) -> dict[str, Any]:
 
 def counts_words(counts: Mapping[FleetState, int]) -> str:
     """`129 done, 3 failed`."""
-    return ", ".join(f"{counts[state]} {state}" for state in FleetState if counts.get(state)) or "nothing owed"
+    return ", ".join(f"{counts[state]} {state}" for state in FleetState if counts.get(state)) or "nothing due"
 
 
 def night_text(report: NightReport) -> str:

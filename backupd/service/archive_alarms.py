@@ -38,7 +38,7 @@ def waiting_seconds(archive: ArchiveRecord, *, now: datetime) -> float:
 def silent_seconds(archive: ArchiveRecord, *, now: datetime) -> float:
     """For how long nobody has found that all of the server's log is archived; 0 where it never began.
 
-    By a clock that was set back since, it is as long as that is ahead: no receiver at work would leave it so.
+    By a clock that was set back since, it is as long as that is ahead: no running receiver would leave it so.
     """
     return 0.0 if archive.reached_at is None else abs((now - archive.reached_at).total_seconds())
 
@@ -68,6 +68,6 @@ def _why(archive: ArchiveRecord, *, now: datetime) -> str:
     if archive.refused:
         return archive.refused
     if archive.asked_at is None or abs((now - archive.asked_at).total_seconds()) > _AT_WORK_SECONDS:
-        return "no receiver is at work"
+        return "no receiver is running"
     behind = "" if archive.behind_bytes is None else f", {size(archive.behind_bytes)} behind"
-    return f"a receiver is at work{behind}"
+    return f"a receiver is running{behind}"

@@ -119,7 +119,7 @@ def receiver_words(status: ArchiveStatus) -> str:
         case ReceiverState.NEVER:
             return "it has not reported yet"
         case ReceiverState.WORKING:
-            return f"at work, asked the server {told} ago"
+            return f"running, asked the server {told} ago"
         case ReceiverState.REFUSED:
             return f"the server's log is not received: {status.record.refused}"
         case ReceiverState.SILENT:

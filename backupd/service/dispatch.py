@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _LATE_SECONDS = 60.0  # from here on it is worth a word why
 _RECOVER_AGAIN = timedelta(minutes=10)
 _PAUSED = "the job was paused"
-_LEFT = "it is left to the fleet, whose control host is there again"
+_LEFT = "left to the fleet: its control host is reachable again"
 _NOT_RUNNING = "the daemon was not running when it was due"
 _NOT_LOOKING = "the machine was asleep, its clock was changed or the catalogue was unavailable when it was due"
 

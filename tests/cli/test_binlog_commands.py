@@ -304,7 +304,7 @@ def test_a_backup_that_is_restored_alone_tells_where_its_archive_leads_on_to(
     terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, world: World
 ) -> None:
     world.back_up("r1")
-    assert "leads on to" not in terminal.run("restore", "r1", "--to", str(world.base / "before")).stderr
+    assert "can roll it forward" not in terminal.run("restore", "r1", "--to", str(world.base / "before")).stderr
     archived = archiver.archive(written.origin, written.pieces(SMALL))
     followed_by(world, archived[3], "r1")
     said = terminal.run("restore", "r1", "--to", str(world.base / "alone")).stderr
@@ -345,7 +345,7 @@ def test_a_backup_is_restored_though_the_catalogue_does_not_tell_where_its_archi
     with direct(world.places.catalogue, busy_timeout_seconds=1) as connection:
         connection.execute(damage)
     ended = terminal.run("restore", "r1", "--to", str(world.base / "alone"))
-    assert (ended.status, "leads on to" in ended.stderr) == (ExitStatus.OK, False)
+    assert (ended.status, "can roll it forward" in ended.stderr) == (ExitStatus.OK, False)
 
 
 def test_a_backup_whose_drill_failed_leads_to_a_moment_where_it_is_named(
@@ -398,7 +398,7 @@ def test_how_far_the_archive_is_behind_a_server_that_does_not_answer_is_not_know
     assert job["server_error"]
     assert job["spool"] == {"segments": 1, "bytes": 1024, "limit": 1 << 30}
     text = terminal.run("binlog", "status", "nightly").stdout
-    assert "none is at work: nothing is archived now" in text
+    assert "none is running: nothing is archived now" in text
     assert "spool:             1 segment, 1.0 KiB of 1.0 GiB" in text
 
 

@@ -62,7 +62,7 @@ def test_a_clock_that_was_ahead_makes_nobody_be_at_work_for_who_asks_for_a_backu
     now = datetime.now(UTC)
     for seen_at, said in ((now, False), (now + timedelta(days=1), True)):
         records.at_work(Control("control1", 1, now, seen_at))
-        assert ("no control host is at work" in fleet("run", "orders").stderr) is said
+        assert ("no control host is running" in fleet("run", "orders").stderr) is said
 
 
 def test_who_asks_for_a_backup_of_what_is_paused_is_told_what_it_waits_for(fleet: Type, records: Records) -> None:
@@ -89,7 +89,7 @@ def test_the_note_of_a_paused_host_is_told_to_who_asks_for_a_backup_by_it(fleet:
 def test_a_backup_that_a_person_asks_for_is_owed_now_and_goes_first(fleet: Type, records: Records) -> None:
     ended = fleet("run", "orders")
     assert ended.status == ExitStatus.OK
-    assert "no control host is at work" in ended.stderr
+    assert "no control host is running" in ended.stderr
     (backup,) = records.going()
     assert ended.stdout == f"asked for backup {backup.owed.id}\n"
     assert backup.owed.id.endswith("-orders-nightly.r1")
@@ -157,7 +157,7 @@ def test_what_waits_of_a_cluster_is_to_end(fleet: Type, records: Records) -> Non
     fleet("run", "orders")
     (backup,) = records.going()
     ended = fleet("cancel", "orders", "--note", "not tonight")
-    assert ended.stdout == f"backup {backup.owed.id} is to end\n"
+    assert ended.stdout == f"cancellation of backup {backup.owed.id} requested\n"
     assert records.cancels() == {backup.owed.id: "not tonight"}
     records.cancel_waiting(datetime.now(UTC))
     assert [(one.state, one.said) for one in records.history()] == [(FleetState.CANCELLED, "not tonight")]
@@ -187,7 +187,7 @@ def test_a_pause_of_what_has_left_the_fleet_can_be_ended(fleet: Type, records: R
     records.pause(PauseScope.FLEET, "", "upgrade")
     records.pause(PauseScope.HOST, "db9", "its disks are replaced")
     ended = fleet("unpause", "db9")
-    assert (ended.status, ended.stdout) == (ExitStatus.OK, "host db9 is paused no more\n")
+    assert (ended.status, ended.stdout) == (ExitStatus.OK, "host db9 is no longer paused\n")
     assert fleet("unpause", "").status == ExitStatus.USAGE
     assert [(pause.scope, pause.name) for pause in records.pauses()] == [(PauseScope.FLEET, "")]
 

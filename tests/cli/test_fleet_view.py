@@ -69,7 +69,7 @@ def test_a_monitoring_agent_is_told_what_is_overdue(fleet: Type, made: MadeFleet
     assert ended.stdout.count("\n") == 1
     records.at_work(Control("control1", 4711, made.now - timedelta(days=2), made.now - timedelta(days=1)))
     ended = fleet("status", "--nagios")
-    assert (ended.status, "no control host is at work" in ended.stdout) == (1, True)
+    assert (ended.status, "no control host is running" in ended.stdout) == (1, True)
 
 
 def test_a_clock_that_was_ahead_makes_nobody_be_at_work_and_no_host_answer(
@@ -82,7 +82,7 @@ def test_a_clock_that_was_ahead_makes_nobody_be_at_work_and_no_host_answer(
     records.saw(replace(told, answered_at=ahead))
     records.saw(SeenHost(host, None, None, "no route to host"))
     ended = fleet("status", "--nagios")
-    assert (ended.status, "no control host is at work" in ended.stdout) == (1, True)
+    assert (ended.status, "no control host is running" in ended.stdout) == (1, True)
     assert hosts_away(ended.stdout) == hosts_away(before) + 1
 
 

@@ -40,7 +40,7 @@ def test_what_was_restored_and_where_it_stands_is_told(history: History, tmp_pat
     before = history.record.log[history.number(gtid) - 1]
     said = history.site.run("restore", "--to", str(tmp_path / "to"), "--before-gtid", gtid).stdout
     assert f"restored run {BACKUPS[1]} and its binlog up to the moment before GTID {gtid}: " in said
-    assert f"it stands at {before.place}, GTID {before.gtid}, last commit {before.at:%Y-%m-%d %H:%M:%S} UTC" in said
+    assert f"position: {before.place}, GTID {before.gtid}, last commit {before.at:%Y-%m-%d %H:%M:%S} UTC" in said
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ def test_where_a_daemon_goes_by_a_configuration_of_before_that_is_said(
         assert "systemctl reload" not in terminal.run(*command).stderr
         text = terminal.configuration.read_text()
         terminal.configuration.write_text(text.replace('"30 2 * * *"', '"30 22 * * *"'))
-        assert "the daemon goes by other schedules than the configuration has now" in terminal.run(*command).stderr
+        assert "the daemon's schedules differ from the configuration's" in terminal.run(*command).stderr
     assert "systemctl reload" not in terminal.run(*command).stderr
 
 

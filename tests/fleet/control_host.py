@@ -53,7 +53,7 @@ class ControlHost:
 
     def times_at_work(self) -> int:
         """How often one that serves has begun to act."""
-        return self.said().count("this control host is at work")
+        return self.said().count("this control host is active")
 
     def until(self, holds: Callable[[], bool], *, within_seconds: float = _SECONDS) -> None:
         """Wait for something to be so."""

@@ -96,16 +96,16 @@ def test_a_night_by_ssh_goes_on_where_it_was_when_its_control_host_is_killed_and
     fleet.control.until(lambda: fleet.control.records.result(ids[-1]) is not None)
     second.terminate()
     assert second.wait(30) == 0
-    assert "this control host is at work" in fleet.control.said()
+    assert "this control host is active" in fleet.control.said()
 
 
 @pytest.mark.timeout(1500)
 def test_a_standby_waits_and_takes_over(fleet: Fleet) -> None:
     first = fleet.control.serve()
-    fleet.control.until(lambda: "this control host is at work" in fleet.control.said())
+    fleet.control.until(lambda: "this control host is active" in fleet.control.said())
     fleet.control.serve()
     fleet.control.until(
-        lambda: "another control host is at work on this database; this one waits" in fleet.control.said()
+        lambda: "another control host is active on this database; this one waits" in fleet.control.said()
     )
     first.kill()
     first.wait()
@@ -117,11 +117,11 @@ def test_a_standby_waits_and_takes_over(fleet: Fleet) -> None:
 def test_sighup_with_a_typo_in_the_file_ends_nothing_and_without_one_counts(fleet: Fleet) -> None:
     control = fleet.control
     serving = control.serve()
-    control.until(lambda: "this control host is at work" in control.said())
+    control.until(lambda: "this control host is active" in control.said())
     sound = control.file.read_text()
     control.file.write_text(sound.replace("retries = 1", "retires = 1"))
     serving.send_signal(signal.SIGHUP)
-    control.until(lambda: "the configuration was not reloaded, the one of before goes on" in control.said())
+    control.until(lambda: "the configuration was not reloaded, the previous one stays in force" in control.said())
     control.file.write_text(sound)
     begun = control.times_at_work()
     serving.send_signal(signal.SIGHUP)

@@ -55,7 +55,7 @@ def test_where_nobody_knows_whether_a_run_goes_on_nothing_begins_in_its_cluster_
     with closing_window() as window:
         missed = control.backup(asked_for=1, **window)
     assert missed.state is FleetState.MISSED
-    assert f"db1: run {RUN} may still go on there: db1: no route to host" in missed.said
+    assert f"db1: run {RUN} may still be running there: db1: no route to host" in missed.said
     assert other.orders == []
     host.away, host.at_each_call = False, lambda _: None
     if ends is None:
@@ -82,7 +82,7 @@ def test_what_is_cancelled_at_a_host_that_is_silent_is_over_after_a_while_and_it
     monkeypatch.setattr(watching, "_CANCEL_SECONDS", 0.05)
     cancelled = control.backup(not_before=one.not_before, not_after=one.not_after)
     assert cancelled.state is FleetState.CANCELLED
-    assert cancelled.said == f"db1 did not answer when run {RUN} was to end, which may still go on"
+    assert cancelled.said == f"db1 did not answer when asked to end run {RUN}, which may still be running"
     control.log.clear()
     done = control.backup(asked_for=1)
     assert (done.state, done.tries[-1].host) == (FleetState.DONE, "db2")
@@ -150,7 +150,7 @@ def test_a_host_that_is_taken_out_of_the_fleet_within_a_run_is_silent_and_passed
     monkeypatch.setattr(watching, "silent_until", lambda owed, began_at: began_at)
     failed = control.backup(not_before=one.not_before, not_after=one.not_after)
     assert failed.state is FleetState.FAILED
-    assert "stopped answering within run" in failed.said
+    assert "stopped answering during run" in failed.said
 
 
 def test_a_host_that_is_no_longer_in_the_fleet_is_passed_over(

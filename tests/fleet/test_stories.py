@@ -271,7 +271,7 @@ def test_where_nobody_knows_whether_a_run_goes_on_no_other_member_begins(
     monkeypatch.setattr(watching, "silent_until", lambda owed, began_at: began_at + timedelta(seconds=0.1))
     failed = control.backup()
     assert failed.state is FleetState.FAILED
-    assert failed.said == f"db1 stopped answering within run {RUN}, which may still go on"
+    assert failed.said == f"db1 stopped answering during run {RUN}, which may still be running"
     assert control.started() == [("db1", RUN)]
 
 
@@ -281,7 +281,7 @@ def test_a_cluster_in_which_somebody_else_s_run_goes_on_has_no_second_one(contro
     with closing_window() as window:
         missed = control.backup(**window)
     assert missed.state is FleetState.MISSED
-    assert "run by-its-own-schedule goes on there" in missed.said
+    assert "run by-its-own-schedule is in progress there" in missed.said
     assert control.agents.hosts["db1"].orders == []
 
 
@@ -393,5 +393,5 @@ def test_a_run_that_goes_on_at_a_paused_host_keeps_its_cluster(control: Control)
     with closing_window() as window:
         missed = control.backup(**window)
     assert missed.state is FleetState.MISSED
-    assert "run by-its-own-schedule goes on there" in missed.said
+    assert "run by-its-own-schedule is in progress there" in missed.said
     assert control.agents.hosts["db2"].orders == []

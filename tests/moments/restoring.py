@@ -27,7 +27,7 @@ def difference(history: History, moment: Drawn, to: Path) -> str:
         found = (root.value(_STANDS_AT[history.ground.flavour]), dict(sums_on(root)))
     shutil.rmtree(to)
     expected = (_gtid(history, moment), dict(history.record.contents[moment.count]))
-    told = re.findall(r"^it stands at \S+, GTID (\S+), ", said, re.MULTILINE)
+    told = re.findall(r"^position: \S+, GTID (\S+), ", said, re.MULTILINE)
     assert [gtid.same(each, expected[0]) for each in told] == [True], (moment, said)
     same = found[1] == expected[1] and gtid.same(found[0], expected[0])
     return "" if same else f"{moment.name} {moment.options}: {found}, not {expected}"

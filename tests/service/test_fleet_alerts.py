@@ -87,7 +87,7 @@ CASES = (
         both("backupd_fleet_control_seen_timestamp_seconds", "0x40"),
         fires="1h",
         quiet="5m",
-        summary="no control host has been at work for 1h 0m 0s",
+        summary="no control host has been running for 1h 0m 0s",
         labels={},
     ),
     Case(

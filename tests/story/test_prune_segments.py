@@ -245,7 +245,7 @@ def test_a_target_that_the_configuration_has_no_more_keeps_no_segment_on_others(
             job, (site.here,), site.catalogue, ownership=site.ownership, configured=configured, now=NOW
         ).require_complete()
 
-    said = "target here: segments stay that only backups on target there are rolled forward by: it lacks them"
+    said = "target here: segments kept: backups on target there need them, and there does not have them"
     with caplog.at_level("INFO"):
         pruned(("here", "there"))
         assert (site.left(site.here), said in caplog.messages) == (list(range(15, 51)), True)
@@ -397,7 +397,7 @@ def test_what_no_rebuild_can_read_keeps_nothing_but_what_follows_in_its_chain(
     site.prune().require_complete()
     kept = [segment.number for segment in site.catalogue.segments("nightly", chain=OTHER_CHAIN)]
     assert (kept, site.left(site.there)) == ([4, 5, 6], list(range(30, 51)))
-    assert f"a backup may need which stands in {former[2].name}" in caplog.text
+    assert f"segment {former[2].name} could not be read" in caplog.text
 
 
 def test_what_no_rebuild_can_read_keeps_nothing_where_every_backup_stands_elsewhere_in_its_chain(

@@ -104,4 +104,4 @@ def test_what_retention_had_removed_and_somebody_fetched_back_is_left_to_a_perso
     site.here.at |= at
     fates = {fate.decision.backup_id: fate.decision for fate in site.prune().fates if fate.target == "here"}
     assert fates["r1"].keep
-    assert fates["r1"].reason.startswith("there again, though removed (expired: not among the last 2)")
+    assert fates["r1"].reason.startswith("found again, although removed (expired: not among the last 2)")

@@ -175,7 +175,7 @@ def test_a_spool_that_is_three_quarters_full_is_an_alarm(catalogue: Catalogue, t
 @pytest.mark.parametrize(
     ("refused", "state", "words"),
     [
-        ("", "working", "at work, asked the server 60 s ago"),
+        ("", "working", "running, asked the server 60 s ago"),
         ("access denied", "refused", "the server's log is not received: access denied"),
         ("no\nroute", "silent", "no report for 10 min; then: no\nroute"),
         (None, "never", "it has not reported yet"),
@@ -249,9 +249,9 @@ def test_a_receiver_that_is_behind_is_not_called_none_at_all(
     catalogue.archive_contact("nightly", at=now)
     catalogue.archive_contact("nightly", at=now + 19 * MINUTE, behind_bytes=3 << 20, complete=False)
     (alarm,) = alarms(site(catalogue, tmp_path, now + 20 * MINUTE))
-    assert alarm.text.endswith("for 20 min: a receiver is at work, 3.0 MiB behind")
+    assert alarm.text.endswith("for 20 min: a receiver is running, 3.0 MiB behind")
     (alarm,) = alarms(site(catalogue, tmp_path, now + 30 * MINUTE))
-    assert alarm.text.endswith("for 30 min: no receiver is at work")
+    assert alarm.text.endswith("for 30 min: no receiver is running")
 
 
 def test_an_archive_that_somebody_waits_for_and_that_never_begins_is_an_alarm(

@@ -120,15 +120,15 @@ def test_a_row_ends_where_a_server_of_a_later_series_goes_on(before: str, later:
     old, new = rows([first, after, following(after)])
     assert (old.segments, len(new.segments)) == ((first,), 2)
     assert old.ended == (
-        f"from binlog.000008 on the log is of {later}, a later series than {before}: no copy of a backup from before"
-        " can be rolled forward by it"
+        f"from binlog.000008 on the binlog was written by {later}, a newer series than {before}: earlier backups"
+        " cannot be rolled forward with it"
     )
 
 
 def test_a_version_that_is_no_text_is_told_as_far_as_it_is_one() -> None:
     event = base64.b64decode(begun_by("11.8.9?")).replace(b"?", b"\xff")
     old, _ = rows([OLD, replace(upgraded(OLD, to=""), format=base64.b64encode(event).decode())])
-    assert "the log is of 11.8.9\N{REPLACEMENT CHARACTER}, a later series than 10.11.19-MariaDB-log:" in old.ended
+    assert "was written by 11.8.9\N{REPLACEMENT CHARACTER}, a newer series than 10.11.19-MariaDB-log:" in old.ended
 
 
 def test_what_a_later_series_has_logged_is_refused_and_the_end_before_it_is_named_by_what_restores_it() -> None:

@@ -68,5 +68,5 @@ def received(server_id: int) -> list[CutPiece]:
 # archived one; where there are, they are compared.
 def test_the_next_file_is_that_of_the_server_that_was_asked() -> None:
     assert [piece.end for piece in received(1)] == [len(begun_by(1))]
-    with pytest.raises(ServerError, match=r"server 2 sends binlog.000008, and server 1 was asked"):
+    with pytest.raises(ServerError, match=r"expected server 1, but server 2 sent binlog.000008"):
         received(2)

@@ -120,7 +120,7 @@ def test_what_can_be_restored_is_told_with_what_cannot_and_why() -> None:
 def test_how_the_archive_stands_is_told() -> None:
     assert standing_text(STANDING).splitlines() == [
         "job nightly",
-        "receiver:          at work",
+        "receiver:          running",
         "archived up to:    binlog.000007:4711, received 2 s ago",
         "last transaction:  2026-11-20 13:59:57 UTC",
         "the server is at:  binlog.000007:5735: 1.0 KiB are not archived yet, of the last 3.0 s or less",

@@ -87,7 +87,7 @@ def test_where_no_host_answers_nobody_is_told_to_spare_the_source_no_longer() ->
     found = findings(db1=away, db2=away, db3=away)
     assert found[0].level is Level.REFUSED
     assert "allow_source" not in found[0].hint
-    assert found[0].hint == "what is wrong with each member stands after its name: one that is fit is enough"
+    assert found[0].hint == "the reason is listed after each member; one usable member is enough"
 
 
 def test_a_host_that_makes_its_backup_just_now_is_fit() -> None:
@@ -116,7 +116,8 @@ def test_what_a_host_is_not_is_found(told: HostDescription, level: Level, name: 
 def test_two_that_follow_nobody_are_refused_unless_the_policy_takes_sources() -> None:
     alone = replace(good("db3"), jobs=good("db1", server="uuid-db3").jobs)
     (one,) = findings(db3=alone)
-    assert (one.level, one.detail) == (Level.REFUSED, "db1, db3 each follow nobody: do they have the same data?")
+    assert one.level is Level.REFUSED
+    assert one.detail == "db1, db3 are not replicas of anything: do they hold the same data?"
     (one,) = findings(FILE + "[policies.default]\nallow_source = true", db3=alone)
     assert one.level is Level.WARNING
 

@@ -1,4 +1,4 @@
-"""Where the inventory comes from, and that the last good one goes on while there is none better."""
+"""Where the inventory comes from, and that the last good one is used while there is none better."""
 
 import json
 import time
@@ -47,7 +47,7 @@ def test_while_it_is_half_written_the_last_good_one_goes_on(inventory: Inventory
         inventory.file.write_text(text, encoding="latin-1")
     after = inventory_hosts(inventory)
     assert after.hosts == before.hosts
-    assert "the last good one goes on, with 20 hosts" in after.problems[0]
+    assert "the last good one is used, with 20 hosts" in after.problems[0]
     inventory.file.write_text(HOSTS)
     assert inventory_hosts(inventory) == before
 

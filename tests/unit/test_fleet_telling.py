@@ -108,6 +108,6 @@ def test_a_file_with_a_fault_is_told_and_does_not_end_what_is_at_work() -> None:
 
     reload(broken, said.append, begun.append)
     assert said == [
-        "the configuration was not reloaded, the one of before goes on: fleet.toml: hosts.db1.prot: unknown key"
+        "the configuration was not reloaded, the previous one stays in force: fleet.toml: hosts.db1.prot: unknown key"
     ]
     assert begun == []

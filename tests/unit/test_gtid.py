@@ -69,9 +69,9 @@ def test_a_set_is_written_as_mysql_writes_it() -> None:
 
 
 def test_a_gtid_of_the_other_kind_of_server_is_in_no_set() -> None:
-    with pytest.raises(ServerError, match="1-8-4 is none of MySQL's"):
+    with pytest.raises(ServerError, match="1-8-4 is not a MySQL GTID"):
         ExecutedGtids().add_gtid((1, 8, 4))
-    with pytest.raises(ServerError, match=f"{SOURCES[0]}:4 is none of MariaDB's"):
+    with pytest.raises(ServerError, match=f"{SOURCES[0]}:4 is not a MariaDB GTID"):
         BinlogGtids().add_gtid((SOURCES[0], 4))
 
 

@@ -33,7 +33,7 @@ def test_the_replica_least_behind_is_chosen_and_the_source_is_spared() -> None:
         (seen("db3", replica(7300.0)), "it is 2h behind its source, and 1m is allowed"),
         (seen("db3", replica(None)), "it does not know how far behind its source it is"),
         (seen("db3", replica(paused=True)), "a person has paused the job there"),
-        (seen("db3", replica(running="r7")), "run r7 goes on there"),
+        (seen("db3", replica(running="r7")), "run r7 is in progress there"),
         (seen("db3", replace(replica(), role=Role.UNKNOWN, problem="gone")), "its server cannot be asked: gone"),
         (seen("db3", replica(), clock_ahead_seconds=3660.0), "its clock is 61m ahead"),
         (seen("db3", replica(), clock_ahead_seconds=-61.0), "its clock is 61s behind"),

@@ -79,4 +79,4 @@ def test_what_lies_on_a_target_that_is_not_configured_leads_to_no_moment(catalog
         *(configuration.jobs["nightly"], catalogue, configuration.targets), target=None, now=BEGAN + timedelta(days=1)
     )
     assert [(one.backup.run_id, one.until) for one in listing.reach.stretches] == [("r1", chain[4].last_at)]
-    assert "not configured any more: old" in listing_text(listing)
+    assert "no longer configured: old" in listing_text(listing)

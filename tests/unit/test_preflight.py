@@ -603,4 +603,4 @@ def test_a_penalty_limit_that_no_probe_watches_needs_attention(world: World, set
     world.with_probe = False
     told = findings(world, world.job(settle=settle, limits=LimitsConfig(max_penalty=8)))["sysbench"]
     assert (told.level, told.attention) == (WARNING, True)
-    assert "limits.max_penalty is watched by nobody" in told.detail
+    assert "limits.max_penalty has no effect" in told.detail

@@ -13,7 +13,7 @@ def test_a_segment_that_could_not_be_read_stays_with_all_behind_it_where_a_backu
     assert needs.from_number == {FIRST_CHAIN: 2, SECOND_CHAIN: 2}
     before, *others = WRITTEN[:3]
     assert [decision(one, needs, NOW) for one in others] == [
-        SegmentDecision(one.name, keep=True, reason="a backup may stand in number 2, which could not be read")
+        SegmentDecision(one.name, keep=True, reason="a backup may begin in segment 2, which could not be read")
         for one in others
     ]
     assert not decision(before, needs, NOW).keep

@@ -67,9 +67,9 @@ def test_the_page_of_a_bench_has_what_became_of_it_and_its_log(benches: httpx.Cl
 
 
 def test_a_bench_that_goes_on_is_at_work_on_its_page_and_on_the_overview(benches: httpx.Client) -> None:
-    assert "Running now: at work" in seen(benches, "/runs/b3").words
+    assert "Running now: in progress" in seen(benches, "/runs/b3").words
     told = benches.get("/api/runs/b3/live").json()
-    assert (told["status"], told["alive"], told["words"]) == ("running", True, "at work")
+    assert (told["status"], told["alive"], told["words"]) == ("running", True, "in progress")
     overview = seen(benches, "/")
     assert "Also running b3-1 probe, started" in overview.words
     assert "b3 bench, started" in overview.words

@@ -48,7 +48,7 @@ _SAID = {  # what a page is for, which must be there without scripts
     "schedule": ("30 3 * * *", "sample-archive"),
     "targets": ("vault", "offsite"),
     "archive": (
-        "at work, asked the server 19 s ago",
+        "running, asked the server 19 s ago",
         "18.0 KiB when the server was asked",
         "has no binlog binlog.001196",
     ),

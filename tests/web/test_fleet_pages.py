@@ -60,7 +60,7 @@ def test_the_overview_begins_with_whoever_is_overdue(browser: httpx.Client, site
     alarmed = [bool(one["alarms"]) for one in browser.get("/api/fleet").json()["clusters"]]
     assert alarmed == sorted(alarmed, reverse=True)
     assert len(order) == len(site.shape.clusters)
-    assert "control1, process 4711, at work since" in page.words
+    assert "control1, process 4711, running since" in page.words
     assert "the disks are replaced" in page.words
 
 

@@ -58,7 +58,7 @@ def test_a_live_run_that_has_told_nothing_is_at_work(site: Site) -> None:
     LiveRuns(site.configuration.paths.run).forget(LIVE)
     view = view_of(site, LIVE)
     assert view.getting is not None
-    assert view.getting.words == "at work"
+    assert view.getting.words == "in progress"
     assert all(bar.whole for bar in view.bars)
 
 

@@ -267,7 +267,7 @@ def _wait(
         if at_the_end:
             raise VerificationError(
                 f"the log to {_words(logs.end)} ends within a transaction, which begins at {_words(reached)}",
-                hint="only between two transactions a server can stand still",
+                hint="a server can be stopped only between two transactions",
             )
         at_the_end = appliers == 0 and _READ_ALL in (
             _either(row, "Replica_SQL_Running_State", "Slave_SQL_Running_State") or ""

@@ -234,7 +234,7 @@ def has_checksums(format_event: bytes) -> bool:
     """
     types = len(format_event) - HEADER_BYTES - _TYPES_AT - CHECKSUM_BYTES - 1
     if types < FORMAT_DESCRIPTION or int.from_bytes(format_event[19:21], "little") != _VERSION:
-        raise ImpossibleEvent("its format description is none of version 4")
+        raise ImpossibleEvent("its format description is not of version 4")
     algorithm = format_event[-CHECKSUM_BYTES - 1]
     if algorithm > _CRC32:
         raise ImpossibleEvent(f"its checksums are of an unknown kind, {algorithm}")

@@ -330,7 +330,7 @@ def _probe(job: JobConfig, tools: Tools) -> Iterator[Finding]:
         yield Finding(
             "sysbench",
             Level.WARNING,
-            f"limits.max_penalty is watched by nobody, because no probe measures the penalty: {why}",
+            f"limits.max_penalty has no effect, because no probe measures the penalty: {why}",
             "let it probe, or remove that limit: max_latency and max_penalty_seconds need no probe",
             attention=True,
         )

@@ -107,7 +107,7 @@ def wait_until_cheap(attempt: Attempt, observer: Observer) -> Verdict:
     """Wait until the penalty is worth paying.
 
     Raises:
-        GaveUp: a limit was exceeded: the backup is given up rather than the server.
+        GaveUp: a limit was exceeded: the backup is aborted, to spare the server.
         SnapshotVoid: the COW area overflowed or failed meanwhile.
     """
     verdict = observer.wait_for_verdict()

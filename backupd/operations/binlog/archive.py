@@ -39,7 +39,7 @@ _LITTLE_BYTES, _PAUSE_SECONDS = 1 << 20, 0.1  # a busy server sends without end:
 _MINUTE_SECONDS = 60.0
 _OFF = "the server's binlog is off"
 _LOST = "segments that waited for a target were lost with the binlog spool"
-_TAKEN = "a target has other segments of these names: a clone's, or of before this machine was set back"
+_TAKEN = "a target has other segments with these names, from a clone or from before this machine was rolled back"
 _ASK_SECONDS = 10.0  # a server whose log is reset tells a receiver nothing until the new one is longer than the old one
 _SILENT_SECONDS = 600.0  # a dead connection brings nothing, as does an event until it is whole: 1 GiB at the most
 
@@ -107,7 +107,7 @@ def _settle(job: str, tools: ArchiveTools) -> None:
         if store.released(segment) or (segment.name in there and segment.name not in taken):
             continue
         reason, now = _TAKEN if segment.name in taken else _LOST, datetime.now(UTC)
-        log.error("job %s: %s, which a target lacks, waits no more: %s", job, segment.name, reason)
+        log.error("job %s: %s was dropped before every target had it: %s", job, segment.name, reason)
         if drop(store, segment, because=reason, at=now) and segment.chain not in ended:
             catalogue.archive_gap(job, ArchiveGap(segment.chain, reason, now, segment.last_at))
 
@@ -262,7 +262,7 @@ class _Archive:
         if source.left_out:
             self._lacks(source.left_out)
             raise ServerError(
-                source.left_out, hint="a log that lacks changes cannot be rolled forward by: change that on the server"
+                source.left_out, hint="an incomplete binlog cannot be used to roll forward: change that on the server"
             )
         catalogue = self._tools.catalogue
         if lacked := lacked_meanwhile(catalogue, self._job, source):
@@ -275,7 +275,7 @@ class _Archive:
         last = self._tools.catalogue.latest_segment(self._job)
         ended = {gap.chain: gap.reason for gap in self._tools.catalogue.archive_gaps(self._job)}
         if last is not None and ended.get(last.chain) == CATALOGUE_LOST and self._tools.store.is_last(last):
-            log.info("job %s: no target has more of chain %s: it goes on", self._job, last.chain)
+            log.info("job %s: no target has more of chain %s: continuing it", self._job, last.chain)
             self._tools.catalogue.archive_goes_on(self._job, last.chain)
             del ended[last.chain]
         if last is not None and last.chain not in ended:
@@ -283,7 +283,7 @@ class _Archive:
             if not is_same_server(last.origin, source.origin):
                 found = taken_over(last, source, self._tools.promoted)
                 if isinstance(found, Beginning):
-                    log.warning("job %s: another server answers: the archive goes on there if GTIDs agree", self._job)
+                    log.warning("job %s: another server answers: continuing there if the GTIDs match", self._job)
                     return found
                 self.gap(last, found)
             elif (length := source.length(last.file)) is not None and last.file_ended and length != last.end:
@@ -326,5 +326,5 @@ class _Archive:
                 continue
             nobody_has_it = drop(self._tools.store, segment, because=SPOOL_FULL, at=datetime.now(UTC))
             lost = lost or (segment.chain == chain and nobody_has_it)
-            log.error("job %s: %s was dropped: the spool is full, and a target lacks it", self._job, segment.name)
+            log.error("job %s: %s was dropped before every target had it: the spool is full", self._job, segment.name)
         return lost

@@ -76,7 +76,7 @@ def taken_over(
         raise ServerError(
             f"{named}, and it has not executed yet what is archived: it is at {source.gtid or 'no GTID'}, the archive"
             f" at {last.gtid_end}",
-            hint="the archive goes on as soon as it has; if it never will, its next transaction begins a new chain",
+            hint="the archive continues once it has; if it never does, its next transaction starts a new chain",
         )
     if not gtid.is_within(source.purged, last.gtid_end):
         return f"{named}; none of its binlogs has {source.purged}, which is not archived"

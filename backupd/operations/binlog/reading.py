@@ -122,7 +122,7 @@ class SegmentReader:
 
     def _believed(self, segment: BinlogSegment, name: str) -> BinlogSegment:
         if not self.trust.believes(segment.signature):
-            raise Untrusted(f"the segment {name} is signed by nobody known", hint=_ASK_ANOTHER)
+            raise Untrusted(f"the segment {name} is not signed by a trusted key", hint=_ASK_ANOTHER)
         if segment.name != name or segment.job != self.job:
             raise Untrusted(f"what is called {name} is segment {segment.name} of job {segment.job}", hint=_ASK_ANOTHER)
         return segment

@@ -152,7 +152,7 @@ class Receiving:
                 raise OtherHistory(f"{first} is another file than before: the server's binlogs were reset")
         elif beginning.before is not None and (sends := file_birth(received).server_id) != self._asked:
             raise ServerError(
-                f"server {sends} sends {first}, and server {self._asked} was asked",
+                f"expected server {self._asked}, but server {sends} sent {first}",
                 hint="does the address lead to several servers? which of them it is, is asked again",
             )
         elif beginning.backup is not None and file_birth(received).created_at > beginning.backup.taken_at.timestamp():

@@ -288,5 +288,5 @@ class _Sender(ScopedThread):
             raise UsageError(
                 f"{segment.name} on target {self._target.name} is not the segment that is to be stored there",
                 hint="a clone of this machine, or this one before it was set back, wrote it; or look who else can"
-                " write to the target. The archive goes on in another chain",
+                " write to the target. The archive continues in another chain",
             )

@@ -121,7 +121,7 @@ class Chooser:
 def _at_work(seen: Mapping[str, SeenHost]) -> dict[str, str]:
     """The hosts at which a run goes on, whoever started it."""
     return {
-        host: f"run {job.running} goes on there"
+        host: f"run {job.running} is in progress there"
         for host, one in seen.items()
         if one.described is not None
         for job in one.described.jobs

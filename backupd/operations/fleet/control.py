@@ -22,6 +22,7 @@ from backupd.fleet.records import Records
 from backupd.operations.fleet.stories import NightStories
 from backupd.policy.fleet_plan import NightPlan
 from backupd.policy.fleet_tries import silent_until
+from backupd.report.words import many
 from backupd.vocabulary.errors import Busy, FleetDatabaseAway
 from backupd.vocabulary.fleet import OVER, Control, FleetBackup, FleetState
 
@@ -77,7 +78,7 @@ class ControlHost:
             try:
                 self._stories.chooser.wishes.read()  # stories go on at once, and must not miss a pause
                 with self._engine.serving(self._stories):
-                    self._say("this control host is at work")
+                    self._say("this control host is active")
                     self._work(until)
                     return
             except (Busy, FleetDatabaseAway) as error:
@@ -141,7 +142,8 @@ class ControlHost:
         waiting = [FleetBackup(one, FleetState.WAITING, changed_at=now) for one in plan.owed]
         broken = [FleetBackup(one.owed, FleetState.FAILED, changed_at=now, said=one.said) for one in plan.broken]
         if self._records.plan_night(night, [*waiting, *broken]):
-            self._say(f"the night of {night} owes {len(waiting) + len(broken)} backups")
+            owed = len(waiting) + len(broken)
+            self._say(f"{many(owed, 'backup')} {'is' if owed == 1 else 'are'} due in the night of {night}")
             for one, backup in zip(plan.broken, broken, strict=True):
                 log.error("%s could not be planned", one.owed.id, exc_info=one.error)
                 self._stories.tell_end(backup)
@@ -172,5 +174,5 @@ class ControlHost:
                 last = backup.tries[-1]
                 if last.status is None and now > silent_until(owed, last.began_at):
                     since = f"{last.began_at:%Y-%m-%d %H:%M} UTC"
-                    said = f"run {last.run_id} on {last.host} goes on since {since}, far longer than was expected"
+                    said = f"run {last.run_id} on {last.host} has been running since {since}, far longer than expected"
                     self._stories.tell_once(replace(backup, said=said))

@@ -96,7 +96,7 @@ def reload(load: Callable[[], FleetFile], say: Callable[[str], None], begin_anew
         load()
     except ConfigurationError as error:
         log.error("the configuration was not reloaded: %s; hint: %s", error.message, error.hint)
-        say(f"the configuration was not reloaded, the one of before goes on: {error.message}")
+        say(f"the configuration was not reloaded, the previous one stays in force: {error.message}")
         return
     begin_anew("SIGHUP")
 
@@ -118,8 +118,8 @@ def _reloaded(given: FleetSurroundings, night: date) -> tuple[str, ...]:
     try:
         file = given.load()
     except ConfigurationError as error:
-        log.error("the night of %s goes by the configuration of before: %s; hint: %s", night, error.message, error.hint)
-        return (f"the night goes by the configuration of before: {error.message}",)
+        log.error("the night of %s uses the previous configuration: %s; hint: %s", night, error.message, error.hint)
+        return (f"tonight uses the previous configuration: {error.message}",)
     if file.configuration != given.configuration:
         given.begin_anew("the fleet's configuration has changed")
     return file.problems

@@ -33,10 +33,10 @@ def may_go_on(records: Records, agents: Agents, cluster: str, hosts: Collection[
                 state = agents.agent(last.host).status(last.run_id)
             except (HostAway, HostRefuses) as error:
                 gone = "a host that is gone for good is taken out of the fleet's configuration"
-                found[last.host] = f"run {last.run_id} may still go on there: {error.message} ({gone})"
+                found[last.host] = f"run {last.run_id} may still be running there: {error.message} ({gone})"
                 continue
             if state.status is RunStatus.RUNNING:
-                found[last.host] = f"run {last.run_id} goes on there"
+                found[last.host] = f"run {last.run_id} is still running there"
             else:
                 records.keep(_ended(backup, last, state))
     return found

@@ -92,10 +92,12 @@ class Watch:
         elif self._in_vain_since is None:
             self._in_vain_since = time.monotonic()
         elif time.monotonic() - self._in_vain_since > _CANCEL_SECONDS:
-            said = f"{self._try.host} did not answer when run {self._try.run_id} was to end, which may still go on"
+            said = (
+                f"{self._try.host} did not answer when asked to end run {self._try.run_id}, which may still be running"
+            )
             return replace(self._try, said=said)
         if datetime.now(UTC) > silent_until(self._owed, self._try.began_at):
-            said = f"{self._try.host} stopped answering within run {self._try.run_id}, which may still go on"
+            said = f"{self._try.host} stopped answering during run {self._try.run_id}, which may still be running"
             return replace(self._try, said=said)
         if why != self._try.said:
             self._try = replace(self._try, said=why)

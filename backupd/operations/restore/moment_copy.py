@@ -152,7 +152,7 @@ def _restored(
     """The files are as they were unpacked, or as a server has left them that was shut down."""
     manifest, to = copies.manifest, relocation.folder
     if folder.reached is not None and not tells_places(plan):  # even a copy that had arrived: handing it over failed
-        telling("an earlier restore stood in another server's log: restoring the files anew")
+        telling("an earlier restore had reached another server's binlog: restoring the files anew")
         folder.emptied()
     if folder.is_spoilt:
         telling("an earlier restore was killed while a server worked on these files: restoring them anew")
@@ -241,7 +241,7 @@ class _Rolling:
         events.begin(server.session)
         if memory := leave_alone(server.session, plan.segments):
             named = some([on_one_line(str(table)) for table in memory], _TOLD)
-            self.telling(f"{named} (MEMORY) stays empty, as after any restart: its rows in the log are passed by")
+            self.telling(f"{named} (MEMORY) stays empty, as after any restart: its rows in the log are skipped")
         standing, progress = Standing(), self.forward.applied
         try:
             position = apply(

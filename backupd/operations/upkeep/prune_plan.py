@@ -346,7 +346,7 @@ def _unknown(target: Target, stored: StoredBackup, known: KnownBackups) -> Reten
     """It may be another host's, of a catalogue that was lost, or fetched back: a person must say what it is."""
     run = known.runs.get(stored.backup_id)
     removed = None if run is None else run.backup_on(target.name)
-    why = "not in the catalogue" if removed is None else f"there again, though removed ({removed.removed_because})"
+    why = "not in the catalogue" if removed is None else f"found again, although removed ({removed.removed_because})"
     hint = f"`backupd catalogue rebuild --target {target.name}` adds it to the catalogue"
     return RetentionDecision(stored.backup_id, keep=True, reason=f"{why}: {hint}")
 

@@ -65,8 +65,8 @@ def prune_segments(
     before = min(needs.newest.taken_at, work.now)
     for chain, number in needs.unread.items():
         log.warning(
-            "target %s: segments stay that a backup may need which stands in %s: a rebuild of the catalogue could not"
-            " read that one",
+            "target %s: segments kept: a backup may need them, but segment %s could not be read during the catalogue"
+            " rebuild",
             *(target.name, segment_name(chain, number)),
         )
     for chain in chains:
@@ -75,8 +75,8 @@ def prune_segments(
         _prune_chain(work, target, part, needs, require_ours)
         for other in work.catalogue.kept_for(job, target.name, part):
             log.info(
-                "target %s: segments stay that only backups on target %s are rolled forward by: it lacks them",
-                *(target.name, other),
+                "target %s: segments kept: backups on target %s need them, and %s does not have them",
+                *(target.name, other, other),
             )
 
 

@@ -60,13 +60,13 @@ class FleetMetrics(Collector):
 def _of_control(status: FleetStatus) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "backupd_fleet_leader",
-        "Whether the control host that exports this is the one at work; 0 on a standby.",
+        "1 on the active control host, 0 on a standby.",
         value=float(status.leads),
     )
     if status.control is not None:
         yield GaugeMetricFamily(
             "backupd_fleet_control_seen_timestamp_seconds",
-            "When a control host, whichever, was last at work.",
+            "When any control host was last active.",
             value=status.control.seen_at.timestamp(),
         )
     yield GaugeMetricFamily(
@@ -76,10 +76,10 @@ def _of_control(status: FleetStatus) -> Iterator[Metric]:
 
 def _of_night(status: FleetStatus) -> Iterator[Metric]:
     yield GaugeMetricFamily(
-        "backupd_fleet_night_planned", "Whether the night that it is has been planned.", value=float(status.planned)
+        "backupd_fleet_night_planned", "Whether tonight has been planned.", value=float(status.planned)
     )
     backups = GaugeMetricFamily(
-        "backupd_fleet_night_backups", "Backups that the night that it is owes, by state.", labels=["state"]
+        "backupd_fleet_night_backups", "Backups that are due tonight, by state.", labels=["state"]
     )
     for state in FleetState:
         backups.add_metric([state.value], status.counts.get(state, 0))

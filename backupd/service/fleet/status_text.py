@@ -31,7 +31,7 @@ def fleet_status_text(status: FleetStatus) -> str:
 
 def _head(status: FleetStatus) -> Iterator[str]:
     owed = ", ".join(f"{count} {state}" for state in FleetState if (count := status.counts.get(state, 0)))
-    yield f"night of {status.night}: {owed or ('nothing owed' if status.planned else 'not planned yet')}"
+    yield f"night of {status.night}: {owed or ('nothing due' if status.planned else 'not planned yet')}"
     yield f"control host: {_control(status)}"
     yield from (
         f"paused: {' '.join(filter(None, (one.scope, one.name)))}{f': {one.note}' if one.note else ''}"
@@ -44,11 +44,14 @@ def _head(status: FleetStatus) -> Iterator[str]:
 
 def _control(status: FleetStatus) -> str:
     control = status.control
-    if control is None:
-        return "none has been at work yet"
-    if status.is_looked_after:
-        return f"{control.host} is at work (process {control.pid})"
-    return f"none is at work; {control.host} was, {ago(control.seen_at, status.now)}"
+    if control is not None and status.is_looked_after:
+        return f"{control.host} is running (process {control.pid})"
+    return f"none is running; {_last_seen(status)}"
+
+
+def _last_seen(status: FleetStatus) -> str:
+    control = status.control
+    return "none has run yet" if control is None else f"last seen: {control.host}, {ago(control.seen_at, status.now)}"
 
 
 def _clusters(status: FleetStatus) -> str:
@@ -142,7 +145,7 @@ def fleet_plugin_answer(status: FleetStatus) -> tuple[PluginStatus, str]:
         return PluginStatus.UNKNOWN, f"BACKUPD FLEET {PluginStatus.UNKNOWN.name} - no cluster is configured"
     told = [f"{one.cluster}: {alarm.text}" for one in status.clusters for alarm in one.alarms]
     if not status.is_looked_after:
-        told.insert(0, f"no control host is at work: {_control(status)}")
+        told.insert(0, f"no control host is running ({_last_seen(status)}): start one with `backupd fleet serve`")
     text = some(told, _SHOWN, "; ") or f"{many(len(status.clusters), 'cluster')}, no alarm"
     grave = sum(any(a.severity is Severity.CRITICAL for a in one.alarms) for one in status.clusters)
     figures = [

@@ -169,7 +169,7 @@ def getting_on(running: Running, good: RunDetails | None, *, now: datetime) -> G
     left = remaining_seconds(running, good, now=now)
     about = f"about {duration(left)} left" if left is not None else ""
     if told is None:
-        return Getting("at work", about, None, None)
+        return Getting("in progress", about, None, None)
     words = doing(told.phase)
     if told.phase not in (Phase.COPY, Phase.SEND) or not told.total:
         so_far = f"for {duration(max(0.0, now.timestamp() - told.since))}"

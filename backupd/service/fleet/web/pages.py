@@ -93,7 +93,7 @@ def night(request: Request, site: AskedFleet, night: str) -> Response:
     wanted = night_asked(night)
     backups = site.records.night(wanted)
     if not backups and wanted != site.tonight():
-        raise NotFound(f"nothing was owed in the night {wanted}", hint="choose a night in the calendar")
+        raise NotFound(f"no backup was due in the night of {wanted}", hint="choose a night in the calendar")
     now = site.now()
     drawn = slots_svg(slot_uses(backups, now=now), site.shape.slots, zone=site.shape.zone, link=path_of)
     return page(

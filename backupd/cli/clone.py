@@ -110,7 +110,7 @@ def clone(
     """
     from backupd.cli.progress import log_applied
     from backupd.operations import opening
-    from backupd.operations.restore.fallback import agreed
+    from backupd.operations.restore.next_copy import agreed
 
     moment = moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest)
     limit = _scrub_limit(scrub_within)

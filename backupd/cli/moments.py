@@ -129,8 +129,8 @@ def found_moment(
         UsageError: it cannot be reached, or `to` has an unfinished restore of another job.
         TargetError, VerificationError, NoKey: no target has the backup's manifest.
     """
-    from backupd.operations.restore.fallback import agreed
     from backupd.operations.restore.moment_copy import RollForward, doubt_of_log
+    from backupd.operations.restore.next_copy import agreed
     from backupd.operations.restore.unfinished import of_something_else, unfinished_in
     from backupd.report.words import many
 

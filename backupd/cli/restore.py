@@ -315,9 +315,9 @@ def _into_server(
 def _into_volume(wanted: _Wanted, name: str, tools: "HostTools", catalogue: "Catalogue") -> "Sequence[str]":
     from backupd import wiring
     from backupd.mysql.restored_owner import restored_owner
-    from backupd.operations.restore.fallback import agreed
     from backupd.operations.restore.into_folder import unpack_objects
     from backupd.operations.restore.into_volume import restore_into_volume
+    from backupd.operations.restore.next_copy import agreed
     from backupd.operations.restore.unfinished import filling
 
     manifest, sources = agreed(wanted.sources, wanted.identities)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from backupd.operations.restore.fallback import AgreedCopies, ObjectCopy
 from backupd.operations.restore.into_folder import restore
+from backupd.operations.restore.next_copy import AgreedCopies, ObjectCopy
 from backupd.operations.restore.verify import manifest_of
 from backupd.vocabulary.errors import BackupdError, TargetError
 from backupd.vocabulary.storage import Manifest

@@ -16,8 +16,8 @@ from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.config import RetentionConfig
 from backupd.operations.restore.drill import drill
-from backupd.operations.restore.fallback import agreed
 from backupd.operations.restore.into_folder import restore
+from backupd.operations.restore.next_copy import agreed
 from backupd.operations.restore.proofs import leave_proof, proofs_of
 from backupd.operations.restore.verify import verify_backup
 from backupd.operations.upkeep.audit import check_trail

@@ -15,8 +15,8 @@ from backupd.mysql.derivation import derive
 from backupd.mysql.own_checks import own_checks
 from backupd.mysql.proof import prove
 from backupd.mysql.scratch import RunningServer, ScratchServer
-from backupd.operations.restore.fallback import agreed
 from backupd.operations.restore.into_folder import require_room, unpack_objects
+from backupd.operations.restore.next_copy import agreed
 from backupd.operations.restore.unfinished import filling
 from backupd.operations.tools import HostTools
 from backupd.targets import BackupSource

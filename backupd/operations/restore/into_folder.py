@@ -1,6 +1,6 @@
 """From a target back into a folder: compared before it is unpacked, marked incomplete until whole.
 
-A run may have left several copies, which are tried in order for each object by itself (`fallback`). What an
+A run may have left several copies, which are tried in order for each object by itself (`next_copy`). What an
 interruption leaves can be gone on with (`unfinished`).
 """
 
@@ -19,7 +19,7 @@ from backupd.host.signals import shielded
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.as_recorded import require_as_recorded
-from backupd.operations.restore.fallback import AgreedCopies, ObjectCopy, agreed, content_of
+from backupd.operations.restore.next_copy import AgreedCopies, ObjectCopy, agreed, content_of
 from backupd.operations.restore.parts import WantedPart, index_of, parts_of, parts_with, table_files
 from backupd.operations.restore.unfinished import Filling, occupied_bytes, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished

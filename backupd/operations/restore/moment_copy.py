@@ -27,9 +27,9 @@ from backupd.mysql.startup import RELAY_FOLDER
 from backupd.operations.binlog.reading import SegmentReader
 from backupd.operations.restore.as_recorded import opened_as_recorded
 from backupd.operations.restore.events_in_log import EventsInLog
-from backupd.operations.restore.fallback import AgreedCopies, content_of
 from backupd.operations.restore.into_folder import fill, require_room
 from backupd.operations.restore.log_to_moment import LogEnd, first_place, log_end, log_pieces, tells_places
+from backupd.operations.restore.next_copy import AgreedCopies, content_of
 from backupd.operations.restore.parts import parts_of
 from backupd.operations.restore.restored_copy import recovered_position, remove_own_binlogs, shut_down
 from backupd.operations.restore.table_export import FOLDER

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from backupd.mysql.tablefiles import Table
-from backupd.operations.restore.fallback import AgreedCopies
+from backupd.operations.restore.next_copy import AgreedCopies
 from backupd.operations.restore.parts import index_of, table_files
 from backupd.policy.roll_forward import RestorePlan
 from backupd.targets import BackupSource

@@ -13,7 +13,7 @@ from backupd.archive.index import INDEX_OBJECT, Index, Member
 from backupd.archive.stream import BINLOG_OBJECT
 from backupd.archive.unpack import frames_in
 from backupd.mysql.tablefiles import Table, TableFiles
-from backupd.operations.restore.fallback import AgreedCopies
+from backupd.operations.restore.next_copy import AgreedCopies
 from backupd.vocabulary.errors import UsageError, VerificationError
 from backupd.vocabulary.storage import Manifest, StoredObject
 

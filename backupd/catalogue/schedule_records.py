@@ -130,7 +130,7 @@ class ScheduleRecords(CatalogueFile):
         return {row["job"]: from_row(Pause, row) for row in self._read(select(tables.pauses))}
 
     def pause(self, job: str, note: str) -> None:
-        """Nothing of this job is started by schedule; a pause of before is replaced."""
+        """Nothing of this job is started by schedule; an earlier pause is replaced."""
         row = to_row(Pause(job, note, datetime.now(UTC)))
         self._write(
             insert(tables.pauses).prefix_with("OR REPLACE").values(row), audit_step(Event.PAUSED, job, note=note)

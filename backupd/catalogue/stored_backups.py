@@ -71,7 +71,7 @@ class StoredBackups(CatalogueFile):
         self._change(run_id, target, {"removed_at": datetime.now(UTC), "removed_because": because}, event)
 
     def pin(self, run_id: str, note: str) -> None:
-        """The run's backups are kept whatever retention says; a pin of before is replaced."""
+        """The run's backups are kept whatever retention says; an earlier pin is replaced."""
         row = {**to_row(Pin(note, datetime.now(UTC))), "run_id": run_id}
         self._write(
             insert(tables.pins).prefix_with("OR REPLACE").values(row), audit_step(Event.PINNED, run_id, note=note)

@@ -68,7 +68,7 @@ def new(ctx: typer.Context, *, yes: YesOption = False) -> None:
         tell(f"this machine gives up the name {before} and its backups on targets")
         require_consent(yes=yes)
         made = Identity(new_name(here.host), here.marks, datetime.now(UTC))
-        new_signer_at(catalogue.key_file)  # first: the other machine has the key of before, too
+        new_signer_at(catalogue.key_file)  # first: the other machine has the old key, too
         catalogue.take_identity(made, Event.IDENTITY_NEW)
         key = signer_of(catalogue, here).public
         for run_id, holding in catalogue.holdings():

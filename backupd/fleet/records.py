@@ -251,7 +251,7 @@ class Records:
     # What people want.
 
     def pause(self, scope: PauseScope, name: str, note: str) -> None:
-        """Nothing of it begins; a pause of before is replaced."""
+        """Nothing of it begins; an earlier pause is replaced."""
         self._replace(tables.pauses, {"scope": scope, "name": name, "note": note, "at": datetime.now(UTC)})
 
     def unpause(self, scope: PauseScope, name: str) -> bool:
@@ -290,7 +290,7 @@ class Records:
             connection.execute(update(tables.backups).where(*wanted).values(ended))
 
     def miss_waiting(self, backup_id: str, said: str, now: datetime) -> bool:
-        """What waits counts as missed though its story has not come to that; False where it waits no more."""
+        """What waits counts as missed though its story has not come to that; False where it no longer waits."""
         missed = {"state": FleetState.MISSED, "changed_at": now, "said": said}
         wanted = (_BACKUPS.id == backup_id, _BACKUPS.state == FleetState.WAITING)
         with self._writing() as connection:

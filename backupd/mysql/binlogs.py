@@ -40,7 +40,7 @@ def listed(index: Path) -> tuple[str, ...]:
 
 
 def listed_paths(index: Path) -> tuple[Path, ...]:
-    """The binlog files in an index as it has them, newest last: with a log_bin of before, several may have one name.
+    """The binlog files in an index as it has them, newest last: with an earlier log_bin, several may have one name.
 
     Raises:
         ServerError: it cannot be read or lists none.

@@ -5,7 +5,7 @@ Knows: which options each has, and which of its recorded settings its files depe
 Tried on MySQL 9.7.4 and MariaDB 10.11.19:
 - MySQL keeps its channels and its group's settings in tables and in `mysqld-auto.cnf`, both of which are in the copy:
   hence no persisted globals, and no replica start under either of its names.
-- MySQL without a folder for LOAD DATA refuses to start unless told that it needs none.
+- MySQL without a folder for LOAD DATA refuses to start, unless an option says that it needs none.
 
 Not tried: with `--upgrade=NONE` MySQL is said to abort on files of an older release of its own series; MINIMAL, which
 was tried on files of the same one, upgrades what it must.

@@ -4,7 +4,7 @@ Knows: which servers leave something there, and when it is gone. Refuses to know
 commits after the reading.
 
 With innodb_flush_log_at_trx_commit = 0 a commit leaves its redo in memory, and InnoDB writes it by itself, every
-innodb_flush_log_at_timeout seconds (1 unless told otherwise). FLUSH ENGINE LOGS writes it at once on MySQL 9.7.4 and on
+innodb_flush_log_at_timeout seconds (default: 1). FLUSH ENGINE LOGS writes it at once on MySQL 9.7.4 and on
 MariaDB 11.8.6, and does nothing on MariaDB 10.11.19: of 20 rows committed just before FLUSH TABLES WITH READ LOCK and
 FLUSH ENGINE LOGS, an image taken then had none, while the binlog, and so the position, had all. With 2 all three had
 every row: there the log is in the file, if not on the disk, and a snapshot freezes the file system first.

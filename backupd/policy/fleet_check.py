@@ -142,7 +142,7 @@ def _fit(terms: ClusterTerms, job: str, only: str, seen: Mapping[str, SeenHost])
 
 
 def _same_data(claims: FleetClaims, terms: ClusterTerms, seen: Mapping[str, SeenHost]) -> Iterator[Finding]:
-    """Replicas follow a member, and one member follows nobody: else it is not one set of data."""
+    """Replicas follow a member, and one member is not a replica: else it is not one set of data."""
     told = dict(reversed(list(_told(terms, seen))))  # by its first job: they are of one server
     sources = [host for host in terms.members if host in told and told[host].role is Role.SOURCE]
     if len(sources) > 1:

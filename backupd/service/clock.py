@@ -51,7 +51,7 @@ class Clock:
         self._scheduler.start()
 
     def go_by(self, timetables: Iterable[Timetable]) -> None:
-        """It rings by these, and by none of before.
+        """It rings by these, and by no earlier ones.
 
         To be called again when the machine's clock was set: APScheduler waits by what the clock said before, and would
         be silent for as long as the clock was set back.

@@ -121,7 +121,7 @@ def _of_targets(seen: Mapping[str, SeenTarget]) -> Iterator[Metric]:
 
 
 def _of_storage(found: Sequence[StorageStatus]) -> Iterator[Metric]:
-    """What follows from looks of before, too. Nothing is told of what is not known."""
+    """What follows from earlier looks, too. Nothing is told of what is not known."""
     full = GaugeMetricFamily(
         "backupd_target_full_in_seconds",
         "When a target that is a folder will be full, by its free space of the last 30 days; absent if not filling.",

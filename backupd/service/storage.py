@@ -88,5 +88,5 @@ def _alarms(config: TargetConfig, seen: SeenTarget | None, full: float | None, l
 
 
 def _still(before: Iterable[StandingAlarm], seen: SeenTarget | None) -> Iterator[Alarm]:
-    """Those of before that this look says nothing of."""
+    """Earlier ones that this look says nothing of."""
     return (Alarm(one.kind, one.text, about=one.about) for one in before if one.kind not in _judged(seen))

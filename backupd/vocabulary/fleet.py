@@ -25,7 +25,7 @@ FALLBACK_SECONDS: Final = 2 * ASKED_EVERY_SECONDS  # a shorter wait would end wh
 class Role(StrEnum):
     """What a server is within its cluster."""
 
-    SOURCE = "source"  # it follows nobody
+    SOURCE = "source"  # it is not a replica
     REPLICA = "replica"
     UNKNOWN = "unknown"  # it could not be asked
 
@@ -48,7 +48,7 @@ class DescribedJob:
     expected_seconds: float | None = None  # of its next backup, by its last good ones; None: there are none
     expected_bytes: int | None = None  # that it stores
     problem: Prose = ""  # why its server could not be asked
-    # So long without a control host, and it goes by its own schedule; 0: it always does, None: it has no schedule.
+    # So long without a control host, and it runs its own schedule; 0: it always does, None: it has no schedule.
     fallback_after_seconds: float | None = None
 
 

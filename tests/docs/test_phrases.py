@@ -10,14 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.places import ROOT, documents
+from tests.docs.places import PAGES, ROOT, documents
 
 FOREIGN = (
     "(1 times)",
     "LVM gave no report",
     "NFS is well",
+    "a pause of before",
+    "a pin of before",
     "as long as pays",
     "asks no server",
+    "backup is given up",
     "backup was given up",
     "begun then",
     "by default made from",
@@ -25,10 +28,16 @@ FOREIGN = (
     "cannot be looked at",
     "cannot be understood",
     "come to its end",
+    "configuration of before",
+    "control host is at work",
+    "control host is there again",
     "does not come to its end",
     "does not know us",
     "ended without a word",
     "everybody's writes",
+    "follow nobody",
+    "follows nobody",
+    "for as long as it is let",
     "free some room",
     "gave back",
     "given back",
@@ -36,6 +45,7 @@ FOREIGN = (
     "gives back what it holds",
     "gives everything back",
     "goes by file and offset",
+    "goes by its own",
     "goes by its schedule",
     "goes by the schedule",
     "goes by these schedule",
@@ -51,12 +61,15 @@ FOREIGN = (
     "is over before waiting",
     "is taken for unmounted",
     "kept for ever",
+    "leave --",
     "leave out --",
     "lie too far apart",
+    "lies there alone",
     "look at the kernel",
     "make room there",
     "names a folder and is none",
     "neither proven nor doubted",
+    "night that it is",
     "no client should be fed",
     "no proper schema",
     "no reason was told",
@@ -64,27 +77,40 @@ FOREIGN = (
     "nobody can tell who made",
     "nobody is there",
     "nobody waits any longer",
+    "none has been at work",
+    "none of MariaDB's",
     "none that LVM takes",
     "none that a disk takes",
+    "nothing owed",
     "one alarm less",
+    "one of before",
+    "paused no more",
     "printed what backupd does not know",
+    "receiver is at work",
     "says that it stored",
+    "schedules of before",
     "see the kernel's log",
+    "segments stay that",
+    "signed by nobody",
     "somebody wrote",
+    "stands after its name",
     "stands in the way",
     "starts nothing more",
     "that a run of JOB stands on",
     "that a run stands on",
     "the server does not tell",
-    "unless told,",
-    "unless told.",
+    "those of before",
+    "unless told",
     "waiting would pay",
+    "waits no more",
     "wanted attention",
     "wants a look",
     "wants attention",
     "was begun",
+    "was due yet",
     "what it held was given",
     "when it suits",
+    "which a target lacks",
     "whom a file belongs to",
     "without a word",
 )
@@ -96,6 +122,7 @@ _COMMENT = re.compile(r"\n\s*#+ ?")
 def read() -> Iterator[Path]:
     """Every file with words for a person."""
     yield from documents()
+    yield ROOT / "CHANGELOG.md"
     for folder, kinds in {
         "backupd": (".py", ".html", ".js", ".sh"),
         "configs": (".toml", ".yml", ".json", ".conf", ".service", ".timer"),
@@ -122,6 +149,13 @@ def test_no_foreign_phrase_has_come_back(phrase: str, texts: dict[str, str]) -> 
     assert [name for name, text in texts.items() if phrase.lower() in text] == []
 
 
+def test_every_phrase_of_the_glossary_is_looked_for() -> None:
+    _, _, table = (PAGES / "glossary.md").read_text().partition(_GLOSSARY)
+    _, *foreign = re.findall(r"^\| (.+?) \|", table, re.MULTILINE)
+    assert foreign
+    assert [cell for cell in foreign if not any(phrase.lower() in cell.lower() for phrase in FOREIGN)] == []
+
+
 def test_a_phrase_is_found_across_the_lines_of_a_source(tmp_path: Path) -> None:
     source = tmp_path / "one.py"
     source.write_text(
@@ -132,4 +166,5 @@ def test_a_phrase_is_found_across_the_lines_of_a_source(tmp_path: Path) -> None:
 
 
 def test_every_place_with_words_is_read(texts: dict[str, str]) -> None:
-    assert {"backupd", "configs", "docker", "docs", "README.md"} == {name.partition("/")[0] for name in texts}
+    places = {"backupd", "configs", "docker", "docs", "CHANGELOG.md", "README.md"}
+    assert places == {name.partition("/")[0] for name in texts}

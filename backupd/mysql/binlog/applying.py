@@ -108,7 +108,7 @@ def apply(
     telling: Callable[[ApplyingProgress], None] = lambda _progress: None,
     waiting: Callable[[str], None] = lambda _for: None,
 ) -> Applied:
-    """The server, which stood at `start`, stands at `end`, follows nobody, and has forgotten the logs.
+    """The server, which stood at `start`, stands at `end`, is not a replica, and has forgotten the logs.
 
     What recovery rolls back in the background is waited for, which `waiting` is told: the log may have it again, and an
     applier gives up a row that is locked, after ten tries of 50 s by default. With `appliers` so many work side by

@@ -145,7 +145,7 @@ class EventStream:
         return self._whole.pending + (len(self._magic) if len(self._magic) < len(MAGIC) else 0)
 
     def feed(self, data: bytes) -> Iterator[LogEvent]:
-        """The events that end in these bytes, which go on where those of before ended. To be walked to its end.
+        """The events that end in these bytes, which go on where the earlier ones ended. To be walked to its end.
 
         Raises:
             ServerError: it is no binlog, is encrypted, is damaged, or has an event that is longer than any can be.

@@ -2,7 +2,7 @@
 
 Knows: how many bytes a value of each type takes, from the table map's types and metadata. A row that cannot be walked
 exactly to the event's end is not counted, because a wrong figure is worse than none: a type that is not known, and
-those of before MySQL 5.6, of which the table map does not tell the size (`mysql56_temporal_format`).
+those of MySQL before 5.6, of which the table map does not tell the size (`mysql56_temporal_format`).
 
 The sizes are MySQL's (`calc_field_size` in `libs/mysql/binlog/event/binary_log_funcs.cpp`) and MariaDB's
 (`sql/rpl_utility.cc`, `sql/field.cc`).

@@ -4,7 +4,7 @@ Knows: that an open file keeps its bytes whatever becomes of its name, and that 
 binlog and never writes to an earlier one again. It touches no disk under the lock.
 
 The newest binlog is opened before the lock. If the server has gone on to the next one meanwhile, that one is opened
-after the lock. Then the newest of before must still have its name: RESET takes it away or makes another file of it, so
+after the lock. Then the former newest one must still have its name: RESET takes it away or makes another file of it, so
 nobody said that since, and the one that the position names is the one that it was under the lock.
 """
 

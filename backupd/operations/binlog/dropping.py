@@ -11,7 +11,7 @@ from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
 
 
 def drop(store: SegmentStore, segment: BinlogSegment, *, because: str, at: datetime) -> bool:
-    """The segment waits no more; whether no target has it. Of a target that lacks what others have that is a gap."""
+    """The segment no longer waits; whether no target has it. Of a target that lacks what others have that is a gap."""
     there = store.catalogue.segment_targets(segment.name)
     store.dropped(segment)
     for target in store.targets if there else ():

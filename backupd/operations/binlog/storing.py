@@ -158,7 +158,7 @@ class SegmentStore:
         return all(_told_soon(partial(is_last_on, target), otherwise=False, by=target.name) for target in self.targets)
 
     def dropped(self, segment: BinlogSegment) -> None:
-        """It waits no more, whoever lacks it; where no target has it, nothing tells that it can be had."""
+        """It no longer waits, whoever lacks it; where no target has it, nothing tells that it can be had."""
         self.catalogue.left_spool([segment.name])
         self.spool.forget(segment.name)
         self.catalogue.forget_segments([segment.name])
@@ -236,7 +236,7 @@ class _Sender(ScopedThread):
                 self._require_ours()
                 try:
                     self._send(segment)
-                except FileNotFoundError as error:  # it was dropped, for the spool was full: then it waits no more
+                except FileNotFoundError as error:  # it was dropped, for the spool was full: then it no longer waits
                     if segment.name in gone:
                         raise UsageError(f"{segment.name} is not in the binlog spool any more", hint=_HINT) from error
                     gone.add(segment.name)

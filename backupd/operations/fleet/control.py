@@ -127,7 +127,7 @@ class ControlHost:
 
     def _planned(self, night: date) -> NightPlan | None:
         """The plan, once it is made; None until then. It is made beside: hosts that do not answer may take minutes, in
-        which this control host is at work, and what people want counts.
+        which this control host goes on working, and what people want counts.
         """
         if self._planning is None or self._planning[0] != night:
             self._planning = night, self._planner.submit(self._nights.plan, night)

@@ -231,7 +231,7 @@ def _death(run: RunDetails, error: RunError, answers: Mapping[str, str]) -> Noti
 
 
 def _wrong_before(catalogue: Catalogue, run: RunDetails) -> str:
-    """In words; empty where the last backup of before was good, or there was none, and none was missed since.
+    """In words; empty where the last backup before it was good, or there was none, and none was missed since.
 
     Earlier tries in the same slot do not count: nobody was told that they had failed for good.
     """

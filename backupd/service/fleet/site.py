@@ -30,7 +30,7 @@ class FleetSite:
     own_control: tuple[str, int] | None = None  # host and process that serve these pages, where they are a control host
 
     def tonight(self) -> date:
-        """The night that it is."""
+        """Which night it is now."""
         return night_of(self.now(), begins=self.shape.night_begins, zone=self.shape.zone)
 
     def leads(self, control: Control | None) -> bool:

@@ -86,7 +86,7 @@ class FleetStatus:
 
     @property
     def is_looked_after(self) -> bool:
-        """A control host is at work."""
+        """A control host is running."""
         return is_at_work(self.control, self.now)
 
     @property

@@ -81,7 +81,7 @@ def calendar(request: Request, site: AskedFleet, *, to: str = "", after: str = "
 
 @router.get("/nights")
 def tonight(site: AskedFleet) -> Response:
-    """The night that it is; where nothing is owed yet, the last that was planned."""
+    """Tonight; where nothing is owed yet, the last that was planned."""
     night = site.tonight()
     planned = site.records.planned_nights(since=night - timedelta(days=7))
     return RedirectResponse(night_path(next((one for one in reversed(planned) if one <= night), night)), 303)

@@ -38,7 +38,7 @@ class StoredInstant(TypeDecorator[datetime]):
 
 
 class StoredWords(TypeDecorator[str]):
-    """StoredWords for people, of any characters."""
+    """Words for people, of any characters."""
 
     impl = Text
     cache_ok = True

@@ -206,7 +206,7 @@ def test_an_empty_fleet_has_pages_too(tmp_path: Path) -> None:
         for path in ("/", "/calendar", "/history", "/hosts"):
             seen(client, path)
         night = client.get("/nights").headers["location"]
-        assert "Nothing is owed yet" in seen(client, night).words
+        assert "Nothing is due yet" in seen(client, night).words
         assert "backupd_fleet_night_planned 0.0" in client.get("/metrics").text
 
 

@@ -56,10 +56,10 @@ class ControlHost:
         return self.said().count("this control host is active")
 
     def until(self, holds: Callable[[], bool], *, within_seconds: float = _SECONDS) -> None:
-        """Wait for something to be so."""
+        """Wait for something to be so. Where it never is, what was said and what the database has are told."""
         deadline = time.monotonic() + within_seconds
         while not holds():
-            assert time.monotonic() < deadline, self.said()
+            assert time.monotonic() < deadline, f"{self.said()}\n{self.records.history()}\n{self.told('status')}"
             time.sleep(_LOOK_SECONDS)
 
     def end(self) -> None:

@@ -33,6 +33,8 @@ known_hosts = "{cluster.known_hosts}"
 user = "root"
 port = 0
 poll = "5s"
+connect_timeout = "60s"
+answer_timeout = "2m"
 {hosts}
 [clusters.shop]
 members = ["db1", "db2", "db3"]

@@ -91,6 +91,7 @@ class FakeScratchDisks:
 
     def ours(self) -> tuple[tuple[Holding, str], ...]:
         """What bears a run's mark, whole or not."""
+        self._called("ours")
         return tuple(self._ours())
 
     def contents(self, disk: str) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from backupd.operations.upkeep.dead_run import DEATH, DeadRunJournal, died
 from backupd.operations.upkeep.finishing import MaxRate, finish
 from backupd.operations.upkeep.ownership import Ownership, ownership_of
 from backupd.operations.upkeep.rebuild import copy_on
-from backupd.operations.upkeep.remains import Marked, holdings_of, spooled, suspects
+from backupd.operations.upkeep.remains import Seen, holdings_of, look_around, suspects
 from backupd.policy import manifest as manifests
 from backupd.targets import BackupSource, Target
 from backupd.targets.listing import require_listed
@@ -58,17 +58,20 @@ class Recovery:
     kept: tuple[tuple[Holding, str], ...] = ()  # for now, and why: the next recovery looks again
     finished: tuple[Holding, ...] = ()  # copies that are backups now
     pending: tuple[Holding, ...] = ()  # copies that may be whole, and were not to be finished now
-    hints: tuple[str, ...] = ()  # what to do about what is left
+    unseen: tuple[tuple[str, str], ...] = ()  # what could not be looked for, and why: more of that may be left
+    hints: tuple[str, ...] = ()  # what to do about what is left, or could not be looked for
 
     def require_complete(self) -> None:
-        """Raise when anything of ours is left.
+        """Raise when anything of ours is left, or may be.
 
         Raises:
             CleanupIncomplete: naming each thing.
         """
-        if self.left:
+        if self.left or self.unseen:
+            left = [f"{holding.kind} {holding.name} is left: {why}" for holding, why in self.left]
+            unseen = [f"{what} of dead runs could not be looked for: {why}" for what, why in self.unseen]
             raise CleanupIncomplete(
-                "; ".join(f"{holding.kind} {holding.name} is left: {why}" for holding, why in self.left),
+                "; ".join((*left, *unseen)),
                 hint="; ".join(self.hints),
             )
 
@@ -92,18 +95,20 @@ def dead_runs(
     when all else is done.
 
     Runs that are alive are left alone. Nothing is raised for a thing that resists: it is in `left`, logged as ERROR.
+    Nor is it where LVM or a disk cannot be asked for marks: what the catalogue's rows tell of is given back all the
+    same, and what was not looked for is in `unseen`.
 
     Raises:
         Refused: the catalogue is another machine's: what it says is held is that one's, and may be in use there.
     """
     ownership = ownership_of(catalogue, tools)
     machine = ownership.require_here().name
-    found = _Found()
-    roots = tools.places.spools if every_disk else (spool,) if spool is not None else ()
-    on_disks = (*spooled(tools, machine, roots), *(tools.scratch_disks.ours() if every_disk else ()))
-    for run_id in suspects(catalogue, tools, on_disks):
+    spools = tools.places.spools if every_disk else (spool,) if spool is not None else ()
+    seen = look_around(tools, machine, spools, every_disk=every_disk)
+    found = _Found(unseen=seen.unseen)
+    for run_id in suspects(catalogue, seen):
         with suppress(Busy), tools.claims.run(run_id):
-            _recover_run(ownership, tools, run_id, on_disks, found)
+            _recover_run(ownership, tools, run_id, seen, found)
     for folder in tools.places.drill_folders():
         with suppress(Busy), tools.claims.run(folder.name):
             holding = Holding(HoldingKind.STAGING, str(folder))
@@ -125,6 +130,7 @@ def dead_runs(
 class _Found:
     """What has become of dead runs so far."""
 
+    unseen: tuple[tuple[str, BackupdError], ...]
     runs: list[str] = field(default_factory=list)
     given_back: list[Holding] = field(default_factory=list)
     left: list[tuple[Holding, BackupdError]] = field(default_factory=list)
@@ -146,15 +152,16 @@ class _Found:
             tuple(self.kept),
             finished=tuple(self.finished),
             pending=tuple(pending),
-            hints=tuple(dict.fromkeys(error.hint or _RESISTS for _, error in self.left)),
+            unseen=tuple((what, error.message) for what, error in self.unseen),
+            hints=tuple(dict.fromkeys(error.hint or _RESISTS for _, error in (*self.left, *self.unseen))),
         )
 
 
-def _recover_run(ownership: Ownership, tools: HostTools, run_id: str, on_disks: Marked, found: _Found) -> None:
+def _recover_run(ownership: Ownership, tools: HostTools, run_id: str, seen: Seen, found: _Found) -> None:
     """What this dead run left is released, but for its copies that may be whole; its row says so."""
     catalogue = ownership.catalogue
     journal, resisted = DeadRunJournal(catalogue, run_id), len(found.left) + len(found.kept)
-    for holding in holdings_of(catalogue, tools, run_id, on_disks):
+    for holding in holdings_of(catalogue, tools, run_id, seen):
         try:
             if holding.kind in _ON_TARGETS and _is_no_remains(ownership, tools, journal, holding, found):
                 continue

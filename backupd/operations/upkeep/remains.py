@@ -4,57 +4,99 @@ Knows: where to look for it. Refuses to know which of these runs are dead, and r
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from backupd.catalogue.store import Catalogue
 from backupd.operations.backup import spool_folder
 from backupd.operations.tools import HostTools
+from backupd.vocabulary.errors import BackupdError, Cancelled
 from backupd.vocabulary.records import Holding, HoldingKind
 
 log = logging.getLogger(__name__)
 
-Marked = tuple[tuple[Holding, str], ...]  # groups, arrays and spools that bear our marks, each with its run's id
+Marked = tuple[tuple[Holding, str], ...]  # things that bear our marks, each with its run's id
 
 
-def suspects(catalogue: Catalogue, tools: HostTools, on_disks: Marked) -> list[str]:
-    """Runs that hold something, are said to be running, or whose marks or probe folder are here: dead and live ones.
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What bears our marks on this host, of dead runs and live ones, and what could not be asked for more of that."""
+
+    marked: Marked
+    unseen: tuple[tuple[str, BackupdError], ...]  # what was looked for, and why it could not be
+
+
+def look_around(tools: HostTools, machine: str, spools: Iterable[Path], *, every_disk: bool) -> Seen:
+    """Ask each of those that may know once: one that hangs takes its minute, and keeps nobody else from being asked.
+
+    Without `every_disk` no disk is read for marks of groups and arrays.
+    """
+    unseen: list[tuple[str, BackupdError]] = []
+
+    def asked(what: str, look: Callable[[], Marked]) -> Marked:
+        try:
+            return look()
+        except Cancelled:
+            raise
+        except BackupdError as error:
+            log.error("%s of dead runs could not be looked for: %s", what, error.message)
+            unseen.append((what, error))
+            return ()
+
+    return Seen(
+        (
+            *asked("volumes", lambda: _volumes(tools)),
+            *asked("probe files", lambda: _searched(tools.files.roots(), partial(_probe_folders, tools))),
+            *_searched(spools, partial(spool_folder.left_by, tools, machine)),
+            *(asked("groups and arrays", tools.scratch_disks.ours) if every_disk else ()),
+        ),
+        tuple(unseen),
+    )
+
+
+def suspects(catalogue: Catalogue, seen: Seen) -> list[str]:
+    """Runs that hold something, are said to be running, or whose marks are here: dead and live ones.
 
     A bench's probes are runs of their own, RUN-1 and so on, with snapshots of RUN's scratch volumes: they come before
     it in this order, which is also that of time.
     """
     holding = [run_id for run_id, _ in catalogue.holdings()]
-    tagged = [run_id for _, _, run_id in tools.snapshots.ours()]
-    marked = [run_id for _, run_id in on_disks]
-    probing = [run_id for root in tools.files.roots() for run_id in tools.places.probed_by(root)]
-    return sorted({*catalogue.unfinished(), *holding, *tagged, *marked, *probing}, reverse=True)
+    marked = [run_id for _, run_id in seen.marked]
+    return sorted({*catalogue.unfinished(), *holding, *marked}, reverse=True)
 
 
-def holdings_of(catalogue: Catalogue, tools: HostTools, run_id: str, on_disks: Marked) -> list[Holding]:
+def holdings_of(catalogue: Catalogue, tools: HostTools, run_id: str, seen: Seen) -> list[Holding]:
     """By the catalogue, newest first; then by mark and name, for a host whose catalogue was lost."""
     known = [holding for _, holding in catalogue.holdings(run_id)]
     names = {(_as_marked(holding.kind), holding.name) for holding in known}
     mount = Holding(HoldingKind.MOUNT, str(tools.places.mount_point(run_id)), {"run": run_id})
-    by_mark = [mount] + [
-        Holding(HoldingKind.SNAPSHOT, f"{vg}/{name}", {"run": run_id})
-        for vg, name, tagged in tools.snapshots.ours()
-        if tagged == run_id
-    ]
-    by_mark += [
-        Holding(HoldingKind.PROBE_FILES, str(tools.places.probe_folder(root, run_id)))
-        for root in tools.files.roots()
-        if run_id in tools.places.probed_by(root)
-    ]
-    by_mark += [holding for holding, marked in on_disks if marked == run_id]
+    by_mark = [mount, *(holding for holding, marked in seen.marked if marked == run_id)]
     return known + [holding for holding in by_mark if (holding.kind, holding.name) not in names]
 
 
-def spooled(tools: HostTools, machine: str, roots: Iterable[Path]) -> Marked:
-    """What runs of this machine have read and not sent yet, of live ones and dead ones, where a disk tells of it."""
+def _volumes(tools: HostTools) -> Marked:
+    return tuple(
+        (Holding(HoldingKind.SNAPSHOT, f"{vg}/{name}", {"run": run_id}), run_id)
+        for vg, name, run_id in tools.snapshots.ours()
+    )
+
+
+def _probe_folders(tools: HostTools, root: Path) -> Marked:
+    places = tools.places
+    return tuple(
+        (Holding(HoldingKind.PROBE_FILES, str(places.probe_folder(root, run_id))), run_id)
+        for run_id in places.probed_by(root)
+    )
+
+
+def _searched(roots: Iterable[Path], search: Callable[[Path], Marked]) -> Marked:
+    """What is found in those of these folders that can be read."""
     found: list[tuple[Holding, str]] = []
     for root in roots:
         try:
-            found += spool_folder.left_by(tools, machine, root)
+            found += search(root)
         except OSError as error:
             log.warning("%s could not be searched for leftovers of dead runs: %s", root, error.strerror)
     return tuple(found)

@@ -23,6 +23,7 @@ from backupd.catalogue.database import explained, reading
 from backupd.catalogue.details import details
 from backupd.catalogue.endings import as_told, attention, ending, holding_row, release, status_of, strike_manifest
 from backupd.catalogue.file import uninterrupted
+from backupd.host.holdings import child_holding
 from backupd.host.process import start_time
 from backupd.vocabulary.errors import CatalogueError, UsageError
 from backupd.vocabulary.penalty import Bill, Losses, PaceChange, Sample, Throughput, Verdict
@@ -92,9 +93,9 @@ class RunRecord:
         """The holding has been released; nothing happens when that was known."""
         self._write(release(self.run_id, holding))
 
-    def started(self, pid: int, start_time: int, program: str) -> None:
-        """A child runs: a holding, so that a later process can end it."""
-        self.hold(Holding(HoldingKind.CHILD, str(pid), {"start_time": str(start_time), "program": program}))
+    def started(self, pid: int, start_time: int, program: str, *, must_finish: bool) -> None:
+        """A child runs: a holding, so that a later process can end it, or wait for its end."""
+        self.hold(child_holding(pid, start_time, program, must_finish=must_finish))
 
     def ended(self, pid: int, start_time: int) -> None:  # noqa: ARG002  # a pid has one living owner
         """The child is gone."""

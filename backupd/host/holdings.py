@@ -21,6 +21,12 @@ Release = Callable[[Holding], None]
 Releases = Mapping[HoldingKind, Release]
 
 
+def child_holding(pid: int, start_time: int, program: str, *, must_finish: bool) -> Holding:
+    """What a later process needs to end this child, or to wait for its end."""
+    detail = {"start_time": str(start_time), "program": program, "must_finish": "yes" if must_finish else "no"}
+    return Holding(HoldingKind.CHILD, str(pid), detail)
+
+
 class HoldingJournal(Protocol):
     """Where holdings are written; a run's record, or the catalogue on behalf of a dead run."""
 

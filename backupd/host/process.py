@@ -47,23 +47,13 @@ class Completed:
 
 
 class ChildLedger(Protocol):
-    """Who must know of children that outlive a call, so that a later process can end strays."""
+    """Who must know of children that outlive a call, so that a later process ends strays, or waits for them."""
 
-    def started(self, pid: int, start_time: int, program: str) -> None:
+    def started(self, pid: int, start_time: int, program: str, *, must_finish: bool) -> None:
         """A child runs. `start_time` is the kernel's, in clock ticks since boot (proc(5), field 22 of `stat`)."""
 
     def ended(self, pid: int, start_time: int) -> None:
         """It does so no more."""
-
-
-class NoLedger:
-    """For callers whose children need no record: commands that read, tests."""
-
-    def started(self, pid: int, start_time: int, program: str) -> None:
-        """Nothing is kept."""
-
-    def ended(self, pid: int, start_time: int) -> None:
-        """Nothing is kept."""
 
 
 class _Child(subprocess.Popen[bytes]):
@@ -92,31 +82,38 @@ def run(
     accept: Sequence[int] = (0,),
     stdin: str | None = None,
     must_finish: bool = False,
+    ledger: ChildLedger | None = None,
 ) -> Completed:
     """Run a program to its end and return what it printed, as text.
 
     `must_finish` is for commands that change the world half-way when killed (LVM in a suspend): a cancellation waits
-    for them, and at the deadline they are left to end by themselves rather than killed; so they are when we die.
+    for them, and at the deadline they are left to end by themselves rather than killed; so they are when we die. Those
+    that make what has to be released are told to a `ledger`: whoever releases it waits for them first.
 
     Raises:
         CommandError: not found, not to be started, ended with a status outside `accept`, or passed its deadline.
     """
-    if must_finish:
-        with shielded():
-            return _run(argv, timeout_seconds, accept, stdin, kill=False)
-    return _run(argv, timeout_seconds, accept, stdin, kill=True)
+    with shielded() if must_finish else contextlib.nullcontext():
+        return _run(argv, timeout_seconds, accept, stdin or "", ledger, kill=not must_finish)
 
 
-def _run(argv: Sequence[str], timeout: float, accept: Sequence[int], stdin: str | None, *, kill: bool) -> Completed:
+def _run(
+    argv: Sequence[str], timeout: float, accept: Sequence[int], given: str, ledger: ChildLedger | None, *, kill: bool
+) -> Completed:
     """What it prints goes to memory rather than to pipes: it would die of SIGPIPE when we end before it (LVM does)."""
     log.debug("run: %s", shlex.join(argv))
     began = time.monotonic()
-    with _memory(stdin or "") as given, _memory() as output, _memory() as complaints:
-        process = _start(argv, given, output, complaints)
+    with _memory(given) as stdin, _memory() as output, _memory() as complaints:
+        process = _start(argv, stdin, output, complaints)
         if not kill:
             spare(process.pid)
+        born = start_time(process.pid) or 0
         try:
-            ended = _has_ended(process, within_seconds=timeout)
+            try:
+                if ledger is not None:
+                    ledger.started(process.pid, born, argv[0], must_finish=not kill)
+            finally:  # it runs, whether or not that could be written down
+                ended = _has_ended(process, within_seconds=timeout)
         except BaseException:
             if kill:
                 _end_group(process)
@@ -128,6 +125,8 @@ def _run(argv: Sequence[str], timeout: float, accept: Sequence[int], stdin: str 
                 f"{argv[0]} did not end within {timeout:g} s: {shlex.join(argv)}",
                 hint="" if process.poll() is not None else f"it was left running as {_left(process, kill=kill)}",
             )
+        if ledger is not None:
+            ledger.ended(process.pid, born)
         status, out, err = process.wait(), _written(output), _written(complaints)
     completed = Completed(tuple(argv), status, out, err, seconds=time.monotonic() - began)
     log.debug("run: status %d after %.3f s", completed.status, completed.seconds)
@@ -160,7 +159,6 @@ def spawned(
     Raises:
         CommandError: the program was not found, or could not be started.
     """
-    ledger = ledger or NoLedger()
     full = [*_prefix(dies_with_us=dies_with_us, lowest_priority=lowest_priority), *argv]
     log.debug("spawn: %s", shlex.join(full))
     process: subprocess.Popen[bytes] | None = None
@@ -171,11 +169,12 @@ def spawned(
             born = start_time(process.pid) or 0
             if not dies_with_us:
                 spare(process.pid)
-        ledger.started(process.pid, born, argv[0])  # within: where it cannot be written down it must not go on
+        if ledger is not None:  # within: where it cannot be written down it must not go on
+            ledger.started(process.pid, born, argv[0], must_finish=not dies_with_us)
         yield process
     finally:
         with shielded():
-            if process is not None and _part_with(process, dies_with_us=dies_with_us):
+            if process is not None and _part_with(process, dies_with_us=dies_with_us) and ledger is not None:
                 ledger.ended(process.pid, born)
 
 

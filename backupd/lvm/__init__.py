@@ -122,8 +122,8 @@ class Snapshots(Protocol):
     ) -> AbstractContextManager[SnapshotCreator]:
         """Everything done for `create` to take milliseconds; the server has felt nothing yet.
 
-        What it made bears our tags and is left to `remove`, whether or not `create` is called. `ledger` is told of a
-        child that lives until the block's end.
+        What it made bears our tags and is left to `remove`, whether or not `create` is called. `ledger` is told of
+        LVM's programs: of one that lives until the block's end, too.
 
         Raises:
             SnapshotError: it is refused; there may be something for `remove`.
@@ -175,11 +175,13 @@ class Snapshots(Protocol):
 class Mounts(Protocol):
     """Where a snapshot's file system can be read."""
 
-    def mount(self, snapshot: Snapshot, at: Path) -> None:
+    def mount(self, snapshot: Snapshot, at: Path, *, ledger: ChildLedger | None = None) -> None:
         """Mount it read-only by its device path at this folder, which is made if need be.
 
+        `ledger` is told of the program: where we die, it goes on.
+
         Raises:
-            SnapshotError: the file system is none that we know, or mount failed.
+            SnapshotError: the file system is none that we know, or mount failed; there may be something for `unmount`.
         """
 
     def unmount(self, at: Path) -> None:
@@ -201,18 +203,22 @@ class BlankVolumes(Protocol):
             SnapshotError: it cannot be read.
         """
 
-    def make(self, volume: Volume, filesystem: str, *, uuid: str) -> None:
+    def make(self, volume: Volume, filesystem: str, *, uuid: str, ledger: ChildLedger | None = None) -> None:
         """A file system of this uuid is on it; nothing was asked of what had been there.
+
+        `ledger` is told of the program: where we die, it goes on.
 
         Raises:
             SnapshotError: it could not be made; there may be something for `wipe`.
         """
 
-    def mount(self, volume: Volume, filesystem: str, at: Path) -> None:
+    def mount(self, volume: Volume, filesystem: str, at: Path, *, ledger: ChildLedger | None = None) -> None:
         """Mount it to be written at this folder, which is made if need be; `Mounts.unmount` ends that.
 
+        `ledger` as of `make`.
+
         Raises:
-            SnapshotError: mount failed.
+            SnapshotError: mount failed; there may be something for `Mounts.unmount`.
         """
 
     def wipe(self, path: Path, uuid: str) -> None:
@@ -227,6 +233,7 @@ class ScratchVolumes(Protocol):
     """Volumes that hold nothing but a bench's own file, in the free extents of a group: nothing there is touched.
 
     They bear the tags of a run as its snapshots do; `Snapshots.ours` names them, and `Snapshots.remove` removes them.
+    A `ledger` is told of the program that does it: where we die, it goes on.
     """
 
     def require_unused(self, vg: str, name: str) -> None:
@@ -236,7 +243,16 @@ class ScratchVolumes(Protocol):
             Refused: something has: it is not ours to replace.
         """
 
-    def create(self, vg: str, name: str, layout: ScratchLayout, *, size: int, run_id: str) -> Path:
+    def create(
+        self,
+        vg: str,
+        name: str,
+        layout: ScratchLayout,
+        *,
+        size: int,
+        run_id: str,
+        ledger: ChildLedger | None = None,
+    ) -> Path:
         """An LV of this layout is there, with our tags, and nothing of what had been on its extents shows.
 
         Returns its device. `size` is bytes: whole extents on each stripe.
@@ -245,18 +261,20 @@ class ScratchVolumes(Protocol):
             SnapshotError: LVM would not; there may be something for `Snapshots.remove`.
         """
 
-    def format(self, device: Path, layout: ScratchLayout, filesystem: str) -> None:
+    def format(
+        self, device: Path, layout: ScratchLayout, filesystem: str, *, ledger: ChildLedger | None = None
+    ) -> None:
         """A file system is on it, aligned to the layout's stripes.
 
         Raises:
             SnapshotError: it could not be made.
         """
 
-    def mount(self, device: Path, filesystem: str, at: Path) -> None:
+    def mount(self, device: Path, filesystem: str, at: Path, *, ledger: ChildLedger | None = None) -> None:
         """It is mounted at this folder, which is made if need be; `Mounts.unmount` ends that.
 
         Raises:
-            SnapshotError: mount failed.
+            SnapshotError: mount failed; there may be something for `Mounts.unmount`.
         """
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backupd.host import process
+from backupd.host.process import ChildLedger
 from backupd.lvm import TAG, devicemapper
 from backupd.lvm.devicemapper import MappedDevice
 from backupd.lvm.mounting import mount_to_write, mounts
@@ -52,20 +53,20 @@ class LvmBlankVolumes:
                 hint=f"nothing is ever overwritten: check it, and if nobody needs it: wipefs --all {volume.path}",
             )
 
-    def make(self, volume: Volume, filesystem: str, *, uuid: str) -> None:
+    def make(self, volume: Volume, filesystem: str, *, uuid: str, ledger: ChildLedger | None = None) -> None:
         """A file system of this uuid is on it."""
         argv = make_argv(volume.path, filesystem, uuid=uuid)
         try:
-            process.run(argv, timeout_seconds=_MAKE_SECONDS, must_finish=True)
+            process.run(argv, timeout_seconds=_MAKE_SECONDS, must_finish=True, ledger=ledger)
         except CommandError as error:
             raise SnapshotError(
                 f"cannot create {filesystem} on {volume.full_name}: {error.message}",
                 hint="nothing was restored; see `dmesg` and the volume's size",
             ) from error
 
-    def mount(self, volume: Volume, filesystem: str, at: Path) -> None:
+    def mount(self, volume: Volume, filesystem: str, at: Path, *, ledger: ChildLedger | None = None) -> None:
         """It is mounted to be written, by us alone."""
-        mount_to_write(volume.path, filesystem, at, called=volume.full_name)
+        mount_to_write(volume.path, filesystem, at, called=volume.full_name, ledger=ledger)
 
     def wipe(self, path: Path, uuid: str) -> None:
         """No file system of this uuid is on it any more; one of another uuid, or anything else, is left alone."""

@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from backupd.host import process as programs
 from backupd.host.own_files import private_folder
+from backupd.host.process import ChildLedger
 from backupd.lvm.snapshots import active_volume
 from backupd.lvm.xfs_log import needs_no_replay
 from backupd.vocabulary.errors import CommandError, SnapshotError, UnexpectedOutput
@@ -67,21 +68,19 @@ class LinuxMounts:
     def __init__(self, *, patience_seconds: float = 30.0) -> None:
         self._patience_seconds = patience_seconds
 
-    def mount(self, snapshot: Snapshot, at: Path) -> None:
-        """Mount it read-only at a folder, which is made if need be and removed again when the mount fails.
+    def mount(self, snapshot: Snapshot, at: Path, *, ledger: ChildLedger | None = None) -> None:
+        """Mount it read-only at a folder, which is made if need be.
 
-        Nobody else can enter the folder above, whatever the modes of the files in the snapshot.
+        Nobody else can enter the folder above, whatever the modes of the files in the snapshot. Where this fails it may
+        be mounted all the same: mount(8) ends with status 16 when it has mounted, and could not write that down.
         """
         kind = _filesystem_of(snapshot)
-        made = not at.exists()
         _make_place(at)
         try:
             replay = kind != "xfs" or not needs_no_replay(snapshot.path, snapshot.origin.device)
             argv = mount_argv(snapshot.path, at, filesystem=kind, replay=replay)
-            programs.run(argv, timeout_seconds=_SECONDS, must_finish=True)
+            programs.run(argv, timeout_seconds=_SECONDS, must_finish=True, ledger=ledger)
         except CommandError as error:
-            if made:
-                at.rmdir()
             raise SnapshotError(
                 f"snapshot {snapshot.full_name} could not be mounted: {error.message}",
                 hint="check the kernel log: dmesg",
@@ -111,18 +110,20 @@ class LinuxMounts:
             ) from error
 
 
-def mount_to_write(device: Path, filesystem: str, at: Path, *, called: str) -> None:
+def mount_to_write(
+    device: Path, filesystem: str, at: Path, *, called: str, ledger: ChildLedger | None = None
+) -> None:
     """A volume is mounted to be written, by us alone, at a folder that is made if need be; `unmount` ends that.
 
     `called` is the volume's name for a person.
 
     Raises:
-        SnapshotError: mount failed; the folder may be there.
+        SnapshotError: mount failed; there may be something for `unmount`.
     """
     _make_place(at)
     argv = ["mount", "-t", filesystem, "-o", _OPTIONS_TO_WRITE, "--", str(device), str(at)]
     try:
-        programs.run(argv, timeout_seconds=_SECONDS, must_finish=True)
+        programs.run(argv, timeout_seconds=_SECONDS, must_finish=True, ledger=ledger)
     except CommandError as error:
         raise SnapshotError(
             f"{called} could not be mounted: {error.message}", hint="check the kernel log: dmesg"

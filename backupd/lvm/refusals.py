@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from backupd.host import process
+from backupd.host.process import ChildLedger
 from backupd.vocabulary.errors import CommandError, GroupBusy, SnapshotError
 
 NO_REPORT = "LVM could not report"
@@ -26,14 +27,14 @@ def explained(what: str, *, hint: str = "") -> Iterator[None]:
         raise refusal(f"{what}: {error.message}", hint=error.hint or hint) from error
 
 
-def carry_out(argv: Sequence[str], *, what: str, hint: str) -> None:
-    """The command has done what it says; no signal cuts it short.
+def carry_out(argv: Sequence[str], *, what: str, hint: str, ledger: ChildLedger | None = None) -> None:
+    """The command has done what it says; no signal cuts it short. `ledger` as of `process.run`.
 
     Raises:
         SnapshotError: it failed, or took more than two minutes; it begins with `what`.
     """
     with explained(what, hint=hint):
-        process.run(argv, timeout_seconds=_SECONDS, must_finish=True)
+        process.run(argv, timeout_seconds=_SECONDS, must_finish=True, ledger=ledger)
 
 
 def reporting() -> AbstractContextManager[None]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backupd.host import process
+from backupd.host.process import ChildLedger
 from backupd.lvm import Mark, devicemapper, report
 from backupd.lvm.devicemapper import MappedDevice
 from backupd.lvm.mounting import mount_to_write
@@ -51,7 +52,16 @@ class LvmScratchVolumes:
             if lv.name == name:
                 raise Refused(f"{vg}/{name} already exists and is not replaced", hint=self._way_out(lv))
 
-    def create(self, vg: str, name: str, layout: ScratchLayout, *, size: int, run_id: str) -> Path:
+    def create(
+        self,
+        vg: str,
+        name: str,
+        layout: ScratchLayout,
+        *,
+        size: int,
+        run_id: str,
+        ledger: ChildLedger | None = None,
+    ) -> Path:
         """It is on exactly the PVs of its layout, tagged from its first instant; its path leads to it.
 
         Raises:
@@ -62,23 +72,25 @@ class LvmScratchVolumes:
         _require_room(group, layout, extents // layout.width)
         argv = create_argv(vg, name, layout, extents=extents, mark=Mark(self.machine, run_id))
         hint = f"see `vgs {vg}` and `pvs`, and whether another LVM command has locked the group"
-        carry_out(argv, what=f"cannot create scratch volume {vg}/{name}", hint=hint)
+        carry_out(argv, what=f"cannot create scratch volume {vg}/{name}", hint=hint, ledger=ledger)
         return self._path(vg, name)
 
-    def format(self, device: Path, layout: ScratchLayout, filesystem: str) -> None:
+    def format(
+        self, device: Path, layout: ScratchLayout, filesystem: str, *, ledger: ChildLedger | None = None
+    ) -> None:
         """Nothing of it is left to be initialised later, when it would be measured."""
         argv = format_argv(device, layout, filesystem)
         try:
-            process.run(argv, timeout_seconds=_FORMAT_SECONDS, must_finish=True)
+            process.run(argv, timeout_seconds=_FORMAT_SECONDS, must_finish=True, ledger=ledger)
         except CommandError as error:
             hint = f"see the volume's size: {filesystem} takes {LEAST_SIZE[filesystem]} bytes and more; and `dmesg`"
             if not process.found(argv[0]):
                 hint = f"apt-get install {_PACKAGES[filesystem]}"
             raise SnapshotError(f"cannot create {filesystem} on {device}: {error.message}", hint=hint) from error
 
-    def mount(self, device: Path, filesystem: str, at: Path) -> None:
+    def mount(self, device: Path, filesystem: str, at: Path, *, ledger: ChildLedger | None = None) -> None:
         """It is mounted to be written, by us alone."""
-        mount_to_write(device, filesystem, at, called=f"scratch volume {device}")
+        mount_to_write(device, filesystem, at, called=f"scratch volume {device}", ledger=ledger)
 
     def _path(self, vg: str, name: str) -> Path:
         """The path of an LV that was just made, once it leads to that and nothing else.

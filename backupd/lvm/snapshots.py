@@ -124,7 +124,7 @@ class LvmSnapshots:
         rehearsal = ShellStep(method.line_argv(plan, mark, rehearsal=True), lambda said: method.REHEARSED in said)
         with lvm_shell(ledger) as shell:
             for step in (*method.preparing(plan, mark), rehearsal):
-                _require_done(shell, plan, step)
+                _require_done(shell, plan, step, ledger)
             yield _LvmCreator(
                 shell, plan, line, method, prefix, self._create_deadline_seconds, self._group_patience_seconds
             )
@@ -308,7 +308,7 @@ def _method_for(origin: Volume) -> Method:
     return thin if origin.pool is not None else classic
 
 
-def _outlasting_others(argv: list[str], *, patience_seconds: float) -> None:
+def _outlasting_others(argv: list[str], *, patience_seconds: float, ledger: ChildLedger | None = None) -> None:
     """Run a command that ends at once where another one has the volume group; again, for as long as that is worth it.
 
     Raises:
@@ -317,7 +317,7 @@ def _outlasting_others(argv: list[str], *, patience_seconds: float) -> None:
     deadline = time.monotonic() + patience_seconds
     while True:
         try:
-            process.run(argv, timeout_seconds=_REPORT_SECONDS, must_finish=True)
+            process.run(argv, timeout_seconds=_REPORT_SECONDS, must_finish=True, ledger=ledger)
         except CommandError as error:
             if GROUP_HELD not in error.message or time.monotonic() > deadline:
                 raise
@@ -326,7 +326,7 @@ def _outlasting_others(argv: list[str], *, patience_seconds: float) -> None:
             return
 
 
-def _require_done(shell: LvmShell, plan: SnapshotPlan, step: ShellStep) -> None:
+def _require_done(shell: LvmShell, plan: SnapshotPlan, step: ShellStep, ledger: ChildLedger | None) -> None:
     """Have the shell do it; again for as long as another command has the group and that is worth it.
 
     Raises:
@@ -334,7 +334,7 @@ def _require_done(shell: LvmShell, plan: SnapshotPlan, step: ShellStep) -> None:
     """
     if len(step.argv) > _MOST_SHELL_WORDS:
         try:
-            _outlasting_others(step.argv, patience_seconds=_GROUP_SECONDS_BEFORE_LOCK)
+            _outlasting_others(step.argv, patience_seconds=_GROUP_SECONDS_BEFORE_LOCK, ledger=ledger)
         except CommandError as error:
             raise _refusal(plan, error.message) from error
         return

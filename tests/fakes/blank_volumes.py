@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from backupd.host.process import ChildLedger
 from backupd.vocabulary.errors import Refused, SnapshotError
 from backupd.vocabulary.volumes import Volume
 
@@ -27,13 +28,13 @@ class FakeBlankVolumes:
         if volume.path in self.held:
             raise Refused(f"{volume.full_name} is not blank: it has {self.held[volume.path]}", hint="wipefs")
 
-    def make(self, volume: Volume, filesystem: str, *, uuid: str) -> None:
+    def make(self, volume: Volume, filesystem: str, *, uuid: str, ledger: ChildLedger | None = None) -> None:
         """It bears this uuid, also where the rest went wrong."""
         self.held[volume.path] = uuid
         self.kinds[volume.path] = filesystem
         self._called("make")
 
-    def mount(self, volume: Volume, filesystem: str, at: Path) -> None:
+    def mount(self, volume: Volume, filesystem: str, at: Path, *, ledger: ChildLedger | None = None) -> None:
         """An empty folder."""
         self._called("mount")
         assert self.kinds[volume.path] == filesystem

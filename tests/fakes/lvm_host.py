@@ -487,7 +487,7 @@ class FakeMounts:
 
     host: LvmHost
 
-    def mount(self, snapshot: Snapshot, at: Path) -> None:
+    def mount(self, snapshot: Snapshot, at: Path, *, ledger: ChildLedger | None = None) -> None:
         """What the origin held when the snapshot was taken is there to be read."""
         with self.host.call("mount"):
             lv = self.host.lvs.get(snapshot.name)

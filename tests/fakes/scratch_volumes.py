@@ -28,7 +28,16 @@ class FakeScratchVolumes:
             if vg == self.host.volume.vg and name in self.host.names():
                 raise Refused(f"{vg}/{name} already exists and is not replaced", hint="lvrename, or backupd recover")
 
-    def create(self, vg: str, name: str, layout: ScratchLayout, *, size: int, run_id: str) -> Path:
+    def create(
+        self,
+        vg: str,
+        name: str,
+        layout: ScratchLayout,
+        *,
+        size: int,
+        run_id: str,
+        ledger: ChildLedger | None = None,
+    ) -> Path:
         """It takes as many extents of each of its PVs."""
         with self.host.call("create_scratch"):
             _require_possible(layout, size)
@@ -44,7 +53,9 @@ class FakeScratchVolumes:
             self.host.scratch[name] = Scratch(volume, dict.fromkeys(layout.disks, on_each))
             return path
 
-    def format(self, device: Path, layout: ScratchLayout, filesystem: str) -> None:
+    def format(
+        self, device: Path, layout: ScratchLayout, filesystem: str, *, ledger: ChildLedger | None = None
+    ) -> None:
         """Not on anything that is no scratch volume: the device of an array is as good as none here."""
         with self.host.call("format"):
             if filesystem not in LEAST_SIZE:
@@ -55,7 +66,7 @@ class FakeScratchVolumes:
             assert layout.disks == scratch.volume.segments[0].devices, "another layout than it was made with"
             scratch.filesystem = filesystem
 
-    def mount(self, device: Path, filesystem: str, at: Path) -> None:
+    def mount(self, device: Path, filesystem: str, at: Path, *, ledger: ChildLedger | None = None) -> None:
         """An empty folder; also where it fails."""
         with self.host.call("mount_scratch"):
             at.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from backupd.host.process import ChildLedger
 from backupd.operations.measure.bench import plan_bench, run_bench
 from backupd.operations.measure.bench_steps import BenchTelling
 from backupd.operations.tools import BenchTools, HostTools, Instruments, Versions
@@ -36,15 +37,17 @@ ARRAY = Path("/dev/md127")
 class Volumes(FakeScratchVolumes):
     """Scratch volumes, and file systems on an array too."""
 
-    def format(self, device: Path, layout: ScratchLayout, filesystem: str) -> None:
+    def format(
+        self, device: Path, layout: ScratchLayout, filesystem: str, *, ledger: ChildLedger | None = None
+    ) -> None:
         if device == ARRAY:
             with self.host.call("format"):
                 return
-        super().format(device, layout, filesystem)
+        super().format(device, layout, filesystem, ledger=ledger)
 
-    def mount(self, device: Path, filesystem: str, at: Path) -> None:
+    def mount(self, device: Path, filesystem: str, at: Path, *, ledger: ChildLedger | None = None) -> None:
         if device != ARRAY:
-            super().mount(device, filesystem, at)
+            super().mount(device, filesystem, at, ledger=ledger)
             return
         with self.host.call("mount_scratch"):
             at.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ import pytest
 
 from backupd.config import CopyConfig, JobConfig
 from backupd.host.claims import Claims
+from backupd.host.holdings import Releases
 from backupd.host.live_progress import LiveRuns, Progress
 from backupd.host.process import start_time
 from backupd.host.signals import cancellable
@@ -25,7 +26,7 @@ from backupd.lvm import Snapshots
 from backupd.operations.backup.phases import BackupTelling
 from backupd.operations.upkeep.recover import Recovery, dead_runs
 from backupd.targets import Target
-from backupd.vocabulary.errors import Busy, Cancelled, CleanupIncomplete, ExitStatus, NoRoom, UsageError
+from backupd.vocabulary.errors import Busy, Cancelled, CleanupIncomplete, ExitStatus, NoRoom, SnapshotError, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind, Phase, RunStatus
 from backupd.vocabulary.storage import Backup
 from tests.fakes.lvm_host import FakeSnapshots
@@ -283,11 +284,32 @@ def test_a_backup_that_was_complete_is_never_removed(world: World) -> None:
 def test_a_stray_child_of_a_dead_run_is_ended(world: World) -> None:
     stray = subprocess.Popen(["sleep", "60"], start_new_session=True)
     with world.catalogue() as catalogue, catalogue.open_run("nightly", "db1", run_id="r1") as run:
-        run.started(stray.pid, start_time(stray.pid) or 0, "sleep")
+        run.started(stray.pid, start_time(stray.pid) or 0, "sleep", must_finish=False)
         dead_runs(catalogue, world.tools).require_complete()
         assert catalogue.holdings() == []
         run.complete((Backup("vault", str(world.vault), 1, 1, 1, "0" * 64),))
     assert stray.wait(60) < 0
+
+
+def test_a_file_system_that_is_still_being_made_is_left_until_its_program_has_ended(world: World) -> None:
+    """It bears no mark but its uuid: struck before mkfs has written that, it would be there for good."""
+    names: list[str] = []
+
+    def at_work(holding: Holding) -> None:
+        raise SnapshotError(f"process {holding.name} (mkfs.xfs) did not end within 60 s", hint="see dmesg")
+
+    wipe: Releases = {HoldingKind.FILESYSTEM: lambda holding: names.append(holding.name)}
+    world.also_released = {**wipe, HoldingKind.CHILD: at_work}
+    with world.catalogue() as catalogue, catalogue.open_run("nightly", "db1", run_id="r1") as run:
+        run.hold(Holding(HoldingKind.FILESYSTEM, "labvg/restored", {"uuid": "0b5f"}))
+        run.started(4711, 1, "mkfs.xfs", must_finish=True)
+        with pytest.raises(CleanupIncomplete, match=r"file-system labvg/restored is left: process 4711 \(mkfs"):
+            dead_runs(catalogue, world.tools).require_complete()
+        assert (names, len(catalogue.holdings("r1"))) == ([], 2)
+        world.also_released = {**wipe, HoldingKind.CHILD: lambda _holding: None}
+        dead_runs(catalogue, world.tools).require_complete()
+        assert (names, catalogue.holdings("r1")) == (["labvg/restored"], [])
+        run.complete((Backup("vault", str(world.vault), 1, 1, 1, "0" * 64),))
 
 
 def test_the_folder_of_a_dead_drill_is_removed_and_that_of_a_live_one_is_not(world: World) -> None:

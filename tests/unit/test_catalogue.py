@@ -343,8 +343,8 @@ def test_a_release_frees_only_the_holding_of_its_own_run(catalogue: Catalogue) -
 
 def test_a_child_is_a_holding_from_its_start_to_its_end(catalogue: Catalogue) -> None:
     with catalogue.open_run("nightly", "db1", run_id="r1") as run:
-        run.started(4711, 123456, "tar")
-        child = Holding(HoldingKind.CHILD, "4711", {"start_time": "123456", "program": "tar"})
+        run.started(4711, 123456, "tar", must_finish=False)
+        child = Holding(HoldingKind.CHILD, "4711", {"start_time": "123456", "program": "tar", "must_finish": "no"})
         assert catalogue.holdings("r1") == [("r1", child)]
         run.ended(4711, 123456)
         assert catalogue.holdings("r1") == []

@@ -9,6 +9,7 @@ import pytest
 from backupd.lvm.mounting import FILESYSTEMS, LinuxMounts, mount_argv, mount_of, mount_to_write, mounts, parse_mountinfo
 from backupd.vocabulary.errors import SnapshotError, UnexpectedOutput
 from backupd.vocabulary.volumes import DeviceNumber, Snapshot
+from tests.fakes.ledger import Ledger
 from tests.fakes.lvm_host import striped_volume
 
 LINES = """23 1 0:19 / / rw,relatime - overlay lab rw,lowerdir=/dev/lab/lower
@@ -126,6 +127,36 @@ def test_snapshot_without_device_is_not_mounted(tmp_path: Path) -> None:
     assert not (tmp_path / "mnt").exists()
 
 
+def mountable(monkeypatch: pytest.MonkeyPatch, programs: Path, *, mount: str) -> Snapshot:
+    """What is mounted by this script."""
+    programs.mkdir()
+    (programs / "mount").write_text(f"#!/bin/sh\n{mount}\n")
+    (programs / "mount").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr("backupd.lvm.mounting._EXTRA", {"proc": ""})
+    null, root = Path("/dev/null").stat().st_rdev, mount_of(Path("/proc"))
+    snapshot = replace(snapshot_at(Path("/dev/null")), device=DeviceNumber(os.major(null), os.minor(null)))
+    return replace(snapshot, origin=replace(snapshot.origin, device=root.device))
+
+
+def test_a_mount_that_fails_once_it_has_mounted_is_told_as_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mount(8) ends with 16 where it could not write down what it has mounted: the folder cannot be removed then."""
+    at = tmp_path / "run" / "mnt" / "r1"
+    snapshot = mountable(monkeypatch, tmp_path / "bin", mount=f"touch '{at}/mounted'; echo 'no mtab' >&2; exit 16")
+    with pytest.raises(SnapshotError, match=r"could not be mounted: .*ended with status 16: no mtab"):
+        LinuxMounts().mount(snapshot, at)
+
+
+def test_a_mount_that_is_at_work_is_in_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger()
+    LinuxMounts().mount(mountable(monkeypatch, tmp_path / "bin", mount=""), tmp_path / "mnt" / "r1", ledger=ledger)
+    assert (ledger.told, ledger.alive) == (["mount"], [])
+    mount_to_write(Path("/dev/null"), "xfs", tmp_path / "mnt" / "r2", called="a volume", ledger=ledger)
+    assert (ledger.told, ledger.alive) == (["mount", "mount"], [])
+
+
 def test_unmounting_an_empty_folder_removes_it_and_may_be_repeated(tmp_path: Path) -> None:
     (tmp_path / "mnt").mkdir()
     LinuxMounts().unmount(tmp_path / "mnt")
@@ -142,17 +173,12 @@ def test_folder_with_files_that_is_not_mounted_is_kept(tmp_path: Path) -> None:
 
 def test_nothing_is_mounted_where_others_may_enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is mounted brings modes of its own: the folder above is closed before, one of an older version's too."""
-    programs, at = tmp_path / "bin", tmp_path / "run" / "mnt" / "r1"
-    programs.mkdir()
-    (programs / "mount").write_text(f"#!/bin/sh\nstat --format=%a {at.parent} >{tmp_path}/seen\n")
-    (programs / "mount").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    at = tmp_path / "run" / "mnt" / "r1"
+    seen = f"stat --format=%a {at.parent} >{tmp_path}/seen"
+    snapshot = mountable(monkeypatch, tmp_path / "bin", mount=seen)
     at.parent.mkdir(parents=True)
     at.parent.chmod(0o755)
-    null, root = Path("/dev/null").stat().st_rdev, mount_of(Path("/proc"))
-    monkeypatch.setattr("backupd.lvm.mounting._EXTRA", {"proc": ""})
-    snapshot = replace(snapshot_at(Path("/dev/null")), device=DeviceNumber(os.major(null), os.minor(null)))
-    LinuxMounts().mount(replace(snapshot, origin=replace(snapshot.origin, device=root.device)), at)
+    LinuxMounts().mount(snapshot, at)
     assert (tmp_path / "seen").read_text() == "700\n"
     at.parent.chmod(0o755)
     mount_to_write(Path("/dev/null"), "xfs", at, called="a volume")

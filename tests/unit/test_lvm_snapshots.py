@@ -13,6 +13,7 @@ from backupd.lvm.removal import chosen_removal_argv, remove_argv
 from backupd.lvm.snapshots import LvmSnapshots, reported
 from backupd.vocabulary.errors import ExitStatus, GroupBusy, SnapshotError, SnapshotVoid
 from backupd.vocabulary.volumes import CowUsage, DeviceNumber, Snapshot, SnapshotPlan
+from tests.fakes.ledger import Ledger
 from tests.fakes.lvm_host import striped_volume
 from tests.fakes.target import MACHINE
 
@@ -311,7 +312,10 @@ def test_line_that_is_too_long_for_the_shell_is_a_program_of_its_own(programs: P
     programs.shell(OBEDIENT_LVCONVERT)
     programs.script("lvcreate", f'echo "$#" > "{tmp_path}/words"; touch "{programs.active}"')
     snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, ORIGIN_UUID))
-    with snapshots.prepared(many):
+    ledger = Ledger()
+    with snapshots.prepared(many, ledger):
+        assert ledger.told == ["lvm", "lvcreate"]
+        assert [program for _, program, _ in ledger.alive] == ["lvm"]
         assert int((tmp_path / "words").read_text()) > 64
         assert "lvcreate" not in programs.told.read_text()
     programs.script("lvcreate", "echo '  no such PV' >&2; exit 5")

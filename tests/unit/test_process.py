@@ -17,7 +17,8 @@ import pytest
 from backupd.host import process as programs
 from backupd.host.marked_processes import marked
 from backupd.host.signals import cancellable
-from backupd.vocabulary.errors import Cancelled, CommandError
+from backupd.vocabulary.errors import Cancelled, CatalogueError, CommandError
+from tests.fakes.ledger import Ledger
 
 
 def gone(pid: int, *, within_seconds: float = 20.0) -> bool:
@@ -71,6 +72,27 @@ def test_a_command_that_must_finish_is_not_killed_at_its_deadline(tmp_path: Path
     while not witness.exists():
         assert time.monotonic() < deadline, "it was killed"
         time.sleep(0.01)
+
+
+def test_a_command_that_must_finish_is_in_the_ledger_for_as_long_as_it_runs(tmp_path: Path) -> None:
+    """Who cleans up after us waits for it: what it makes can be removed only once it is there."""
+    ledger, goes_on = Ledger(), tmp_path / "goes on"
+    script = ["sh", "-c", f"until [ -e '{goes_on}' ]; do sleep 0.01; done"]
+    with pytest.raises(CommandError, match="did not end"):
+        programs.run(script, timeout_seconds=0.1, must_finish=True, ledger=ledger)
+    assert [(program, must_finish) for _, program, must_finish in ledger.alive] == [("sh", True)]
+    goes_on.touch()
+    ledger = Ledger()
+    programs.run(script, timeout_seconds=60, must_finish=True, ledger=ledger)
+    assert (ledger.alive, ledger.told) == ([], ["sh"])
+
+
+def test_a_command_that_must_finish_and_cannot_be_recorded_has_ended_when_that_is_told(tmp_path: Path) -> None:
+    witness = tmp_path / "witness"
+    script = ["sh", "-c", f"sleep 0.2; touch {witness}"]
+    with pytest.raises(CatalogueError, match="no room"):
+        programs.run(script, timeout_seconds=60, must_finish=True, ledger=Ledger(full=True))
+    assert witness.exists()
 
 
 def test_a_command_that_must_finish_does_not_die_of_what_it_prints_when_we_were_killed(tmp_path: Path) -> None:
@@ -183,7 +205,7 @@ def test_a_child_that_must_not_be_killed_and_hangs_is_left_and_stays_in_the_ledg
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ended: list[int] = []
-    ledger = SimpleNamespace(started=lambda *_: None, ended=lambda pid, _: ended.append(pid))
+    ledger = SimpleNamespace(started=lambda *_, **_how: None, ended=lambda pid, _: ended.append(pid))
     monkeypatch.setattr(programs, "_PARTING_SECONDS", 0.1)
     with programs.spawned(["sleep", "60"], dies_with_us=False, ledger=ledger) as child:
         pass
@@ -216,7 +238,7 @@ def test_a_child_that_cannot_be_killed_is_left_and_stays_in_the_ledger(
     unending: Callable[[int], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     ended: list[int] = []
-    ledger = SimpleNamespace(started=lambda *_: None, ended=lambda pid, _: ended.append(pid))
+    ledger = SimpleNamespace(started=lambda *_, **_how: None, ended=lambda pid, _: ended.append(pid))
     with programs.spawned(["sleep", "60"], ledger=ledger) as child:
         pass
     assert ended == []
@@ -256,7 +278,7 @@ def test_a_signal_while_a_child_is_asked_leaves_neither_the_child_nor_its_row(
     ask: Callable[["subprocess.Popen[bytes]"], int | None], dies_with_us: bool
 ) -> None:
     alive: list[int] = []
-    ledger = SimpleNamespace(started=lambda pid, *_: alive.append(pid), ended=lambda pid, _: alive.remove(pid))
+    ledger = SimpleNamespace(started=lambda pid, *_, **_how: alive.append(pid), ended=lambda pid, _: alive.remove(pid))
     with (
         pytest.raises(Cancelled),
         cancellable(),
@@ -315,20 +337,10 @@ def test_no_child_inherits_a_descriptor_of_ours(tmp_path: Path) -> None:
 
 
 def test_a_child_is_told_to_the_ledger_before_and_after() -> None:
-    class Ledger:
-        def __init__(self) -> None:
-            self.alive: dict[int, str] = {}
-
-        def started(self, pid: int, start_time: int, program: str) -> None:
-            self.alive[pid] = program
-
-        def ended(self, pid: int, start_time: int) -> None:
-            del self.alive[pid]
-
     ledger = Ledger()
     with programs.spawned(["sleep", "60"], ledger=ledger) as child:
-        assert ledger.alive == {child.pid: "sleep"}
-    assert ledger.alive == {}
+        assert ledger.alive == [(child.pid, "sleep", False)]
+    assert ledger.alive == []
 
 
 def test_a_child_that_cannot_be_recorded_does_not_go_on() -> None:
@@ -336,7 +348,7 @@ def test_a_child_that_cannot_be_recorded_does_not_go_on() -> None:
         def __init__(self) -> None:
             self.pid = 0
 
-        def started(self, pid: int, start_time: int, program: str) -> None:
+        def started(self, pid: int, start_time: int, program: str, *, must_finish: bool) -> None:
             self.pid = pid
             raise CommandError("no room for a row")
 

@@ -47,7 +47,7 @@ def copy_snapshot(
     observer.stage = "copy"
     at = tools.places.mount_point(run.run_id)
     owed.enter_context(held(run, Holding(HoldingKind.MOUNT, str(at), {"run": run.run_id}), tools.releases))
-    tools.mounts.mount(point.snapshot, at)
+    tools.mounts.mount(point.snapshot, at, ledger=run)
     image.require_same_files(ready, at, tools.files.identity)
     root = at / ready.mount.inside(ready.root)
     tail = contents.BinlogTail(point.position)

@@ -112,11 +112,11 @@ class BenchSteps:
             SnapshotError: it could not be made or mounted.
         """
         self.step(layout, f"creating its {self.plan.filesystem}")
-        self.bench_tools.volumes.format(device, layout, self.plan.filesystem)
+        self.bench_tools.volumes.format(device, layout, self.plan.filesystem, ledger=self.run)
         at = self.tools.places.mount_point(self.run.run_id)
         holding = Holding(HoldingKind.MOUNT, str(at), {"run": self.run.run_id})
         with held(self.run, holding, self.tools.releases):
-            self.bench_tools.volumes.mount(device, self.plan.filesystem, at)
+            self.bench_tools.volumes.mount(device, self.plan.filesystem, at, ledger=self.run)
             yield at
 
     def volume_name(self, layout: ScratchLayout) -> str:
@@ -128,7 +128,9 @@ class BenchSteps:
         name, run_id = self.volume_name(planned.layout), self.run.run_id
         holding = Holding(HoldingKind.SCRATCH_VOLUME, f"{vg}/{name}", {"run": run_id})
         with held(self.run, holding, self.tools.releases):
-            yield self.bench_tools.volumes.create(vg, name, planned.layout, size=planned.size, run_id=run_id)
+            yield self.bench_tools.volumes.create(
+                vg, name, planned.layout, size=planned.size, run_id=run_id, ledger=self.run
+            )
 
     @contextmanager
     def _group(self, disks: tuple[str, ...]) -> Iterator[str]:

@@ -106,7 +106,7 @@ class ProbeSteps:
         at = self.tools.places.mount_point(self.run.run_id)
         holding = Holding(HoldingKind.MOUNT, str(at), {"run": self.run.run_id})
         with held(self.run, holding, self.tools.releases):
-            self.tools.mounts.mount(self._live[0], at)
+            self.tools.mounts.mount(self._live[0], at, ledger=self.run)
             yield at
 
     @contextmanager

@@ -77,8 +77,8 @@ def restore_into_volume(
         mounted = Holding(HoldingKind.MOUNT, str(at), {"run": manifest.run_id})
         with held(journal, made, tools.releases) as claim:
             with held(journal, mounted, tools.releases):
-                blanks.make(volume, filesystem, uuid=own)
-                blanks.mount(volume, filesystem, at)
+                blanks.make(volume, filesystem, uuid=own, ledger=journal)
+                blanks.mount(volume, filesystem, at, ledger=journal)
                 fill(at)
             claim.keep()
     return FilledVolume(volume, filesystem, tuple(journal.attentions))

@@ -161,6 +161,7 @@ def _recover_run(ownership: Ownership, tools: HostTools, run_id: str, seen: Seen
     """What this dead run left is released, but for its copies that may be whole; its row says so."""
     catalogue = ownership.catalogue
     journal, resisted = DeadRunJournal(catalogue, run_id), len(found.left) + len(found.kept)
+    at_work: BackupdError | None = None  # a program of the dead run's that must finish, and has not yet
     for holding in holdings_of(catalogue, tools, run_id, seen):
         try:
             if holding.kind in _ON_TARGETS and _is_no_remains(ownership, tools, journal, holding, found):
@@ -172,8 +173,11 @@ def _recover_run(ownership: Ownership, tools: HostTools, run_id: str, seen: Seen
             continue
         if holding.kind is HoldingKind.PARTIAL and catalogue.pending_manifest(run_id) is not None:
             found.copies.setdefault(run_id, []).append(holding)
+        elif holding.kind is HoldingKind.FILESYSTEM and at_work is not None:
+            found.left.append((holding, at_work))  # it bears no mark of ours: nobody would find it once it is made
         else:
-            _give_back(journal, tools, holding, found)
+            failure = _give_back(journal, tools, holding, found)
+            at_work = failure if holding.kind is HoldingKind.CHILD and failure is not None else at_work
     whole = len(found.left) + len(found.kept) == resisted
     journal.end(whole=whole, pending=found.copies.get(run_id, ()))
     found.runs.append(run_id)
@@ -322,7 +326,9 @@ def _require_there(ownership: Ownership, target: Target, holding: Holding) -> No
         )
 
 
-def _give_back(journal: "DeadRunJournal", tools: HostTools, holding: Holding, found: _Found) -> None:
+def _give_back(
+    journal: "DeadRunJournal", tools: HostTools, holding: Holding, found: _Found
+) -> BackupdError | None:
     """It is released now, or left with the reason."""
     with shielded():
         failure = give_back(journal, holding, tools.releases)
@@ -330,6 +336,7 @@ def _give_back(journal: "DeadRunJournal", tools: HostTools, holding: Holding, fo
         found.given_back.append(holding)
     else:
         found.left.append((holding, failure))
+    return failure
 
 
 def _copies(catalogue: Catalogue, run_id: str) -> list[Holding]:

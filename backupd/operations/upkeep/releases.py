@@ -20,7 +20,7 @@ from backupd.targets import Target
 from backupd.vocabulary.errors import SnapshotError
 from backupd.vocabulary.records import Holding, HoldingKind
 
-_LVM_SECONDS = 10.0
+_FINISH_SECONDS = 60.0  # a mount may replay a log from a disk that is at work
 
 
 def releases(
@@ -71,12 +71,17 @@ def releases(
 
 
 def _end_child(holding: Holding) -> None:
-    """A shell of LVM's is waited for, because LVM killed in mid-suspend would leave the server frozen."""
+    """What must finish is waited for: LVM killed in mid-suspend would leave the server frozen.
+
+    And what a mount or an `lvcreate` makes can be released only once it is there. A row that does not say is of an
+    older version.
+    """
     pid, born = int(holding.name), int(holding.detail["start_time"])
-    if holding.detail["program"] != "lvm":
+    if holding.detail.get("must_finish") == "no":
         end_stray(pid, born)
-    elif not ended_by_itself(pid, born, within_seconds=_LVM_SECONDS):
+    elif not ended_by_itself(pid, born, within_seconds=_FINISH_SECONDS):
         raise SnapshotError(
-            f"process {pid}, an LVM shell, did not end within {_LVM_SECONDS:.0f} s",
-            hint="it is not killed, because LVM may be in the middle of a suspend; see `dmsetup info` for what waits",
+            f"process {pid} ({holding.detail['program']}) did not end within {_FINISH_SECONDS:g} s",
+            hint="it is not killed, because LVM may be in the middle of a suspend; see `dmsetup info` and dmesg for"
+            " what it waits for, then `backupd recover`",
         )

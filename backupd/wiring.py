@@ -35,7 +35,7 @@ from backupd.host.process import found
 from backupd.load import WriteProbe
 from backupd.load.counters import KernelCounters
 from backupd.lvm import BlankVolumes
-from backupd.lvm.mounting import FILESYSTEMS, LinuxMounts, mount_of, mounted_volume, mounts, mounts_below
+from backupd.lvm.mounting import LinuxMounts, mount_of, mounted_volume, mounts_below, own_roots
 from backupd.lvm.scratch_disks import LinuxScratchDisks
 from backupd.lvm.snapshots import LvmSnapshots
 from backupd.mysql import Applier, Flusher, Lock
@@ -186,7 +186,8 @@ def host_tools(configuration: Configuration, machine: str) -> HostTools:
             write_counters=kernel.disk,
             disk_counters=lambda path: kernel.disk(kernel.number_of(path)),
             in_flight=kernel.in_flight,
-            roots=lambda: _roots(configuration.paths.run),
+            roots=lambda: own_roots(configuration.paths.run),
+            remove_abandoned=_remove_abandoned,
         ),
         places=Places(
             run=configuration.paths.run,
@@ -233,10 +234,10 @@ def finishing(configuration: Configuration) -> MaxRate:
     return lambda job: jobs[job].copy.max_rate if job in jobs else None
 
 
-def _roots(ours: Path) -> tuple[Path, ...]:
-    """Where a probe folder can be: on no network file system, which may hang, and not on a snapshot that we mounted."""
-    found_mounts = (mounted.path for mounted in mounts() if mounted.filesystem in FILESYSTEMS)
-    return tuple(path for path in found_mounts if not path.is_relative_to(ours))
+def _remove_abandoned() -> tuple[Path, ...]:
+    from backupd.mysql.scratch import remove_abandoned_folders
+
+    return remove_abandoned_folders()
 
 
 def tools(configuration: Configuration, job: JobConfig, machine: str) -> Tools:

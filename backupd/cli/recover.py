@@ -40,6 +40,6 @@ def recover(ctx: typer.Context) -> None:
         say(f"released {holding.kind} {holding.name}")
     for holding, why in recovery.kept:
         say(f"kept for now: {holding.kind} {holding.name}: {why}")
-    if not recovery.runs and not recovery.unseen:
+    if not (recovery.runs or recovery.given_back or recovery.unseen):
         say("nothing to recover")
     recovery.require_complete()

@@ -1,7 +1,7 @@
-"""Temporary folders that last as long as the process that made them: what a killed one left, the next one removes.
+"""Temporary folders that last as long as the process that made them: what a killed one left, a later one removes.
 
 Knows: that a folder is in use while its lock, flock(2), is held, in whatever container; the kernel forgets that of a
-process that has died. An empty one is spared: who made it a moment ago has not locked it yet.
+process that has died. Who makes one has it only once it is locked and still there: whatever is not locked may go.
 """
 
 import fcntl
@@ -21,11 +21,9 @@ log = logging.getLogger(__name__)
 @contextmanager
 def held_folder(root: Path, prefix: str) -> Iterator[Path]:
     """A new folder in `root`, which only we can enter; it is gone at the end of the block with all that is in it."""
-    _remove_abandoned(root, prefix)
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    remove_abandoned(root, prefix)
+    folder, descriptor = _made(root, prefix)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield folder
     finally:
         try:
@@ -34,8 +32,12 @@ def held_folder(root: Path, prefix: str) -> Iterator[Path]:
             os.close(descriptor)
 
 
-def _remove_abandoned(root: Path, prefix: str) -> None:
-    """Anybody may have made a folder of such a name: it is emptied without following a link. What resists stays."""
+def remove_abandoned(root: Path, prefix: str) -> tuple[Path, ...]:
+    """Folders of such names that no process holds are gone, and were these; what resists stays.
+
+    Anybody may have made one: it is emptied without following a link.
+    """
+    gone = []
     for name in [entry.name for entry in os.scandir(root) if entry.name.startswith(prefix)]:
         folder = root / name
         try:
@@ -44,10 +46,39 @@ def _remove_abandoned(root: Path, prefix: str) -> None:
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.listdir(descriptor):  # noqa: PTH208 - of the folder that is locked, whatever has its name
-                remove_tree(folder)
-                log.warning("removed %s, which a process that was killed had left", folder)
+            remove_tree(folder)
+            log.warning("removed %s, which a process that was killed had left", folder)
+            gone.append(folder)
         except (OSError, CleanupIncomplete) as error:
             log.debug("%s stays: %s", folder, error)
         finally:
             os.close(descriptor)
+    return tuple(gone)
+
+
+def _made(root: Path, prefix: str) -> tuple[Path, int]:
+    """A new folder, and a descriptor that has its lock."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
+        descriptor = _locked(folder)
+        if descriptor is not None:
+            return folder, descriptor
+
+
+def _locked(folder: Path) -> int | None:
+    """None where somebody took it for abandoned before it was locked: it is gone."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        there = os.path.samestat(os.fstat(descriptor), folder.lstat())
+    except FileNotFoundError:
+        there = False
+    except BaseException:
+        os.close(descriptor)
+        raise
+    if not there:
+        os.close(descriptor)
+    return descriptor if there else None

@@ -208,6 +208,12 @@ def mounts_below(folder: Path) -> tuple[Path, ...]:
     return tuple(m.path for m in mounts() if m.path != folder and m.path.is_relative_to(folder))
 
 
+def own_roots(ours: Path) -> tuple[Path, ...]:
+    """Where a probe folder can be: on no network file system, which may hang, and not on a snapshot that we mounted."""
+    found = (mounted.path for mounted in mounts() if mounted.filesystem in FILESYSTEMS)
+    return tuple(path for path in found if not path.is_relative_to(ours))
+
+
 def mounts() -> tuple[Mounted, ...]:
     """Everything that is mounted, in our mount namespace, in the kernel's order."""
     return parse_mountinfo(os.fsdecode(_MOUNTS.read_bytes()))  # as text, a carriage return would end a line

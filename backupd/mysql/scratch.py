@@ -29,7 +29,7 @@ from typing import IO
 
 from backupd.host import process as programs
 from backupd.host.filesystem import read_plain
-from backupd.host.held_folders import held_folder
+from backupd.host.held_folders import held_folder, remove_abandoned
 from backupd.host.process import ChildLedger
 from backupd.host.sandbox import NO_PROGRAM, Bounds, not_confined
 from backupd.mysql.facts import key_files
@@ -358,11 +358,24 @@ def first_error(text: str) -> str:
     return next(errors, lines[-1] if lines else "it wrote nothing").strip()[:_LONGEST_LINE]
 
 
+def remove_abandoned_folders() -> tuple[Path, ...]:
+    """What killed scratch servers left in the temporary folder (a log, a copy of a keyring) is gone; it was in these.
+
+    Raises:
+        OSError: the temporary folder cannot be read.
+    """
+    return remove_abandoned(_temporary(), _FOLDERS)
+
+
 @contextmanager
 def _private_folder() -> Iterator[ScratchPlaces]:
-    roots = (root for root in (tempfile.gettempdir(), "/tmp") if len(root) < _SOCKET_LENGTH - 30)  # noqa: S108
-    with held_folder(Path(next(roots)), _FOLDERS) as folder:
+    with held_folder(_temporary(), _FOLDERS) as folder:
         yield ScratchPlaces(folder)
+
+
+def _temporary() -> Path:
+    roots = (root for root in (tempfile.gettempdir(), "/tmp") if len(root) < _SOCKET_LENGTH - 30)  # noqa: S108
+    return Path(next(roots))
 
 
 def _said(places: ScratchPlaces) -> str:

@@ -47,6 +47,7 @@ class HostFiles:
     disk_counters: Callable[[Path], DiskCounters]  # the same, of the one that a path names
     in_flight: Callable[[DeviceNumber], InFlight]  # what a block device has taken and not answered yet
     roots: Callable[[], tuple[Path, ...]] = tuple  # mount points of the file systems that a probe folder can be on
+    remove_abandoned: Callable[[], tuple[Path, ...]] = tuple  # temporary folders of killed processes; raises OSError
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -321,6 +322,22 @@ def test_the_folder_of_a_dead_drill_is_removed_and_that_of_a_live_one_is_not(wor
         recovery = recover(world)
     assert [holding.name for holding in recovery.given_back] == [str(dead)]
     assert [folder.name for folder in world.places.staging.iterdir()] == [alive.name]
+
+
+def test_temporary_folders_of_killed_processes_go_with_recover_and_keep_no_backup_waiting(world: World) -> None:
+    """Any user can fill one of such a name, in /tmp."""
+    folder, asked = world.base / "backupd-drill-x", []
+
+    def remove() -> tuple[Path, ...]:
+        asked.append(folder)
+        return (folder,)
+
+    world.remove_abandoned = remove
+    world.back_up()
+    assert asked == []
+    recovery = recover(world)
+    assert [holding.name for holding in recovery.given_back] == [str(folder)]
+    assert recovery.runs == ()
 
 
 def test_a_drill_folder_that_resists_is_named_and_keeps_no_run_from_starting(

@@ -196,6 +196,7 @@ class World:
     write_milliseconds: float = 5.0  # what a write to the volume takes
     machine: Machine = field(default_factory=lambda: Machine("db1", {"machine-id": "a1"}, boot_id="first boot"))
     renewal_seconds: float = 60.0
+    remove_abandoned: Callable[[], tuple[Path, ...]] = tuple  # temporary folders of killed processes
     also_released: Releases = field(default_factory=dict)  # kinds of holdings that only some tests know
 
     def __post_init__(self) -> None:
@@ -286,6 +287,7 @@ class World:
                 disk_counters=lambda path: DiskCounters(),
                 in_flight=lambda _device: InFlight(),
                 roots=lambda: (self.mount_root,),
+                remove_abandoned=self.remove_abandoned,
             ),
             places=self.places,
             claims=Claims(self.places.run),

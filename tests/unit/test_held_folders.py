@@ -5,9 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
-from backupd.host.held_folders import held_folder
+import pytest
+
+from backupd.host.held_folders import held_folder, remove_abandoned
 from tests.deep_folders import dig
 
 HOLD = """
@@ -42,20 +46,67 @@ def test_what_a_killed_process_left_is_removed_and_what_a_live_one_has_is_not(tm
         assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_neither_a_link_nor_other_names_nor_what_is_just_being_made_is_touched(tmp_path: Path) -> None:
+def test_neither_a_link_nor_a_file_nor_another_name_is_touched(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").touch()
     (tmp_path / "ours-link").symlink_to(precious)
     (tmp_path / "ours-file").touch()
-    (tmp_path / "ours-new").mkdir()
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "file").touch()
     with held_folder(tmp_path, "ours-"):
         pass
-    names = {"precious", "ours-link", "ours-file", "ours-new", "theirs"}
+    names = {"precious", "ours-link", "ours-file", "theirs"}
     assert {path.name for path in tmp_path.iterdir()} == names
     assert (precious / "file").exists()
+
+
+def test_abandoned_ones_are_told_and_empty_ones_are_among_them(tmp_path: Path) -> None:
+    """Killed between its making and its first file."""
+    for name in ("ours-a", "ours-b", "theirs"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "ours-b" / "file").touch()
+    with held_folder(tmp_path, "ours-") as folder:
+        assert {path.name for path in tmp_path.iterdir()} == {folder.name, "theirs"}
+        (tmp_path / "ours-c").mkdir()
+        assert remove_abandoned(tmp_path, "ours-") == (tmp_path / "ours-c",)
+        assert folder.exists()
+
+
+def test_one_that_is_taken_for_abandoned_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    mkdtemp = tempfile.mkdtemp
+
+    def and_gone(**how: Any) -> str:
+        made.append(mkdtemp(**how))
+        if len(made) == 1:
+            remove_abandoned(tmp_path, "ours-")
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", and_gone)
+    with held_folder(tmp_path, "ours-") as folder:
+        assert [str(folder)] == made[1:]
+        (folder / "file").touch()
+
+
+def test_one_that_goes_while_its_lock_is_waited_for_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, waited = fcntl.flock, []
+
+    def and_gone(descriptor: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX and not waited:
+            waited.extend(remove_abandoned(tmp_path, "ours-"))
+            waited[0].mkdir()  # somebody's of the same name
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", and_gone)
+    with held_folder(tmp_path, "ours-") as folder:
+        assert folder not in waited
+        (folder / "file").touch()
+    assert len(waited) == 1
 
 
 def test_a_link_in_an_abandoned_folder_is_removed_and_not_followed(tmp_path: Path) -> None:

@@ -88,7 +88,8 @@ def dead_runs(
     """Everything that dead runs left is released, as far as it lets itself be; their rows say so.
 
     Without `every_disk` no disk is read for marks of groups, arrays and spools but this `spool`, and the catalogue's
-    rows tell of them alone: a disk that hangs, and is none of the job's, must not keep a backup waiting.
+    rows tell of them alone: a disk that hangs, and is none of the job's, must not keep a backup waiting. Nor must the
+    temporary folder, where any user can put any number of files under a name of ours.
 
     Copies whose bytes may be whole are read back last, at the rate that `finishing` tells, for as long as that takes,
     and become backups. Without it they stay as they are: a run that begins cannot wait for that. `released` is called
@@ -113,6 +114,8 @@ def dead_runs(
         with suppress(Busy), tools.claims.run(folder.name):
             holding = Holding(HoldingKind.STAGING, str(folder))
             _give_back(DeadRunJournal(catalogue, folder.name), tools, holding, found)
+    if every_disk:
+        found.given_back += _abandoned(tools)
     _forget_progress(tools)
     tools.claims.forget_dead()
     if finishing is None:
@@ -342,6 +345,15 @@ def _give_back(
 def _copies(catalogue: Catalogue, run_id: str) -> list[Holding]:
     """What a run has written to targets, and was not recorded as a backup yet."""
     return [holding for _, holding in catalogue.holdings(run_id) if holding.kind is HoldingKind.PARTIAL]
+
+
+def _abandoned(tools: HostTools) -> list[Holding]:
+    """Temporary folders of processes that were killed; those that are left, if any, are not told from a stranger's."""
+    try:
+        return [Holding(HoldingKind.STAGING, str(folder)) for folder in tools.files.remove_abandoned()]
+    except OSError as error:
+        log.warning("temporary folders could not be searched for leftovers of dead processes: %s", error.strerror)
+        return []
 
 
 def _forget_progress(tools: HostTools) -> None:

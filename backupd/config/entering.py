@@ -11,7 +11,6 @@ import fcntl
 import os
 import re
 import stat
-import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from backupd.config.effective import value_text
 from backupd.config.reading import file_of_job, load
+from backupd.policy.drafts import draft_of
 from backupd.vocabulary.errors import Busy, ConfigurationError
 from backupd.vocabulary.escaping import on_one_line
 
@@ -233,19 +233,13 @@ def _require_replaceable(path: Path, status: os.stat_result, otherwise: str) -> 
 
 def _replace(path: Path, file: _Opened, text: str) -> None:
     """In one step, durable: whoever reads it finds the old file or the new one. Not if somebody has changed it."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    new = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as written:
-            written.write(text.encode())
-            written.flush()
-            _make_alike(descriptor, file)
-            os.fsync(descriptor)
+    with draft_of(path) as (written, new):
+        written.write(text.encode())
+        written.flush()
+        _make_alike(written.fileno(), file)
+        os.fsync(written.fileno())
         _require_unchanged(path, file)
         new.replace(path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

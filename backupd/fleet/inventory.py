@@ -4,12 +4,10 @@ Knows: that somebody may be writing the file just now, that the command may hang
 night goes on with what was right yesterday: what could be read is kept, and used while there is nothing better.
 """
 
-import contextlib
 import logging
 import os
 import selectors
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +19,7 @@ from backupd.config.fleet import InventoryConfig
 from backupd.config.fleet_reading import InventoryHosts
 from backupd.config.secrets import without_waiting
 from backupd.host.process import spawned
+from backupd.policy.drafts import draft_of
 from backupd.policy.inventory import BadInventory, InventoryReading, ListedHost, ListedHosts, listed_hosts
 from backupd.policy.inventory_text import MOST_BYTES, groups_in
 from backupd.vocabulary.errors import BackupdError
@@ -151,16 +150,10 @@ def _kept(path: Path) -> tuple[ListedHost, ...] | None:
 def _keep(path: Path, hosts: Sequence[ListedHost]) -> None:
     """In one step. Where that fails, the next failure of the inventory finds an older one: a warning, and no more."""
     try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(_KEPT.dump_json(tuple(hosts)))
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(name).unlink()
-            raise
+        with draft_of(path) as (file, draft):
+            file.write(_KEPT.dump_json(tuple(hosts)))
+            file.flush()
+            os.fsync(file.fileno())
+            draft.replace(path)
     except OSError as error:
         log.warning("the inventory could not be kept in %s: %s", path, (error.strerror or str(error)).lower())

@@ -5,12 +5,12 @@ Knows: the key's file, the text of a public key, how something is signed.
 
 import base64
 import os
-import secrets
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from backupd.policy.drafts import draft_of, remove_abandoned_drafts
 from backupd.vocabulary.errors import Refused, UsageError
 from backupd.vocabulary.storage import Signature
 
@@ -44,9 +44,12 @@ class Signer:
 def signer_at(path: Path) -> Signer:
     """The key in this file, which is made where there is none; of several processes that make it, one succeeds.
 
+    What one that was killed has left of it, a second name of the key at worst, is gone.
+
     Raises:
         Refused: somebody else can read it, or it is not ours, or it is no such key; or it could not be made.
     """
+    remove_abandoned_drafts(path)
     try:
         try:
             return _signer(path, _read(path))
@@ -152,19 +155,14 @@ def _make(path: Path, *, replacing: bool) -> None:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(pem)
-            file.flush()
-            os.fsync(descriptor)
+    with draft_of(path) as (file, draft):
+        file.write(pem)
+        file.flush()
+        os.fsync(file.fileno())
         if replacing:
-            partial.replace(path)
+            draft.replace(path)
         else:
-            _link_unless_there(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+            _link_unless_there(draft, path)
     folder = os.open(path.absolute().parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
@@ -172,9 +170,9 @@ def _make(path: Path, *, replacing: bool) -> None:
         os.close(folder)
 
 
-def _link_unless_there(partial: Path, path: Path) -> None:
+def _link_unless_there(draft: Path, path: Path) -> None:
     try:
-        os.link(partial, path, follow_symlinks=False)
+        os.link(draft, path, follow_symlinks=False)
     except FileExistsError:
         return  # another process was faster: its key counts
 

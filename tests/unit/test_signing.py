@@ -30,6 +30,15 @@ def test_of_many_who_make_the_key_at_once_one_succeeds(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["signing.key"]  # noqa: PTH208
 
 
+def test_no_second_name_of_the_key_stays_of_a_process_that_was_killed_as_it_made_it(tmp_path: Path) -> None:
+    """Between its link and its unlink."""
+    path = tmp_path / "signing.key"
+    made = signer_at(path)
+    os.link(path, tmp_path / ".signing.key.0123456789abcdef")
+    assert signer_at(path).public == made.public
+    assert os.listdir(tmp_path) == ["signing.key"]  # noqa: PTH208
+
+
 def test_a_new_key_takes_the_old_ones_place(tmp_path: Path) -> None:
     path = tmp_path / "signing.key"
     before = signer_at(path)

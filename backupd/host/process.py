@@ -107,10 +107,11 @@ def _run(
         process = _start(argv, stdin, output, complaints)
         if not kill:
             spare(process.pid)
-        born = start_time(process.pid) or 0
+        born = 0
         try:
             try:
                 if ledger is not None:
+                    born = start_time(process.pid) or 0
                     ledger.started(process.pid, born, argv[0], must_finish=not kill)
             finally:  # it runs, whether or not that could be written down
                 ended = _has_ended(process, within_seconds=timeout)

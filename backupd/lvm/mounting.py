@@ -110,9 +110,7 @@ class LinuxMounts:
             ) from error
 
 
-def mount_to_write(
-    device: Path, filesystem: str, at: Path, *, called: str, ledger: ChildLedger | None = None
-) -> None:
+def mount_to_write(device: Path, filesystem: str, at: Path, *, called: str, ledger: ChildLedger | None = None) -> None:
     """A volume is mounted to be written, by us alone, at a folder that is made if need be; `unmount` ends that.
 
     `called` is the volume's name for a person.

@@ -1,7 +1,7 @@
 """A file that is written beside the one whose place it takes, so that a reader finds the old one or the new one, whole.
 
-Knows: that a draft is at work while its lock, flock(2), is held; the kernel forgets that of a process that has died, and
-the next one removes what that left. Refuses to know what is written, and in which way it takes the place.
+Knows: that a draft is at work while its lock, flock(2), is held; the kernel forgets that of a process that has died,
+and the next one removes what it left. Refuses to know what is written, and in which way it takes the place.
 """
 
 import fcntl

@@ -6,6 +6,7 @@ They take extents of the very PVs of their layout, and are a `Volume` that the h
 from dataclasses import dataclass
 from pathlib import Path
 
+from backupd.host.process import ChildLedger
 from backupd.lvm import Mark
 from backupd.vocabulary.benches import LEAST_SIZE
 from backupd.vocabulary.errors import Refused, SnapshotError

@@ -1,4 +1,4 @@
-"""What dead runs left where LVM, or a disk, cannot be asked for it: the rest is given back, and nobody is told "all"."""
+"""What dead runs left where LVM, or a disk, cannot be asked for it: the rest is given back, and it is said."""
 
 import errno
 import os

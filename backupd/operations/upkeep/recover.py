@@ -329,9 +329,7 @@ def _require_there(ownership: Ownership, target: Target, holding: Holding) -> No
         )
 
 
-def _give_back(
-    journal: "DeadRunJournal", tools: HostTools, holding: Holding, found: _Found
-) -> BackupdError | None:
+def _give_back(journal: "DeadRunJournal", tools: HostTools, holding: Holding, found: _Found) -> BackupdError | None:
     """It is released now, or left with the reason."""
     with shielded():
         failure = give_back(journal, holding, tools.releases)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from backupd.host.process import ChildLedger
 from backupd.host.signals import cancellable
 from backupd.operations.restore.into_volume import FilledVolume, needed_bytes, restore_into_volume
 from backupd.operations.upkeep.recover import dead_runs
@@ -122,12 +123,12 @@ def test_restores_of_two_runs_into_one_volume_do_not_meet(somebody: Somebody) ->
     """Both find it blank, until a file system is on it: the second one stands there before the first has made one."""
     make, first = somebody.blanks.make, somebody.manifest
 
-    def beside(volume: Volume, filesystem: str, *, uuid: str) -> None:
+    def beside(volume: Volume, filesystem: str, *, uuid: str, ledger: ChildLedger | None = None) -> None:
         somebody.blanks.make = make  # type: ignore[method-assign]
         somebody.manifest = replace(first, run_id="r2")
         with pytest.raises(Busy, match="the restore of run r1 into labvg/data"):
             somebody.restores()
-        make(volume, filesystem, uuid=uuid)
+        make(volume, filesystem, uuid=uuid, ledger=ledger)
 
     with somebody.world.catalogue() as catalogue, catalogue.open_run("nightly", "db1", run_id="r2") as run:
         run.complete((Backup("vault", "/vault/nightly/r2", bytes_read=1, bytes_stored=1, files=1, sha256=""),))

@@ -94,7 +94,8 @@ def test_one_that_is_taken_for_abandoned_before_it_is_locked_is_made_again(
 def test_one_that_goes_while_its_lock_is_waited_for_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flock, waited = fcntl.flock, []
+    flock = fcntl.flock
+    waited: list[Path] = []
 
     def and_gone(descriptor: int, operation: int) -> None:
         if operation == fcntl.LOCK_EX and not waited:

@@ -91,7 +91,7 @@ def _probe_folders(tools: HostTools, root: Path) -> Marked:
     )
 
 
-def _searched(roots: Iterable[Path], search: Callable[[Path], Marked]) -> Marked:
+def _searched(roots: Iterable[Path], search: Callable[[Path], Iterable[tuple[Holding, str]]]) -> Marked:
     """What is found in those of these folders that can be read."""
     found: list[tuple[Holding, str]] = []
     for root in roots:

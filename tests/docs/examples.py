@@ -1,7 +1,8 @@
-"""`make docs-examples`: types the documentation's examples anew, in the lab, and puts their output into the pages.
+"""`make docs-examples`: types the documentation's examples anew, and puts their output into the pages.
 
-A page marks an example as `<!-- example: SOURCE: COMMAND -->` … `<!-- /example -->`, with `: N lines` where only the
-first are shown. Knows: which command prints a source. Lines of progress are left out; no word is changed.
+A page marks an example as `<!-- example: SOURCE: COMMAND -->` … `<!-- /example -->`. A command that ends with ` …` is the
+first that begins so; `: from WORDS` leaves out what comes before the first line that begins with them, `: N lines` all
+behind so many. Knows: which command prints a source. Lines of progress are left out; no word is changed.
 """
 
 import argparse
@@ -12,20 +13,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.docs import stage
 from tests.docs.places import ROOT, blocks, documents, fenced, replaced
 
-SOURCES: Mapping[str, Sequence[str]] = {
+_LAB: Mapping[str, Sequence[str]] = {
     "demo": (".venv/bin/backupd", "demo"),
     "targets": ("make", "--silent", "demo-targets"),
+    "measured": (
+        *(".venv/bin/backupd", "lab", "run", "--disks", "hdd", "--rows", "20000", "--load", "60", "--deadline", "3600"),
+        *("--", "python", "-m", "tests.docs.measured"),
+    ),
 }
-PRICE = "price"  # of `backupd demo`, under a heading rather than a command
+_SCENES = {name: (".venv/bin/python", "-m", "tests.docs.stage", name) for name in (*stage.QUICK, *stage.WITH_A_SERVER)}
+SOURCES = {**_LAB, **_SCENES}
 _HEADINGS = {
     "what the backup with the earlier defaults cost": "earlier price",
-    "what this backup cost, and what it is worth": PRICE,
+    "what this backup cost, and what it is worth": "price",
     "the accident: orders come in beside the load, and somebody drops sbtest.orders": "accident",
 }
-_NAME = re.compile(r"(?P<source>\w+): (?P<command>.+?)(?:: (?P<lines>\d+) lines)?")
-_PROGRESS = re.compile(r"(?:copied|reading \S+ on \S+|restoring .*|restored) \d+ % \(.*")
+_NAME = re.compile(
+    r"(?P<source>\w+): (?P<command>.+?)(?:: from (?P<start>[^:]+))?(?:: (?P<lines>\d+) lines?)?", re.DOTALL
+)
+_PROGRESS = re.compile(
+    r"(?:(?:copied|reading \S+ on \S+|restoring .*|restored|copying \S+ to .+:) \d+ % \(.*)|applied \d+ %: .*"
+)
+_CUT = "…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,7 @@ class Example:
 
     source: str
     command: str
+    start: str
     lines: int | None
 
 
@@ -46,41 +59,57 @@ def example(name: str) -> Example:
     found = _NAME.fullmatch(name)
     if found is None or found["source"] not in SOURCES:
         raise ValueError(f"no example: {name}")
-    return Example(found["source"], found["command"], int(found["lines"]) if found["lines"] else None)
+    lines = int(found["lines"]) if found["lines"] else None
+    return Example(found["source"], found["command"], found["start"] or "", lines)
 
 
-def wanted() -> Iterator[tuple[Path, Example]]:
-    """Every example of every page."""
+def wanted() -> Iterator[tuple[Path, Example, str]]:
+    """Every example of every page, with what the page has."""
     for path in documents():
-        yield from ((path, example(name)) for name, _ in blocks(path.read_text(), "example"))
+        yield from ((path, example(name), text) for name, text in blocks(path.read_text(), "example"))
 
 
 def parts(printed: str) -> Mapping[str, str]:
-    """What each command printed, by the command as it was typed; of one that was typed twice, the first."""
+    """What was shown, by the command as it was typed, with that line, or by its heading, without it.
+
+    Of what was typed twice, the first.
+    """
     found: dict[str, list[str]] = {}
     current: list[str] = []
     for line in printed.splitlines():
-        typed = line.removeprefix("$ ") if line.startswith("$ ") else _HEADINGS.get(line)
-        if typed is not None:
-            current = []
-            found.setdefault(typed, current)
+        heading = line.removeprefix(stage.HEADING) if line.startswith(stage.HEADING) else _HEADINGS.get(line)
+        if line.startswith("$ ") or heading is not None:
+            current = [line] if heading is None else []
+            found.setdefault(heading or line.removeprefix("$ "), current)
         elif not _PROGRESS.fullmatch(line):
             current.append(line.rstrip())
     return {typed: "\n".join(lines).strip("\n") for typed, lines in found.items()}
 
 
 def shown(one: Example, printed: Mapping[str, str]) -> str:
-    """The example as it stands in a page."""
-    lines = printed[one.command].splitlines()
-    head = [] if one.command == PRICE else [f"$ {one.command}"]
-    short = lines if one.lines is None or len(lines) <= one.lines else [*lines[: one.lines], "…"]
-    return fenced("\n".join([*head, *short]))
+    """The example as it stands in a page.
+
+    Raises:
+        LookupError: the source has not shown it.
+    """
+    name = one.command.removesuffix(_CUT)
+    whole = next((printed[typed] for typed in printed if typed == name or (name.endswith(" ") and typed.startswith(name))), None)
+    if whole is None:
+        raise LookupError(f"{one.source} has not shown {one.command!r}")
+    lines = whole.splitlines()
+    head = [lines.pop(0)] if lines[0].startswith("$ ") else []
+    first = next((at for at, line in enumerate(lines) if line.startswith(one.start)), None)
+    if first is None:
+        raise LookupError(f"no line of {one.command!r} begins with {one.start!r}")
+    end = len(lines) if one.lines is None else first + one.lines
+    before, after = [_CUT][: first > 0], [_CUT][: end < len(lines)]
+    return fenced("\n".join([*head, *before, *lines[first:end], *after]))
 
 
 def main() -> int:
     """Run what the examples come from, then write the pages. The status of the first command that fails, else 0."""
-    asked = argparse.ArgumentParser(description="Type the examples of the documentation anew, in the lab.")
-    asked.add_argument("source", nargs="?", choices=sorted(SOURCES), help="only those of this command")
+    asked = argparse.ArgumentParser(description="Type the examples of the documentation anew.")
+    asked.add_argument("source", nargs="?", choices=sorted(SOURCES), help="only those of this source")
     asked.add_argument("--log", type=Path, help="a file with what it printed, instead of running it")
     options = asked.parse_args()
     chosen = [options.source] if options.source else list(SOURCES)

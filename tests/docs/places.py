@@ -5,6 +5,7 @@ Knows: the marks. Refuses to know what is written between them.
 
 import re
 import shlex
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ PAGES = ROOT / "docs" / "pages"
 README = ROOT / "README.md"
 
 # <!-- generated: grants-mariadb --> … <!-- /generated -->, and the same with `example`.
-_BLOCK = r"^<!-- {kind}: (?P<name>.+?) -->\n(?P<text>.*?)^<!-- /{kind} -->$"
+_BLOCK = r"^(?P<indent> *)<!-- {kind}: (?P<name>.+?) -->\n(?P<text>.*?)^ *<!-- /{kind} -->$"
 
 
 def documents() -> Iterator[Path]:
@@ -24,7 +25,7 @@ def documents() -> Iterator[Path]:
 
 def blocks(text: str, kind: str) -> list[tuple[str, str]]:
     """The names and the texts of the blocks of this kind, in their order."""
-    return [(found["name"], found["text"]) for found in _pattern(kind).finditer(text)]
+    return [(found["name"], textwrap.dedent(found["text"])) for found in _pattern(kind).finditer(text)]
 
 
 def replaced(text: str, kind: str, write: Callable[[str], str]) -> str:
@@ -32,7 +33,8 @@ def replaced(text: str, kind: str, write: Callable[[str], str]) -> str:
 
     def whole(found: re.Match[str]) -> str:
         name = found["name"]
-        return f"<!-- {kind}: {name} -->\n{write(name).rstrip()}\n<!-- /{kind} -->"
+        block = f"<!-- {kind}: {name} -->\n{write(name).rstrip()}\n<!-- /{kind} -->"
+        return textwrap.indent(block, found["indent"])
 
     return _pattern(kind).sub(whole, text)
 

@@ -1,8 +1,8 @@
 """`make docs-examples`: types the documentation's examples anew, and puts their output into the pages.
 
-A page marks an example as `<!-- example: SOURCE: COMMAND -->` … `<!-- /example -->`. A command that ends with ` …` is the
-first that begins so; `: from WORDS` leaves out what comes before the first line that begins with them, `: N lines` all
-behind so many. Knows: which command prints a source. Lines of progress are left out; no word is changed.
+A page marks an example as `<!-- example: SOURCE: COMMAND -->` … `<!-- /example -->`. A command that ends with ` …` is
+the first that begins so; `: from WORDS` leaves out what comes before the first line that begins with them, `: N lines`
+all behind so many. Knows: which command prints a source. Lines of progress are left out; no word is changed.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.docs import stage
 from tests.docs.places import ROOT, blocks, documents, fenced, replaced
 
-_LAB: Mapping[str, Sequence[str]] = {
+LAB: Mapping[str, Sequence[str]] = {
     "demo": (".venv/bin/backupd", "demo"),
     "targets": ("make", "--silent", "demo-targets"),
     "measured": (
@@ -24,8 +24,8 @@ _LAB: Mapping[str, Sequence[str]] = {
         *("--", "python", "-m", "tests.docs.measured"),
     ),
 }
-_SCENES = {name: (".venv/bin/python", "-m", "tests.docs.stage", name) for name in (*stage.QUICK, *stage.WITH_A_SERVER)}
-SOURCES = {**_LAB, **_SCENES}
+SCENES = {name: (".venv/bin/python", "-m", "tests.docs.stage", name) for name in (*stage.QUICK, *stage.WITH_A_SERVER)}
+SOURCES = {**LAB, **SCENES}
 _HEADINGS = {
     "what the backup with the earlier defaults cost": "earlier price",
     "what this backup cost, and what it is worth": "price",
@@ -93,7 +93,10 @@ def shown(one: Example, printed: Mapping[str, str]) -> str:
         LookupError: the source has not shown it.
     """
     name = one.command.removesuffix(_CUT)
-    whole = next((printed[typed] for typed in printed if typed == name or (name.endswith(" ") and typed.startswith(name))), None)
+    is_whole = name == one.command
+    whole = next(
+        (printed[typed] for typed in printed if typed == name or (not is_whole and typed.startswith(name))), None
+    )
     if whole is None:
         raise LookupError(f"{one.source} has not shown {one.command!r}")
     lines = whole.splitlines()

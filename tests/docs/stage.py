@@ -23,7 +23,10 @@ from tests.cli.terminal import Terminal
 from tests.fakes.target import MACHINE
 from tests.story.world import World
 
-QUICK = ("auditor", "cow_area", "fleet", "identity", "moving", "proof_host", "restore", "service", "targets", "volumes")
+QUICK = (
+    *("auditor", "cow_area", "credentials", "fleet", "identity", "moving", "proof_host", "restore", "service"),
+    "volumes",
+)
 WITH_A_SERVER = ("archive",)
 HEADING = "## "  # before the name of something that is shown and was not typed, such as a mail
 

@@ -9,7 +9,7 @@ from backupd.mysql.grants import grant_script
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.servers import Flavour
 from tests.docs import architecture, commands, examples, generate, promised
-from tests.docs.places import PAGES, README, ROOT, blocks
+from tests.docs.places import PAGES, README, ROOT
 
 
 def test_nothing_that_is_made_from_the_code_is_stale() -> None:
@@ -78,23 +78,42 @@ def test_every_phony_target_has_a_rule() -> None:
     assert [one for one in targets if not re.search(rf"^{one}:", makefile, re.MULTILINE)] == []
 
 
-EXAMPLES = [(path.name, one) for path, one in examples.wanted()]
+EXAMPLES = [(path.name, one, text) for path, one, text in examples.wanted()]
 
 
-@pytest.mark.parametrize(("page", "one"), EXAMPLES, ids=[f"{page}: {one.command}" for page, one in EXAMPLES])
-def test_every_example_was_printed_by_the_command_that_it_shows(page: str, one: examples.Example) -> None:
-    path = README if page == README.name else next(PAGES.rglob(page))
-    texts = [text for name, text in blocks(path.read_text(), "example") if examples.example(name) == one]
-    assert all(len(text.splitlines()) > 2 for text in texts), "run `make docs-examples`"
-    if one.command != examples.PRICE:
-        assert all(text.startswith(f"```\n$ {one.command}\n") for text in texts)
+@pytest.mark.parametrize(
+    ("one", "text"), [pytest.param(one, text, id=f"{page}: {one.command}") for page, one, text in EXAMPLES]
+)
+def test_every_example_was_printed_by_the_command_that_it_shows(one: examples.Example, text: str) -> None:
+    assert len(text.splitlines()) > 2, "run `make docs-examples`"
+    if one.command.startswith("backupd "):
+        assert text.startswith(f"```\n$ {one.command.removesuffix('…')}")
 
 
 def test_an_example_is_cut_out_of_what_was_printed() -> None:
-    printed = examples.parts("noise\n\n$ backupd history\nRUN\ncopied 10 % (1 of 2)\nr1\n\n$ backupd show\nx\n")
-    assert printed == {"backupd history": "RUN\nr1", "backupd show": "x"}
-    assert examples.shown(examples.example("demo: backupd history: 1 lines"), printed) == (
-        "```\n$ backupd history\nRUN\n…\n```\n"
+    printed = examples.parts(
+        "noise\n\n$ backupd history\nRUN\ncopied 10 % (1 of 2)\nr1\nr0\n"
+        "\n$ backupd show r1\nx\n## the mail\nSubject: y\n"
     )
+    assert printed == {
+        "backupd history": "$ backupd history\nRUN\nr1\nr0",
+        "backupd show r1": "$ backupd show r1\nx",
+        "the mail": "Subject: y",
+    }
+    for name, lines in {
+        "demo: backupd history: 1 lines": "$ backupd history\nRUN\n…\n",
+        "demo: backupd history: from r1": "$ backupd history\n…\nr1\nr0\n",
+        "demo: backupd history: from r1: 1 line": "$ backupd history\n…\nr1\n…\n",
+        "demo: backupd show …": "$ backupd show r1\nx\n",
+        "demo: the mail": "Subject: y\n",
+    }.items():
+        assert examples.shown(examples.example(name), printed) == f"```\n{lines}```\n"
     with pytest.raises(ValueError, match="no example"):
         examples.example("nowhere: ls")
+    for missing in ("demo: backupd log", "demo: backupd history: from r7"):
+        with pytest.raises(LookupError):
+            examples.shown(examples.example(missing), printed)
+
+
+def test_no_two_sources_have_one_name() -> None:
+    assert not {*examples.LAB} & {*examples.SCENES}

@@ -1,6 +1,7 @@
 """A replaced disk: a job's COW area was on it. The next backup is taken all the same, says so, and until when."""
 
 import textwrap
+from collections.abc import Callable
 
 import pytest
 
@@ -21,13 +22,18 @@ GONE = f"COW area: on any PV, not as snapshot.pvs says: {OLD} is not a PV of lab
 def probing(world: World) -> ProbeWorld:
     """Its writes are three times as fast with the COW area on /dev/sde, whichever disk that is."""
     probing = ProbeWorld(world)
+    probing.disk.speed = fast_on_sde(world)
+    return probing
+
+
+def fast_on_sde(world: World) -> Callable[[FileLoad], float]:
+    """Writes a second: of those to a volume with a snapshot the COW area's place decides."""
 
     def speed(load: FileLoad) -> float:
         live = [lv for lv in world.host.lvs.values() if lv.live]
         return 1000.0 if not live else 900.0 if live[0].pvs == ("/dev/sde",) else 300.0
 
-    probing.disk.speed = speed
-    return probing
+    return speed
 
 
 @pytest.fixture

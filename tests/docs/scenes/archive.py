@@ -20,8 +20,7 @@ _SCHEMA = (
     "INSERT INTO shop.customers SELECT seq, CONCAT('customer ', seq) FROM t.seq_1_to_500",
     "CREATE TABLE shop.orders (id INT PRIMARY KEY, customer INT NOT NULL, total DECIMAL(9, 2), note VARCHAR(200),"
     " CONSTRAINT orders_customer FOREIGN KEY (customer) REFERENCES customers (id))",
-    "INSERT INTO shop.orders SELECT seq, 1 + seq % 500, seq % 977, REPEAT(MD5(seq), 4)"
-    f" FROM t.seq_1_to_{_ORDERS}",
+    f"INSERT INTO shop.orders SELECT seq, 1 + seq % 500, seq % 977, REPEAT(MD5(seq), 4) FROM t.seq_1_to_{_ORDERS}",
 )
 _SPOILT = (
     "DELETE FROM shop.orders WHERE id BETWEEN 1000 AND 4119",

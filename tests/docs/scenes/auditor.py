@@ -41,11 +41,13 @@ def _year(db1: Host) -> None:
     db1.runs("verify", "r1")
     with world.catalogue() as catalogue:
         drill(world, catalogue, ok=False)
-        drill(world, catalogue, ok=True, later=1)
         deed(catalogue, Deed.RESTORE, "/srv/back", error=BROKEN)
         deed(catalogue, Deed.RESTORE, "/srv/other")
         deed(catalogue, Deed.CLONE, "/srv/clone")
+        drill(world, catalogue, ok=True, later=1)
 
 
 def _shell(line: str) -> str:
-    return subprocess.run(line, shell=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+    return subprocess.run(
+        line, shell=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ).stdout

@@ -16,7 +16,13 @@ from tests.docs.stage import Host, Stage, host
 from tests.signers import signer
 from tests.story.test_proof_hosts import HOST, drilled, leave
 
-_CHECK = '[prove.checks.orders]\njob = "nightly"\nmachine = "db1-0a1b2c3d"\nsql = "SELECT COUNT(*) FROM shop.orders"\nat_least = 1000'
+_CHECK = """
+[prove.checks.orders]
+job = "nightly"
+machine = "db1-0a1b2c3d"
+sql = "SELECT COUNT(*) FROM shop.orders"
+at_least = 1000
+"""
 _INSTALLED = "10.11.19-MariaDB-0+deb12u1"
 
 

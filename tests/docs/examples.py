@@ -24,7 +24,7 @@ LAB: Mapping[str, Sequence[str]] = {
         *("--", "python", "-m", "tests.docs.measured"),
     ),
 }
-SCENES = {name: (".venv/bin/python", "-m", "tests.docs.stage", name) for name in (*stage.QUICK, *stage.WITH_A_SERVER)}
+SCENES = {name: (".venv/bin/python", "-m", "tests.docs.stage", name) for name in stage.SCENES}
 SOURCES = {**LAB, **SCENES}
 _HEADINGS = {
     "what the backup with the earlier defaults cost": "earlier price",

@@ -23,11 +23,12 @@ from tests.cli.terminal import Terminal
 from tests.fakes.target import MACHINE
 from tests.story.world import World
 
-QUICK = (
+ON_FAKES = (
     *("auditor", "cow_area", "credentials", "fleet", "identity", "moving", "proof_host", "restore", "service"),
     "volumes",
 )
 WITH_A_SERVER = ("archive",)
+SCENES = (*ON_FAKES, *WITH_A_SERVER)
 HEADING = "## "  # before the name of something that is shown and was not typed, such as a mail
 
 
@@ -109,7 +110,7 @@ class _Screen:
         self.stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
 
     def readouterr(self) -> tuple[str, str]:
-        text = cast("io.BytesIO", self.stream.buffer).getvalue().decode()
+        text = self.stream.buffer.getvalue().decode()
         self.stream.seek(0)
         self.stream.truncate()
         return text, ""

@@ -93,7 +93,7 @@ docs: setup-python ## the documentation as pages to read, in site/; a broken lin
 docs-reference: setup-python ## write anew what the documentation has from the code: the reference, the architecture's picture
 	$(BIN)/python -m tests.docs.generate
 
-docs-examples: setup-python setup-check setup-lab setup-s3 ## type the documentation's examples anew, in the lab and on hosts of fakes: ONLY=demo (25 minutes)
+docs-examples: setup-python setup-check setup-lab setup-s3 ## type the documentation's examples anew, in the lab and on hosts of fakes: ONLY=demo (half an hour on an idle machine)
 	$(BIN)/python -m tests.docs.examples $(ONLY)
 
 # When what measures has changed, and before a release. Of what comes from a seed it tries all.

@@ -16,13 +16,16 @@ from pathlib import Path
 from tests.docs import stage
 from tests.docs.places import ROOT, blocks, documents, fenced, replaced
 
+_HDD = (".venv/bin/backupd", "lab", "run", "--disks", "hdd", "--deadline", "3600")
+_TYPED_THERE = ("--", "python", "-m", "tests.docs.typed_there")
 LAB: Mapping[str, Sequence[str]] = {
     "demo": (".venv/bin/backupd", "demo"),
     "targets": ("make", "--silent", "demo-targets"),
-    "measured": (
-        *(".venv/bin/backupd", "lab", "run", "--disks", "hdd", "--rows", "20000", "--load", "60", "--deadline", "3600"),
-        *("--", "python", "-m", "tests.docs.measured"),
+    "probe": (
+        *(*_HDD, "--load", "60", *_TYPED_THERE),
+        "backupd probe --volume labvg/data --chunk-sizes 4k,64k,512k",
     ),
+    "bench": (*_HDD, "--load", "none", *_TYPED_THERE, "backupd bench layouts --vg labvg --yes"),
 }
 SCENES = {name: (".venv/bin/python", "-m", "tests.docs.stage", name) for name in stage.SCENES}
 SOURCES = {**LAB, **SCENES}
@@ -32,7 +35,7 @@ _HEADINGS = {
     "the accident: orders come in beside the load, and somebody drops sbtest.orders": "accident",
 }
 _NAME = re.compile(
-    r"(?P<source>\w+): (?P<command>.+?)(?:: from (?P<start>[^:]+))?(?:: (?P<lines>\d+) lines?)?", re.DOTALL
+    r"(?P<source>\w+): (?P<command>.+?)(?:: from (?P<start>.+?))?(?:: (?P<lines>\d+) lines?)?", re.DOTALL
 )
 _PROGRESS = re.compile(
     r"(?:(?:copied|reading \S+ on \S+|restoring .*|restored|copying \S+ to .+:) \d+ % \(.*)|applied \d+ %: .*"

@@ -63,7 +63,7 @@ def test_a_lock_whose_file_cannot_be_removed_is_given_back_all_the_same(
         read_only.setattr(Path, "unlink", refused)
         with Claims(tmp_path).removing("r1"):
             pass
-    assert "backup-r1.lock stays: [Errno 30] Read-only file system" in caplog.text
+    assert "backup-r1.lock could not be removed: [Errno 30] Read-only file system" in caplog.text
     with Claims(tmp_path).removing("r1"):
         pass
     assert not (tmp_path / "backup-r1.lock").exists()

@@ -96,7 +96,7 @@ def dead_runs(
     when all else is done.
 
     Runs that are alive are left alone. Nothing is raised for a thing that resists: it is in `left`, logged as ERROR.
-    Nor is it where LVM or a disk cannot be asked for marks: what the catalogue's rows tell of is given back all the
+    Nor is it where LVM or a disk cannot be asked for marks: what the catalogue's rows tell of is released all the
     same, and what was not looked for is in `unseen`.
 
     Raises:

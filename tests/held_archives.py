@@ -25,9 +25,18 @@ class HeldArchive:
     def first_at(self, first: BinlogSegment, last: BinlogSegment, at: datetime) -> BinlogSegment | None:
         return next((segment for segment in self.between(first, last) if is_in(ToTime(at), segment)), None)
 
+    def last_before(self, segment: BinlogSegment | None) -> BinlogSegment | None:
+        known = [one for row in self.rows for one in row.segments if one.last_at is not None]
+        before = [one for one in known if segment is None or _place(one) < _place(segment)]
+        return max(before, key=_place, default=None)
+
     def between(self, first: BinlogSegment, last: BinlogSegment) -> Sequence[BinlogSegment]:
         (row,) = (row for row in self.rows if first in row.segments)
         return row.segments[row.segments.index(first) : row.segments.index(last) + 1]
+
+
+def _place(segment: BinlogSegment) -> tuple[str, int]:
+    return segment.chain, segment.number
 
 
 def plan(

@@ -67,6 +67,17 @@ class ArchiveSearch:
             self._earlier[looked_at] = min(first.number, before)
         return found
 
+    def last_before(self, segment: BinlogSegment | None) -> BinlogSegment | None:
+        """The last that has a transaction, of all before this one by chain and number, wherever they lie; None: of all."""
+        machine, job, _ = self._whose
+        has_any = and_(_ours.machine == machine, _ours.job == job, _ours.last_at.is_not(None))
+        query = select(binlog_tables.segments).where(has_any).order_by(_ours.chain.desc(), _ours.number.desc()).limit(1)
+        if segment is None:
+            return next(self._segments(query), None)
+        of_chain = query.where(_ours.chain == segment.chain, _ours.number < segment.number)
+        earlier = query.where(_ours.chain < segment.chain)
+        return next(self._segments(of_chain), None) or next(self._segments(earlier), None)
+
     def between(self, first: BinlogSegment, last: BinlogSegment) -> Sequence[BinlogSegment]:
         """All between these two of a row, both included."""
         return list(self._segments(_between(first, last)))

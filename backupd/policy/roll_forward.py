@@ -37,6 +37,9 @@ class Archive(Protocol):
     def first_at(self, first: BinlogSegment, last: BinlogSegment, at: datetime) -> BinlogSegment | None:
         """The first between these two of a row, both included, that has what was committed at that time or later."""
 
+    def last_before(self, segment: BinlogSegment | None) -> BinlogSegment | None:
+        """The last that has a transaction, of all before this one by chain and number; None: of all."""
+
     def between(self, first: BinlogSegment, last: BinlogSegment) -> Sequence[BinlogSegment]:
         """All between these two of a row, both included."""
 
@@ -88,7 +91,7 @@ def plan(
         if backup.run_id in passed or _is_after(backup, moment):
             continue
         for following in continuations(backup, archive.rows) or [()]:
-            if _has_later(following, moment, archive.rows):
+            if _has_later(following, moment, archive):
                 continue
             last = _last_wanted(backup, following, moment, archive, having, complete_until, now)
             if last is not None:
@@ -175,11 +178,14 @@ def _is_after(backup: PlacedBackup, moment: Moment) -> bool:
     return False
 
 
-def _has_later(following: Sequence[BinlogSegment], moment: Moment, found: Sequence[ChainRow]) -> bool:
-    """Whether the log that the backup has in it tells of a later time: its host's clock may be behind the log's."""
-    return isinstance(moment, ToTime) and any(
-        is_in(moment, one) for first in following[:1] for one in _just_before(first, found)
-    )
+def _has_later(following: Sequence[BinlogSegment], moment: Moment, archive: Archive) -> bool:
+    """Whether the log that the backup has in it tells of a later time: its host's clock may be behind the log's. The
+    last of its transactions tells that, however many segments without one lie between.
+    """
+    if not isinstance(moment, ToTime):
+        return False
+    before = archive.last_before(following[0] if following else None)
+    return before is not None and is_in(moment, before)
 
 
 def _last_wanted(

@@ -14,7 +14,7 @@ from backupd.policy.moments import BeforeGtid, Latest, Moment, ToGtid, ToPositio
 from backupd.policy.segment_retention import SegmentDecision, decision, needed
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment, LoggedTransaction
 from backupd.vocabulary.errors import UsageError
-from tests.binlog_segments import BEGAN, FIRST, chain_of
+from tests.binlog_segments import BEGAN, FIRST, chain_of, following
 from tests.held_archives import plan, reach
 from tests.share import examples
 
@@ -217,6 +217,30 @@ def test_a_backup_that_has_what_was_committed_later_by_the_log_is_passed_over_wh
             plan(behind[1:], written, ToTime(committed(number)), now=NOW)
         assert "--before-gtid" in refused.value.hint
     assert restored(history, ToTime(committed(done + 1))) == (behind[1], done)
+
+
+# After a rotation on a quiet server, or a restart, the archive has segments without a transaction.
+@pytest.mark.parametrize("quiet", [1, 3])
+@pytest.mark.parametrize("into", [0, 500, 1000])
+def test_such_a_backup_is_passed_over_directly_behind_a_rotation_too(quiet: int, into: int) -> None:
+    written = [replace(FIRST, file_ended=True)]  # up to nine seconds after BEGAN
+    for _ in range(quiet):
+        written.append(following(written[-1], transactions=0, rotates=True))
+    place = BinlogPlace(written[-1].file, written[-1].start + into)
+    busy = replace(following(written[-1]), first_at=committed(61), last_at=committed(70))
+    skewed = PlacedBackup("r", place, "0-1-10", BEGAN + timedelta(seconds=3))
+    with pytest.raises(UsageError, match="has later transactions: its host's clock was behind"):
+        plan([skewed], [*written, busy], ToTime(committed(6)), now=NOW, complete_until=NOW)
+    with pytest.raises(UsageError, match="cannot be restored"):
+        plan([skewed], written, ToTime(committed(6)), now=NOW, complete_until=NOW)
+    assert plan([skewed], [*written, busy], ToTime(committed(11)), now=NOW).backup == skewed
+
+
+def test_such_a_backup_is_passed_over_where_a_chain_begins_at_it() -> None:
+    written = segments_of(4, {2})
+    skewed = replace(backup_after(written, 20), taken_at=committed(13))
+    with pytest.raises(UsageError, match="has later transactions: its host's clock was behind"):
+        plan([skewed], written, ToTime(committed(15)), now=NOW)
 
 
 # --- sentences -------------------------------------------------------------------------------------------------------

@@ -103,7 +103,9 @@ def _applying_options(relocation: Relocation, facts: ServerFacts) -> Iterator[st
     yield "--relay-log-purge=ON"  # a log that has been applied takes no room
     yield "--loose-log-slave-updates=OFF"
     yield "--loose-log-replica-updates=OFF"
-    yield "--loose-innodb-strict-mode=OFF"  # no log has it: what the source took with a warning is no error here
+    # No log has these: what the source took with a warning, and whatever it let people create, is no error here.
+    yield "--loose-innodb-strict-mode=OFF"
+    yield "--log-bin-trust-function-creators=ON"
     if facts.flavour is Flavour.MYSQL:
         yield "--gtid-mode=OFF_PERMISSIVE"
     if engine := facts.settings.get("default_storage_engine"):

@@ -45,3 +45,18 @@ def test_a_table_that_innodb_takes_with_a_warning_is_made_on_the_copy_too(tmp_pa
             assert definitions(session, ["wide", "block"]) == expected
 
         applied(witness, tmp_path / "to", end, lambda server, _: look(server.session))
+
+
+def test_a_stored_function_that_says_nothing_of_itself_is_made_on_the_copy_too(tmp_path: Path) -> None:
+    """A server with a binlog makes such a one only with `log_bin_trust_function_creators`, which no binlog tells."""
+    with mariadb("--binlog-format=ROW", "--log-bin-trust-function-creators=ON") as source, source.session() as root:
+        image = taken(source, tmp_path / "image")
+        root.execute("CREATE DEFINER=`root`@`localhost` FUNCTION t.three() RETURNS INT RETURN 3")
+        root.execute("CREATE TABLE t.x (id INT PRIMARY KEY)")
+        root.execute("INSERT INTO t.x VALUES (t.three())")
+        witness, end = Witness(image.folder, image.manifest, source.datadir), place(root)
+
+        def look(session: Session) -> None:
+            assert session.value("SELECT t.three() = MAX(id) FROM t.x") == "1"
+
+        applied(witness, tmp_path / "to", end, lambda server, _: look(server.session))

@@ -68,7 +68,7 @@ class ArchiveSearch:
         return found
 
     def last_before(self, segment: BinlogSegment | None) -> BinlogSegment | None:
-        """The last that has a transaction, of all before this one by chain and number, wherever they lie; None: of all."""
+        """The last that has a transaction, of all before this one by chain and number; None: of all."""
         machine, job, _ = self._whose
         has_any = and_(_ours.machine == machine, _ours.job == job, _ours.last_at.is_not(None))
         query = select(binlog_tables.segments).where(has_any).order_by(_ours.chain.desc(), _ours.number.desc()).limit(1)

@@ -35,6 +35,7 @@ from backupd.operations.restore.restored_copy import recovered_position, remove_
 from backupd.operations.restore.table_export import FOLDER
 from backupd.operations.restore.unfinished import Filling, occupied_bytes, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
+from backupd.policy.log_clock import clock_doubt
 from backupd.policy.log_modes import mode_doubt
 from backupd.policy.log_zone import LogZone, log_zone
 from backupd.policy.roll_forward import RestorePlan
@@ -69,8 +70,8 @@ def zone_of_log(plan: RestorePlan, manifest: Manifest) -> LogZone:
 
 
 def doubt_of_log(plan: RestorePlan, manifest: Manifest) -> str:
-    """Why the plan's segments may give something else than the source has; empty: nothing is known to."""
-    doubts = (zone_of_log(plan, manifest).doubt, mode_doubt(manifest.server, plan.segments))
+    """Why the plan's segments may give something else than the source had; empty: nothing is known to."""
+    doubts = (zone_of_log(plan, manifest).doubt, mode_doubt(manifest.server, plan.segments), clock_doubt(plan))
     return "; ".join(filter(None, doubts))
 
 

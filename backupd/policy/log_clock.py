@@ -1,0 +1,26 @@
+"""Whether a time that a log stops at can be believed.
+
+Knows: that MariaDB logs a session's `timestamp`, which anybody may set unless `secure_timestamp` keeps them from it,
+and every server its host's clock: one transaction of a time to come ends every restore to a time behind it.
+"""
+
+from datetime import timedelta
+
+from backupd.policy.moments import ToTime, shown
+from backupd.policy.roll_forward import RestorePlan
+
+_AHEAD = timedelta(minutes=10)  # that the clock of the log's server may be ahead of ours
+
+
+def clock_doubt(plan: RestorePlan) -> str:
+    """Why the log may stop long before the time that is asked for; empty: it does not."""
+    if not isinstance(plan.end.moment, ToTime) or not plan.end.met_in_last:
+        return ""
+    last = plan.segments[-1]
+    if last.last_at is None or last.last_at - last.received_at < _AHEAD:
+        return ""
+    return (
+        f"the copy may lack what was committed after {shown(last.received_at)}: then {last.name} was received, in which"
+        f" the log stops; it has a transaction of {shown(last.last_at)}, by SET timestamp or a clock that was ahead;"
+        f" `backupd binlog search {last.job}` lists GTIDs: restore --to-gtid goes past it"
+    )

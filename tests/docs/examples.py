@@ -113,40 +113,38 @@ def shown(one: Example, printed: Mapping[str, str]) -> str:
 
 
 def main() -> int:
-    """Run what the examples come from, then write the pages. The status of the first command that fails, else 0."""
+    """Run each source, and write into the pages what it shows. The status of the first command that fails, else 0."""
     asked = argparse.ArgumentParser(description="Type the examples of the documentation anew.")
     asked.add_argument("source", nargs="?", choices=sorted(SOURCES), help="only those of this source")
-    asked.add_argument("--log", type=Path, help="a file with what it printed, instead of running it")
+    asked.add_argument("--log", type=Path, help="a file with what that source printed, instead of running it")
     options = asked.parse_args()
-    chosen = [options.source] if options.source else list(SOURCES)
-    printed: dict[str, Mapping[str, str]] = {}
-    for source in chosen:
+    if options.log is not None and options.source is None:
+        asked.error("--log needs the source that printed it")
+    for source in [options.source] if options.source else SOURCES:
         if options.log is not None:
-            printed[source] = parts(options.log.read_text())
+            _write(source, parts(options.log.read_text()))
             continue
         done = subprocess.run(SOURCES[source], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-        text = done.stdout.decode()
         if done.returncode:
-            sys.stderr.write(text)
+            sys.stderr.write(done.stdout.decode())
             return done.returncode
-        printed[source] = parts(text)
-    for path in documents():
-        _write(path, printed)
+        _write(source, parts(done.stdout.decode()))
     return 0
 
 
-def _write(path: Path, printed: Mapping[str, Mapping[str, str]]) -> None:
-    before = path.read_text()
-    kept = dict(blocks(before, "example"))
+def _write(source: str, printed: Mapping[str, str]) -> None:
+    for path in documents():
+        before = path.read_text()
+        kept = dict(blocks(before, "example"))
 
-    def text_of(name: str) -> str:
-        one = example(name)
-        return shown(one, printed[one.source]) if one.source in printed else kept[name]
+        def text_of(name: str, kept: Mapping[str, str] = kept) -> str:
+            one = example(name)
+            return shown(one, printed) if one.source == source else kept[name]
 
-    after = replaced(before, "example", text_of)
-    if after != before:
-        path.write_text(after)
-        print(f"wrote {path.relative_to(ROOT)}")  # noqa: T201
+        after = replaced(before, "example", text_of)
+        if after != before:
+            path.write_text(after)
+            print(f"wrote {path.relative_to(ROOT)}")  # noqa: T201
 
 
 if __name__ == "__main__":

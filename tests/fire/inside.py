@@ -53,7 +53,6 @@ def machine_at_hand(
         nobody = Foreign((), (), {}, (), (), (), ())
         machine = Machine(made, commands, inventory.Server.at_hand(), nobody, beats)
         load(_modules(out))
-        machine.server.pass_over_what_changes(frozenset())
         before = frozenset(machine.server.variables())
         points = recorded(machine, out) if recording else {}
         if not recording:

@@ -56,7 +56,6 @@ def runs_that_fail(world: World) -> Iterator[int]:
 @pytest.mark.parametrize(
     ("verb", "expected"),
     [
-        ("ours", ExitStatus.SNAPSHOT),
         ("volume_at", ExitStatus.REFUSED),
         ("group", ExitStatus.REFUSED),
         ("prepared", ExitStatus.SNAPSHOT),
@@ -79,6 +78,16 @@ def test_a_volume_verb_that_fails_ends_the_run_and_leaves_nothing(
     assert error is None
     assert n > 1
     assert world.row(f"r{n}").status is RunStatus.SUCCESS
+
+
+def test_a_run_goes_on_where_what_dead_runs_have_left_cannot_be_looked_for(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.host.fail("ours", at_call=1)
+    assert world.try_to_back_up("r1") is None
+    assert world.row("r1").status is RunStatus.SUCCESS
+    assert "volumes of dead runs could not be looked for: ours failed, as told" in caplog.text
+    assert world.left() == []
 
 
 @pytest.mark.parametrize(

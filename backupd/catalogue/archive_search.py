@@ -70,13 +70,20 @@ class ArchiveSearch:
     def last_before(self, segment: BinlogSegment | None) -> BinlogSegment | None:
         """The last that has a transaction, of all before this one by chain and number; None: of all."""
         machine, job, _ = self._whose
-        has_any = and_(_ours.machine == machine, _ours.job == job, _ours.last_at.is_not(None))
-        query = select(binlog_tables.segments).where(has_any).order_by(_ours.chain.desc(), _ours.number.desc()).limit(1)
-        if segment is None:
-            return next(self._segments(query), None)
-        of_chain = query.where(_ours.chain == segment.chain, _ours.number < segment.number)
-        earlier = query.where(_ours.chain < segment.chain)
-        return next(self._segments(of_chain), None) or next(self._segments(earlier), None)
+        chains = (
+            select(_ours.chain).distinct().where(binlog_tables.BEGINNING, _ours.machine == machine, _ours.job == job)
+        )
+        has_any = (
+            select(binlog_tables.segments).where(_ours.last_at.is_not(None)).order_by(_ours.number.desc()).limit(1)
+        )
+        for chain in self._connection.execute(chains.order_by(_ours.chain.desc())).scalars().all():
+            if segment is None or chain <= segment.chain:
+                of_chain = has_any.where(_ours.chain == chain)
+                if segment is not None and chain == segment.chain:
+                    of_chain = of_chain.where(_ours.number < segment.number)
+                if (found := next(self._segments(of_chain), None)) is not None:
+                    return found
+        return None
 
     def between(self, first: BinlogSegment, last: BinlogSegment) -> Sequence[BinlogSegment]:
         """All between these two of a row, both included."""

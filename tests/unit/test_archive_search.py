@@ -158,6 +158,23 @@ def test_of_an_archive_that_is_ten_times_as_long_no_more_is_looked_at(
     assert max(on_target.values()) < 20 * 20_000 / _STEPS + max(many.values()), "whether each lies there, and no more"
 
 
+def test_the_last_transaction_before_a_backup_is_found_without_a_look_at_the_whole_archive(
+    catalogue: Catalogue,
+) -> None:
+    fill(catalogue, 20_000, rotates_after=500)
+    first = numbered(1, machine=catalogue.identity().name, rotates_after=500)
+    with (
+        catalogue.archive_search("nightly", []) as archive,
+        counted(archive._connection) as count_of,
+    ):
+        last = archive.last_before(None)
+        assert last is not None
+        assert last.number == 20_000
+        assert archive.last_before(first) is None
+        assert archive.last_before(replace(first, chain="30")) == last
+        assert count_of() < 20
+
+
 @pytest.mark.thorough
 def test_of_half_a_million_segments_the_decision_is_made_in_three_seconds_and_little_memory(tmp_path: Path) -> None:
     """35 days of backups, and a moment at the end of the last one: its segments are all that is held."""

@@ -105,7 +105,7 @@ def _applying_options(relocation: Relocation, facts: ServerFacts) -> Iterator[st
     yield "--loose-log-replica-updates=OFF"
     # No log has these: what the source took with a warning, and whatever it let people create, is no error here.
     yield "--loose-innodb-strict-mode=OFF"
-    yield "--log-bin-trust-function-creators=ON"
+    yield "--loose-log-bin-trust-function-creators=ON"
     if facts.flavour is Flavour.MYSQL:
         yield "--gtid-mode=OFF_PERMISSIVE"
     if engine := facts.settings.get("default_storage_engine"):

@@ -9,18 +9,20 @@ from datetime import timedelta
 from backupd.policy.moments import ToTime, shown
 from backupd.policy.roll_forward import RestorePlan
 
-_AHEAD = timedelta(minutes=10)  # that the clock of the log's server may be ahead of ours
+_AHEAD = timedelta(minutes=2)  # that the clock of the log's server may be ahead of ours
 
 
 def clock_doubt(plan: RestorePlan) -> str:
-    """Why the log may stop long before the time that is asked for; empty: it does not."""
+    """Why the log stops long before the time that is asked for: it was received then. Empty: it does not, as far as its
+    receipt tells.
+    """
     if not isinstance(plan.end.moment, ToTime) or not plan.end.met_in_last:
         return ""
     last = plan.segments[-1]
-    if last.last_at is None or last.last_at - last.received_at < _AHEAD:
+    if last.last_at is None or plan.end.moment.at - last.received_at <= _AHEAD:
         return ""
     return (
-        f"the copy may lack what was committed after {shown(last.received_at)}: then {last.name} was received, in which"
+        f"the copy lacks what was committed after {shown(last.received_at)}: then {last.name} was received, in which"
         f" the log stops; it has a transaction of {shown(last.last_at)}, by SET timestamp or a clock that was ahead;"
         f" `backupd binlog search {last.job}` lists GTIDs: restore --to-gtid goes past it"
     )

@@ -37,9 +37,13 @@ def test_a_time_that_the_log_stops_long_before_is_told_with_what_stops_it() -> N
     assert told in doubt_of_log(found, manifest((), ()))
 
 
-@pytest.mark.parametrize("ahead", [timedelta(0), timedelta(minutes=9)])
-def test_a_clock_that_is_ahead_by_little_is_no_doubt(ahead: timedelta) -> None:
-    assert clock_doubt(planned(replace(FIRST, last_at=FIRST.received_at + ahead), BEGAN + timedelta(seconds=5))) == ""
+@pytest.mark.parametrize(("behind_receipt", "told"), [(-5, False), (110, False), (130, True), (480, True)])
+def test_what_was_received_long_before_the_time_is_told_and_no_clock_that_is_ahead_by_little(
+    behind_receipt: int, told: bool
+) -> None:
+    nine_minutes = replace(FIRST, last_at=FIRST.received_at + timedelta(minutes=9))
+    found = planned(nine_minutes, FIRST.received_at + timedelta(seconds=behind_receipt))
+    assert bool(clock_doubt(found)) == told
 
 
 def test_what_is_no_time_is_not_stopped_by_one() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from backupd.host.own_files import is_our_process, run_folder
+from backupd.host.own_files import is_our_process, is_there, run_folder
 from backupd.vocabulary.errors import Busy, ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -322,7 +322,7 @@ class Claims:
                     time.sleep(_UNSIGNED_SECONDS)
                     continue
                 raise Busy(f"{path.stem.replace('-', ' ', 1)} is held by {holder}", hint=hint) from error
-            if _is_there(path, descriptor):
+            if is_there(path, descriptor):
                 return descriptor
             os.close(descriptor)
 
@@ -343,7 +343,7 @@ def _remove_unheld(path: Path) -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is_there(path, descriptor):
+        if is_there(path, descriptor):
             path.unlink()
     finally:
         os.close(descriptor)
@@ -378,11 +378,3 @@ def _sign(path: Path, descriptor: int, owner: str, *, among_others: bool) -> Non
         raise ConfigurationError(
             f"lock file {path} cannot be written: {error.strerror}", hint="free space there, or set paths.run"
         ) from error
-
-
-def _is_there(path: Path, descriptor: int) -> bool:
-    """Whether the path leads to this open file."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False

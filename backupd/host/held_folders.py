@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from backupd.host.filesystem import remove_tree
+from backupd.host.own_files import is_there
 from backupd.vocabulary.errors import CleanupIncomplete
 
 log = logging.getLogger(__name__)
@@ -73,12 +74,10 @@ def _locked(folder: Path) -> int | None:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        there = os.path.samestat(os.fstat(descriptor), folder.lstat())
-    except FileNotFoundError:
-        there = False
+        if is_there(folder, descriptor):
+            return descriptor
     except BaseException:
         os.close(descriptor)
         raise
-    if not there:
-        os.close(descriptor)
-    return descriptor if there else None
+    os.close(descriptor)
+    return None

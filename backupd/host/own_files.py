@@ -83,3 +83,11 @@ def _close_to_others(folder: Path) -> None:
         os.fchmod(descriptor, 0o700)
     finally:
         os.close(descriptor)
+
+
+def is_there(path: Path, descriptor: int) -> bool:
+    """Whether the path leads to this open file or folder, and by no link."""
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

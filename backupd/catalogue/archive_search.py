@@ -70,19 +70,16 @@ class ArchiveSearch:
     def last_before(self, segment: BinlogSegment | None) -> BinlogSegment | None:
         """The last that has a transaction, of all before this one by chain and number; None: of all."""
         machine, job, _ = self._whose
-        chains = (
-            select(_ours.chain).distinct().where(binlog_tables.BEGINNING, _ours.machine == machine, _ours.job == job)
-        )
-        has_any = (
-            select(binlog_tables.segments).where(_ours.last_at.is_not(None)).order_by(_ours.number.desc()).limit(1)
-        )
-        for chain in self._connection.execute(chains.order_by(_ours.chain.desc())).scalars().all():
-            if segment is None or chain <= segment.chain:
-                of_chain = has_any.where(_ours.chain == chain)
-                if segment is not None and chain == segment.chain:
-                    of_chain = of_chain.where(_ours.number < segment.number)
-                if (found := next(self._segments(of_chain), None)) is not None:
-                    return found
+        chains = select(_ours.chain).distinct().order_by(_ours.chain.desc())
+        chains = chains.where(binlog_tables.BEGINNING, _ours.machine == machine, _ours.job == job)
+        chains = chains if segment is None else chains.where(_ours.chain <= segment.chain)
+        has_any = select(binlog_tables.segments).where(_ours.last_at.is_not(None)).order_by(_ours.number.desc())
+        for chain in self._connection.execute(chains).scalars().all():
+            of_chain = has_any.where(_ours.chain == chain).limit(1)
+            if segment is not None and chain == segment.chain:
+                of_chain = of_chain.where(_ours.number < segment.number)
+            if (found := next(self._segments(of_chain), None)) is not None:
+                return found
         return None
 
     def between(self, first: BinlogSegment, last: BinlogSegment) -> Sequence[BinlogSegment]:

@@ -14,7 +14,14 @@ from tests.fire.points import Fault, How, Passed, Point, When
 
 # A stop and a wait take longer than all else, and show most where the server is locked.
 _WEIGHTS = {
-    **{How.DIE: 4, How.DIE_SOON: 4, How.CANCEL: 3, How.REFUSE: 6, How.HANG: 5, How.KILL: 4, How.SLOW: 1, How.STOP: 1}
+    How.DIE: 4,
+    How.DIE_SOON: 4,
+    How.CANCEL: 3,
+    How.REFUSE: 6,
+    How.HANG: 5,
+    How.KILL: 4,
+    How.SLOW: 1,
+    How.STOP: 1,
 }
 _WEIGHTS_LOCKED = {**_WEIGHTS, How.SLOW: 4, How.STOP: 4}
 _LOCKED_NAME = 3  # as likely as another name

@@ -17,7 +17,7 @@ from types import FrameType
 
 from tests.fire.points import ALWAYS, Fault, How, Passed, Point, When, to_line
 
-_SOON_SECONDS = 0.02
+_SOON_SECONDS = 0.02  # an effect has begun by then, and a program or a request has not ended yet
 SLOW_SECONDS = 3.0  # above the lock's budget in the campaigns' machines, 2 s
 _OURS = "backupd."
 _DEPTH = 60  # frames

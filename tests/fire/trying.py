@@ -241,8 +241,7 @@ def _lock_seconds(machine: Machine, outcome: Outcome) -> tuple[float | None, flo
     if not grants:
         return None, 0.0
     deadline = time.monotonic() + _BEAT_SECONDS
-    while (last := held_seconds(machine.beaten(), grants[-1])) is None and time.monotonic() < deadline:
+    while held_seconds(beats := machine.beaten(), grants[-1]) is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    beats = machine.beaten()
     held = [held_seconds(beats, at) for at in grants]
-    return max(_BEAT_SECONDS if one is None else one for one in (*held, last)), noise(beats, grants[0])
+    return max(_BEAT_SECONDS if one is None else one for one in held), noise(beats, grants[0])

@@ -4,12 +4,11 @@ All of it is real but how the backup came to be there: no volume of LVM's is at 
 """
 
 import subprocess
-import time
 from datetime import UTC, datetime
 
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.session import Session
-from tests.archive_site import Site
+from tests.archive_site import Site, another_second
 from tests.contract.mariadb import mariadb, wait_until
 from tests.docs.stage import Stage
 
@@ -67,9 +66,9 @@ def _accident(site: Site, root: Session) -> str:
     for number in range(3):
         MysqlCanary(site.server.connect()).minute()
         root.execute(f"INSERT INTO shop.orders VALUES ({60_000 + number}, 1, 9.99, 'new')")
-        time.sleep(1.1)  # MariaDB logs whole seconds
+        another_second()
     root.execute("DELETE FROM shop.orders WHERE id < 20")
-    time.sleep(1.1)
+    another_second()
     root.execute("DROP TABLE shop.orders")
     gtid = str(root.value("SELECT @@global.gtid_binlog_pos"))
     wait_until(lambda: site.stored(gtid))

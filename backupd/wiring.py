@@ -49,6 +49,7 @@ from backupd.mysql.session import Connect, connector
 from backupd.notifications.fanout import Fanout, Subscriber
 from backupd.operations import opening
 from backupd.operations.configured_servers import connect_to, login_of
+from backupd.operations.ownership import RENEWAL_SECONDS
 from backupd.operations.tools import (
     BenchTools,
     FilesystemRoom,
@@ -60,7 +61,6 @@ from backupd.operations.tools import (
     Versions,
 )
 from backupd.operations.upkeep.finishing import MaxRate
-from backupd.operations.upkeep.ownership import RENEWAL_SECONDS
 from backupd.operations.upkeep.releases import releases
 from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget

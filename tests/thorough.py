@@ -28,8 +28,9 @@ LONG = {  # of other folders: modules that took half of the time of `make check`
     "unit": (
         *("test_archive_encryption", "test_archive_outline", "test_archive_reading", "test_archive_search"),
         *("test_archive_stream", "test_archive_streams", "test_archive_tarring", "test_archive_unpack"),
-        *("test_catalogue_benches", "test_catalogue_probes", "test_catalogue_upkeep", "test_copies", "test_fire_doors"),
-        *("test_fleet_inventory_source", "test_held_folders", "test_lvm_snapshots", "test_migrations", "test_process"),
+        *("test_catalogue_benches", "test_catalogue_probes", "test_catalogue_upkeep", "test_fan_out"),
+        *("test_fire_doors", "test_fleet_inventory_source", "test_held_folders", "test_lvm_snapshots"),
+        *("test_migrations", "test_process"),
     )
 }
 ON_SERVERS = {  # of these modules not even the first test is quick

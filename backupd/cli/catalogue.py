@@ -75,7 +75,7 @@ def rebuild(
     from backupd.host import machine_ids as machines
     from backupd.host.claims import Claims
     from backupd.operations import opening
-    from backupd.operations.upkeep.ownership import signer_of
+    from backupd.operations.ownership import signer_of
     from backupd.operations.upkeep.rebuild import Rebuilding, recorded_here
     from backupd.operations.upkeep.rebuild import rebuild as read_manifests
     from backupd.operations.upkeep.rebuild_segments import rebuild_segments, require_rebuilt

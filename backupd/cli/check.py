@@ -26,8 +26,8 @@ def check(
     from backupd.operations import opening
     from backupd.operations.backup import preflight
     from backupd.operations.binlog import checking
+    from backupd.operations.ownership import ownership_of
     from backupd.operations.upkeep.notices import check_refused, check_warned
-    from backupd.operations.upkeep.ownership import ownership_of
     from backupd.service import receivers
     from backupd.vocabulary.records import Level
 

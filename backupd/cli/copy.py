@@ -151,8 +151,8 @@ def _route(configuration: "Configuration", catalogue: "Catalogue", origin: str, 
     """Raises UsageError where one of the targets is not configured."""
     from backupd import wiring
     from backupd.config.targets import modest, takes_plain
+    from backupd.operations.ownership import ownership_of
     from backupd.operations.upkeep.additional_copy import CopyRoute
-    from backupd.operations.upkeep.ownership import ownership_of
 
     machine = catalogue.identity().name
     targets = {name: modest(target) for name, target in configuration.targets.items()}

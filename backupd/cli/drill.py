@@ -64,10 +64,10 @@ def drill(
     from backupd.cli.tables import drill_table
     from backupd.host.signals import cancellable
     from backupd.operations import opening
+    from backupd.operations.ownership import ownership_of
     from backupd.operations.restore.on_record import drilled_on_record
     from backupd.operations.restore.proofs import leave_proof
     from backupd.operations.upkeep import notices
-    from backupd.operations.upkeep.ownership import ownership_of
     from backupd.report.words import duration, too_long
 
     moment = drilled_moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest, seed=seed)

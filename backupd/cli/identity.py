@@ -33,7 +33,7 @@ def show(ctx: typer.Context, *, json: JsonOption = False) -> None:
     """
     from backupd.host import machine_ids
     from backupd.operations import opening
-    from backupd.operations.upkeep.ownership import signer_of
+    from backupd.operations.ownership import signer_of
 
     configuration = opening.configuration_or_defaults(ctx.obj.config)
     with opening.catalogue(configuration) as catalogue:
@@ -56,7 +56,7 @@ def new(ctx: typer.Context, *, yes: YesOption = False) -> None:
     from backupd.cli.bench_plan import require_consent
     from backupd.host import machine_ids
     from backupd.operations import opening
-    from backupd.operations.upkeep.ownership import signer_of
+    from backupd.operations.ownership import signer_of
     from backupd.policy.signing import new_signer_at
     from backupd.vocabulary.identity import Identity, new_name
     from backupd.vocabulary.records import HoldingKind
@@ -111,7 +111,7 @@ def adopt(
     from backupd.cli.bench_plan import require_consent
     from backupd.host import machine_ids
     from backupd.operations import opening
-    from backupd.operations.upkeep.ownership import ownership_of, signer_of
+    from backupd.operations.ownership import ownership_of, signer_of
     from backupd.vocabulary.identity import Identity
 
     configuration = opening.configuration(ctx.obj.config)

@@ -63,9 +63,9 @@ def _prove(
 ) -> None:
     from backupd import wiring
     from backupd.operations import opening
+    from backupd.operations.ownership import signer_of
     from backupd.operations.restore.proof_host import ProofHost
     from backupd.operations.restore.proving import prove_copies
-    from backupd.operations.upkeep.ownership import signer_of
 
     if configuration.restore.unconfined:
         raise UsageError(

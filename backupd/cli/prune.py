@@ -37,7 +37,7 @@ def prune(
     from backupd.cli.tables import prune_table, pruned_segments_table
     from backupd.host.signals import cancellable
     from backupd.operations import opening
-    from backupd.operations.upkeep.ownership import ownership_of
+    from backupd.operations.ownership import ownership_of
     from backupd.operations.upkeep.proofs_read import read_proofs
     from backupd.operations.upkeep.prune import prune as prune_job
 

@@ -30,7 +30,7 @@ from backupd.mysql.binlog.events import EventStream
 from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.operations import opening
 from backupd.operations.binlog.cutting import CutPiece
-from backupd.operations.upkeep.ownership import ownership_of
+from backupd.operations.ownership import ownership_of
 from backupd.vocabulary.binlogs import SegmentOrigin
 from backupd.vocabulary.errors import LabError
 from tests.bench.memory import Memory

@@ -39,8 +39,8 @@ from backupd.archive.encryption import read_identities
 from backupd.archive.sealing import Encryptor
 from backupd.cli.copy import _route
 from backupd.operations import opening
+from backupd.operations.ownership import ownership_of
 from backupd.operations.upkeep.additional_copy import copy_run
-from backupd.operations.upkeep.ownership import ownership_of
 from backupd.operations.upkeep.rebuild import rebuild
 from backupd.policy import manifest as manifests
 from backupd.vocabulary.errors import LabError

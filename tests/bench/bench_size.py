@@ -33,9 +33,9 @@ from backupd.archive.packing import CopyManner
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stations import FRAME_BYTES
 from backupd.config import CopyConfig
-from backupd.operations.backup.copies import Copies
 from backupd.operations.backup.image import Tablespaces
 from backupd.operations.backup.storing import Contents, Storing
+from backupd.operations.copies.fan_out import Copies
 from backupd.operations.restore.into_folder import restore
 from backupd.operations.restore.verify import verify_backup
 from backupd.policy.trust import Trust

@@ -12,9 +12,9 @@ import pytest
 from pyrage import x25519
 
 from backupd.catalogue.database import direct
+from backupd.operations.ownership import ownership_of, signer_of
 from backupd.operations.restore.unfinished import INCOMPLETE
 from backupd.operations.restore.unfinished_marker import Unfinished, to_text
-from backupd.operations.upkeep.ownership import ownership_of, signer_of
 from backupd.policy.moments import Latest
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
 from backupd.vocabulary.errors import ExitStatus

@@ -11,7 +11,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.operations.binlog import storing
 from backupd.operations.binlog.spool import BinlogSpool
 from backupd.operations.binlog.storing import SegmentStore
-from backupd.operations.upkeep.ownership import ownership_of
+from backupd.operations.ownership import ownership_of
 from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.binlogs import BinlogSegment
 from backupd.vocabulary.errors import CatalogueError, ExitStatus

@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 
 from backupd import wiring
-from backupd.operations.upkeep.ownership import signer_of
+from backupd.operations.ownership import signer_of
 from backupd.policy.signing import KEY_FILE
 from backupd.vocabulary.errors import ExitStatus, TargetError
 from backupd.vocabulary.records import HoldingKind

@@ -11,8 +11,8 @@ import pytest
 
 from backupd import wiring
 from backupd.host.claims import Claims
+from backupd.operations.ownership import ownership_of
 from backupd.operations.upkeep import rebuild
-from backupd.operations.upkeep.ownership import ownership_of
 from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import RunDetails, RunStatus

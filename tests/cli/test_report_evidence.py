@@ -18,9 +18,9 @@ from sqlalchemy import Engine, event
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.host.operator_name import operator
+from backupd.operations.ownership import ownership_of
 from backupd.operations.restore.on_record import Deed, on_record
 from backupd.operations.restore.proofs import leave_proof
-from backupd.operations.upkeep.ownership import ownership_of
 from backupd.targets import BackupSource, targets_read
 from backupd.vocabulary.errors import ExitStatus, ServerError, VerificationError
 from backupd.vocabulary.records import Check, Drill

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from backupd.operations.ownership import ownership_of
 from backupd.operations.restore.verify import verify_backup
 from backupd.operations.upkeep.additional_copy import CopyRoute, clean_up, copy_run
-from backupd.operations.upkeep.ownership import ownership_of
 from backupd.targets import BackupSource, Target
 from backupd.targets.sftp import SftpTarget
 from backupd.vocabulary.records import HoldingKind

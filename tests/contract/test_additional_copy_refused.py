@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from backupd.catalogue import schema
+from backupd.operations.ownership import ownership_of
 from backupd.operations.restore.verify import verify_backup
 from backupd.operations.upkeep.additional_copy import CopyRoute, clean_up, copy_run
-from backupd.operations.upkeep.ownership import ownership_of
 from backupd.targets import BackupSource, Target
 from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import ExitStatus, TargetError

@@ -8,7 +8,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.host.claims import Claims
 from backupd.operations.binlog.reading import SegmentReader
 from backupd.operations.binlog.verifying import verify_segments
-from backupd.operations.upkeep.ownership import Ownership
+from backupd.operations.ownership import Ownership
 from backupd.operations.upkeep.prune import prune
 from backupd.operations.upkeep.rebuild_segments import rebuild_segments
 from backupd.policy.trust import Trust

@@ -15,7 +15,7 @@ from botocore.exceptions import ConnectionClosedError
 
 from backupd.catalogue.store import Catalogue
 from backupd.host.claims import Claims
-from backupd.operations.upkeep.ownership import Ownership
+from backupd.operations.ownership import Ownership
 from backupd.operations.upkeep.prune import prune
 from backupd.targets import Target
 from backupd.targets.blob_store import BlobFailure, Trouble

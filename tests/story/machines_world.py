@@ -40,15 +40,15 @@ import pytest
 from backupd.catalogue.audit import Event
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig, RetentionConfig
+from backupd.operations import ownership as owner_chains
 from backupd.operations.backup import run as backup_run
 from backupd.operations.backup.copying import Copied
 from backupd.operations.backup.run import run_backup
 from backupd.operations.backup.storing import StoredContents
+from backupd.operations.ownership import Ownership, Renewal
 from backupd.operations.restore.verify import verify_backup
 from backupd.operations.tools import HostTools, Tools
-from backupd.operations.upkeep import ownership as owner_chains
 from backupd.operations.upkeep import recover
-from backupd.operations.upkeep.ownership import Ownership, Renewal
 from backupd.operations.upkeep.prune import prune
 from backupd.operations.upkeep.rebuild import rebuild
 from backupd.policy import manifest as manifests

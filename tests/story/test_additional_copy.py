@@ -16,12 +16,12 @@ from backupd.catalogue import tables
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig, RetentionConfig
 from backupd.host.signals import cancellable
+from backupd.operations.ownership import ownership_of
 from backupd.operations.restore.into_volume import restore_into_volume
 from backupd.operations.restore.proofs import leave_proof, proofs_of
 from backupd.operations.restore.verify import verify_backup
 from backupd.operations.upkeep.additional_copy import AdditionalCopy, CopyRoute, clean_up, copy_run, missing
 from backupd.operations.upkeep.audit import check_trail
-from backupd.operations.upkeep.ownership import ownership_of
 from backupd.operations.upkeep.prune import prune
 from backupd.operations.upkeep.recover import Recovery
 from backupd.policy import manifest as manifests

@@ -10,9 +10,9 @@ import pytest
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig, RetentionConfig
 from backupd.host.claims import Claims
+from backupd.operations.ownership import Ownership
 from backupd.operations.restore.proof_host import provable
 from backupd.operations.upkeep.audit import check_trail
-from backupd.operations.upkeep.ownership import Ownership
 from backupd.operations.upkeep.prune import prune
 from backupd.operations.upkeep.rebuild import rebuild
 from backupd.targets.directory import DirectoryTarget

@@ -12,8 +12,8 @@ import pytest
 
 from backupd.catalogue.store import Catalogue
 from backupd.host.signals import cancellable
+from backupd.operations.ownership import ownership_of
 from backupd.operations.restore.verify import verify_backup
-from backupd.operations.upkeep.ownership import ownership_of
 from backupd.operations.upkeep.prune import prune
 from backupd.operations.upkeep.recover import Recovery, dead_runs
 from backupd.targets import BackupSource, Target

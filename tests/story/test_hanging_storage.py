@@ -51,7 +51,7 @@ class Storage:
 
 @pytest.fixture(autouse=True)
 def _nobody_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backupd.operations.upkeep.ownership._UNDER_WAY_SECONDS", 0.2)
+    monkeypatch.setattr("backupd.operations.ownership._UNDER_WAY_SECONDS", 0.2)
     monkeypatch.setattr("backupd.host.claims._AWAITED_SECONDS", 0.2)
     monkeypatch.setattr("backupd.host.holdings._STORAGE_SECONDS", 0.2)
 
@@ -112,7 +112,7 @@ def test_the_lock_is_asked_for_beside_a_target_that_hangs(
         storage.until_somebody_stands()
 
     def let_go() -> None:
-        monkeypatch.setattr("backupd.operations.upkeep.ownership._UNDER_WAY_SECONDS", 10.0)  # nothing hangs any more
+        monkeypatch.setattr("backupd.operations.ownership._UNDER_WAY_SECONDS", 10.0)  # nothing hangs any more
         storage.let_go()
 
     world.at["flusher.flushed"] = hang

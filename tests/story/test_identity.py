@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backupd.operations.backup.phases import BackupTelling
-from backupd.operations.upkeep.ownership import Ownership, ownership_of
+from backupd.operations.ownership import Ownership, ownership_of
 from backupd.operations.upkeep.prune import Pruning, prune
 from backupd.operations.upkeep.rebuild import rebuild
 from backupd.operations.upkeep.recover import Recovery, dead_runs

@@ -12,7 +12,7 @@ import pytest
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig, RetentionConfig
 from backupd.host.claims import Claims
-from backupd.operations.upkeep.ownership import Ownership
+from backupd.operations.ownership import Ownership
 from backupd.operations.upkeep.prune import Pruning, after_run, prune
 from backupd.targets.names import proof_name
 from backupd.vocabulary.errors import Busy, TargetError

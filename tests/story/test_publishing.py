@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from backupd.host.signals import cancellable
-from backupd.operations.backup.publishing import Published, publish_copies
+from backupd.operations.copies.publishing import Published, publish_copies
 from backupd.targets.listing import unknown_beside
 from backupd.vocabulary.errors import Cancelled, ExitStatus, TargetError, VerificationError
 from backupd.vocabulary.records import RunStatus

@@ -13,8 +13,8 @@ from backupd.config.rules import MOST_CHECKS
 from backupd.host.claims import Claims
 from backupd.mysql.own_checks import judged
 from backupd.operations.backup.contents import run_section
+from backupd.operations.ownership import Ownership
 from backupd.operations.restore.proofs import leave_proof, proofs_of
-from backupd.operations.upkeep.ownership import Ownership
 from backupd.operations.upkeep.rebuild import copy_on, rebuild
 from backupd.policy.owner_record import OwnerRecord
 from backupd.targets import BackupSource

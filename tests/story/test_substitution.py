@@ -15,13 +15,13 @@ import pytest
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.config import RetentionConfig
+from backupd.operations.ownership import ownership_of, signer_of
 from backupd.operations.restore.drill import drill
 from backupd.operations.restore.into_folder import restore
 from backupd.operations.restore.next_copy import agreed
 from backupd.operations.restore.proofs import leave_proof, proofs_of
 from backupd.operations.restore.verify import verify_backup
 from backupd.operations.upkeep.audit import check_trail
-from backupd.operations.upkeep.ownership import ownership_of, signer_of
 from backupd.operations.upkeep.prune import prune
 from backupd.operations.upkeep.rebuild import rebuild
 from backupd.policy import manifest as manifests

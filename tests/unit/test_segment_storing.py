@@ -21,7 +21,7 @@ from backupd.operations.binlog.cutting import CutPiece
 from backupd.operations.binlog.describing import SegmentAuthor
 from backupd.operations.binlog.spool import BinlogSpool
 from backupd.operations.binlog.storing import SegmentStore, Senders, _Sender
-from backupd.operations.upkeep.ownership import Ownership
+from backupd.operations.ownership import Ownership
 from backupd.service.archive_alarms import archive_alarms, open_gaps
 from backupd.targets.names import BINLOG
 from backupd.vocabulary.binlogs import BinlogSegment

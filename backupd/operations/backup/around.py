@@ -17,10 +17,10 @@ from backupd.host.signals import cancellable
 from backupd.notifications import Notifier
 from backupd.operations.backup.phases import BackupTelling
 from backupd.operations.backup.run import run_backup
+from backupd.operations.ownership import ownership_of
 from backupd.operations.tools import Tools
 from backupd.operations.upkeep import notices
 from backupd.operations.upkeep.failure_answers import FailureAnswers
-from backupd.operations.upkeep.ownership import ownership_of
 from backupd.operations.upkeep.proofs_read import read_proofs
 from backupd.operations.upkeep.prune import after_run
 from backupd.vocabulary.errors import BackupdError, Cancelled, UsageError

@@ -12,13 +12,13 @@ from backupd.config import JobConfig
 from backupd.load import WriteProbe
 from backupd.load.baseline import PassiveMeter
 from backupd.mysql import Canary
-from backupd.operations.backup.copies import Copies
 from backupd.operations.backup.meter import CostMeter
 from backupd.operations.backup.phases import RunPhases
 from backupd.operations.backup.preflight import Ready
+from backupd.operations.copies.fan_out import Copies
 from backupd.operations.gate_limits import gate_limits
+from backupd.operations.ownership import Ownership, Renewal
 from backupd.operations.tools import Tools
-from backupd.operations.upkeep.ownership import Ownership, Renewal
 from backupd.policy.settle_gate import SettleLimits, waiting_may_pay
 from backupd.policy.signing import Signer
 from backupd.vocabulary.volumes import AUTO, SnapshotPlan

@@ -21,9 +21,9 @@ from backupd.operations.backup import (
     preflush,
     rate_limit,
     replicas,
-    spool_folder,
     volume_checks,
 )
+from backupd.operations.copies import spool_folder
 from backupd.operations.findings import HOST_FAULTS, ok, refused
 from backupd.operations.tools import Tools
 from backupd.policy.snapshot_plan import plan_snapshot

@@ -16,19 +16,20 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig, LockStrategy
 from backupd.host.holdings import Claim, held, not_waiting_for_ever
 from backupd.host.signals import shielded
-from backupd.operations.backup import contents, destinations, preflight, preflush, spool_folder
+from backupd.operations.backup import contents, destinations, preflight, preflush
 from backupd.operations.backup.attempt import Attempt, copy_forecast, with_ceiling
-from backupd.operations.backup.copies import Copies
 from backupd.operations.backup.copying import Copied, copy_snapshot, send_spooled
 from backupd.operations.backup.meter import CostMeter
 from backupd.operations.backup.phases import BackupTelling, phases_of
 from backupd.operations.backup.point_in_time import snapshot_under_lock, write_canary_after
 from backupd.operations.backup.preflight import Ready
-from backupd.operations.backup.publishing import Published, publish_copies
 from backupd.operations.backup.settling import note_what_needs_attention, observer_of, take_baseline, wait_until_cheap
+from backupd.operations.copies import spool_folder
+from backupd.operations.copies.fan_out import Copies
+from backupd.operations.copies.publishing import Published, publish_copies
+from backupd.operations.ownership import Ownership, ownership_of
 from backupd.operations.tools import Tools
 from backupd.operations.upkeep import recover
-from backupd.operations.upkeep.ownership import Ownership, ownership_of
 from backupd.policy import manifest as manifests
 from backupd.policy.deadline import seconds_until
 from backupd.policy.snapshot_plan import plan_snapshot

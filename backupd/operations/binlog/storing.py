@@ -22,7 +22,7 @@ from backupd.host.daemon_thread import answered
 from backupd.host.scoped_thread import ScopedThread
 from backupd.host.signals import shielded
 from backupd.operations.binlog.spool import BinlogSpool
-from backupd.operations.upkeep.ownership import Ownership
+from backupd.operations.ownership import Ownership
 from backupd.policy.segment_file import LONGEST_LINE, from_line
 from backupd.targets import Target
 from backupd.targets.names import BINLOG

@@ -27,8 +27,8 @@ from backupd.operations.binlog.placed_backups import placed_backups
 from backupd.operations.binlog.spool import BinlogSpool
 from backupd.operations.binlog.storing import SegmentStore
 from backupd.operations.configured_servers import login_of
+from backupd.operations.ownership import ownership_of
 from backupd.operations.tools import HostTools
-from backupd.operations.upkeep.ownership import ownership_of
 from backupd.targets import Target
 from backupd.vocabulary.errors import ConfigurationError, ServerError
 

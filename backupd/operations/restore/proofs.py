@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from backupd.catalogue.store import Catalogue
-from backupd.operations.upkeep.ownership import Ownership
+from backupd.operations.ownership import Ownership
 from backupd.policy.signing import Signer, is_signed
 from backupd.targets import BackupSource, Target
 from backupd.targets.names import is_proof, proof_name

@@ -18,8 +18,9 @@ from backupd.archive.resealing import NewReaders
 from backupd.archive.sealing import at_most_sealed
 from backupd.host.holdings import held
 from backupd.host.signals import shielded
-from backupd.operations.backup.copies import Copies
-from backupd.operations.backup.publishing import Published, publish_copy
+from backupd.operations.copies.fan_out import Copies
+from backupd.operations.copies.publishing import Published, publish_copy
+from backupd.operations.ownership import Ownership
 from backupd.operations.restore.opening import key_of
 from backupd.operations.restore.proofs import copy_proofs
 from backupd.operations.restore.verify import manifest_of, verify_object
@@ -27,7 +28,6 @@ from backupd.operations.run_holdings import RunHoldings
 from backupd.operations.tools import HostTools
 from backupd.operations.upkeep import recover
 from backupd.operations.upkeep.finishing import MaxRate
-from backupd.operations.upkeep.ownership import Ownership
 from backupd.operations.upkeep.sending_on import not_as_sent, send_anew, send_as_it_is
 from backupd.operations.upkeep.there_again import GONE
 from backupd.policy import manifest as manifests

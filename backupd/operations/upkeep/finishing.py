@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from backupd.catalogue.store import Catalogue
 from backupd.host.signals import shielded
-from backupd.operations.backup.publishing import Published, publish_copies, require_published
+from backupd.operations.copies.publishing import Published, publish_copies, require_published
 from backupd.operations.upkeep.dead_run import DEATH
 from backupd.operations.upkeep.rebuild import copy_on
 from backupd.targets import Target

@@ -14,8 +14,8 @@ from functools import partial
 
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig
+from backupd.operations.ownership import Ownership
 from backupd.operations.upkeep.former_targets import rule_on
-from backupd.operations.upkeep.ownership import Ownership
 from backupd.operations.upkeep.prune_plan import (
     Fate,
     PruneWork,

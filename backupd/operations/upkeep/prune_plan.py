@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig
+from backupd.operations.ownership import Ownership
 from backupd.operations.restore.verify import manifest_of
-from backupd.operations.upkeep.ownership import Ownership
 from backupd.operations.upkeep.there_again import GONE, enter_again
 from backupd.policy.retention import Candidate, RetentionRule, by_each_clock, decide, good_ones
 from backupd.targets import BackupSource, Target

@@ -15,11 +15,11 @@ from backupd.catalogue.store import Catalogue
 from backupd.host.holdings import give_back
 from backupd.host.live_progress import LiveRuns
 from backupd.host.signals import shielded
+from backupd.operations.ownership import Ownership, ownership_of
 from backupd.operations.restore.verify import manifest_of
 from backupd.operations.tools import HostTools
 from backupd.operations.upkeep.dead_run import DEATH, DeadRunJournal, died
 from backupd.operations.upkeep.finishing import MaxRate, finish
-from backupd.operations.upkeep.ownership import Ownership, ownership_of
 from backupd.operations.upkeep.rebuild import copy_on
 from backupd.operations.upkeep.remains import Seen, holdings_of, look_around, suspects
 from backupd.policy import manifest as manifests

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from backupd.catalogue.store import Catalogue
-from backupd.operations.backup import spool_folder
+from backupd.operations.copies import spool_folder
 from backupd.operations.tools import HostTools
 from backupd.vocabulary.errors import BackupdError, Cancelled
 from backupd.vocabulary.records import Holding, HoldingKind

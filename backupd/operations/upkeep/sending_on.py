@@ -13,7 +13,7 @@ from backupd.archive.frames import DAMAGED
 from backupd.archive.readahead import ReadAhead
 from backupd.archive.resealing import NewReaders, resealing
 from backupd.archive.sealing import at_most_sealed
-from backupd.operations.backup.copies import Copies
+from backupd.operations.copies.fan_out import Copies
 from backupd.operations.restore.verify import compare_frames
 from backupd.targets import BackupSource, Target
 from backupd.vocabulary.errors import VerificationError

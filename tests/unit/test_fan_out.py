@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from backupd.operations.backup import copies as copying
-from backupd.operations.backup.copies import Copies
+from backupd.operations.copies import fan_out as copying
+from backupd.operations.copies.fan_out import Copies
 from backupd.vocabulary.errors import CatalogueError, GaveUp, TargetError, VerificationError
 from tests.fakes.target import MemoryTarget
 

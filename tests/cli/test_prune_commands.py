@@ -12,7 +12,7 @@ import pytest
 from backupd import wiring
 from backupd.host.claims import Claims
 from backupd.operations.ownership import ownership_of
-from backupd.operations.upkeep import rebuild
+from backupd.operations.recorded_copy import copy_on
 from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import RunDetails, RunStatus
@@ -53,7 +53,7 @@ def store(world: World, vault: DirectoryTarget, run_id: str, *, age: timedelta) 
     manifest = replace(MANIFEST, run_id=run_id)
     vault.publish(manifest)
     os.utime(world.backups / run_id / "manifest.json", 2 * ((NOW - age).timestamp(),))
-    backups = (rebuild.copy_on(vault, manifest),)
+    backups = (copy_on(vault, manifest),)
     return RunDetails(run_id, "nightly", "db1", MACHINE, RunStatus.SUCCESS, NOW - age, backups=backups)
 
 

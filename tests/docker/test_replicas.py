@@ -17,7 +17,8 @@ from backupd.mysql.replication import ReplicaApplier
 from backupd.mysql.role import role_of
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Connect, Session
-from backupd.operations.backup.replicas import applier_holding, of_replica
+from backupd.operations.backup.replicas import of_replica
+from backupd.operations.server_holdings import applier_holding
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.fleet import Role
 from backupd.vocabulary.records import HoldingKind, Level

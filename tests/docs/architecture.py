@@ -1,4 +1,4 @@
-"""The picture of the layers and the table of what lies in them, from the contract in pyproject.toml and the imports.
+"""The picture of the layers and the tables of what lies in them, from the contracts in pyproject.toml and the imports.
 
 Knows: how they are drawn. Which module is in which layer is the contract's, which `make check` holds; who imports whom
 is what grimp reads in the code.
@@ -27,7 +27,7 @@ _OFTEN = ((100, 3.5, "hundreds of times"), (10, 2.0, "tens of times"), (1, 0.8, 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A module or a folder at the root of the package."""
+    """A module or a folder of the layers' package."""
 
     name: str
     modules: int  # of a folder, all that are in it
@@ -47,19 +47,22 @@ class House:
     imports: Mapping[tuple[int, int], int]
 
 
-def house() -> House:
+def house(contract_id: str = "layers") -> House:
     """As the code is now. What is in no layer is left out: the contract says that nothing is."""
-    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    contract = next(one for one in contracts if one["id"] == contract_id)
+    (package,) = contract["containers"]
     named = [[name for name in re.findall(r"\w+", layer) if name != "__main__"] for layer in contract["layers"]]
     graph = grimp.build_graph(PACKAGE, cache_dir=None)
-    there = Counter(_top(module) for module in graph.modules if module != PACKAGE)
-    layers = [[_part(name, there[name]) for name in layer if name in there] for layer in named]
+    inside = [module for module in graph.modules if module.startswith(f"{package}.")]
+    there = Counter(_top(module, package) for module in inside)
+    layers = [[_part(package, name, there[name]) for name in layer if name in there] for layer in named]
     layers = [layer for layer in layers if layer]
     depth = {part.name: at for at, layer in enumerate(layers) for part in layer}
     found: Counter[tuple[int, int]] = Counter()
-    for module in graph.modules:
+    for module in inside:
         for imported in graph.find_modules_directly_imported_by(module):
-            pair = depth.get(_top(module)), depth.get(_top(imported))
+            pair = depth.get(_top(module, package)), depth.get(_top(imported, package))
             if pair[0] is not None and pair[1] is not None and pair[0] != pair[1]:
                 found[pair[0], pair[1]] += 1
     return House(layers, found)
@@ -141,12 +144,14 @@ def _width(part: Part) -> float:
     return len(part.label) * _CHAR + 12
 
 
-def _top(module: str) -> str:
-    return module.split(".")[1] if "." in module else module
+def _top(module: str, package: str) -> str:
+    """Which part of the package it is, or lies in; of what is elsewhere nothing."""
+    within = module.removeprefix(f"{package}.")
+    return within.split(".")[0] if within != module else ""
 
 
-def _part(name: str, modules: int) -> Part:
-    folder = ROOT / PACKAGE / name
+def _part(package: str, name: str, modules: int) -> Part:
+    folder = ROOT.joinpath(*package.split("."), name)
     path = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
     said = ast.get_docstring(ast.parse(path.read_text())) or ""
     return Part(name, modules, " ".join(said.split("\n\n")[0].split()))

@@ -31,6 +31,7 @@ def written() -> Iterator[tuple[Path, str]]:
     yield PAGES / "images" / "architecture.svg", architecture.picture(house)
     blocks = {
         "layers": architecture.table(house),
+        "operations": architecture.table(architecture.house("operations")),
         "promises by target": promised.table(),
         "account on mariadb": _account(Flavour.MARIADB),
         "account on mysql": _account(Flavour.MYSQL),

@@ -33,23 +33,25 @@ def test_the_documentation_asks_for_exactly_the_grants_that_are_tested() -> None
     assert re.findall(r"^GRANT .*;$", page, re.MULTILINE) == asked
 
 
-def test_the_architecture_has_every_module_once_in_the_order_of_the_layers() -> None:
-    house = architecture.house()
+@pytest.mark.parametrize(("contract", "folder"), [("layers", "backupd"), ("operations", "backupd/operations")])
+def test_the_architecture_has_every_module_once_in_the_order_of_the_layers(contract: str, folder: str) -> None:
+    house = architecture.house(contract)
     depth = {part.name: at for at, layer in enumerate(house.layers) for part in layer}
-    page = (PAGES / "development/architecture.md").read_text()
+    page = (PAGES / "development/architecture.md").read_text().partition(f"<!-- generated: {contract} -->")[2]
     table = page.partition("| layer | modules |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| (\d+) \| `(\w+)/?` \|", table, re.MULTILINE)
     there = {
         path.stem
-        for path in (ROOT / "backupd").iterdir()
+        for path in (ROOT / folder).iterdir()
         if (path.suffix == ".py" or (path / "__init__.py").exists()) and not path.name.startswith("_")
     }
     assert sorted(name for _, name in rows) == sorted(depth) == sorted(there)
     assert all(depth[above] <= depth[below] for (_, above), (_, below) in pairwise(rows))
 
 
-def test_no_import_leads_up() -> None:
-    assert [pair for pair in architecture.house().imports if pair[0] > pair[1]] == []
+@pytest.mark.parametrize("contract", ["layers", "operations"])
+def test_no_import_leads_up(contract: str) -> None:
+    assert [pair for pair in architecture.house(contract).imports if pair[0] > pair[1]] == []
 
 
 def test_the_commands_of_the_reference_are_those_that_can_be_typed() -> None:

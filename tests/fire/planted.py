@@ -38,7 +38,7 @@ def failed_release_taken_for_done() -> None:
 def failed_manifest_taken_for_published() -> None:
     """A target that fails while the copy is published has published it."""
     from backupd.operations.copies import publishing
-    from backupd.operations.upkeep.rebuild import copy_on
+    from backupd.operations.recorded_copy import copy_on
     from backupd.vocabulary.errors import TargetError
     from backupd.vocabulary.penalty import Throughput
 

@@ -10,8 +10,9 @@ import pytest
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.operations.backup.contents import run_section
+from backupd.operations.recorded_copy import copy_on
 from backupd.operations.upkeep.audit import AuditResult, check_trail
-from backupd.operations.upkeep.rebuild import copy_on, rebuild
+from backupd.operations.upkeep.rebuild import rebuild
 from backupd.targets import Target
 from backupd.vocabulary.errors import TargetError, VerificationError
 from backupd.vocabulary.storage import Manifest

@@ -14,8 +14,9 @@ from backupd.host.claims import Claims
 from backupd.mysql.own_checks import judged
 from backupd.operations.backup.contents import run_section
 from backupd.operations.ownership import Ownership
+from backupd.operations.recorded_copy import copy_on
 from backupd.operations.restore.proofs import leave_proof, proofs_of
-from backupd.operations.upkeep.rebuild import copy_on, rebuild
+from backupd.operations.upkeep.rebuild import rebuild
 from backupd.policy.owner_record import OwnerRecord
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import TargetError, VerificationError

@@ -20,10 +20,9 @@ from backupd.host.holdings import Releases
 from backupd.host.process import end_stray
 from backupd.lvm import disks_of
 from backupd.operations.backup.phases import BackupTelling
-from backupd.operations.backup.preflush import put_back
-from backupd.operations.backup.replicas import start_again
 from backupd.operations.backup.run import run_backup
 from backupd.operations.copies import spool_folder
+from backupd.operations.server_holdings import put_back, start_again
 from backupd.operations.tools import FilesystemRoom, HostFiles, Places, Tools
 from backupd.operations.upkeep.finishing import MaxRate
 from backupd.policy.signing import KEY_FILE, signer_at

@@ -8,7 +8,8 @@ import pytest
 from backupd.config import Configuration, JobConfig, LimitsConfig, LockConfig
 from backupd.mysql.replication import channels, group_membership
 from backupd.mysql.session import Row
-from backupd.operations.backup.replicas import applier_holding, of_member, of_replica
+from backupd.operations.backup.replicas import of_member, of_replica
+from backupd.operations.server_holdings import applier_holding
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import Finding, HoldingKind, Level
 from backupd.vocabulary.servers import Channel, Cluster, Flavour, Membership, Replication

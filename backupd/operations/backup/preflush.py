@@ -11,8 +11,9 @@ from backupd.catalogue import RunJournal
 from backupd.host.holdings import Claim, Releases, held
 from backupd.mysql import Flusher
 from backupd.operations.findings import ok, refused
+from backupd.operations.server_holdings import flush_settings_holding
 from backupd.vocabulary.errors import ServerError
-from backupd.vocabulary.records import Finding, Holding, HoldingKind, Phase
+from backupd.vocabulary.records import Finding, Phase
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ def dirty_pages_flushed(
         yield None
         return
     begun()
-    with held(run, holding_of(host, flusher), releases) as claim:
+    with held(run, flush_settings_holding(host, flusher), releases) as claim:
         try:
             with run.phase(Phase.PREFLUSH):
                 found = flusher.flush()
@@ -55,24 +56,6 @@ def dirty_pages_flushed(
                 found.ended,
             )
         yield claim
-
-
-def holding_of(host: str, flusher: Flusher) -> Holding:
-    """What `recover` needs to put this host's settings back.
-
-    Raises:
-        ServerError: the server does not report them.
-    """
-    return Holding(HoldingKind.FLUSH_SETTINGS, host, {"host": host, **flusher.settings()})
-
-
-def put_back(holding: Holding, flusher: Callable[[str], Flusher]) -> None:
-    """The settings of such a holding are what they were; `flusher` is asked for the one of its host.
-
-    Raises:
-        ServerError: they could not be restored.
-    """
-    flusher(holding.detail["host"]).put_back(holding.detail)
 
 
 def examine(flusher: Flusher | None) -> Iterator[Finding]:

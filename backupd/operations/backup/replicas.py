@@ -3,7 +3,6 @@
 Knows: which coordinates a snapshot of a replica is good for, and whom a lock on a cluster's member is felt by.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,8 +10,9 @@ from backupd.config import JobConfig
 from backupd.host.holdings import Claim, HoldingJournal, Releases, held
 from backupd.mysql import Applier, Server
 from backupd.operations.findings import ok, refused
+from backupd.operations.server_holdings import applier_holding
 from backupd.vocabulary.errors import ServerError
-from backupd.vocabulary.records import Finding, Holding, HoldingKind, Level
+from backupd.vocabulary.records import Finding, Level
 from backupd.vocabulary.servers import Channel, Cluster, Flavour, Membership, Replication, ServerFacts
 
 _ONLINE = "ONLINE"
@@ -42,20 +42,6 @@ def applier_stopped(
     with held(journal, applier_holding(host, channels), releases) as claim:
         applier.stop(channels)
         yield claim
-
-
-def applier_holding(host: str, channels: tuple[str, ...]) -> Holding:
-    """What `recover` needs to start these channels of this host again, and no other."""
-    return Holding(HoldingKind.APPLIER, host, {"host": host, "channels": json.dumps(channels)})
-
-
-def start_again(holding: Holding, applier: Callable[[str], Applier]) -> None:
-    """The channels of such a holding run; `applier` is asked for the one of its host.
-
-    Raises:
-        ServerError: at least one does not.
-    """
-    applier(holding.detail["host"]).start(json.loads(holding.detail["channels"]))
 
 
 # --- findings --------------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from backupd.archive import Governor
 from backupd.archive.governor import CopyGovernor
 from backupd.archive.parallel import side_by_side
 from backupd.host.priority import give_way
+from backupd.operations.recorded_copy import copy_on
 from backupd.operations.restore.verify import verify_object
-from backupd.operations.upkeep.rebuild import copy_on
 from backupd.targets import Target
 from backupd.targets.listing import require_listed
 from backupd.vocabulary.errors import TargetError, VerificationError

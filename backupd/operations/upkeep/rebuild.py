@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from backupd.catalogue.store import Catalogue
+from backupd.operations.recorded_copy import copy_on
 from backupd.operations.restore.proofs import ProofHosts, proofs_of
 from backupd.operations.restore.verify import manifest_of
 from backupd.policy.trust import Trust
@@ -25,7 +26,7 @@ from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reaso
 from backupd.vocabulary.records import Phase, RunDetails, RunStatus, SnapshotFacts
 from backupd.vocabulary.run_section import LossesSection, SnapshotSection, VerdictSection
 from backupd.vocabulary.servers import LockReceipt
-from backupd.vocabulary.storage import Backup, Manifest, StoredBackup
+from backupd.vocabulary.storage import Manifest, StoredBackup
 from backupd.vocabulary.volumes import Layout
 
 log = logging.getLogger(__name__)
@@ -144,25 +145,6 @@ def rebuild(
             (imported if entered else known).append(one.backup_id)
     unfinished = tuple(one.backup_id for one in stored if not one.finished)
     return Rebuilding(tuple(imported), tuple(known), unfinished, tuple(failures))
-
-
-def copy_on(target: Target, manifest: Manifest, *, verified_at: datetime | None = None) -> Backup:
-    """What the catalogue keeps of this backup on this target.
-
-    A manifest is published only once all else was read back, a little after it was made: that instant is told where
-    nobody knows a later one.
-    """
-    return Backup(
-        target=target.name,
-        location=target.location(manifest.job, manifest.run_id),
-        bytes_read=sum(stored.plain_bytes for stored in manifest.objects),
-        bytes_stored=sum(stored.stored_bytes for stored in manifest.objects),
-        files=sum(stored.files for stored in manifest.objects),
-        sha256=manifest.objects[0].stored_sha256,
-        verified_at=verified_at or manifest.created_at,
-        manifest_digest=manifest.digest,
-        recipients=manifest.recipients,
-    )
 
 
 def _has_been_pruned(catalogue: Catalogue, stored: StoredBackup, target: Target, *, since: datetime) -> bool:

@@ -16,11 +16,11 @@ from backupd.host.holdings import give_back
 from backupd.host.live_progress import LiveRuns
 from backupd.host.signals import shielded
 from backupd.operations.ownership import Ownership, ownership_of
+from backupd.operations.recorded_copy import copy_on
 from backupd.operations.restore.verify import manifest_of
 from backupd.operations.tools import HostTools
 from backupd.operations.upkeep.dead_run import DEATH, DeadRunJournal, died
 from backupd.operations.upkeep.finishing import MaxRate, finish
-from backupd.operations.upkeep.rebuild import copy_on
 from backupd.operations.upkeep.remains import Seen, holdings_of, look_around, suspects
 from backupd.policy import manifest as manifests
 from backupd.targets import BackupSource, Target

@@ -13,9 +13,8 @@ from backupd.lvm import BlankVolumes, Mounts, ScratchDisks, Snapshots, disks_of
 from backupd.mysql import Applier, Flusher
 from backupd.mysql.loading_schema import remove_loading
 from backupd.mysql.session import Connect
-from backupd.operations.backup.preflush import put_back
-from backupd.operations.backup.replicas import start_again
 from backupd.operations.copies import spool_folder
+from backupd.operations.server_holdings import put_back, start_again
 from backupd.targets import Target
 from backupd.vocabulary.errors import SnapshotError
 from backupd.vocabulary.records import Holding, HoldingKind

@@ -47,7 +47,7 @@ from backupd.mysql.replication import ReplicaApplier
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Connect, connector
 from backupd.notifications.fanout import Fanout, Subscriber
-from backupd.operations import opening
+from backupd.operations import context
 from backupd.operations.configured_servers import connect_to, login_of
 from backupd.operations.ownership import RENEWAL_SECONDS
 from backupd.operations.tools import (
@@ -274,7 +274,7 @@ def subject(configuration: Configuration, *, job_name: str | None, volume: str |
         raise UsageError("name a job or a volume", hint="backupd probe JOB, or backupd probe --volume VG/LV")
     if job_name is None:
         return Subject(lambda: mounted_volume(volume or ""), SnapshotConfig(chunk_size=_LVM_CHUNK_SIZE))
-    chosen = opening.job(configuration, job_name)
+    chosen = context.job(configuration, job_name)
     host = configuration.hosts[chosen.host]
     return Subject(lambda: _data_mount(host), chosen.snapshot, job=chosen.name, host=chosen.host)
 
@@ -309,8 +309,8 @@ def survey_sources(configuration: Configuration, catalogue: Catalogue | None) ->
 def instruments() -> Instruments:
     """What a probe measures with."""
     from backupd.catalogue import probes  # noqa: F401 - writes the result, when the package may have been upgraded
+    from backupd.load.direct_reader import DirectReader
     from backupd.load.fileprobe import SysbenchProbe
-    from backupd.load.reading import DirectReader
     from backupd.load.sysbench import SYSBENCH
     from backupd.lvm.version import lvm_version
 

@@ -12,7 +12,7 @@ from backupd.mysql.binlog.layout import GTID_LIST, PREVIOUS_GTIDS
 from backupd.mysql.binlog.source import binlog_source
 from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.operations.binlog.cutting import CutPiece, SegmentCutter
-from backupd.operations.binlog.describing import SegmentAuthor, new_chain
+from backupd.operations.binlog.segment_author import SegmentAuthor, new_chain
 from backupd.policy import gtid
 from backupd.policy.signing import Signer
 from backupd.targets import Target

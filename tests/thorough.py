@@ -26,7 +26,7 @@ QUICK = {
 }
 LONG = {  # of other folders: modules that took half of the time of `make check` and were a tenth of its tests
     "unit": (
-        *("test_archive_encryption", "test_archive_outline", "test_archive_reading", "test_archive_search"),
+        *("test_archive_encryption", "test_archive_outline", "test_source_file", "test_archive_search"),
         *("test_archive_stream", "test_archive_streams", "test_archive_tarring", "test_archive_unpack"),
         *("test_catalogue_benches", "test_catalogue_probes", "test_catalogue_upkeep", "test_fan_out"),
         *("test_fire_doors", "test_fleet_inventory_source", "test_held_folders", "test_lvm_snapshots"),

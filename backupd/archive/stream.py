@@ -20,7 +20,7 @@ from backupd.archive.governor import CHECK_SECONDS
 from backupd.archive.index import MemberLines
 from backupd.archive.listing import Listing, divide
 from backupd.archive.packing import CopyManner, Packing, automatic_streams, require_files
-from backupd.archive.reading import Batch, Content, Part, ReadingThread, batches
+from backupd.archive.source_file import Batch, Content, Part, ReadingThread, batches
 from backupd.archive.sources import BinlogCut
 from backupd.archive.spool import Spool, Spooled, Spooling
 from backupd.archive.stopwatch import Stopwatch, totals

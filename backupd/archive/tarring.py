@@ -17,8 +17,8 @@ from pathlib import Path, PurePosixPath
 
 from backupd.archive.listing import Entry, Listing
 from backupd.archive.pax import BLOCK, RECORD, Header, HeaderType, padding, sparse_map
-from backupd.archive.reading import REQUEST_BYTES, Part, ReadSpan, SourceFile, readable_name, size_of, unreadable
 from backupd.archive.redo import RedoCut
+from backupd.archive.source_file import REQUEST_BYTES, Part, ReadSpan, SourceFile, readable_name, size_of, unreadable
 from backupd.archive.sources import BinlogCut
 from backupd.vocabulary.errors import SnapshotError
 

@@ -23,15 +23,15 @@ def agent(ctx: typer.Context) -> None:
     from backupd.cli.output import write
     from backupd.config import locate
     from backupd.host.launching import ourselves
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.agent.answering import AgentSurroundings, answered
     from backupd.operations.agent.starting import DetachedRuns
     from backupd.policy.agent_protocol import MOST_REQUEST_BYTES, error_text
 
     path = locate(ctx.obj.config, os.environ).absolute()
     given = AgentSurroundings(
-        configuration=lambda: opening.configuration(path),
-        catalogue=opening.own_catalogue,
+        configuration=lambda: context.configuration(path),
+        catalogue=context.own_catalogue,
         launcher=lambda configuration: DetachedRuns(ourselves(path), configuration.paths.log),
     )
     try:

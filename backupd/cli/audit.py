@@ -35,10 +35,10 @@ def list_command(
     json: JsonOption = False,
 ) -> None:
     """List what happened to runs, backups and schedules, in order."""
-    from backupd.operations import opening
+    from backupd.operations import context
 
     begin, _ = span(since, None, now=datetime.now(UTC))
-    with opening.catalogue(opening.configuration_or_defaults(ctx.obj.config)) as catalogue:
+    with context.catalogue(context.configuration_or_defaults(ctx.obj.config)) as catalogue:
         found = catalogue.audit_entries(since=begin, limit=limit)[::-1]
     if json:
         print_document({"entries": [_entry(entry) for entry in found]})
@@ -57,10 +57,10 @@ def verify(
     json: JsonOption = False,
 ) -> None:
     """Check the chain, and compare it with the catalogue and with the manifests on the jobs' targets."""
-    from backupd.operations import opening
+    from backupd.operations import context
 
-    configuration = opening.configuration(ctx.obj.config)
-    with opening.catalogue(configuration) as catalogue:
+    configuration = context.configuration(ctx.obj.config)
+    with context.catalogue(configuration) as catalogue:
         trail, machine = catalogue.audit_trail(), catalogue.identity().name
     found = checked(configuration, trail, machine, target)
     if json:

@@ -85,7 +85,7 @@ def layouts(
     from backupd.host.run_log import RunLogs
     from backupd.host.signals import cancellable
     from backupd.lvm import scratch_name
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.measure.bench import plan_bench, run_bench
     from backupd.policy.published_benches import tables_of
 
@@ -107,10 +107,10 @@ def layouts(
         snapshots=not no_snapshots,
         max_load=quantities.highest_load(max_load),
     )
-    configuration = opening.configuration_or_defaults(ctx.obj.config)
+    configuration = context.configuration_or_defaults(ctx.obj.config)
     run_id = require_run_id(run_id or new_run_id())
     label_log_lines(run_id)
-    with opening.own_catalogue(configuration) as catalogue:
+    with context.own_catalogue(configuration) as catalogue:
         machine = catalogue.identity().name
         tools, bench_tools = wiring.host_tools(configuration, machine), wiring.bench_tools(machine)
         agreed = plan_bench(request, tools, bench_tools)
@@ -143,11 +143,11 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show an earlier bench: its verdict, tables and plots, or only some tables."""
-    from backupd.operations import opening
+    from backupd.operations import context
 
     _require_one_output(csv=csv, json=json)
     wanted = _tables(tables)
-    with opening.catalogue(opening.configuration_or_defaults(ctx.obj.config)) as catalogue:
+    with context.catalogue(context.configuration_or_defaults(ctx.obj.config)) as catalogue:
         record = catalogue.bench(run)
     _show(record, tables=wanted, html=html, csv=csv, json=json)
 
@@ -155,10 +155,10 @@ def show(
 @app.command()
 def compare(ctx: typer.Context, a: BenchRunArgument, b: BenchRunArgument, *, json: JsonOption = False) -> None:
     """Compare two benches, load by load: how they differ, and what exceeds their spread."""
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.report.bench_comparison import compare_document, compare_table
 
-    with opening.catalogue(opening.configuration_or_defaults(ctx.obj.config)) as catalogue:
+    with context.catalogue(context.configuration_or_defaults(ctx.obj.config)) as catalogue:
         first, second = catalogue.bench(a), catalogue.bench(b)
     for record in (first, second):
         _require_measured(record)

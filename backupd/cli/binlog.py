@@ -8,11 +8,11 @@ import typer
 
 from backupd.cli import quantities
 from backupd.cli.binlog_verify import verify
-from backupd.cli.chosen import TargetOption, identities_in
 from backupd.cli.instants import span
 from backupd.cli.invocation import IdentityOption, JsonOption
 from backupd.cli.moments import segments_read
 from backupd.cli.output import draws_dots_here, print_document, print_text, say, tell
+from backupd.cli.selection import TargetOption, identities_in
 from backupd.vocabulary.binlogs import ChangeKind
 from backupd.vocabulary.errors import Cancelled, UsageError
 
@@ -40,14 +40,14 @@ def receive(ctx: typer.Context, job: ArchivedJobArgument) -> None:
     """
     from backupd import wiring
     from backupd.host.signals import cancellable
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.binlog.archive import archive
     from backupd.operations.binlog.tools import archive_tools, binlog_of
 
-    configuration = opening.configuration(ctx.obj.config)
-    chosen = opening.job(configuration, job)
+    configuration = context.configuration(ctx.obj.config)
+    chosen = context.job(configuration, job)
     config = binlog_of(chosen)
-    with opening.catalogue(configuration) as catalogue, cancellable():
+    with context.catalogue(configuration) as catalogue, cancellable():
         machine = catalogue.identity().name
         targets = [wiring.target(configuration, name, machine) for name in chosen.targets]
         tools = archive_tools(configuration, chosen, wiring.host_tools(configuration, machine), targets, catalogue)
@@ -72,14 +72,14 @@ def list_(
 
     The last moment is that of the last transaction that is archived.
     """
-    from backupd.operations import opening
-    from backupd.operations.binlog.standing import archive_listing
+    from backupd.operations import context
+    from backupd.operations.binlog.archive_status import archive_listing
     from backupd.report.binlog_archive import listing_document
     from backupd.report.binlog_text import listing_text
 
-    configuration = opening.configuration(ctx.obj.config)
+    configuration = context.configuration(ctx.obj.config)
     chosen = _archived_job(configuration, job, target)
-    with opening.catalogue(configuration) as catalogue:
+    with context.catalogue(configuration) as catalogue:
         listing = archive_listing(chosen, catalogue, configuration.targets, target=target, now=datetime.now(UTC))
     if json:
         print_document(listing_document(listing))
@@ -102,16 +102,16 @@ def status(
     from functools import partial
 
     from backupd.host.claims import Claims
-    from backupd.operations import opening
-    from backupd.operations.binlog.standing import archive_standing, server_log
+    from backupd.operations import context
+    from backupd.operations.binlog.archive_status import archive_standing, server_log
     from backupd.report.binlog_archive import standing_document
     from backupd.report.binlog_text import standing_text
 
-    configuration = opening.configuration(ctx.obj.config)
+    configuration = context.configuration(ctx.obj.config)
     archived = [one for one in configuration.jobs.values() if one.binlog is not None]
     chosen = archived if job is None else [_archived_job(configuration, job, None)]
     claims, now = Claims(configuration.paths.run), datetime.now(UTC)
-    with opening.catalogue(configuration) as catalogue:
+    with context.catalogue(configuration) as catalogue:
         found = [
             archive_standing(one, catalogue, claims, partial(server_log, configuration, one), now=now) for one in chosen
         ]
@@ -158,13 +158,13 @@ def search(
     understand is of kind `other`.
     """
     from backupd.host.signals import cancellable
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.binlog.searching import search as searched
 
-    configuration = opening.configuration(ctx.obj.config)
+    configuration = context.configuration(ctx.obj.config)
     chosen = _archived_job(configuration, job, target)
     wanted = _wanted(table or (), kind or (), since, until, gtid)
-    with opening.catalogue(configuration) as catalogue, cancellable():
+    with context.catalogue(configuration) as catalogue, cancellable():
         reader = segments_read(configuration, catalogue, chosen.name, target=target, identities=identities_in(identity))
         found = searched(wanted, catalogue, reader, at_most=limit)
         newest = catalogue.latest_segment(chosen.name)
@@ -184,10 +184,10 @@ def _archived_job(configuration: "Configuration", name: str, target: str | None)
         UsageError: there is no such job or target.
         ConfigurationError: its binlog is not archived.
     """
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.binlog.tools import binlog_of
 
-    job = opening.job(configuration, name)
+    job = context.job(configuration, name)
     binlog_of(job)
     if target is not None and target not in configuration.targets:
         raise UsageError(f"no target {target!r}", hint=f"configured targets: {', '.join(configuration.targets)}")

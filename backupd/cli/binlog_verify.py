@@ -39,16 +39,16 @@ def verify(
     No key is needed; with one, encrypted segments are opened as well. What is lost is recorded, and no restore counts
     on it.
     """
-    from backupd.cli.chosen import identities_in, targets_with_segments
+    from backupd.cli.selection import identities_in, targets_with_segments
     from backupd.host.signals import cancellable
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.restore.verify import share_of
 
     manner = ReadBack(1.0 if share is None else share_of(share), identities_in(identity), quiet=json)
-    configuration = opening.configuration(ctx.obj.config)
-    opening.job(configuration, job)
+    configuration = context.configuration(ctx.obj.config)
+    context.job(configuration, job)
     errors: list[BackupdError] = []
-    with opening.own_catalogue(configuration) as catalogue, cancellable():
+    with context.own_catalogue(configuration) as catalogue, cancellable():
         stored = catalogue.stored_segments(job) if target is None else ()
         targets = targets_with_segments(configuration, job, stored) if target is None else [target]
         results = read_back(configuration, catalogue, job, targets, manner, errors)
@@ -80,7 +80,7 @@ def read_back(
 
     from backupd import wiring
     from backupd.host.claims import Claims
-    from backupd.operations.binlog.reading import SegmentReader
+    from backupd.operations.binlog.segment_reader import SegmentReader
     from backupd.operations.binlog.verifying import verify_segments
 
     undisturbed = partial(Claims(configuration.paths.run).segments, job)

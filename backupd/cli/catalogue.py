@@ -74,7 +74,7 @@ def rebuild(
     from backupd.cli.identity import require_known
     from backupd.host import machine_ids as machines
     from backupd.host.claims import Claims
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.ownership import signer_of
     from backupd.operations.upkeep.rebuild import Rebuilding, recorded_here
     from backupd.operations.upkeep.rebuild import rebuild as read_manifests
@@ -90,11 +90,11 @@ def rebuild(
             " have planted backups there, which a restore unpacks as root and a drill starts a server on"
         )
 
-    configuration = opening.configuration(ctx.obj.config)
+    configuration = context.configuration(ctx.obj.config)
     if machine is not None:
         with suppress(TargetError):  # a machine's folder may be read in one that may not be listed
             require_known(configuration, [target], machine)
-    with opening.own_catalogue(configuration) as catalogue:
+    with context.own_catalogue(configuration) as catalogue:
         signer_of(catalogue, machines.this_machine())  # its key may have outlived its catalogue
         place = wiring.target(configuration, target, machine or catalogue.identity().name)
         for key in keys:
@@ -147,9 +147,9 @@ def check(ctx: typer.Context) -> None:
     The exit status is 13 where it is damaged. A digit or letter that was changed within a value shows in `audit
     verify`, where the audit trail tells of it.
     """
-    from backupd.operations import opening
+    from backupd.operations import context
 
-    configuration = opening.configuration_or_defaults(ctx.obj.config)
+    configuration = context.configuration_or_defaults(ctx.obj.config)
     path = configuration.catalogue.path
     if not path.exists():
         raise CatalogueError(
@@ -157,7 +157,7 @@ def check(ctx: typer.Context) -> None:
             hint="`backupd identity adopt MACHINE` makes one; `backupd catalogue rebuild --target T` adds each target's"
             " backups",
         )
-    with opening.catalogue(configuration) as catalogue:
+    with context.catalogue(configuration) as catalogue:
         for fault in catalogue.faults():
             tell(f"fault: {fault}")
         catalogue.require_whole()
@@ -181,10 +181,10 @@ def proofs(
     from backupd import wiring
     from backupd.cli.failure_answers import failure_answers
     from backupd.host.signals import cancellable
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.upkeep.proofs_read import read_proofs
 
-    configuration = opening.configuration(ctx.obj.config)
+    configuration = context.configuration(ctx.obj.config)
     keys = frozenset(configuration.proofs.signers)
     if not keys:
         raise UsageError(
@@ -193,7 +193,7 @@ def proofs(
         )
     notifier, answers, taken = wiring.notifier(configuration), failure_answers(configuration), 0
     errors: dict[str, TargetError] = {}
-    with cancellable(), opening.catalogue(configuration) as catalogue:
+    with cancellable(), context.catalogue(configuration) as catalogue:
         machine = catalogue.identity().name
         names = list(configuration.targets) if target is None else [target]
         for place in [wiring.target(configuration, name, machine) for name in names]:

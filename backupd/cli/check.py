@@ -23,17 +23,17 @@ def check(
     from backupd.catalogue.database import DAMAGED
     from backupd.cli.documents import check_document
     from backupd.cli.failure_answers import failure_answers
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.backup import preflight
-    from backupd.operations.binlog import checking
+    from backupd.operations.binlog import archive_preflight
     from backupd.operations.ownership import ownership_of
     from backupd.operations.upkeep.notices import check_refused, check_warned
     from backupd.service import receivers
     from backupd.vocabulary.records import Level
 
-    configuration = opening.configuration(ctx.obj.config)
-    chosen = opening.job(configuration, job)
-    with opening.catalogue(configuration) as catalogue:
+    configuration = context.configuration(ctx.obj.config)
+    chosen = context.job(configuration, job)
+    with context.catalogue(configuration) as catalogue:
         identity, last, past = catalogue.identity(), catalogue.last_stored_bytes(job), catalogue.snapshot_lives(job)
         tunings, faults = catalogue.tunings(), catalogue.faults(values=False)
         tools = wiring.tools(configuration, chosen, identity.name)
@@ -45,7 +45,7 @@ def check(
         )
         answers = failure_answers(configuration).of_check(job, catalogue=catalogue)
     damage = preflight.of_catalogue(faults, hint=DAMAGED)
-    archiving = (*checking.examine(configuration, chosen, identity.name),)
+    archiving = (*archive_preflight.examine(configuration, chosen, identity.name),)
     archiving += (*receivers.findings(configuration, job, tools.claims),)
     findings = (whose, *damage, *found.findings, *archiving)
     if json:

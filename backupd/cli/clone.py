@@ -8,15 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from backupd.cli.chosen import (
-    GOOD_RUN,
-    TargetOption,
-    copies_of,
-    identities_in,
-    run_of,
-    sources_of,
-    unpruned,
-)
 from backupd.cli.invocation import IdentityOption, JsonOption
 from backupd.cli.moments import (
     AskedMoment,
@@ -30,6 +21,15 @@ from backupd.cli.moments import (
     moment_of,
 )
 from backupd.cli.output import print_document, say, tell
+from backupd.cli.selection import (
+    GOOD_RUN,
+    TargetOption,
+    copies_of,
+    identities_in,
+    run_of,
+    sources_of,
+    unpruned,
+)
 from backupd.report.words import duration, many
 from backupd.vocabulary.errors import ExitStatus, UsageError
 
@@ -109,7 +109,7 @@ def clone(
     what ran is told by backupd-scrub.json in the folder, and by the audit trail.
     """
     from backupd.cli.progress import log_applied
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.restore.next_copy import agreed
 
     moment = moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest)
@@ -122,8 +122,8 @@ def clone(
         raise UsageError(
             "name the run to clone", hint="RUN is an id or latest[:JOB]; --job takes a moment, such as --latest"
         )
-    configuration, identities = opening.configuration(ctx.obj.config), identities_in(identity)
-    with opening.catalogue(configuration) as catalogue, log_applied() as applied:
+    configuration, identities = context.configuration(ctx.obj.config), identities_in(identity)
+    with context.catalogue(configuration) as catalogue, log_applied() as applied:
         if moment is not None:
             wanted = AskedMoment(moment, run_id, job)
             found = found_moment(

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from backupd.cli.chosen import AnyRunArgument
 from backupd.cli.output import print_document, print_text
+from backupd.cli.selection import AnyRunArgument
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import RunKind
 
@@ -20,10 +20,10 @@ def compare(
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
     """Compare two backups: what each cost, how they differ, and which differences are large."""
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.report.run_comparison import compare_document, compare_text
 
-    with opening.catalogue(opening.configuration_or_defaults(ctx.obj.config)) as catalogue:
+    with context.catalogue(context.configuration_or_defaults(ctx.obj.config)) as catalogue:
         first, second = catalogue.run(a), catalogue.run(b)
     for run in (first, second):
         if run.kind is not RunKind.BACKUP:

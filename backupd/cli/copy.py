@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import GOOD_RUN, identities_in, run_of
 from backupd.cli.invocation import IdentityOption
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import say, tell
+from backupd.cli.selection import GOOD_RUN, identities_in, run_of
 from backupd.vocabulary.errors import (
     BackupdError,
     Cancelled,
@@ -66,7 +66,7 @@ def copy(
     """
     from backupd.archive import heap
     from backupd.host.signals import cancellable
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.upkeep import additional_copy
 
     if (run_id is None) == (not missing):
@@ -79,10 +79,10 @@ def copy(
         raise UsageError(f"--from and --to are both {origin}", hint="name two targets")
     heap.confine()
     readers = _recipients(recipients)
-    configuration = opening.configuration(ctx.obj.config)
-    jobs = tuple(configuration.jobs) if job is None else (opening.job(configuration, job).name,)
+    configuration = context.configuration(ctx.obj.config)
+    jobs = tuple(configuration.jobs) if job is None else (context.job(configuration, job).name,)
     with (
-        opening.own_catalogue(configuration) as catalogue,
+        context.own_catalogue(configuration) as catalogue,
         cancellable(),
         left_for_node_exporter(configuration, catalogue),
     ):

@@ -79,12 +79,12 @@ def _price(job: str, began: float, ended: float) -> str:
     """What the job's newest run cost by its own bill, and by what the load generator counted meanwhile."""
     from backupd.lab import load
     from backupd.lab.site import guest_site
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.report.bill_words import bill_words
     from backupd.report.run_facts import run_facts
     from backupd.report.words import columns
 
-    with opening.catalogue(opening.configuration(None)) as catalogue:
+    with context.catalogue(context.configuration(None)) as catalogue:
         run = catalogue.run(f"latest:{job}")
     site = guest_site()
     samples = load.parse_load(site.load_log.read_text())

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import GOOD_RUN, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.cli.drawn_moments import Drawn
 from backupd.cli.invocation import IdentityOption, JsonOption
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.moment_drill import DrillTimeOption, SeedOption, drilled_moment_of, moment_to_prove
 from backupd.cli.moments import BeforeGtidOption, LatestOption, ToGtidOption, ToPositionOption
 from backupd.cli.output import print_document, print_text, say, tell
+from backupd.cli.selection import GOOD_RUN, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.vocabulary.errors import BackupdError, Busy, Undecided, UsageError, VerificationError
 from backupd.vocabulary.records import CLEAN_SHUTDOWN
 
@@ -63,7 +63,7 @@ def drill(
     from backupd.cli.failure_answers import failure_answers
     from backupd.cli.tables import drill_table
     from backupd.host.signals import cancellable
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.ownership import ownership_of
     from backupd.operations.restore.on_record import drilled_on_record
     from backupd.operations.restore.proofs import leave_proof
@@ -71,13 +71,13 @@ def drill(
     from backupd.report.words import duration, too_long
 
     moment = drilled_moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest, seed=seed)
-    configuration, identities = opening.configuration(ctx.obj.config), identities_in(identity)
+    configuration, identities = context.configuration(ctx.obj.config), identities_in(identity)
     if run_id is not None and job is not None:
         raise UsageError("both a run and a job were given", hint="give one of them: a run belongs to one job anyway")
-    if job is not None and opening.job(configuration, job).drill.moment is not None and moment is None:
+    if job is not None and context.job(configuration, job).drill.moment is not None and moment is None:
         moment = Drawn.anew()
     with (
-        opening.own_catalogue(configuration) as catalogue,
+        context.own_catalogue(configuration) as catalogue,
         left_for_node_exporter(configuration, catalogue),
         ExitStack() as kept,
     ):

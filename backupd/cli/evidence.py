@@ -48,11 +48,11 @@ def report_evidence(config: Path | None, wanted: EvidenceRequest) -> None:
         VerificationError: the audit chain is broken, as the document that was written says.
         TargetError: not all manifests could be read, as the document that was written says.
     """
-    from backupd.operations import opening
+    from backupd.operations import context
 
-    configuration = opening.configuration(config)
+    configuration = context.configuration(config)
     if wanted.job is not None:
-        opening.job(configuration, wanted.job)
+        context.job(configuration, wanted.job)
     names = [name for path in wanted.files for name in (path.absolute(), _beside(path).absolute())]
     if len(set(names)) < len(names):
         raise UsageError("two documents cannot go into one file", hint="give each of them a name of its own")
@@ -81,7 +81,7 @@ def _key(configuration: "Configuration") -> "DocumentKey | None":
 
 
 def _gathered(configuration: "Configuration", wanted: EvidenceRequest) -> "tuple[Evidence, AuditResult]":
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.report.evidence import Evidence, EvidenceSources, evidence_rows, not_known
 
     now = datetime.now(UTC)
@@ -92,7 +92,7 @@ def _gathered(configuration: "Configuration", wanted: EvidenceRequest) -> "tuple
         for name, job in configuration.jobs.items()
         if job.restore_within_seconds is not None
     }
-    with opening.catalogue(configuration) as catalogue:
+    with context.catalogue(configuration) as catalogue:
         machine = catalogue.identity().name
         runs, entries, trail = catalogue.told_since(since)
     found = checked(configuration, trail, machine)

@@ -24,9 +24,9 @@ def check(ctx: typer.Context, *, json: JsonOption = False) -> None:
 
     from backupd import wiring
     from backupd.host.signals import cancellable
-    from backupd.operations.fleet.asking import ask_hosts
-    from backupd.operations.fleet.checking import fleet_findings
-    from backupd.operations.fleet.opening import fleet
+    from backupd.operations.fleet.fleet_context import fleet
+    from backupd.operations.fleet.fleet_findings import fleet_findings
+    from backupd.operations.fleet.host_survey import ask_hosts
     from backupd.report.fleet_check_text import fleet_check_document, hosts_table
     from backupd.vocabulary.records import Level
 

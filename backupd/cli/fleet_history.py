@@ -34,7 +34,7 @@ def history(
     """List the backups that nights owed, newest first: outcome, host, tries, cost, and why it was none."""
     from backupd.policy.night_times import night_of
     from backupd.report.fleet_night_text import history_csv, history_document, history_text
-    from backupd.service.fleet.opening import looked_at
+    from backupd.service.fleet.read_only_site import looked_at
 
     if csv and json:
         raise UsageError("--csv and --json cannot be combined", hint="use one of them")

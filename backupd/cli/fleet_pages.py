@@ -12,7 +12,7 @@ def pages(ctx: typer.Context) -> None:
     import threading
 
     from backupd.cli.output import tell
-    from backupd.operations.fleet.opening import fleet
+    from backupd.operations.fleet.fleet_context import fleet
     from backupd.service.fleet.listening import KEPT_UP_SECONDS, NOBODY, open_pages
     from backupd.service.listening import url_of
 

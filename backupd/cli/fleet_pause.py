@@ -81,7 +81,7 @@ def _opened(ctx: typer.Context, name: str | None, all_of_it: bool) -> "tuple[Fle
         UsageError: nothing is named, or both.
     """
     from backupd.fleet.records import Records
-    from backupd.operations.fleet.opening import database_url, fleet
+    from backupd.operations.fleet.fleet_context import database_url, fleet
 
     if (name is None) == (not all_of_it):
         raise UsageError("name a cluster or a host, or the whole fleet", hint="backupd fleet pause --all")

@@ -35,7 +35,7 @@ def plan(
     Backups that nobody can tell the duration of are marked with `?`. The night is planned as the fleet would begin it:
     one at a time in a cluster, as many on a target as it has slots, the most overdue first.
     """
-    from backupd.operations.fleet.opening import fleet
+    from backupd.operations.fleet.fleet_context import fleet
     from backupd.operations.fleet.terms import cluster_terms, night_clock, shared_targets
     from backupd.policy.fleet_plan import plan_night
     from backupd.policy.fleet_timetable import timetable_of
@@ -83,7 +83,7 @@ def _night(configuration: "FleetConfiguration", text: str | None) -> "date":
 def _asked(configuration: "FleetConfiguration") -> "Mapping[str, SeenHost]":
     from backupd import wiring
     from backupd.host.signals import cancellable
-    from backupd.operations.fleet.asking import ask_hosts
+    from backupd.operations.fleet.host_survey import ask_hosts
     from backupd.report.words import many
 
     with cancellable(), wiring.fleet_agents(configuration) as agents:
@@ -97,7 +97,7 @@ def _asked(configuration: "FleetConfiguration") -> "Mapping[str, SeenHost]":
 
 
 def _recorded(configuration: "FleetConfiguration") -> "Mapping[str, SeenHost]":
-    from backupd.operations.fleet.opening import recorded_hosts
+    from backupd.operations.fleet.fleet_context import recorded_hosts
 
     seen = recorded_hosts(configuration.control)
     if not seen:

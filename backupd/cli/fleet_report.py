@@ -36,7 +36,7 @@ def report(
 
     With --month: each cluster's nights, the worst first, and a calendar in the page.
     """
-    from backupd.service.fleet.opening import looked_at
+    from backupd.service.fleet.read_only_site import looked_at
 
     if night is not None and month is not None:
         raise UsageError("--night and --month cannot be combined", hint="use one of them")

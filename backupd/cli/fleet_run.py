@@ -29,8 +29,8 @@ def run(
     """
     from backupd import wiring
     from backupd.fleet.records import Records
-    from backupd.operations.fleet.by_hand import by_hand, owe_by_hand
-    from backupd.operations.fleet.opening import database_url, fleet
+    from backupd.operations.fleet.fleet_context import database_url, fleet
+    from backupd.operations.fleet.on_demand import by_hand, owe_by_hand
 
     configuration = fleet(ctx.obj.config).configuration
     if name not in configuration.clusters and name not in configuration.hosts:
@@ -57,7 +57,7 @@ def cancel(
 ) -> None:
     """End a backup that waits or runs: its host is asked to end the run, and its slot is free once it has."""
     from backupd.fleet.records import Records
-    from backupd.operations.fleet.opening import database_url, fleet
+    from backupd.operations.fleet.fleet_context import database_url, fleet
 
     configuration = fleet(ctx.obj.config).configuration
     records = Records.open(database_url(configuration.control))
@@ -87,7 +87,7 @@ def _tell_whether_paused(records: "Records", owed: "Sequence[OwedBackup]") -> No
 def _tell_whether_served(records: "Records") -> None:
     from datetime import UTC, datetime
 
-    from backupd.policy.fleet_standing import is_at_work
+    from backupd.policy.cluster_status import is_at_work
 
     if not is_at_work(records.control(), datetime.now(UTC)):
         tell("no control host is running: start one with `backupd fleet serve`")

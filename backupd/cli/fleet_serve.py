@@ -32,9 +32,9 @@ def serve(
     from backupd import wiring
     from backupd.cli.output import say
     from backupd.host import spawning
-    from backupd.operations.fleet.opening import fleet
+    from backupd.operations.fleet.fleet_context import fleet
+    from backupd.operations.fleet.fleet_notices import with_page
     from backupd.operations.fleet.serving import FleetSurroundings, control_host, reload
-    from backupd.operations.fleet.telling import with_page
     from backupd.service.fleet.listening import pages_beside
 
     def begin_anew(reason: str) -> NoReturn:
@@ -75,7 +75,7 @@ def _engine(configuration: "FleetConfiguration", lost: "Callable[[str], None]") 
         UsageError: the packages of a fleet are not installed.
     """
     from backupd.fleet.dbos_engine import DbosEngine
-    from backupd.operations.fleet.opening import database_url
+    from backupd.operations.fleet.fleet_context import database_url
 
     slots = {name: target.slots for name, target in configuration.targets.items()}
     return DbosEngine(database_url(configuration.control), slots, lost)
@@ -89,10 +89,10 @@ def _notifier(configuration: "FleetConfiguration") -> "Notifier":
     """
     from backupd import wiring
     from backupd.notifications.fanout import Fanout
-    from backupd.operations import opening
+    from backupd.operations import context
 
     path = configuration.control.notifications
-    return Fanout([]) if path is None else wiring.notifier(opening.configuration(path))
+    return Fanout([]) if path is None else wiring.notifier(context.configuration(path))
 
 
 def _records(configuration: "FleetConfiguration") -> "Records":
@@ -101,7 +101,7 @@ def _records(configuration: "FleetConfiguration") -> "Records":
 
     from backupd.cli.output import say
     from backupd.fleet.records import Records
-    from backupd.operations.fleet.opening import database_url
+    from backupd.operations.fleet.fleet_context import database_url
     from backupd.vocabulary.errors import FleetDatabaseAway
 
     wait = 1.0

@@ -28,7 +28,7 @@ def status(
     """
     if nagios:
         raise typer.Exit(_tell_nagios(ctx, json=json))
-    from backupd.service.fleet.opening import looked_at
+    from backupd.service.fleet.read_only_site import looked_at
     from backupd.service.fleet.status import fleet_status
     from backupd.service.fleet.status_text import fleet_status_document, fleet_status_text
 
@@ -59,7 +59,7 @@ def _tell_nagios(ctx: typer.Context, *, json: bool) -> int:
 
 
 def _plugin_line(ctx: typer.Context) -> tuple[int, str]:
-    from backupd.service.fleet.opening import looked_at
+    from backupd.service.fleet.read_only_site import looked_at
     from backupd.service.fleet.status import fleet_status
     from backupd.service.fleet.status_text import fleet_plugin_answer
 

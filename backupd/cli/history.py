@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli import quantities
-from backupd.cli.chosen import AnyRunArgument
 from backupd.cli.instants import SinceOption, UntilOption, span
 from backupd.cli.invocation import JsonOption
 from backupd.cli.loading import without_collecting
 from backupd.cli.output import draws_dots_here, print_document, print_text
+from backupd.cli.selection import AnyRunArgument
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import RunStatus
 
@@ -44,15 +44,15 @@ def history(
     json: JsonOption = False,
 ) -> None:
     """List runs, newest first, including failed ones; --probes and --benches list measurements instead."""
-    from backupd.operations import opening
+    from backupd.operations import context
 
     _require_one_list(job, probes=probes, benches=benches, csv=csv, json=json)
-    configuration = opening.configuration_or_defaults(ctx.obj.config)
+    configuration = context.configuration_or_defaults(ctx.obj.config)
     if job is not None:
-        opening.job(configuration, job)
+        context.job(configuration, job)
     begin, end = span(since, until, now=datetime.now(UTC))
     statuses = status or ()
-    with opening.catalogue(configuration) as catalogue:
+    with context.catalogue(configuration) as catalogue:
         if json and not (probes or benches):
             details = catalogue.runs(job=job, since=begin, until=end, statuses=statuses, limit=limit)
             _print_runs(details, _rolled(catalogue, details))
@@ -143,11 +143,11 @@ def show(
 ) -> None:
     """Show everything that the catalogue has on one run: a backup, a probe or a bench."""
     from backupd.host.run_log import RunLogs
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.vocabulary.records import RunKind
 
-    configuration = opening.configuration_or_defaults(ctx.obj.config)
-    with opening.catalogue(configuration) as catalogue:
+    configuration = context.configuration_or_defaults(ctx.obj.config)
+    with context.catalogue(configuration) as catalogue:
         run = catalogue.run(run_id)
         match run.kind:
             case RunKind.BACKUP:

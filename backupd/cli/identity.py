@@ -32,11 +32,11 @@ def show(ctx: typer.Context, *, json: JsonOption = False) -> None:
     Keep the public key off the host, with the age identity: without the catalogue it proves which backups are genuine.
     """
     from backupd.host import machine_ids
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.ownership import signer_of
 
-    configuration = opening.configuration_or_defaults(ctx.obj.config)
-    with opening.catalogue(configuration) as catalogue:
+    configuration = context.configuration_or_defaults(ctx.obj.config)
+    with context.catalogue(configuration) as catalogue:
         identity = catalogue.identity()
         targets = [_on_target(configuration, catalogue, identity, name) for name in configuration.targets]
         here = machine_ids.this_machine()
@@ -55,15 +55,15 @@ def new(ctx: typer.Context, *, yes: YesOption = False) -> None:
     from backupd.catalogue.audit import Event
     from backupd.cli.bench_plan import require_consent
     from backupd.host import machine_ids
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.ownership import signer_of
     from backupd.policy.signing import new_signer_at
     from backupd.vocabulary.identity import Identity, new_name
     from backupd.vocabulary.records import HoldingKind
 
-    configuration = opening.configuration_or_defaults(ctx.obj.config)
+    configuration = context.configuration_or_defaults(ctx.obj.config)
     here = machine_ids.this_machine()
-    with opening.catalogue(configuration) as catalogue:
+    with context.catalogue(configuration) as catalogue:
         before = catalogue.identity().name
         tell(f"this machine gives up the name {before} and its backups on targets")
         require_consent(yes=yes)
@@ -110,13 +110,13 @@ def adopt(
     from backupd.catalogue.audit import Event
     from backupd.cli.bench_plan import require_consent
     from backupd.host import machine_ids
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.ownership import ownership_of, signer_of
     from backupd.vocabulary.identity import Identity
 
-    configuration = opening.configuration(ctx.obj.config)
+    configuration = context.configuration(ctx.obj.config)
     here = machine_ids.this_machine()
-    with opening.catalogue(configuration) as catalogue:
+    with context.catalogue(configuration) as catalogue:
         name = name or catalogue.identity().name
         for target in on or ():
             wiring.target(configuration, target, name)  # raises where there is none of this name

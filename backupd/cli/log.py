@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import AnyRunArgument
 from backupd.cli.output import tell, write
 from backupd.cli.run import require_run_id
+from backupd.cli.selection import AnyRunArgument
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import RunKind
 
@@ -29,12 +29,12 @@ def log(
 ) -> None:
     """Print the log of RUN; logs are kept for 400 days. A bench's log includes its probes."""
     from backupd.host.run_log import RunLogs
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.liveness import run_is_alive
 
-    configuration = opening.configuration_or_defaults(ctx.obj.config)
+    configuration = context.configuration_or_defaults(ctx.obj.config)
     logs = RunLogs(configuration.paths.log)
-    with opening.catalogue(configuration) as catalogue:
+    with context.catalogue(configuration) as catalogue:
         found = _found(logs.path, catalogue, run_id)
         for text in _lines(logs.path(found), found, lambda: follow and run_is_alive(catalogue, found)):
             if not write(text):  # nobody reads any more: there is nothing to follow it for

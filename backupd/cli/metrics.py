@@ -27,11 +27,11 @@ def metrics(
     ] = None,
 ) -> None:
     """Print the metrics that the daemon exports, as of now; needs no daemon."""
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.service.textfile import exposition_once, write_textfile
 
-    configuration = opening.configuration(ctx.obj.config)
-    with opening.catalogue(configuration) as catalogue:
+    configuration = context.configuration(ctx.obj.config)
+    with context.catalogue(configuration) as catalogue:
         text = exposition_once(configuration, catalogue)
     if textfile is None:
         write(text.decode())

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import copies_of, run_of, sources_of, targets_with_segments, unpruned
 from backupd.cli.drawn_moments import Drawn, drawn_moment, readable
 from backupd.cli.instants import instant
 from backupd.cli.output import print_text, say, tell
+from backupd.cli.selection import copies_of, run_of, sources_of, targets_with_segments, unpruned
 from backupd.vocabulary.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from backupd.config import Configuration
     from backupd.mysql.binlog.applying import ApplyingProgress
     from backupd.mysql.tablefiles import Table
-    from backupd.operations.binlog.reading import SegmentReader
+    from backupd.operations.binlog.segment_reader import SegmentReader
     from backupd.operations.restore.moment_copy import RollForward
     from backupd.operations.restore.to_moment import RestoredMoment
     from backupd.policy.moments import Moment
@@ -236,13 +236,13 @@ def restore_moment(
     from backupd.cli.exported_tables import tell_exported
     from backupd.cli.progress import log_applied
     from backupd.host.signals import cancellable
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.restore.moment_tables import require_tables
     from backupd.operations.restore.on_record import Deed, on_record
     from backupd.operations.restore.to_moment import restore_to_moment
 
     place, confined = to.absolute(), not configuration.restore.unconfined
-    with opening.catalogue(configuration) as catalogue, log_applied() as applied:
+    with context.catalogue(configuration) as catalogue, log_applied() as applied:
         found = found_moment(
             configuration, catalogue, asked, to=place, target=target, identities=identities, applied=applied
         )
@@ -349,7 +349,7 @@ def segments_read(
         UsageError, ConfigurationError: there is no such job, or target.
     """
     from backupd import wiring
-    from backupd.operations.binlog.reading import SegmentReader
+    from backupd.operations.binlog.segment_reader import SegmentReader
 
     machine = catalogue.identity().name
     names = (

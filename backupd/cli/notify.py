@@ -33,9 +33,9 @@ def try_out(
 ) -> None:
     """Send a test notification, as for a good backup, and show the result for each channel."""
     from backupd import wiring
-    from backupd.operations import opening
+    from backupd.operations import context
 
-    configuration = opening.configuration(ctx.obj.config)
+    configuration = context.configuration(ctx.obj.config)
     notifier = wiring.notifier(configuration)
     chosen = [subscriber for subscriber in notifier.subscribers if name in (None, subscriber.name)]
     if not chosen:
@@ -65,10 +65,10 @@ def digest_now(
     """
     from backupd import wiring
     from backupd.notifications.words import body, document, title
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.vocabulary.schedule import NoticeKind
 
-    configuration = opening.configuration(ctx.obj.config)
+    configuration = context.configuration(ctx.obj.config)
     notice = _digest(configuration)
     if send:
         notifier = wiring.notifier(configuration)
@@ -85,14 +85,14 @@ def digest_now(
 
 
 def _digest(configuration: "Configuration") -> "Notice":
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.service.digest import digest
     from backupd.service.outlook import ONCE_SECONDS, own_eyes
     from backupd.service.site import Site
     from backupd.service.site_status import site_status
 
     seen = own_eyes(configuration)
-    with opening.catalogue(configuration) as catalogue:
+    with context.catalogue(configuration) as catalogue:
         site = Site(configuration, catalogue)
         return digest(site, site_status(site, seen.live, seen.rooms.seen(within_seconds=ONCE_SECONDS)))
 

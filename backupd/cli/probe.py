@@ -113,12 +113,12 @@ def probe(
     from backupd.config.entering import require_enterable
     from backupd.host.run_log import RunLogs
     from backupd.host.signals import cancellable
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.measure.probe import measure
 
     if json and csv:
         raise UsageError("--json and --csv cannot both go to stdout", hint="choose one")
-    configuration = opening.configuration_or_defaults(ctx.obj.config)
+    configuration = context.configuration_or_defaults(ctx.obj.config)
     _require_tunable(job, tune=tune, write=write, comparing=compare is not None)
     if compare is not None:
         _compare(configuration, compare, json=json)
@@ -154,7 +154,7 @@ def probe(
     run_id = require_run_id(run_id or new_run_id())
     label_log_lines(run_id)
     logs = RunLogs(configuration.paths.log)
-    with cancellable(), logs.kept(run_id), opening.own_catalogue(configuration) as catalogue:
+    with cancellable(), logs.kept(run_id), context.own_catalogue(configuration) as catalogue:
         tools = wiring.host_tools(configuration, catalogue.identity().name)
         try:
             with probe_progress(quiet=ctx.obj.quiet) as telling:
@@ -220,10 +220,10 @@ def _show(record: "ProbeRecord", *, html: Path | None, csv: bool, json: bool) ->
 
 
 def _compare(configuration: "Configuration", ids: tuple[str, str], *, json: bool) -> None:
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.report.comparison import compare_document, compare_table
 
-    with opening.catalogue(configuration) as catalogue:
+    with context.catalogue(configuration) as catalogue:
         first, second = (catalogue.probe(wanted) for wanted in ids)
     for record in (first, second):
         if record.measurement is None:

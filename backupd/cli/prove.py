@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import TargetOption, identities_in
 from backupd.cli.drill import DRILL_AGAIN
 from backupd.cli.invocation import IdentityOption
 from backupd.cli.output import say, tell
+from backupd.cli.selection import TargetOption, identities_in
 from backupd.vocabulary.errors import BackupdError, Undecided, UsageError, VerificationError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from backupd.config import Configuration
     from backupd.operations.restore.proof_host import Proof, TooLarge
     from backupd.operations.restore.proving import Proven
-    from backupd.operations.upkeep.proving_told import Problem
+    from backupd.operations.upkeep.proving_notices import Problem
     from backupd.policy.proof_order import ProvableCopy
     from backupd.targets import Target
 
@@ -42,12 +42,12 @@ def prove(
     """
     from backupd import wiring
     from backupd.host.signals import cancellable
-    from backupd.operations import opening
-    from backupd.operations.upkeep.proving_told import proving_told
+    from backupd.operations import context
+    from backupd.operations.upkeep.proving_notices import proving_told
 
     if everything and limit is not None:
         raise UsageError("--all and --limit cannot be combined", hint="use one of them")
-    configuration = opening.configuration(ctx.obj.config)
+    configuration = context.configuration(ctx.obj.config)
     most = None if everything else limit or 1
     with proving_told(wiring.notifier(configuration)) as problems, cancellable():
         _prove(configuration, target, identity, most=most, trouble=problems.extend)
@@ -62,7 +62,7 @@ def _prove(
     trouble: "Callable[[Sequence[Problem]], object]",
 ) -> None:
     from backupd import wiring
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.ownership import signer_of
     from backupd.operations.restore.proof_host import ProofHost
     from backupd.operations.restore.proving import prove_copies
@@ -74,7 +74,7 @@ def _prove(
         )
     settings = configuration.prove
     identities = identities_in(identity or settings.identity_file)
-    with opening.own_catalogue(configuration) as catalogue:
+    with context.own_catalogue(configuration) as catalogue:
         name = catalogue.identity().name
         tools = wiring.host_tools(configuration, name)
         host = ProofHost(
@@ -126,7 +126,7 @@ def _told(what: "Proven") -> "Sequence[Problem]":
     """In one line; what is wrong with it is returned."""
     from backupd.operations.restore.proof_host import TooLarge
     from backupd.operations.restore.proving import LostTarget, NotNow, UnaskedCheck
-    from backupd.operations.upkeep.proving_told import Problem
+    from backupd.operations.upkeep.proving_notices import Problem
 
     match what:
         case NotNow():

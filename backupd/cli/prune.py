@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import GoodRunArgument, run_of, unpruned
 from backupd.cli.invocation import JsonOption
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, print_text, say, tell
+from backupd.cli.selection import GoodRunArgument, run_of, unpruned
 from backupd.vocabulary.errors import BackupdError, Cancelled, UsageError
 
 if TYPE_CHECKING:
@@ -36,19 +36,19 @@ def prune(
     from backupd.cli.failure_answers import failure_answers
     from backupd.cli.tables import prune_table, pruned_segments_table
     from backupd.host.signals import cancellable
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.ownership import ownership_of
     from backupd.operations.upkeep.proofs_read import read_proofs
     from backupd.operations.upkeep.prune import prune as prune_job
 
-    configuration = opening.configuration(ctx.obj.config)
-    chosen = list(configuration.jobs.values()) if job is None else [opening.job(configuration, job)]
+    configuration = context.configuration(ctx.obj.config)
+    chosen = list(configuration.jobs.values()) if job is None else [context.job(configuration, job)]
     keys = frozenset(configuration.proofs.signers)
     prunings: list[Pruning] = []
     errors: list[BackupdError] = []
     with (
         cancellable(),
-        opening.catalogue(configuration) as catalogue,
+        context.catalogue(configuration) as catalogue,
         left_for_node_exporter(configuration, catalogue),
     ):
         machine = catalogue.identity().name
@@ -133,10 +133,10 @@ def pin(
     note: Annotated[str, typer.Option(help="Reason, shown with the run or job from now on.")],
 ) -> None:
     """Keep the backups of RUN, whatever retention says, until `unpin`."""
-    from backupd.operations import opening
+    from backupd.operations import context
 
-    configuration = opening.configuration_or_defaults(ctx.obj.config)
-    with opening.own_catalogue(configuration) as catalogue, unpruned(configuration, meant := run_of(catalogue, run_id)):
+    configuration = context.configuration_or_defaults(ctx.obj.config)
+    with context.own_catalogue(configuration) as catalogue, unpruned(configuration, meant := run_of(catalogue, run_id)):
         run = catalogue.run(meant.run_id)  # as it is now that nobody removes it
         if run.backup is None:
             raise UsageError(
@@ -148,9 +148,9 @@ def pin(
 
 def unpin(ctx: typer.Context, run_id: GoodRunArgument) -> None:
     """Let retention decide about RUN again."""
-    from backupd.operations import opening
+    from backupd.operations import context
 
-    with opening.own_catalogue(opening.configuration_or_defaults(ctx.obj.config)) as catalogue:
+    with context.own_catalogue(context.configuration_or_defaults(ctx.obj.config)) as catalogue:
         run = run_of(catalogue, run_id)
         catalogue.unpin(run.run_id)
     say(f"run {run.run_id} was not pinned" if run.pin is None else f"run {run.run_id} is no longer pinned")

@@ -16,15 +16,15 @@ def recover(ctx: typer.Context) -> None:
     from backupd import wiring
     from backupd.cli.failure_answers import failure_answers
     from backupd.host.signals import cancellable
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.upkeep.notices import tell_of_the_dead
     from backupd.operations.upkeep.recover import dead_runs
     from backupd.service.systemd import Notify
 
-    configuration = opening.configuration_or_defaults(ctx.obj.config)
+    configuration = context.configuration_or_defaults(ctx.obj.config)
     with (
         cancellable(),
-        opening.catalogue(configuration) as catalogue,
+        context.catalogue(configuration) as catalogue,
         left_for_node_exporter(configuration, catalogue),
     ):
         tools = wiring.host_tools(configuration, catalogue.identity().name)

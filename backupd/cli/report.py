@@ -50,7 +50,7 @@ def report(
 
     With --evidence: what was backed up, checked and restored, by whom, and what followed each failure.
     """
-    from backupd.operations import opening
+    from backupd.operations import context
 
     if evidence:
         from backupd.cli.evidence import EvidenceRequest, report_evidence
@@ -63,11 +63,11 @@ def report(
     from backupd.report.impact_text import impact_text, impacts_document
 
     now = datetime.now(UTC)
-    configuration = opening.configuration_or_defaults(ctx.obj.config)
+    configuration = context.configuration_or_defaults(ctx.obj.config)
     if job is not None:
-        opening.job(configuration, job)
+        context.job(configuration, job)
     begin, end = span(since, until, now=now)
-    with opening.catalogue(configuration) as catalogue:
+    with context.catalogue(configuration) as catalogue:
         costs = catalogue.costs(job=job, since=begin, until=end, ours=True)
         beside = catalogue.besides(job=job, since=begin, until=end)
     found = impacts(costs, beside, since=begin, now=end or now)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from backupd.cli.chosen import GOOD_RUN, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.cli.invocation import IdentityOption
 from backupd.cli.moments import (
     AskedMoment,
@@ -21,6 +20,7 @@ from backupd.cli.moments import (
     restore_moment,
 )
 from backupd.cli.output import print_text, say, tell
+from backupd.cli.selection import GOOD_RUN, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.vocabulary.errors import CatalogueError, ExitStatus, UsageError
 from backupd.vocabulary.servers import LoadingWay
 
@@ -115,7 +115,7 @@ def restore(
     from backupd.cli.progress import share_done
     from backupd.host.signals import cancellable
     from backupd.mysql.tablefiles import tables_in
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.restore.on_record import Deed, on_record
 
     moment = moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest)
@@ -131,7 +131,7 @@ def restore(
                 hint="give --to DIR, and --tables if you like; what a replica needs is printed anyway",
             )
         chosen = () if tables is None else tables_in(",".join(tables))
-        configuration, identities = opening.configuration(ctx.obj.config), identities_in(identity)
+        configuration, identities = context.configuration(ctx.obj.config), identities_in(identity)
         wanted_moment = AskedMoment(moment, run_id, job)
         if restore_moment(configuration, wanted_moment, to=to, target=target, identities=identities, tables=chosen):
             raise typer.Exit(ExitStatus.ATTENTION)
@@ -165,9 +165,9 @@ def restore(
             hint="with --tables, give --to DIR, or --into HOST --as NAME",
         )
     chosen = () if tables is None else tables_in(",".join(tables))
-    configuration, identities = opening.configuration(ctx.obj.config), identities_in(identity)
+    configuration, identities = context.configuration(ctx.obj.config), identities_in(identity)
     server = None if into is None else _server(configuration, into, schema or "", chosen, by)
-    with opening.catalogue(configuration) as catalogue:
+    with context.catalogue(configuration) as catalogue:
         run = run_of(catalogue, run_id, target=target)
         sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
         if into is None:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli import quantities
-from backupd.cli.chosen import AnyRunArgument
 from backupd.cli.history import leads_to_of
 from backupd.cli.invocation import JsonOption
 from backupd.cli.loading import without_collecting
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, print_text, say, tell
+from backupd.cli.selection import AnyRunArgument
 from backupd.vocabulary.errors import BackupdError, CatalogueError, CleanupIncomplete, ExitStatus, UsageError
 from backupd.vocabulary.escaping import PlainFormatter
 from backupd.vocabulary.records import RUN_ID
@@ -51,21 +51,21 @@ def run(
         from backupd.archive import heap
         from backupd.cli.documents import shown_run_document
         from backupd.cli.failure_answers import failure_answers
+        from backupd.cli.run_progress import telling_everybody
         from backupd.cli.tables import run_summary
-        from backupd.cli.telling import telling_everybody
         from backupd.host.live_progress import LiveRuns
-        from backupd.operations import opening
+        from backupd.operations import context
         from backupd.operations.backup.around import Surroundings, run_job
         from backupd.vocabulary.records import RunStatus
 
     heap.confine()
-    configuration = opening.configuration(ctx.obj.config)
-    chosen = opening.job(configuration, job)
+    configuration = context.configuration(ctx.obj.config)
+    chosen = context.job(configuration, job)
     run_id = require_run_id(run_id or new_run_id())
     ceiling = None if max_rate is None else _rate(max_rate)
     label_log_lines(run_id)
     around = Surroundings(
-        catalogue=lambda: opening.catalogue(configuration),
+        catalogue=lambda: context.catalogue(configuration),
         answers=failure_answers(configuration),
         figures=lambda catalogue: left_for_node_exporter(configuration, catalogue),
         notifier=wiring.notifier(configuration),
@@ -89,9 +89,9 @@ def run(
 
 def _leads_to(run: "RunDetails", configuration: "Configuration") -> "RolledForward | None":
     """Which archived moments the backup leads to. Where the catalogue does not tell any more, the backup is as good."""
-    from backupd.operations import opening
+    from backupd.operations import context
 
-    with contextlib.suppress(CatalogueError), opening.catalogue(configuration) as catalogue:
+    with contextlib.suppress(CatalogueError), context.catalogue(configuration) as catalogue:
         return leads_to_of(run, catalogue, configuration)
     return None
 
@@ -132,12 +132,12 @@ def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:
 def cancel(ctx: typer.Context, run_id: AnyRunArgument) -> None:
     """Stop a live run. It cleans up and ends with exit status 11."""
     from backupd.host.process import is_alive
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.liveness import live_process
     from backupd.vocabulary.records import RunStatus
 
-    configuration = opening.configuration(ctx.obj.config)
-    with opening.own_catalogue(configuration) as catalogue:
+    configuration = context.configuration(ctx.obj.config)
+    with context.own_catalogue(configuration) as catalogue:
         details = catalogue.run(run_id)
         process = live_process(catalogue, details.run_id)
     if details.status is not RunStatus.RUNNING or process is None:

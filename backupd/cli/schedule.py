@@ -45,10 +45,10 @@ class _Entry:
 @app.command("list")
 def list_schedules(ctx: typer.Context, *, json: JsonOption = False) -> None:
     """List every schedule: when it is next due, in its own time zone and in UTC, and its last outcome."""
-    from backupd.operations import opening
+    from backupd.operations import context
 
-    configuration = opening.configuration(ctx.obj.config)
-    with opening.catalogue(configuration) as catalogue:
+    configuration = context.configuration(ctx.obj.config)
+    with context.catalogue(configuration) as catalogue:
         entries = _entries(configuration, catalogue)
         tell_of_other_schedules(configuration, catalogue)
     if json:
@@ -104,11 +104,11 @@ def pause(
     note: Annotated[str, typer.Option(help="Reason, shown with the run or job from now on.")] = "",
 ) -> None:
     """Stop starting JOB by schedule until `schedule resume`. A run in progress continues."""
-    from backupd.operations import opening
+    from backupd.operations import context
 
-    configuration = opening.configuration(ctx.obj.config)
+    configuration = context.configuration(ctx.obj.config)
     name = _scheduled(configuration, job).name
-    with opening.catalogue(configuration) as catalogue:
+    with context.catalogue(configuration) as catalogue:
         catalogue.pause(name, note)
     say(f"job {name} is paused" + (f": {note}" if note else ""))
     if has_timer(name):
@@ -118,13 +118,13 @@ def pause(
 @app.command()
 def resume(ctx: typer.Context, job: Annotated[str, typer.Argument(metavar="JOB")]) -> None:
     """Start JOB by schedule again."""
-    from backupd.operations import opening
+    from backupd.operations import context
 
-    configuration = opening.configuration(ctx.obj.config)
-    with opening.catalogue(configuration) as catalogue:
+    configuration = context.configuration(ctx.obj.config)
+    with context.catalogue(configuration) as catalogue:
         paused = job in catalogue.pauses()
         if not paused:  # one that was paused may have left the configuration since
-            opening.job(configuration, job)
+            context.job(configuration, job)
         catalogue.resume(job)
     say(f"job {job} runs on schedule again" if paused else f"job {job} was not paused")
 
@@ -140,19 +140,19 @@ def tell_of_other_schedules(configuration: "Configuration", catalogue: "Catalogu
 
 
 def _scheduled(configuration: "Configuration", name: str) -> "JobConfig":
-    from backupd.operations import opening
+    from backupd.operations import context
 
-    job = opening.job(configuration, name)
+    job = context.job(configuration, name)
     if not job.schedules.items():
         raise UsageError(f"job {name} has no schedule", hint=_NO_TABLE_HINT.format(name, Activity.BACKUP))
     return job
 
 
 def _of_job(ctx: typer.Context, job: str, activity: Activity | None) -> "Timetable":
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.service.timetables import timetables
 
-    configuration = opening.configuration(ctx.obj.config)
+    configuration = context.configuration(ctx.obj.config)
     scheduled, wanted = _scheduled(configuration, job), activity or Activity.BACKUP
     found = timetables(configuration).get((job, wanted))
     if found is None:
@@ -162,14 +162,14 @@ def _of_job(ctx: typer.Context, job: str, activity: Activity | None) -> "Timetab
 
 
 def _of_expression(ctx: typer.Context, expression: str, zone: str | None) -> "Timetable":
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.policy.timetable import Timetable, require_cron, require_zone
     from backupd.service.timetables import zone_of
 
     require_cron(expression)
     if zone is not None:
         return Timetable(expression, require_zone(zone))
-    return Timetable(expression, zone_of(opening.configuration_or_defaults(ctx.obj.config)))
+    return Timetable(expression, zone_of(context.configuration_or_defaults(ctx.obj.config)))
 
 
 def _instant(text: str, zone: str) -> datetime:

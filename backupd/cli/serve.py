@@ -38,16 +38,16 @@ def serve(
     from backupd.cli.failure_answers import failure_answers
     from backupd.cli.run import new_run_id
     from backupd.config import locate
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.service import daemon, launch, systemd
 
     for noisy in ("apscheduler", "uvicorn"):  # they tell of every ring, and of their own comings and goings
         logging.getLogger(noisy).setLevel(logging.WARNING)
     path = locate(ctx.obj.config, os.environ).absolute()
-    configuration = opening.configuration(path)
+    configuration = context.configuration(path)
     program = launch.ourselves(path)
     given = daemon.DaemonSurroundings(
-        load=lambda: opening.configuration(path),
+        load=lambda: context.configuration(path),
         launcher=launch.launcher(program, configuration.paths.log, under_systemd=systemd.runs_us(os.environ)),
         notifier=wiring.notifier,
         answers=failure_answers,
@@ -66,9 +66,9 @@ def _drain(ctx: typer.Context) -> None:
     from backupd.cli.output import say, tell
     from backupd.host.claims import Claims
     from backupd.host.process import ended_by_itself, start_of_ours
-    from backupd.operations import opening
+    from backupd.operations import context
 
-    claims = Claims(opening.configuration(ctx.obj.config).paths.run)
+    claims = Claims(context.configuration(ctx.obj.config).paths.run)
     pid = claims.daemon_pid()
     if pid is None:
         say("no daemon is running")

@@ -43,15 +43,15 @@ def status(
 
 
 def _report(ctx: typer.Context, job: str | None) -> "StatusReport":
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.service.outlook import own_eyes
     from backupd.service.site import Site
     from backupd.service.status_report import status_report
 
-    configuration = opening.configuration(ctx.obj.config)
+    configuration = context.configuration(ctx.obj.config)
     if job is not None:
-        opening.job(configuration, job)
-    with opening.catalogue(configuration) as catalogue:
+        context.job(configuration, job)
+    with context.catalogue(configuration) as catalogue:
         tell_of_other_schedules(configuration, catalogue)
         return status_report(Site(configuration, catalogue), own_eyes(configuration), job=job)
 

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from backupd.cli.binlog_verify import ReadBack, read_back
-from backupd.cli.chosen import (
+from backupd.cli.invocation import JsonOption
+from backupd.cli.metrics import left_for_node_exporter
+from backupd.cli.output import print_document, say, tell
+from backupd.cli.selection import (
     GOOD_RUN,
     TargetOption,
     copies_of,
@@ -16,9 +19,6 @@ from backupd.cli.chosen import (
     targets_with_segments,
     unpruned,
 )
-from backupd.cli.invocation import JsonOption
-from backupd.cli.metrics import left_for_node_exporter
-from backupd.cli.output import print_document, say, tell
 from backupd.vocabulary.errors import (
     BackupdError,
     Busy,
@@ -66,23 +66,23 @@ def verify(
 ) -> None:
     """Read back a backup, bypassing the page cache, and compare every digest: all copies, completely or as a sample."""
     from backupd.host.signals import cancellable
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.restore.verify import share_of
 
     share = None if sample is None else share_of(sample)
-    configuration = opening.configuration(ctx.obj.config)
+    configuration = context.configuration(ctx.obj.config)
     if sample is not None and rounds is not None:
         raise UsageError(
             "--sample and --rounds cannot be combined", hint="use one: --sample 5% reads at random, --rounds 20 in turn"
         )
     if job is not None:
-        configured = opening.job(configuration, job).verify.rounds
+        configured = context.job(configuration, job).verify.rounds
         rounds = rounds or (configured if sample is None else None)
     errors: list[BackupdError] = []
     documents: list[dict[str, Any]] = []
     segments: list[dict[str, Any]] = []
     with (
-        opening.own_catalogue(configuration) as catalogue,
+        context.own_catalogue(configuration) as catalogue,
         cancellable(),
         left_for_node_exporter(configuration, catalogue),
     ):

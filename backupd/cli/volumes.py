@@ -24,14 +24,14 @@ def volumes(
     json: JsonOption = False,
 ) -> None:
     """List every LVM volume of this host: its layout on disks, its users, its jobs, and free space for snapshots."""
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.measure.volume_survey import only
     from backupd.report.volume_document import survey_document
     from backupd.report.volume_table import survey_text
 
     if os.geteuid() != 0:
         raise UsageError("only root may list volumes: LVM needs it", hint="sudo backupd volumes")
-    configuration = opening.configuration_or_defaults(ctx.obj.config)
+    configuration = context.configuration_or_defaults(ctx.obj.config)
     whole = _survey(configuration)
     chosen = whole if wanted is None else only(whole, wanted)
     if json:
@@ -46,11 +46,11 @@ def _survey(configuration: "Configuration") -> "Survey":
     from contextlib import ExitStack
 
     from backupd import wiring
-    from backupd.operations import opening
+    from backupd.operations import context
     from backupd.operations.measure.volume_survey import survey
 
     with ExitStack() as opened:
         there = configuration.catalogue.path.exists()
-        catalogue = opened.enter_context(opening.catalogue(configuration)) if there else None
+        catalogue = opened.enter_context(context.catalogue(configuration)) if there else None
         sources = wiring.survey_sources(configuration, catalogue)
         return survey(tuple(configuration.hosts), tuple(configuration.jobs.values()), sources)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 
-from backupd.policy.fleet_standing import WatchedCluster
+from backupd.policy.cluster_status import WatchedCluster
 from backupd.vocabulary.fleet import ClusterStanding, DescribedJob, FleetBackup, FleetState, Role
 from backupd.vocabulary.records import GOOD
 

@@ -32,7 +32,7 @@ from backupd.fleet import tables
 from backupd.fleet.cluster_standings import good_at, standing
 from backupd.fleet.database import address, engine_for, explained, reading
 from backupd.fleet.schema import prepare, require
-from backupd.policy.fleet_standing import WatchedCluster
+from backupd.policy.cluster_status import WatchedCluster
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.fleet import (
     OVER,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import asyncssh
 
 from backupd.fleet import HostAway, HostRefuses
-from backupd.fleet.asking import AskingAgent
+from backupd.fleet.asking_agent import AskingAgent
 from backupd.host.event_loop import LoopThread
 from backupd.host.ssh_trust import CONNECTION, KnownServer, private_key
 from backupd.policy.agent_protocol import MOST_ANSWER_BYTES

@@ -1,7 +1,7 @@
 """Measuring what requests cost. The contracts; `settle_gate` and `probe` decide and tell from what was measured.
 
-Implementations: `fileprobe` loads a file of ours, `reading` reads one, `counters` asks the kernel what everybody did.
-`fileload` and `fio` are the loads of a bench.
+Implementations: `fileprobe` loads a file of ours, `direct_reader` reads one, `counters` asks the kernel what everybody
+did. `fileload` and `fio` are the loads of a bench.
 """
 
 from pathlib import Path

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from backupd.policy.fleet_standing import ClusterStatus
+from backupd.policy.cluster_status import ClusterStatus
 from backupd.report.words import age, count, duration, instant, size
 from backupd.vocabulary.fleet import FleetBackup, FleetState, FleetTry
 from backupd.vocabulary.records import GOOD

@@ -25,13 +25,13 @@ from backupd.service.dispatch import Dispatch
 from backupd.service.going import Going
 from backupd.service.launch import Launcher
 from backupd.service.listening import WebProcess
+from backupd.service.notification_thread import Telling, told_by_a_thread
 from backupd.service.outlook import LiveHere
 from backupd.service.proof_readers import ProofReaders
 from backupd.service.receivers import Receivers
 from backupd.service.site import Site
 from backupd.service.systemd import Notify
 from backupd.service.target_rooms import TargetRooms
-from backupd.service.telling import Telling, told_by_a_thread
 from backupd.service.timetables import marks_of_machine, timetables
 from backupd.vocabulary.errors import BackupdError, CatalogueError, CatalogueUnavailable, ConfigurationError
 

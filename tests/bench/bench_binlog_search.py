@@ -28,7 +28,7 @@ from pathlib import Path
 from backupd import wiring
 from backupd.mysql.binlog.events import EventStream
 from backupd.mysql.binlog.transactions import TransactionReader
-from backupd.operations import opening
+from backupd.operations import context
 from backupd.operations.binlog.cutting import CutPiece
 from backupd.operations.ownership import ownership_of
 from backupd.vocabulary.binlogs import SegmentOrigin
@@ -142,8 +142,8 @@ def _whole(origin: SegmentOrigin, file: str, data: bytes) -> CutPiece:
 
 
 def _archive(folder: Path, origin: SegmentOrigin, pieces: Sequence[CutPiece]) -> None:
-    configuration = opening.configuration(folder / "backupd.toml")
-    with opening.own_catalogue(configuration) as catalogue:
+    configuration = context.configuration(folder / "backupd.toml")
+    with context.own_catalogue(configuration) as catalogue:
         name = catalogue.identity().name
         target = wiring.target(configuration, "vault", name)
         ownership = ownership_of(catalogue, wiring.host_tools(configuration, name))

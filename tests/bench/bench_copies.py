@@ -38,7 +38,7 @@ from backupd.archive import heap
 from backupd.archive.encryption import read_identities
 from backupd.archive.sealing import Encryptor
 from backupd.cli.copy import _route
-from backupd.operations import opening
+from backupd.operations import context
 from backupd.operations.ownership import ownership_of
 from backupd.operations.upkeep.additional_copy import copy_run
 from backupd.operations.upkeep.rebuild import rebuild
@@ -115,8 +115,8 @@ class Ground:
 
     def _store(self, size: int) -> None:
         """The backup lies there and is known. Its bytes are noise: a copy looks into nothing but age's chunks."""
-        configuration = opening.configuration(self.config)
-        with opening.own_catalogue(configuration) as catalogue:
+        configuration = context.configuration(self.config)
+        with context.own_catalogue(configuration) as catalogue:
             name = catalogue.identity().name
             target = wiring.target(configuration, "origin", name)
             ownership = ownership_of(catalogue, wiring.host_tools(configuration, name))
@@ -145,8 +145,8 @@ class Ground:
 def one_copy(config: Path, to: str, recipient: str | None, identity: str | None) -> OneCopy:
     """Copy, as the command does, and remove what was copied."""
     heap.confine()
-    configuration = opening.configuration(config)
-    with opening.own_catalogue(configuration) as catalogue, Memory() as memory:
+    configuration = context.configuration(config)
+    with context.own_catalogue(configuration) as catalogue, Memory() as memory:
         route = _route(configuration, catalogue, "origin", to)
         if recipient is not None and identity is not None:
             route = replace(route, recipients=(recipient,), identities=read_identities(Path(identity)))

@@ -11,7 +11,7 @@ from statistics import median
 from backupd import wiring
 from backupd.config import JobConfig
 from backupd.host.process import run
-from backupd.operations import opening
+from backupd.operations import context
 from backupd.operations.tools import Tools
 from backupd.policy.snapshot_plan import plan_snapshot
 from backupd.vocabulary.volumes import Volume
@@ -23,9 +23,9 @@ _PLAIN = "plain"
 
 def main() -> int:
     """Measure, print both series and the ratio of their medians; 0 when it is at most a half."""
-    configuration = opening.configuration(None)
-    job = opening.job(configuration, "nightly")
-    with opening.catalogue(configuration) as catalogue:
+    configuration = context.configuration(None)
+    job = context.job(configuration, "nightly")
+    with context.catalogue(configuration) as catalogue:
         tools = wiring.tools(configuration, job, catalogue.identity().name)
     facts = tools.server.facts()
     mount = tools.files.mount_of(facts.datadir)

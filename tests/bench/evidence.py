@@ -12,7 +12,7 @@ from backupd import wiring
 from backupd.host.filesystem import remove_tree
 from backupd.mysql.proof import prove
 from backupd.mysql.scratch import RunningServer, ScratchServer
-from backupd.operations import opening
+from backupd.operations import context
 from backupd.operations.restore.into_folder import restore
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import BackupdError, LabError
@@ -29,10 +29,10 @@ def restored(run_id: str, folder: Path, *, job: str = "nightly") -> Iterator[tup
     Raises:
         BackupdError: the backup cannot be restored, or no server starts on it, or it does not end well.
     """
-    configuration = opening.configuration(None)
-    with opening.catalogue(configuration) as catalogue:
+    configuration = context.configuration(None)
+    with context.catalogue(configuration) as catalogue:
         run = catalogue.run(run_id)
-        target = wiring.target(configuration, opening.job(configuration, job).targets[0], run.machine)
+        target = wiring.target(configuration, context.job(configuration, job).targets[0], run.machine)
         recorded = next(backup for backup in run.backups if backup.target == target.name)
         source = BackupSource(target, job, run_id, catalogue.trust(run.machine, recorded))
     try:

@@ -27,7 +27,7 @@ from backupd.cli.main import app
 from backupd.config import Configuration, PathsConfig
 from backupd.host.live_progress import LiveRuns
 from backupd.host.signals import cancellable
-from backupd.operations import opening
+from backupd.operations import context
 from backupd.operations.backup import around
 from backupd.vocabulary.errors import Cancelled, CatalogueUnavailable, ExitStatus, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind, RunStatus
@@ -166,7 +166,7 @@ def test_ctrl_c_is_cancelled_without_a_traceback(terminal: Terminal, monkeypatch
     def interrupted(explicit: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("backupd.operations.opening.configuration_or_defaults", interrupted)
+    monkeypatch.setattr("backupd.operations.context.configuration_or_defaults", interrupted)
     ended = terminal.run("history")
     assert (ended.status, ended.stdout, ended.stderr) == (ExitStatus.CANCELLED, "", "error: interrupted\n")
 
@@ -375,7 +375,7 @@ def test_a_stop_signal_once_the_backup_is_complete_changes_nothing_of_it(
 def test_a_backup_is_told_as_good_though_the_catalogue_cannot_tell_where_it_leads_to(
     terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known, opened = opening.catalogue, list[Configuration]()
+    known, opened = context.catalogue, list[Configuration]()
 
     def catalogue(configuration: Configuration) -> Catalogue:
         opened.append(configuration)
@@ -383,7 +383,7 @@ def test_a_backup_is_told_as_good_though_the_catalogue_cannot_tell_where_it_lead
             raise CatalogueUnavailable("the catalogue is locked by another process")
         return known(configuration)
 
-    monkeypatch.setattr(opening, "catalogue", catalogue)
+    monkeypatch.setattr(context, "catalogue", catalogue)
     ended = terminal.run("run", "nightly", "--run-id", "r1", "--json")
     assert (ended.status, ended.document["status"], ended.document["archive"]) == (ExitStatus.OK, "success", None)
 

@@ -13,7 +13,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import DrillCheckConfig
 from backupd.host.claims import Claims
 from backupd.host.operator_name import operator
-from backupd.operations import opening
+from backupd.operations import context
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import Busy, Cancelled, UsageError
 from backupd.vocabulary.records import Check, Drill, DrilledMoment
@@ -76,7 +76,7 @@ def test_nothing_to_prove_is_a_matter_of_usage(terminal: Terminal) -> None:
 def test_a_backup_that_is_being_removed_is_passed_over(
     terminal: Terminal, world: World, drills: Drills, backed_up: None
 ) -> None:
-    with Claims(opening.configuration(terminal.configuration).paths.run).removing("r2"):
+    with Claims(context.configuration(terminal.configuration).paths.run).removing("r2"):
         ended = terminal.run("drill")
     assert (ended.status, drills.of) == (0, ["r1"])
     assert "run r2 is passed over" in ended.stderr

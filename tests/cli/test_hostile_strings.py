@@ -268,7 +268,7 @@ def test_a_bug_is_told_plain(terminal: Terminal, monkeypatch: pytest.MonkeyPatch
     def fail(*_words: object) -> None:
         raise ValueError(HOSTILE)
 
-    monkeypatch.setattr("backupd.operations.opening.catalogue", fail)
+    monkeypatch.setattr("backupd.operations.context.catalogue", fail)
     ended = terminal.run("history")
     assert ended.status == ExitStatus.INTERNAL
     assert faults(ended.stderr) == []

@@ -21,7 +21,7 @@ from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.session import Session
 from backupd.mysql.startup import RELAY_FOLDER
 from backupd.mysql.tablefiles import Table
-from backupd.operations import opening
+from backupd.operations import context
 from backupd.operations.restore import moment_copy, to_moment
 from backupd.operations.restore.to_moment import restore_to_moment
 from backupd.operations.restore.unfinished import INCOMPLETE, unfinished_in
@@ -75,8 +75,8 @@ History = tuple[Site, dict[str, Moment], str]
 def interrupted(history: History, to: Path, by: signal.Signals, told: list[str]) -> None:
     """A restore to the second before the accident, which gets a signal once its server has begun to apply the log."""
     site, _, drop = history
-    configuration = opening.configuration(site.configuration)
-    with opening.catalogue(configuration) as catalogue, cancellable():
+    configuration = context.configuration(site.configuration)
+    with context.catalogue(configuration) as catalogue, cancellable():
         asked = AskedMoment(BeforeGtid(drop), run_id=None)
         found = found_moment(
             *(configuration, catalogue, asked),
@@ -186,7 +186,7 @@ def exporting(history: History, to: Path, *, ends: Callable[[], None], at: str =
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("backupd.cli.moments.tell", told)
-        configuration, asked = opening.configuration(site.configuration), AskedMoment(BeforeGtid(drop), run_id=None)
+        configuration, asked = context.configuration(site.configuration), AskedMoment(BeforeGtid(drop), run_id=None)
         tables = (Table("t", "innodb"), Table("t", "more"))
         restore_moment(configuration, asked, to=to, target=None, identities=None, tables=tables)
 

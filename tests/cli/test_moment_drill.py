@@ -15,7 +15,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.cli.moment_drill import moment_to_prove
 from backupd.config import Configuration, DrillCheckConfig
 from backupd.mysql.canary import MysqlCanary
-from backupd.operations import opening
+from backupd.operations import context
 from backupd.operations.restore import moment_drill
 from backupd.operations.restore.moment_copy import RollForward
 from backupd.operations.restore.to_moment import RestoredMoment, restore_to_moment
@@ -40,8 +40,8 @@ class History:
     until: datetime
 
     def opened(self) -> tuple[Configuration, Catalogue]:
-        configuration = opening.configuration(self.site.configuration)
-        return configuration, opening.own_catalogue(configuration)
+        configuration = context.configuration(self.site.configuration)
+        return configuration, context.own_catalogue(configuration)
 
 
 @pytest.fixture(scope="module")

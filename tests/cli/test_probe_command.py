@@ -11,7 +11,7 @@ import pytest
 
 from backupd import wiring
 from backupd.cli.probe_progress import disk_lines
-from backupd.operations import opening
+from backupd.operations import context
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.gauges import FileLoad
 from tests.cli.terminal import Terminal
@@ -189,9 +189,9 @@ def test_a_host_without_a_configuration_can_be_probed(
 ) -> None:
     """The default places are root's; a test's are its own."""
     monkeypatch.delenv("BACKUPD_CONFIG", raising=False)
-    monkeypatch.setattr(opening, "DEFAULT_PATH", tmp_path / "nowhere.toml")
-    monkeypatch.setattr(opening, "locate", lambda explicit, environment: tmp_path / "nowhere.toml")
-    configuration = opening.configuration_or_defaults(None)
+    monkeypatch.setattr(context, "DEFAULT_PATH", tmp_path / "nowhere.toml")
+    monkeypatch.setattr(context, "locate", lambda explicit, environment: tmp_path / "nowhere.toml")
+    configuration = context.configuration_or_defaults(None)
     assert configuration.jobs == {}
     ended = terminal.type("probe", "nightly")
     assert ended.status == ExitStatus.USAGE

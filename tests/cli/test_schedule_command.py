@@ -172,7 +172,7 @@ def test_an_expression_needs_no_configuration_and_goes_by_the_machines_zone_then
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TZ", "Asia/Kathmandu")
-    monkeypatch.setattr("backupd.operations.opening.DEFAULT_PATH", tmp_path / "none.toml")
+    monkeypatch.setattr("backupd.operations.context.DEFAULT_PATH", tmp_path / "none.toml")
     monkeypatch.setenv("BACKUPD_CONFIG", str(tmp_path / "none.toml"))
     ended = terminal.type("schedule", "next", "--cron", "0 6 * * *", *FROM, "--count", "1", "--json")
     assert ended.document["times"] == ["2026-03-28T00:15:00+00:00"]

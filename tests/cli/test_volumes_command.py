@@ -232,10 +232,10 @@ def test_it_works_without_a_configuration_and_makes_no_catalogue(
     surveyed: Surveyed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     nowhere = tmp_path / "nowhere" / "backupd.toml"
-    monkeypatch.setattr("backupd.operations.opening.DEFAULT_PATH", nowhere)
-    monkeypatch.setattr("backupd.operations.opening.locate", lambda explicit, environment: nowhere)
+    monkeypatch.setattr("backupd.operations.context.DEFAULT_PATH", nowhere)
+    monkeypatch.setattr("backupd.operations.context.locate", lambda explicit, environment: nowhere)
     default = Configuration(catalogue=CatalogueConfig(path=nowhere.with_name("catalogue.sqlite")))
-    monkeypatch.setattr("backupd.operations.opening.Configuration", lambda: default)  # this machine's own may be there
+    monkeypatch.setattr("backupd.operations.context.Configuration", lambda: default)  # this machine's own may be there
     ended = surveyed.terminal.type("volumes")
     assert (ended.status, surveyed.catalogue) == (ExitStatus.OK, None)
     assert "labvg/own" in ended.stdout

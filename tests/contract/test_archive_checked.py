@@ -5,7 +5,7 @@ from pathlib import Path
 
 from backupd.config import BinlogConfig, Configuration, HostConfig
 from backupd.mysql.grants import grant_script
-from backupd.operations.binlog import checking
+from backupd.operations.binlog import archive_preflight
 from backupd.vocabulary.records import Level
 from tests.contract.mariadb import PASSWORD, MariadbServer, mysql_server  # noqa: F401 - a fixture
 from tests.story.daemon_world import job
@@ -19,7 +19,7 @@ def warned(server: MariadbServer, folder: Path, *, receiving: bool, server_id: i
     secret.chmod(0o600)
     host = HostConfig(name="db1", socket=server.socket, user="checker", password_file=secret)
     nightly = replace(job("nightly"), binlog=BinlogConfig(server_id=server_id))
-    found = checking.examine(Configuration(hosts={"db1": host}), nightly, "db1-0a1b2c3d")
+    found = archive_preflight.examine(Configuration(hosts={"db1": host}), nightly, "db1-0a1b2c3d")
     return {one.name for one in found if one.level is not Level.OK}
 
 

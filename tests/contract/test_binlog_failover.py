@@ -10,7 +10,7 @@ import pytest
 
 from backupd.mysql.binlog.promoted import promoted_server
 from backupd.mysql.binlog.source import binlog_source
-from backupd.operations.binlog.checking import of_log
+from backupd.operations.binlog.archive_preflight import of_log
 from backupd.policy import gtid
 from backupd.vocabulary.records import Level
 from tests.archive_site import Moment, Site, rows_of, started_on

@@ -13,7 +13,7 @@ from backupd.fleet import records as module
 from backupd.fleet import schema, tables
 from backupd.fleet.database import address, engine_for
 from backupd.fleet.records import Records
-from backupd.policy.fleet_standing import WatchedCluster
+from backupd.policy.cluster_status import WatchedCluster
 from backupd.vocabulary.errors import FleetDatabaseAway, FleetDatabaseError, UsageError
 from backupd.vocabulary.fleet import (
     ClusterStanding,

@@ -14,8 +14,8 @@ import pytest
 
 from backupd.load import Counters, FileProbe, SnapshotReader
 from backupd.load.counters import KernelCounters
+from backupd.load.direct_reader import DirectReader
 from backupd.load.fileprobe import SysbenchProbe
-from backupd.load.reading import DirectReader
 from backupd.load.sysbench import SYSBENCH
 from backupd.vocabulary.errors import CommandError
 from backupd.vocabulary.gauges import DiskCounters, FileLoad, Mode

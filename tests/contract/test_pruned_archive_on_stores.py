@@ -6,7 +6,7 @@ from pathlib import Path
 
 from backupd.catalogue.store import Catalogue
 from backupd.host.claims import Claims
-from backupd.operations.binlog.reading import SegmentReader
+from backupd.operations.binlog.segment_reader import SegmentReader
 from backupd.operations.binlog.verifying import verify_segments
 from backupd.operations.ownership import Ownership
 from backupd.operations.upkeep.prune import prune

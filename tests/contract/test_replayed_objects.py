@@ -12,7 +12,7 @@ from backupd.cli.moments import AskedMoment, found_moment
 from backupd.host.signals import cancellable
 from backupd.mysql.binlog.applying import ApplyingProgress
 from backupd.mysql.binlog.source import binlog_source
-from backupd.operations import opening
+from backupd.operations import context
 from backupd.operations.restore.to_moment import restore_to_moment
 from backupd.policy.moments import Latest
 from backupd.vocabulary.errors import Cancelled
@@ -60,8 +60,8 @@ def test_an_interrupted_restore_goes_on_with_the_events_as_they_were_there(sourc
         if progress.done > progress.of // 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    configuration, to = opening.configuration(source.site.configuration), tmp_path / "to"
-    with opening.catalogue(configuration) as catalogue, cancellable(), pytest.raises(Cancelled):
+    configuration, to = context.configuration(source.site.configuration), tmp_path / "to"
+    with context.catalogue(configuration) as catalogue, cancellable(), pytest.raises(Cancelled):
         found = found_moment(
             *(configuration, catalogue, AskedMoment(Latest(), run_id=None)),
             to=to,

@@ -19,7 +19,7 @@ import pytest
 from backupd import wiring
 from backupd.config import SftpConfig
 from backupd.host.signals import cancellable
-from backupd.operations import opening
+from backupd.operations import context
 from backupd.targets.sftp import SftpTarget
 from backupd.vocabulary.errors import Cancelled, TargetError
 from tests.contract.sftp_server import sftp_config, sftp_server, sftp_target
@@ -535,7 +535,7 @@ def test_the_configuration_that_the_lab_prints_is_a_target_that_works(
     written = tmp_path / "backupd.toml"
     rest = '[hosts.db]\nsocket = "/s"\nuser = "u"\n[jobs.j]\nhost = "db"\ntargets = ["vault"]\n'
     written.write_text(f"{sftp_server.configuration('vault', store)}accept_unencrypted = true\n{rest}")
-    target = wiring.target(opening.configuration(written), "vault", MACHINE)
+    target = wiring.target(context.configuration(written), "vault", MACHINE)
     assert (target.name, target.folder) == ("vault", None)
     assert target.require_usable()
     put(target, b"x")

@@ -16,7 +16,7 @@ from backupd.host.signals import cancellable
 from backupd.mysql.binlog.source import BinlogSource, binlog_source
 from backupd.mysql.session import Session
 from backupd.mysql.sql_file import read_sql_file
-from backupd.operations import opening
+from backupd.operations import context
 from backupd.operations.restore.to_moment import restore_to_moment
 from backupd.policy import gtid
 from backupd.policy.moments import Moment, ToGtid
@@ -192,8 +192,8 @@ def test_the_log_is_applied_whatever_became_of_the_servers_gtid_mode(
 
 def interrupted(site: Site, moment: Moment, to: Path) -> None:
     """A restore that gets a signal once its server has begun to apply the log, and is kept for the next one."""
-    configuration = opening.configuration(site.configuration)
-    with opening.catalogue(configuration) as catalogue, cancellable():
+    configuration = context.configuration(site.configuration)
+    with context.catalogue(configuration) as catalogue, cancellable():
         found = found_moment(
             *(configuration, catalogue, AskedMoment(moment, run_id=None)),
             to=to,

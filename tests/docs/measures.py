@@ -12,7 +12,7 @@ import yaml
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
 from backupd.fleet.records import Records
-from backupd.policy.fleet_standing import FleetShape
+from backupd.policy.cluster_status import FleetShape
 from backupd.service.fleet.metrics import FleetMetrics
 from backupd.service.fleet.site import FleetSite
 from backupd.service.metrics import Metrics

@@ -14,7 +14,7 @@ from pathlib import Path
 from backupd import wiring
 from backupd.cli.failure_answers import failure_answers
 from backupd.cli.serve import pages_of
-from backupd.operations import opening
+from backupd.operations import context
 from backupd.service.daemon import DaemonSurroundings, serve
 from backupd.service.launch import Detached
 from backupd.service.systemd import Notify
@@ -23,13 +23,13 @@ from backupd.service.systemd import Notify
 def main(path: Path, gate: Path) -> None:
     """Serve until told to stop, with pages where there is a token for them."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
-    configuration = opening.configuration(path)
+    configuration = context.configuration(path)
     here = ("env", f"--chdir={Path.cwd()}", sys.executable, "-m")
     program: tuple[str, ...] = (*here, "tests.fakes.stand_in", str(configuration.catalogue.path), str(gate))
     if gate.is_dir():
         program = (*here, "tests.fakes.typed", str(gate), "--config", str(path))
     given = DaemonSurroundings(
-        load=lambda: opening.configuration(path),
+        load=lambda: context.configuration(path),
         launcher=Detached(program, configuration.paths.log),
         notifier=wiring.notifier,
         answers=failure_answers,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 
 from backupd.fleet.records import Records
-from backupd.policy.fleet_standing import FleetShape, WatchedCluster
+from backupd.policy.cluster_status import FleetShape, WatchedCluster
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.fleet import (
     Control,

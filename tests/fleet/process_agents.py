@@ -14,7 +14,7 @@ from functools import partial
 from typing import IO
 
 from backupd.fleet import HostAway, HostRefuses
-from backupd.fleet.asking import AskingAgent
+from backupd.fleet.asking_agent import AskingAgent
 from backupd.host.process import spawned
 from backupd.policy.agent_protocol import MOST_ANSWER_BYTES
 from backupd.vocabulary.errors import CommandError

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from backupd.fleet.records import Records
-from backupd.policy.fleet_standing import FleetShape
+from backupd.policy.cluster_status import FleetShape
 from backupd.service.fleet.listening import FleetPages, ShownFleet
 from backupd.service.listening import listen, require_guarded, url_of
 from backupd.vocabulary.errors import ConfigurationError, Refused

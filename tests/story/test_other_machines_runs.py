@@ -9,7 +9,7 @@ import pytest
 
 from backupd.catalogue.details import Filter
 from backupd.catalogue.store import Catalogue
-from backupd.cli.chosen import run_of
+from backupd.cli.selection import run_of
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import GOOD, Drill, RunDetails
 from tests.story.world import World

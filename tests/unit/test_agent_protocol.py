@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backupd.fleet import HostAway, HostRefuses
-from backupd.fleet.asking import AskingAgent
+from backupd.fleet.asking_agent import AskingAgent
 from backupd.policy import agent_protocol as protocol
 from backupd.policy.agent_protocol import MOST_ANSWER_BYTES, MOST_REQUEST_BYTES, Ask, Request
 from backupd.vocabulary.errors import Busy, CatalogueUnavailable, NotUnderstood, VerificationError

@@ -23,7 +23,7 @@ from backupd.host.marked_processes import variable_of
 from backupd.host.process import detached, start_time
 from backupd.mysql.role import ServerRole
 from backupd.operations.agent.answering import AgentSurroundings, answered
-from backupd.operations.agent.describing import describe, told_by_servers
+from backupd.operations.agent.host_description import describe, told_by_servers
 from backupd.operations.agent.starting import DetachedRuns, arguments, cancel, start
 from backupd.operations.agent.states import AGENT_VARIABLE, mark_of, result_of, state_of
 from backupd.policy.agent_protocol import Ask, Request, request_text

@@ -19,7 +19,7 @@ from backupd.archive.index import Member
 from backupd.archive.members import Members
 from backupd.archive.packing import CopyManner
 from backupd.archive.parallel import Task, side_by_side
-from backupd.archive.reading import Part
+from backupd.archive.source_file import Part
 from backupd.archive.sources import BinlogCut, Exclusions, list_members
 from backupd.archive.stream import store_binlog, store_tree
 from backupd.archive.tarring import tar_stream

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, event
 from backupd.catalogue import binlog_segments
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
-from backupd.operations.binlog.describing import new_chain
+from backupd.operations.binlog.segment_author import new_chain
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment, ChangeKind, TableChange
 from backupd.vocabulary.errors import Refused, Untrusted
 from backupd.vocabulary.records import RunDetails, RunStatus

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backupd.mysql.binlog.source import BinlogSource, ServerBinlog
-from backupd.operations.binlog.standing import _behind
+from backupd.operations.binlog.archive_status import _behind
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.reach import Hole, Reach, RestorableStretch
 from backupd.report.binlog_archive import (

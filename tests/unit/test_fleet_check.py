@@ -10,8 +10,8 @@ import pytest
 
 from backupd.config.fleet_reading import FleetFile, InventoryHosts, fleet_understood
 from backupd.fleet import HostAway, HostRefuses
-from backupd.operations.fleet.asking import AskedHost, ask_hosts
-from backupd.operations.fleet.checking import fleet_findings
+from backupd.operations.fleet.fleet_findings import fleet_findings
+from backupd.operations.fleet.host_survey import AskedHost, ask_hosts
 from backupd.vocabulary.errors import BackupdError
 from backupd.vocabulary.fleet import DescribedJob, HostDescription
 from backupd.vocabulary.records import Finding, Level

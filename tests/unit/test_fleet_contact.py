@@ -9,8 +9,8 @@ import pytest
 from backupd.config.fleet import FleetConfiguration
 from backupd.config.fleet_reading import InventoryHosts, fleet_understood
 from backupd.fleet.records import Records
-from backupd.operations.fleet.by_hand import by_hand
 from backupd.operations.fleet.contact import HostContact, seen_to
+from backupd.operations.fleet.on_demand import by_hand
 from backupd.operations.fleet.wishes import Wishes
 from backupd.vocabulary.fleet import ASKED_EVERY_SECONDS, PauseScope
 from tests.fakes.agents import FakeAgents

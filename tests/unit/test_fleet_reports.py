@@ -13,8 +13,8 @@ from backupd.report.fleet_slots_svg import slots_svg
 from backupd.vocabulary.fleet import FleetBackup, FleetState
 from tests.fleet.many_nights import MadeFleet
 from tests.hostile_words import HOSTILE, MARKUP, faults
+from tests.unit.test_cluster_status import NOW, owed
 from tests.unit.test_fleet_slots import backup
-from tests.unit.test_fleet_standing import NOW, owed
 
 NIGHT = date(2026, 11, 25)
 LINKS = CalendarLinks(lambda one: f"/b/{one}", lambda one: f"/c/{one}", lambda one: f"/n/{one}")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from backupd.policy.fleet_slots import SlotUse, busy_seconds, most_at_once, slot_uses
 from backupd.vocabulary.fleet import FleetBackup, FleetState, FleetTry
 from backupd.vocabulary.records import RunStatus
-from tests.unit.test_fleet_standing import NOW, owed
+from tests.unit.test_cluster_status import NOW, owed
 
 BEGIN = datetime(2026, 11, 25, 22, tzinfo=UTC)
 

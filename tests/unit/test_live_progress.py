@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.cli.telling import LiveFile, telling_everybody
+from backupd.cli.run_progress import LiveFile, telling_everybody
 from backupd.host.live_progress import LiveRuns, Progress
 from backupd.vocabulary.records import Phase
 

@@ -200,10 +200,10 @@ def test_the_history_of_a_hundred_thousand_runs_is_printed_as_fast_as_that_of_a_
 @pytest.mark.thorough
 def test_the_history_loads_nothing_that_acts_on_a_host() -> None:
     """Which is what the half second goes for that it may take."""
-    listed = "import sys, backupd.cli.main, backupd.cli.history, backupd.operations.opening; print(*sys.modules)"
+    listed = "import sys, backupd.cli.main, backupd.cli.history, backupd.operations.context; print(*sys.modules)"
     argv = [sys.executable, "-c", listed]
     loaded = set(subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT).stdout.split())
-    assert {"sqlalchemy", "backupd.operations.opening"} <= loaded
+    assert {"sqlalchemy", "backupd.operations.context"} <= loaded
     heavy = {"pymysql", "cryptography", "boto3", "asyncssh", "alembic", "fastapi", "jinja2", "apscheduler"}
     assert loaded & (heavy | {"prometheus_client", "backupd.wiring", "backupd.lab.run"}) == set()
 

@@ -9,7 +9,7 @@ import pytest
 from backupd.catalogue.audit import Event
 from backupd.catalogue.store import Catalogue
 from backupd.cli.moments import AskedMoment, archived_job, segments_read, way_to
-from backupd.operations.binlog.standing import archive_listing
+from backupd.operations.binlog.archive_status import archive_listing
 from backupd.policy.moments import Latest, ToTime
 from backupd.report.binlog_text import listing_text
 from backupd.vocabulary.errors import UsageError

@@ -12,7 +12,7 @@ from backupd.mysql.loading_schema import LOADING, LoadingServer, new_place, remo
 from backupd.mysql.row_loading import STATEMENT_BYTES, statements
 from backupd.mysql.table_shape import TableColumn, TableShape
 from backupd.mysql.tablefiles import Table
-from backupd.operations.restore.loading_told import attentions, beforehand
+from backupd.operations.restore.loading_notes import attentions, beforehand
 from backupd.vocabulary.errors import ServerError, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind
 from backupd.vocabulary.servers import Flavour, LoadingWay

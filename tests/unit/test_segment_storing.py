@@ -18,7 +18,7 @@ from backupd.config import BinlogConfig
 from backupd.host.claims import Claims
 from backupd.operations.binlog.archive import ArchiveTools, _Archive, _settle, archive
 from backupd.operations.binlog.cutting import CutPiece
-from backupd.operations.binlog.describing import SegmentAuthor
+from backupd.operations.binlog.segment_author import SegmentAuthor
 from backupd.operations.binlog.spool import BinlogSpool
 from backupd.operations.binlog.storing import SegmentStore, Senders, _Sender
 from backupd.operations.ownership import Ownership

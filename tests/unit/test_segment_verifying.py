@@ -12,7 +12,7 @@ import pytest
 from backupd.archive.encryption import Identities, read_identities
 from backupd.catalogue.store import Catalogue
 from backupd.host.claims import Claims
-from backupd.operations.binlog.reading import SegmentReader
+from backupd.operations.binlog.segment_reader import SegmentReader
 from backupd.operations.binlog.verifying import SegmentsVerified, verify_segments
 from backupd.policy.binlog_chain import PlacedBackup, rows
 from backupd.policy.reach import Hole, reach

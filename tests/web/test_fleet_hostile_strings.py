@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from prometheus_client.parser import text_string_to_metric_families
 
 from backupd.fleet.records import Records
-from backupd.policy.fleet_standing import WatchedCluster
+from backupd.policy.cluster_status import WatchedCluster
 from backupd.service.fleet.site import FleetSite
 from backupd.service.fleet.web.application import fleet_application
 from backupd.vocabulary.fleet import Control, DescribedJob, FleetState, HostDescription, PauseScope, Role, SeenHost

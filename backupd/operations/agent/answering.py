@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from backupd import __version__
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
-from backupd.operations.agent.describing import describe
+from backupd.operations.agent.host_description import describe
 from backupd.operations.agent.starting import RunLauncher, cancel, start
 from backupd.operations.agent.states import result_of, state_of
 from backupd.policy import agent_protocol as protocol

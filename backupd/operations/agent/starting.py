@@ -22,7 +22,7 @@ from backupd.host.claims import Claims
 from backupd.host.launching import OWN_VARIABLES, is_booted_by_systemd, output_file, unit_argv
 from backupd.host.marked_processes import marked_processes
 from backupd.host.process import detached, found, run, start_time
-from backupd.operations import opening
+from backupd.operations import context
 from backupd.operations.agent.states import AGENT_VARIABLE, mark_of, run_of, state_of
 from backupd.operations.liveness import live_process
 from backupd.vocabulary.errors import Busy, CatalogueError, CommandError, Refused
@@ -134,7 +134,7 @@ def _is_known(catalogue: Catalogue, order: StartOrder) -> bool:
 
 
 def _require_free(configuration: Configuration, catalogue: Catalogue, order: StartOrder) -> None:
-    job = opening.job(configuration, order.job).name
+    job = context.job(configuration, order.job).name
     pause = catalogue.pauses().get(job)
     if pause is not None:
         note = f": {pause.note}" if pause.note else ""

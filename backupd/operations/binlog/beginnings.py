@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from backupd.mysql.binlog.promoted import PromotedServer
 from backupd.mysql.binlog.source import BinlogSource
-from backupd.operations.binlog.describing import new_chain
+from backupd.operations.binlog.segment_author import new_chain
 from backupd.policy import gtid
 from backupd.policy.binlog_chain import PlacedBackup, is_same_server
 from backupd.policy.failover import Agreement, ArchivedEnd, History, agreement

@@ -11,7 +11,7 @@ from datetime import datetime
 from backupd.catalogue.store import Catalogue
 from backupd.mysql import UNLOCKED
 from backupd.mysql.binlog.source import BinlogSource
-from backupd.operations.binlog.describing import new_chain
+from backupd.operations.binlog.segment_author import new_chain
 from backupd.policy.binlog_chain import is_same_server
 from backupd.policy.gtid import is_within, state_of
 from backupd.vocabulary.binlogs import CATALOGUE_LOST, NOT_LOGGED, ArchiveGap, BinlogSegment

@@ -15,7 +15,7 @@ from backupd.mysql.binlog.events import ImpossibleEvent, LogEvent, has_checksums
 from backupd.mysql.binlog.layout import BEGINNINGS
 from backupd.mysql.binlog.sifting import BinlogBytes, Sieve
 from backupd.mysql.binlog.transactions import TransactionReader
-from backupd.operations.binlog.reading import SegmentReader
+from backupd.operations.binlog.segment_reader import SegmentReader
 from backupd.policy.binlog_chain import follows, is_same_server
 from backupd.policy.log_search import LogSearch
 from backupd.policy.segment_file import FIRST_OFFSET

@@ -22,8 +22,8 @@ from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Connect, connector
 from backupd.operations.binlog.archive import ArchiveTools
-from backupd.operations.binlog.describing import SegmentAuthor
 from backupd.operations.binlog.placed_backups import placed_backups
+from backupd.operations.binlog.segment_author import SegmentAuthor
 from backupd.operations.binlog.spool import BinlogSpool
 from backupd.operations.binlog.storing import SegmentStore
 from backupd.operations.configured_servers import login_of

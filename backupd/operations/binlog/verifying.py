@@ -15,7 +15,7 @@ from itertools import islice
 from backupd.archive.parallel import Task, side_by_side
 from backupd.catalogue.binlog_segments import PAGE
 from backupd.catalogue.store import Catalogue
-from backupd.operations.binlog.reading import SegmentReader
+from backupd.operations.binlog.segment_reader import SegmentReader
 from backupd.policy.binlog_chain import follows
 from backupd.policy.segment_file import to_line
 from backupd.report.words import many

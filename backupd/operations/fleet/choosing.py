@@ -12,7 +12,7 @@ from typing import Final
 
 from backupd.fleet import Agents
 from backupd.fleet.records import Records
-from backupd.operations.fleet.asking import SeenTo, ask_hosts
+from backupd.operations.fleet.host_survey import SeenTo, ask_hosts
 from backupd.operations.fleet.unended import may_go_on
 from backupd.operations.fleet.wishes import Wishes
 from backupd.policy.fleet_tries import TryRule

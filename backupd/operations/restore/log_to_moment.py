@@ -15,7 +15,7 @@ from itertools import groupby
 
 from backupd.mysql.binlog.relay_logs import LogPiece
 from backupd.mysql.binlog.transactions import TransactionReader
-from backupd.operations.binlog.reading import SegmentReader
+from backupd.operations.binlog.segment_reader import SegmentReader
 from backupd.policy.binlog_chain import order, parts
 from backupd.policy.moments import BeforeGtid, ToGtid, ToPosition, ToTime
 from backupd.policy.rising_numbers import doubt

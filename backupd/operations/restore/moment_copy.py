@@ -24,7 +24,7 @@ from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.seeding import forget_the_old_server
 from backupd.mysql.server_programs import matching_program
 from backupd.mysql.startup import RELAY_FOLDER
-from backupd.operations.binlog.reading import SegmentReader
+from backupd.operations.binlog.segment_reader import SegmentReader
 from backupd.operations.restore.as_recorded import opened_as_recorded
 from backupd.operations.restore.events_in_log import EventsInLog
 from backupd.operations.restore.into_folder import fill, require_room

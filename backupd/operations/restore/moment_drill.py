@@ -20,7 +20,7 @@ from backupd.mysql.canary import minutes_there
 from backupd.mysql.own_checks import own_checks
 from backupd.mysql.proof import check_tables, tables_check
 from backupd.mysql.scratch import RunningServer, ScratchServer
-from backupd.operations.binlog.reading import SegmentReader
+from backupd.operations.binlog.segment_reader import SegmentReader
 from backupd.operations.restore.moment_copy import RollForward, doubt_of_log
 from backupd.operations.restore.moment_in_log import moment_in_log
 from backupd.operations.restore.next_copy import agreed

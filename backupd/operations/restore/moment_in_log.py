@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.mysql.canary import MINUTES
 from backupd.mysql.grants import CANARY_SCHEMA
-from backupd.operations.binlog.reading import SegmentReader
+from backupd.operations.binlog.segment_reader import SegmentReader
 from backupd.policy.binlog_chain import order, parts
 from backupd.policy.canary_minutes import LoggedMinutes
 from backupd.policy.log_search import LogSearch

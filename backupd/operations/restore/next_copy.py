@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from backupd.archive.frames import DAMAGED, Reading
 from backupd.archive.unpack import Key
-from backupd.operations.restore.opening import key_of
+from backupd.operations.restore.decryption_key import key_of
 from backupd.operations.restore.verify import manifest_of, reading_of
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import BackupdError, NoKey, TargetError, VerificationError

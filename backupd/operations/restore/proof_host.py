@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from backupd.config import ProofCheckConfig
 from backupd.mysql.scratch import ScratchServer
 from backupd.operations.recorded_copy import copy_on
+from backupd.operations.restore.decryption_key import key_of
 from backupd.operations.restore.drill import drill
 from backupd.operations.restore.into_folder import unpacked_bytes
-from backupd.operations.restore.opening import key_of
 from backupd.operations.restore.proofs import last_tried, leave_proof_of_host
 from backupd.operations.restore.verify import manifest_of
 from backupd.operations.tools import HostTools

@@ -16,8 +16,8 @@ from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.seeding import forget_the_old_server, remove_binlogs
 from backupd.mysql.server_programs import matching_program
+from backupd.operations.restore.decryption_key import key_of
 from backupd.operations.restore.into_folder import require_room, unpack_objects
-from backupd.operations.restore.opening import key_of
 from backupd.operations.restore.unfinished import filling
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import ServerError, VerificationError

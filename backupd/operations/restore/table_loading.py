@@ -33,7 +33,7 @@ from backupd.mysql.tablespace_loading import (
     obstacle_of_table,
     tablespace_of,
 )
-from backupd.operations.restore.loading_told import attentions, beforehand, left_behind
+from backupd.operations.restore.loading_notes import attentions, beforehand, left_behind
 from backupd.operations.run_holdings import RunHoldings
 from backupd.policy.loading_pace import LoadingPace
 from backupd.report import words

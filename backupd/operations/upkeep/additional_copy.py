@@ -21,7 +21,7 @@ from backupd.host.signals import shielded
 from backupd.operations.copies.fan_out import Copies
 from backupd.operations.copies.publishing import Published, publish_copy
 from backupd.operations.ownership import Ownership
-from backupd.operations.restore.opening import key_of
+from backupd.operations.restore.decryption_key import key_of
 from backupd.operations.restore.proofs import copy_proofs
 from backupd.operations.restore.verify import manifest_of, verify_object
 from backupd.operations.run_holdings import RunHoldings

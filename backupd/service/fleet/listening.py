@@ -18,8 +18,8 @@ from pydantic import TypeAdapter
 
 from backupd.config.fleet import FleetConfiguration
 from backupd.config.secrets import password_in
-from backupd.operations.fleet.opening import database_url
-from backupd.policy.fleet_standing import FleetShape
+from backupd.operations.fleet.fleet_context import database_url
+from backupd.policy.cluster_status import FleetShape
 from backupd.service.fleet.site import shape_of
 from backupd.service.listening import Place, listen, require_guarded, url_of
 from backupd.service.pages_process import PagesProcess, StartedPages, start_module

@@ -14,7 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from backupd import __version__
-from backupd.policy.fleet_standing import ClusterStatus, FleetAlarmKind
+from backupd.policy.cluster_status import ClusterStatus, FleetAlarmKind
 from backupd.report.fleet_words import took_seconds
 from backupd.service.fleet.site import FleetSite
 from backupd.service.fleet.status import FleetStatus, HostState, fleet_status

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 
 from backupd.config.fleet import FleetConfiguration, MemberChoice
 from backupd.fleet.records import Records
-from backupd.policy.fleet_standing import FleetShape, WatchedCluster, is_at_work
+from backupd.policy.cluster_status import FleetShape, WatchedCluster, is_at_work
 from backupd.policy.night_times import night_of
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.fleet import Control

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 
-from backupd.policy.fleet_standing import AWAY, ClusterStatus, cluster_statuses, is_at_work
+from backupd.policy.cluster_status import AWAY, ClusterStatus, cluster_statuses, is_at_work
 from backupd.policy.member_choice import MOST_CLOCK_SECONDS, host_faults
 from backupd.service.fleet.site import FleetSite
 from backupd.vocabulary.alarms import Severity, gravest

@@ -1,12 +1,12 @@
 """How a fleet stands, for a person who asks once, for a program, and for Nagios.
 
-Knows: the lines and the keys. What is an alarm, and how grave, is `fleet_standing`'s to say.
+Knows: the lines and the keys. What is an alarm, and how grave, is `cluster_status`'s to say.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
-from backupd.policy.fleet_standing import ClusterStatus
+from backupd.policy.cluster_status import ClusterStatus
 from backupd.report.fleet_words import ago, cost_words, next_words
 from backupd.report.json_document import iso
 from backupd.report.words import columns, many

@@ -25,7 +25,7 @@ from backupd.lab.plan import GuestControl, Plan
 from backupd.lab.site import LabSite, guest_site, host_site
 from backupd.load.counters import KernelCounters
 from backupd.mysql.session import Login, Session
-from backupd.operations import opening
+from backupd.operations import context
 from backupd.vocabulary.errors import BackupdError, LabError
 from backupd.vocabulary.gauges import DiskCounters
 from backupd.vocabulary.records import RunDetails
@@ -293,7 +293,7 @@ def _shell(line: str, folder: Path, *, seconds: float, accept: Sequence[int] = (
 
 
 def _ours() -> RunDetails:
-    with opening.catalogue(opening.configuration(None)) as catalogue:
+    with context.catalogue(context.configuration(None)) as catalogue:
         return catalogue.run("latest")
 
 

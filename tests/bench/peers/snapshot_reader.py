@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from backupd.archive.listing import Listing, divide
-from backupd.archive.reading import ReadingThread, batches
+from backupd.archive.source_file import ReadingThread, batches
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.tarring import tar_stream
 from backupd.host.process import run

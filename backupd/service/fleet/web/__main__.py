@@ -13,7 +13,7 @@ import anyio._backends._asyncio  # noqa: F401  # whatever is loaded when it is n
 from pydantic import TypeAdapter
 
 from backupd.fleet.records import Records
-from backupd.policy.fleet_standing import FleetShape
+from backupd.policy.cluster_status import FleetShape
 from backupd.service.fleet.site import FleetSite
 from backupd.service.fleet.web.application import fleet_application, templates
 from backupd.service.web.application import THREADS

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
+from backupd.policy.cluster_status import ClusterStatus, FleetAlarm
 from backupd.policy.fleet_slots import slot_uses
-from backupd.policy.fleet_standing import ClusterStatus, FleetAlarm
 from backupd.service.fleet.status import HostState, HostStatus, SlotStatus, fleet_status, host_statuses
 from backupd.service.fleet.web.asked import AskedFleet, Night, backup_named
 from backupd.service.web.api import NAME, NOT_FOUND, REFUSALS

@@ -125,10 +125,10 @@ def targets_with_segments(configuration: "Configuration", job: str, stored: "Col
     Raises:
         UsageError: there is no such job.
     """
-    from backupd.operations import opening
+    from backupd.operations import context
 
     left = sorted(configuration.targets.keys() & stored)
-    return list(dict.fromkeys([*opening.job(configuration, job).targets, *left]))
+    return list(dict.fromkeys([*context.job(configuration, job).targets, *left]))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from backupd.load.direct import scan_offsets
-from backupd.load.reading import DirectReader, random_offsets
+from backupd.load.direct_reader import DirectReader, random_offsets
 from backupd.vocabulary.errors import CommandError
 
 BLOCK = 16 << 10

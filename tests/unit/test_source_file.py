@@ -16,7 +16,16 @@ from hypothesis import strategies as st
 
 from backupd.archive.packing import CopyManner
 from backupd.archive.pipeline import BLOCK_BYTES, BLOCKS_PER_QUEUE
-from backupd.archive.reading import REQUEST_BYTES, Content, Part, ReadingThread, ReadSpan, SourceFile, batches, size_of
+from backupd.archive.source_file import (
+    REQUEST_BYTES,
+    Content,
+    Part,
+    ReadingThread,
+    ReadSpan,
+    SourceFile,
+    batches,
+    size_of,
+)
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_content, store_streams
 from backupd.vocabulary.errors import GaveUp, SnapshotError
@@ -206,7 +215,7 @@ def test_governor_ends_a_copy_whose_disk_does_not_answer(root: Path, disk: Disk)
 def test_disk_that_never_answers_does_not_keep_a_copy_from_ending(
     root: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("backupd.archive.reading._JOIN_SECONDS", 0.1)
+    monkeypatch.setattr("backupd.archive.source_file._JOIN_SECONDS", 0.1)
     answers = threading.Event()
     disk.before = lambda: answers.wait(20)
 

@@ -8,7 +8,7 @@ import pytest
 
 from backupd.config import BinlogConfig, Configuration, HostConfig
 from backupd.mysql.binlog.source import BinlogSource, ServerBinlog
-from backupd.operations.binlog import checking
+from backupd.operations.binlog import archive_preflight
 from backupd.vocabulary.binlogs import BinlogPlace, SegmentOrigin
 from backupd.vocabulary.records import Finding, Level
 from backupd.vocabulary.servers import Flavour
@@ -30,7 +30,7 @@ SOURCE = BinlogSource(
 
 
 def told(source: BinlogSource) -> dict[str, Finding]:
-    return {one.name: one for one in checking.of_log(source)}
+    return {one.name: one for one in archive_preflight.of_log(source)}
 
 
 def test_a_log_that_can_be_archived_has_nothing_against_it() -> None:
@@ -63,30 +63,30 @@ def test_a_day_is_long_enough_and_statements_among_rows_are_no_fault() -> None:
 
 @pytest.mark.parametrize(("own", "level"), [(7, Level.WARNING), (8, Level.OK)])
 def test_the_servers_own_id_is_no_receivers(own: int, level: Level) -> None:
-    assert checking.of_receiver_id(SOURCE, own).level is level
+    assert archive_preflight.of_receiver_id(SOURCE, own).level is level
 
 
 @pytest.mark.parametrize(("lacks", "level"), [(True, Level.WARNING), (False, Level.OK)])
 def test_an_account_without_the_privilege_is_told_which(lacks: bool, level: Level) -> None:
-    found = checking.of_account("db1", lacks=lacks)
+    found = archive_preflight.of_account("db1", lacks=lacks)
     assert (found.level, "GRANT REPLICATION SLAVE ON *.*" in found.hint) == (level, lacks)
 
 
 def test_a_client_program_that_is_missing_or_older_is_a_warning(tmp_path: Path) -> None:
-    missing = checking.of_client(BinlogConfig(client=tmp_path / "none"), FACTS)
+    missing = archive_preflight.of_client(BinlogConfig(client=tmp_path / "none"), FACTS)
     assert (missing.level, "no program here receives" in missing.detail) == (Level.WARNING, True)
     older = tmp_path / "mariadb-binlog"
     older.write_text("#!/bin/sh\necho 'mariadb-binlog from 11.4.2-MariaDB, client 3.5 for Linux'\n")
     older.chmod(0o755)
     for series, level in (((11, 8, 1), Level.WARNING), ((11, 4, 9), Level.OK)):
         facts = replace(FACTS, version=".".join(map(str, series)), version_number=series)
-        assert checking.of_client(BinlogConfig(client=older), facts).level is level
+        assert archive_preflight.of_client(BinlogConfig(client=older), facts).level is level
 
 
 def test_a_server_that_does_not_answer_is_told_and_a_job_without_an_archive_is_not_asked(tmp_path: Path) -> None:
     host = HostConfig(name="db1", socket=tmp_path / "none.sock", user="backupd")
     archived, plain = replace(job("nightly"), binlog=BinlogConfig()), job("nightly")
     configuration = Configuration(hosts={"db1": host}, jobs={"nightly": archived})
-    (found,) = checking.examine(configuration, archived, "db1-0a1b2c3d")
+    (found,) = archive_preflight.examine(configuration, archived, "db1-0a1b2c3d")
     assert (found.name, found.level) == ("binlog archive", Level.WARNING)
-    assert list(checking.examine(configuration, plain, "db1-0a1b2c3d")) == []
+    assert list(archive_preflight.examine(configuration, plain, "db1-0a1b2c3d")) == []

@@ -12,7 +12,7 @@ from typing import Final
 from backupd.config.fleet import MOST_RETRIES, FleetConfiguration
 from backupd.fleet import Agents
 from backupd.fleet.records import Records
-from backupd.operations.fleet.asking import ask_hosts
+from backupd.operations.fleet.host_survey import ask_hosts
 from backupd.operations.fleet.terms import cluster_terms, night_clock, shared_targets, tonight
 from backupd.policy.agent_protocol import is_run_id
 from backupd.policy.fleet_plan import ClusterTerms, plan_night

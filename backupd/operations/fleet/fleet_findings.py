@@ -5,7 +5,7 @@ from datetime import datetime
 
 from backupd.config.fleet import FleetConfiguration
 from backupd.config.fleet_reading import FleetFile
-from backupd.operations.fleet.asking import AskedHost
+from backupd.operations.fleet.host_survey import AskedHost
 from backupd.operations.fleet.terms import cluster_terms
 from backupd.policy.fleet_check import FleetClaims, check_fleet
 from backupd.vocabulary.records import Finding, Level

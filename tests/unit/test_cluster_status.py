@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
-from backupd.policy.fleet_standing import (
+from backupd.policy.cluster_status import (
     ClusterStatus,
     FleetAlarmKind,
     WatchedCluster,

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from backupd.fleet.records import Records
-from backupd.operations.fleet.opening import database_url, fleet
+from backupd.operations.fleet.fleet_context import database_url, fleet
 from backupd.service.fleet.site import FleetSite, shape_of
 from backupd.vocabulary.errors import FleetDatabaseError
 

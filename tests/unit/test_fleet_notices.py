@@ -10,8 +10,8 @@ import pytest
 
 from backupd.config.fleet_reading import FleetFile
 from backupd.fleet.records import Records
+from backupd.operations.fleet.fleet_notices import tell_end, tell_gone, tell_own_clock, tell_problems, with_page
 from backupd.operations.fleet.serving import reload
-from backupd.operations.fleet.telling import tell_end, tell_gone, tell_own_clock, tell_problems, with_page
 from backupd.vocabulary.errors import ConfigurationError
 from backupd.vocabulary.fleet import FleetBackup, FleetState, OwedBackup, SeenHost
 from backupd.vocabulary.schedule import Notice, NoticeKind

@@ -1,10 +1,9 @@
 """The doors through which a command's effects go, each patched so that what passes it comes under fire.
 
-Knows: programs, the LVM shell, commits of the catalogue, claims, files; `server_doors` and `target_doors` know the
-others. A door fails as its contract says: the error that an adapter would raise, at the place where it would.
+Knows: programs, the LVM shell, commits of the catalogue, claims; `server_doors`, `target_doors` and `file_doors` know
+the others. A door fails as its contract says: the error that an adapter would raise, at the place where it would.
 """
 
-import errno
 import os
 import re
 import signal
@@ -22,7 +21,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.engine.default import DefaultDialect
 
 from backupd.archive import tarchild
-from backupd.host import claims, filesystem, process
+from backupd.host import claims, process
 from backupd.lvm import snapshots
 from backupd.mysql import scratch
 from backupd.vocabulary.errors import Busy, CommandError
@@ -33,8 +32,6 @@ from tests.fire.undoing import Patches
 HANGING_SECONDS = 3.0  # what a deadline is cut to where its program hangs: the wait itself is not what is tried
 HUNG = "hung-as-told"  # among the words of a stand-in
 _STAND_IN = ("sh", "-c", "trap '' TERM; while :; do sleep 3600; done", HUNG)
-_FILE_VERBS = ("mkdir", "rmdir", "rename", "replace", "link", "symlink", "unlink", "remove", "fsync", "ftruncate")
-_WRITES = os.O_CREAT | os.O_TRUNC
 _SERVER_SECONDS = 20.0  # in which a drill's server starts that does not hang
 _KILL_AFTER_SECONDS = 0.02  # it is to be killed at its work, and not before it has become its program
 _WRITTEN = re.compile(r"\s*(INSERT(?: OR \w+)? INTO|UPDATE|DELETE FROM)\s+(\w+)")
@@ -152,39 +149,6 @@ def lock_files(fire: Fire, patches: Patches) -> None:
     patches.set(claims.Claims, "_locked", locked_under_fire)
 
 
-def files(fire: Fire, patches: Patches) -> None:
-    """Every name that backupd makes, changes or removes in a file system, and whatever it makes durable there."""
-    for verb in _FILE_VERBS:
-        patches.set(os, verb, _file_verb(fire, verb, getattr(os, verb)))
-    opened = os.open
-
-    def open_under_fire(path: Any, flags: int, *rest: Any, **named: Any) -> int:
-        place = where() if flags & _WRITES else ""
-        if not place:
-            return opened(path, flags, *rest, **named)
-        with fire.passing(f"file create < {place}", refusals={When.BEFORE: _no_space}):
-            return opened(path, flags, *rest, **named)
-
-    def sync_under_fire(descriptor: int) -> int:
-        with fire.passing(f"file syncfs < {where()}", refusals={When.BEFORE: _no_space}):
-            return int(syncfs(descriptor))
-
-    syncfs = filesystem._libc.syncfs
-    patches.set(os, "open", open_under_fire)
-    patches.set(filesystem._libc, "syncfs", sync_under_fire)
-
-
-def _file_verb(fire: Fire, verb: str, effect: Callable[..., Any]) -> Callable[..., Any]:
-    def under_fire(*words: Any, **named: Any) -> Any:
-        place = where()
-        if not place:
-            return effect(*words, **named)
-        with fire.passing(f"file {verb} < {place}", refusals={When.BEFORE: _no_space}):
-            return effect(*words, **named)
-
-    return under_fire
-
-
 def spoken(argv: Sequence[str]) -> str:
     """The program and its first words, without the programs that only start it and without anything of one run."""
     words = list(argv)
@@ -262,13 +226,10 @@ def _disk_full() -> BaseException:
     return error
 
 
-def _no_space() -> BaseException:
-    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 @contextmanager
 def all_doors(fire: Fire) -> Iterator[None]:
     """Within the block every door is under fire."""
+    from tests.fire.file_doors import files
     from tests.fire.server_doors import sessions
     from tests.fire.target_doors import targets
 

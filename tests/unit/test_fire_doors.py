@@ -13,9 +13,10 @@ import backupd
 from backupd.catalogue.store import Catalogue
 from backupd.host import process
 from backupd.host.claims import Claims
+from backupd.host.filesystem import write_words
 from backupd.host.own_files import replace_file
 from backupd.targets.directory import DirectoryTarget
-from backupd.vocabulary.errors import Busy, CatalogueError, CommandError, TargetError
+from backupd.vocabulary.errors import Busy, CatalogueError, CommandError, TargetError, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind
 from tests.fakes.target import MACHINE
 from tests.fire.doors import all_doors, spoken
@@ -167,11 +168,24 @@ def test_every_verb_on_a_file_is_a_point_and_can_find_no_room(tmp_path: Path) ->
     with under_fire(tmp_path / "log"):
         replace_file(tmp_path / "file", b"1", mode=0o600)
     names = {one.point.name.partition(" <")[0] for one in recorded(tmp_path / "log")}
-    assert {"file create", "file unlink", "file replace"} <= names
+    assert {"file create", "file fchmod", "file write", "file unlink", "file replace"} <= names
     fault = Fault(How.REFUSE, named(tmp_path / "log", "file replace"))
     with under_fire(tmp_path / "log", fault), pytest.raises(OSError, match="No space left"):
         replace_file(tmp_path / "file", b"2", mode=0o600)
     assert (tmp_path / "file").read_bytes() == b"1"
+
+
+def test_file_that_python_opens_has_what_it_would_have_and_each_write_of_it_is_a_point(tmp_path: Path) -> None:
+    text, log = "ä\r\nb\n" * 10_000, tmp_path / "log"
+    with under_fire(log):
+        write_words(tmp_path / "words", text, hint="nothing is lost")
+    assert (tmp_path / "words").read_bytes().decode() == text
+    names = [one.point.name.partition(" <")[0] for one in recorded(log) if one.point.when is When.BEFORE]
+    assert names[0] == "file create"
+    assert set(names[1:]) == {"file write"}
+    fault = Fault(How.REFUSE, named(log, "file write"))
+    with under_fire(log, fault), pytest.raises(UsageError, match="No space left"):
+        write_words(tmp_path / "words", text, hint="nothing is lost")
 
 
 @pytest.mark.parametrize(

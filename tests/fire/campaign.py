@@ -83,7 +83,7 @@ def machine_argv(asked: argparse.Namespace, out: Path, seeds: range) -> list[str
     inside = ["--out", str(OUTSIDE), "--seeds", f"{seeds.start}:{seeds.stop}", "--seconds", str(asked.seconds)]
     inside += [
         word
-        for name in ("plant", "fault", "death", "every")
+        for name in ("plant", "fault", "death", "every", "names")
         if (value := getattr(asked, name))
         for word in (f"--{name}", value)
     ]
@@ -142,6 +142,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--death", default="", help="of the command before a recovery")
     parser.add_argument("--died", default="", help="which command that was")
     parser.add_argument("--every", help="no seeds: these kinds of faults at every point that has them: hang,kill")
+    parser.add_argument("--names", default="", help="with --every: only at points whose name begins so: 'file write'")
     return run(parser.parse_args(words))
 
 

@@ -74,10 +74,10 @@ def chosen_pass(luck: random.Random, passed: Sequence[Passed]) -> Passed:
     return luck.choice([passes[0], passes[-1], luck.choice(passes), luck.choice(locked or passes)])
 
 
-def every(points: Mapping[Situation, Sequence[Passed]], hows: frozenset[How]) -> Iterator[Case]:
+def every(points: Mapping[Situation, Sequence[Passed]], hows: frozenset[How], names: str = "") -> Iterator[Case]:
     """Each of these faults at every name once, in the first situation that comes by it; for a lock's, on both sides.
 
-    A stop and a wait are of interest where the server is locked.
+    A stop and a wait are of interest where the server is locked. Only names that begin with `names`.
     """
     seen: set[tuple[How, str, When | None]] = set()
     for situation in sorted(points, key=lambda one: (one.command == "recover", str(one))):
@@ -85,7 +85,7 @@ def every(points: Mapping[Situation, Sequence[Passed]], hows: frozenset[How]) ->
             for how in sorted(hows & one.hows):
                 lasting = how in (How.STOP, How.SLOW)
                 key = (how, one.point.name, one.point.when if lasting else None)
-                if key not in seen and (one.locked or not lasting):
+                if key not in seen and (one.locked or not lasting) and one.point.name.startswith(names):
                     seen.add(key)
                     yield Case(-1, situation, Fault(how, one.point))
 

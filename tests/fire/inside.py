@@ -75,7 +75,7 @@ def _cases(asked: argparse.Namespace, points: Points) -> Iterator[Case]:
         yield _named(asked.command, asked.fault, asked.died, asked.death)
         return
     if asked.every is not None:
-        yield from every(points, frozenset(map(How, asked.every.split(","))))
+        yield from every(points, frozenset(map(How, asked.every.split(","))), asked.names)
         return
     for seed in asked.seeds:
         yield chosen(seed, points, SHARES)
@@ -97,6 +97,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--death", default="")
     parser.add_argument("--died", default="")
     parser.add_argument("--every")
+    parser.add_argument("--names", default="")
     asked = parser.parse_args(words)
     began = time.monotonic()
     asked.out.mkdir(parents=True, exist_ok=True)

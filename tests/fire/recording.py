@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.fire.trying import Machine
 
 _DEATHS = 5  # of each command that takes a backup, from its beginning to its end
-_DEATHS_OF_OTHERS = {"copy": 2, "prune": 2, "restore": 2, "drill": 2}
+_DEATHS_OF_OTHERS = {"copy": 2, "prune": 2, "restore": 2, "drill": 2, "clone": 2}
 
 Points = dict[Situation, list[Passed]]
 

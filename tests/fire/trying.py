@@ -55,6 +55,7 @@ class Machine:
     def words(self, command: str, run_id: str, kept: str = "") -> tuple[str, ...]:
         """What is typed."""
         named = {"RUN": run_id, "KEPT": kept, "FOLDER": str(self.world.restored / run_id)}
+        named["SCRUB"] = str(self.world.scrub)
         return tuple(named.get(word, word) for word in COMMANDS[command])
 
     def die(self, situation: Situation) -> None:

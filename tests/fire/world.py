@@ -20,6 +20,7 @@ KEEP_LESS = 1  # when it is `prune` that has to find something
 RUN_FOLDER = Path("/run/backupd")
 
 # How often each comes under fire, and the words that it is typed with; RUN is an id, KEPT a good backup's.
+# FOLDER is one that is not there yet, SCRUB a file with SQL.
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "run": ("run", "nightly", "--json", "--run-id", "RUN"),
     "spooled": ("run", "spooled", "--json", "--run-id", "RUN"),
@@ -31,10 +32,12 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "rebuild": ("catalogue", "rebuild", "--target", "store"),
     "restore": ("restore", "KEPT", "--to", "FOLDER"),
     "drill": ("drill", "KEPT"),
+    "clone": ("clone", "KEPT", "--to", "FOLDER", "--scrub", "SCRUB"),
+    "verify": ("verify", "KEPT"),
 }
 SHARES: Mapping[str, int] = {
     **{"run": 26, "spooled": 18, "uploaded": 14, "replica": 10, "recover": 15, "prune": 7},
-    **{"copy": 4, "restore": 3, "drill": 2, "rebuild": 1},
+    **{"copy": 4, "restore": 3, "drill": 2, "clone": 2, "rebuild": 1, "verify": 1},
 }
 TAKES = frozenset({"run", "spooled", "uploaded", "replica"})  # a backup
 JOBS: Mapping[str, str] = {name: name for name in TAKES} | {"run": "nightly", "prune": "nightly"}  # whose rule acts
@@ -74,6 +77,11 @@ class World:
         return self.folder / "restored"
 
     @property
+    def scrub(self) -> Path:
+        """What a clone runs on its copy."""
+        return self.folder / "scrub.sql"
+
+    @property
     def catalogue(self) -> Path:
         """The record."""
         return self.folder / "catalogue.sqlite"
@@ -100,6 +108,7 @@ def made(folder: Path) -> Iterator[World]:
         world.configuration.write_text(text, encoding="utf-8")
         less = text.replace(f"keep_last = {KEEP}", f"keep_last = {KEEP_LESS}")
         world.keeping_less.write_text(less, encoding="utf-8")
+        world.scrub.write_text("CREATE DATABASE scrubbed;\n", encoding="utf-8")
         yield world
 
 

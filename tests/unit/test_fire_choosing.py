@@ -3,7 +3,7 @@
 from collections import Counter
 
 from tests.fire.beating import Beat, held_seconds, longest, noise, parsed
-from tests.fire.choosing import Situation, chosen, failpoints
+from tests.fire.choosing import Situation, chosen, every, failpoints
 from tests.fire.points import ALWAYS, Fault, How, Passed, Point, When
 
 SHARES = {"run": 3, "recover": 1}
@@ -37,6 +37,23 @@ def test_door_that_is_passed_often_is_not_all_that_is_tried() -> None:
     assert by_name["sql FLUSH"] > by_name["target write a piece"] > 50
     assert {1, 500} <= {fault.point.ordinal for fault in faults if fault.point.name == "target write a piece"}
     assert {fault.how for fault in faults} == ALWAYS | {How.HANG}
+
+
+def test_every_fault_of_a_kind_is_tried_once_at_each_name_and_what_lasts_only_under_the_lock() -> None:
+    kinds = frozenset({How.DIE, How.HANG, How.SLOW})
+    assert [str(case.fault) for case in every(POINTS, kinds)] == [
+        "die:before:1:target write a piece",
+        "die:before:1:sql FLUSH",
+        "slow:before:1:sql FLUSH",
+        "slow:after:1:sql FLUSH",
+        "die:before:1:process lvs",
+        "hang:before:1:process lvs",
+        "die:before:1:process lvremove",
+    ]
+    assert [str(case.fault) for case in every(POINTS, kinds, "process lvs")] == [
+        "die:before:1:process lvs",
+        "hang:before:1:process lvs",
+    ]
 
 
 def test_failpoint_is_a_door_of_a_command_however_often_it_is_passed() -> None:

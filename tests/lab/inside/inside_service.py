@@ -20,7 +20,7 @@ import pytest
 
 from backupd.host.process import start_time
 from tests.lab.inside.host import GATE_OFF, RUN_FOLDER, SITE, Changes, Host, catalogue_rows
-from tests.lab.inside.units import SHIPPED, drop_in, install, shown, systemctl
+from tests.lab.inside.units import SHIPPED, drop_in, install, logged, shown, systemctl
 from tests.service.prometheus import Prometheus, prometheus
 
 ADDRESS = "127.0.0.1:9476"
@@ -208,6 +208,11 @@ def test_systemd_stops_the_daemon_and_kills_a_stuck_one_and_the_run_goes_on_in_a
         status = Path(f"/proc/{pages}/status").read_text()
         assert re.search(r"^Uid:(\s+65534){4}$", status, re.MULTILINE), "the lab has no account for them"
         assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
+        sound = configuration.read_text()
+        configuration.write_text(f"{sound}\n[jobs.nightly.retain]\n")
+        systemctl("reload", UNIT, expect=1)
+        assert "jobs.nightly.retain" in logged()
+        configuration.write_text(sound)
         run_id = started_by_schedule(host, configuration, lambda: systemctl("reload", UNIT))
         run = process_of(run_id)
         stand_still(run)

@@ -59,7 +59,7 @@ tests: setup-python setup-check setup-fleet setup-s3
 # every call, every zone's clock), of what comes from a seed a share, as tests/share.py says; the pages and a fleet. In
 # one session and with a fourth beside, because many of them wait: for a browser, a PostgreSQL, a night's end.
 thorough-tests: setup-python setup-check setup-fleet setup-s3 setup-service ## whole runs, every case, real servers, stores and browsers; OF=tests/web a part of it (14 minutes)
-	$(SIDE_BY_SIDE) -n 4 $(or $(OF),$(THOROUGH)) --durations=60 -m "(thorough or exhaustive or hypothesis) and not figures and not matrix"
+	$(SIDE_BY_SIDE) -n 4 --durations=60 $(or $(OF),$(THOROUGH)) -m "(thorough or exhaustive or hypothesis) and not figures and not matrix"
 
 # On a further store, server, database or way to a host, what the targets of `make test` try on one.
 thorough-matrix: setup-python setup-check setup-fleet setup-s3 setup-service ## what `make thorough-tests` tries once, on everything else, and after years (6 minutes)

@@ -43,7 +43,7 @@ def test_of_what_one_target_leaves_out_another_one_tries_all() -> None:
     assert {target: (folders, chosen) for target, folders, chosen in found} == {
         "tests": ("$(QUICK)", '"not thorough and not exhaustive and not matrix"'),
         "thorough-tests": (
-            "-n 4 $(or $(OF),$(THOROUGH))",
+            "-n 4 --durations=60 $(or $(OF),$(THOROUGH))",
             '"(thorough or exhaustive or hypothesis) and not figures and not matrix"',
         ),
         "thorough-matrix": ("$(THOROUGH)", "matrix"),

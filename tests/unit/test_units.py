@@ -49,7 +49,7 @@ def test_a_unit_starts_a_command_that_there_is(where: str, words: list[str]) -> 
 
 def test_the_timer_and_the_daemon_and_the_boot_are_all_provided_for() -> None:
     commands = {words[1] for _, words in programs()}
-    assert commands == {"serve", "run", "recover", "prove", "binlog"}
+    assert commands == {"serve", "config", "run", "recover", "prove", "binlog"}
 
 
 def test_what_the_daemon_starts_has_the_sandbox_of_the_template() -> None:

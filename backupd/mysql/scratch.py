@@ -21,7 +21,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
@@ -205,17 +205,21 @@ class ScratchServer:
         require_tablespaces(copy, self._facts)
         account = account_for(copy.datadir, with_keys=bool(key_files(self._facts)))
         require_keys(self._facts, account.prefix)
-        with _private_folder() as places, account.lent(copy), places.error_log.open("ab") as said:
-            keyring = keyring_options(self._facts, places.folder, program, account.prefix)
-            view = self._view(account, places)
-            if binlog is not None and self._binlog is not None:
-                seen_in = (view.folder / self._binlog).parent
-                index = "" if self._without_binlogs else _index(copy.folder, binlog, seen_in=seen_in)
-                places.binlog_index.write_text(index, errors="surrogateescape")
+        with ExitStack() as owed:
+            with _prepared():
+                places = owed.enter_context(_private_folder())
+                owed.enter_context(account.lent(copy))
+                said = owed.enter_context(places.error_log.open("ab"))
+                keyring = keyring_options(self._facts, places.folder, program, account.prefix)
+                view = self._view(account, places)
+                if binlog is not None and self._binlog is not None:
+                    seen_in = (view.folder / self._binlog).parent
+                    index = "" if self._without_binlogs else _index(copy.folder, binlog, seen_in=seen_in)
+                    places.binlog_index.write_text(index, errors="surrogateescape")
+                account.give(places.folder)
             seen = view.folder / self._binlog if self._binlog else None
             argv = server_argv(program, view, self._facts, places, seen, seeding=self._seeding, applying=self._applying)
             passing_over = ["--innodb-force-recovery=1"] if self._partial else []
-            account.give(places.folder)
             with (
                 self._started([*self._prefix(account, places, view), *argv, *passing_over, *keyring], said) as process,
                 _within_limits(process, places),
@@ -365,6 +369,23 @@ def remove_abandoned_folders() -> tuple[Path, ...]:
         OSError: the temporary folder cannot be read.
     """
     return remove_abandoned(_temporary(), _FOLDERS)
+
+
+@contextmanager
+def _prepared() -> Iterator[None]:
+    """What cannot be made ready for a server is no fault of the copy's.
+
+    Raises:
+        Undecided: it was the operating system that refused.
+    """
+    try:
+        yield
+    except OSError as error:
+        where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+        raise Undecided(
+            f"no server could be started on the restored files: {where}{error.strerror}",
+            hint=f"check the free space and the mode of {_temporary()}, and those of the folder with the copy",
+        ) from error
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from backupd.host import process as programs
 from backupd.host.sandbox import ending_argv
 from backupd.host.signals import shielded
 from backupd.mysql.relocation import Relocation
-from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.errors import CleanupIncomplete, ServerError
 
 _END_SECONDS = 30.0
 _ITS_ACCOUNTS = frozenset({"mysql", "mariadb"})  # whom a server's files may belong to, of those known here
@@ -59,15 +59,25 @@ class Account:
         owner = copy.datadir.stat()
         with ExitStack() as opened:
             closed = self._closed(copy, opened)
+            opened.enter_context(self._given_back(copy, owner, closed))
+            if uid != owner.st_uid:
+                _change_owner(copy.folder, users={owner.st_uid: uid}, groups={})
+            for descriptor in closed:
+                os.fchown(descriptor, uid, -1)
+            yield
+
+    @contextmanager
+    def _given_back(self, copy: Relocation, owner: os.stat_result, closed: Mapping[int, int]) -> Iterator[None]:
+        """However the block ends; what resists is told with how it ended."""
+        try:
+            yield
+        except BaseException as error:
             try:
-                if uid != owner.st_uid:
-                    _change_owner(copy.folder, users={owner.st_uid: uid}, groups={})
-                for descriptor in closed:
-                    os.fchown(descriptor, uid, -1)
-                yield
-            finally:
-                with shielded():
-                    self._give_back(copy, owner, closed)
+                self._give_back(copy, owner, closed)
+            except CleanupIncomplete as second:
+                error.add_note(second.message)
+            raise
+        self._give_back(copy, owner, closed)
 
     def _closed(self, copy: Relocation, opened: ExitStack) -> Mapping[int, int]:
         """Descriptors of those folders above the datadir that they cannot enter, and whose each is."""
@@ -81,12 +91,25 @@ class Account:
         return found
 
     def _give_back(self, copy: Relocation, owner: os.stat_result, closed: Mapping[int, int]) -> None:
-        self._end_all()
-        if self.ids is not None and self.ids != (owner.st_uid, owner.st_gid):
-            uid, gid = self.ids
-            _change_owner(copy.folder, users={uid: owner.st_uid}, groups={gid: owner.st_gid})
-        for descriptor, user in closed.items():
-            os.fchown(descriptor, user, -1)
+        """Nothing runs as them any more, and nothing is theirs.
+
+        Raises:
+            CleanupIncomplete: something still is theirs.
+        """
+        assert self.ids is not None
+        uid, gid = self.ids
+        with shielded():
+            self._end_all()
+            try:
+                if self.ids != (owner.st_uid, owner.st_gid):
+                    _change_owner(copy.folder, users={uid: owner.st_uid}, groups={gid: owner.st_gid})
+                for descriptor, user in closed.items():
+                    os.fchown(descriptor, user, -1)
+            except OSError as error:
+                raise CleanupIncomplete(
+                    f"files in {copy.folder} still belong to user {uid}: {error.strerror}",
+                    hint=f"chown -R --from={uid} {owner.st_uid} {copy.folder}",
+                ) from error
 
     def _end_all(self) -> None:
         """Whatever the server has started ends, in whatever session it is."""

@@ -1,5 +1,6 @@
 """A restored copy starts, recovers to exactly the recorded position, and reaches nothing of the original server."""
 
+import errno
 import os
 import pwd
 import shutil
@@ -30,7 +31,7 @@ from backupd.mysql.session import Login, StatementError
 from backupd.mysql.tablefiles import Table, TableFiles
 from backupd.mysql.unlocked import NoLock
 from backupd.policy.manifest import to_text
-from backupd.vocabulary.errors import LockLost, ServerError, UsageError
+from backupd.vocabulary.errors import LockLost, ServerError, Undecided, UsageError
 from backupd.vocabulary.run_section import RunSection
 from backupd.vocabulary.servers import LockReceipt, Position
 from backupd.vocabulary.storage import Manifest
@@ -437,6 +438,25 @@ def test_the_copy_is_its_owners_again_afterwards_with_all_that_was_made_in_it(la
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_host_that_has_no_room_for_what_a_server_needs_tells_nothing_of_the_copy(
+    late_image: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`/tmp` was full: a traceback was all that was told."""
+    index, write_text = "binlog.index", Path.write_text
+
+    def full(path: Path, *words: object, **named: object) -> object:
+        if path.name == index:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return write_text(path, *words, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Path, "write_text", full)
+    owner = late_image.datadir.stat().st_uid
+    with pytest.raises(Undecided, match=f"files: .*{index}: No space left") as told, late_image.scratch().running():
+        pass
+    assert "check the free space" in told.value.hint
+    assert late_image.datadir.stat().st_uid == owner
+
+
 def test_an_archive_does_not_choose_whom_of_this_host_it_runs_as(late_image: Image) -> None:
     somebody = next(entry for entry in pwd.getpwall() if entry.pw_uid not in (0, 65534) and entry.pw_name != "mysql")
     for path in (late_image.datadir, *late_image.datadir.rglob("*")):

@@ -1,5 +1,6 @@
 """The command line of a scratch server shows it the copy and nothing else."""
 
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ from backupd.mysql.startup import (
     require_tablespaces,
     server_argv,
 )
-from backupd.vocabulary.errors import KeyUnreadable, ServerError, Unreadable
+from backupd.vocabulary.errors import CleanupIncomplete, KeyUnreadable, ServerError, Unreadable
 from backupd.vocabulary.servers import Flavour, ServerFacts
 from tests.fakes.server import FACTS
 from tests.unit.test_seeding import MARIADB as MANIFEST
@@ -404,7 +405,32 @@ def test_a_log_is_read_as_far_as_it_is_the_servers_own(tmp_path: Path) -> None:
         _ = log_of(log.parent).error_log
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make what another owns")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("failed", [False, True])
+def test_files_that_cannot_be_given_back_are_told_with_the_command_that_does_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, failed: bool
+) -> None:
+    copy, its, owner = tmp_path / "copy", 61001, 61002
+    (copy / "data").mkdir(parents=True)
+    os.chown(copy / "data", owner, owner)
+    left = f"files in {copy} still belong to user {its}: No space left on device"
+
+    def refused(*_words: object, **_named: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with (
+        pytest.raises(Unreadable if failed else CleanupIncomplete) as told,
+        Account((its, its)).lent(Relocation(copy, "data", Path("/srv/data"))),
+    ):
+        monkeypatch.setattr(os, "chown", refused)
+        if failed:
+            raise Unreadable("the server ended")
+    if failed:
+        assert told.value.__notes__ == [left]
+    else:
+        assert (str(told.value), told.value.hint) == (left, f"chown -R --from={its} {owner} {copy}")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_folder_is_given_back_though_the_server_has_put_a_link_in_its_place(tmp_path: Path) -> None:
     copy, outside, its, owner = tmp_path / "copy", tmp_path / "outside", 61001, 61002

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backupd.host.filesystem import explained_write
 from backupd.mysql.derivation import derive
 from backupd.mysql.proof import position_checks, recovered
 from backupd.mysql.relocation import Relocation, require_self_contained
@@ -129,13 +130,18 @@ def recovered_position(server: RunningServer, manifest: Manifest) -> Position:
 
 
 def hand_over(to: Path, *, like: Path, itself: bool) -> None:
-    """What root wrote into the copy belongs to the copy's owner, as whom the new server will run."""
+    """What root wrote into the copy belongs to the copy's owner, as whom the new server will run.
+
+    Raises:
+        UsageError: the file system refuses.
+    """
     owner = like.stat()
     if os.geteuid() != 0 or owner.st_uid == 0:
         return
     for path in _all_in(to, itself=itself):
         if path.lstat().st_uid == 0:
-            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+            with explained_write(path, hint=f"it is to belong to user {owner.st_uid}, who owns the restored files"):
+                os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def _all_in(to: Path, *, itself: bool) -> Iterator[Path]:

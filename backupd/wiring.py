@@ -235,7 +235,7 @@ def finishing(configuration: Configuration) -> MaxRate:
 
 
 def _remove_abandoned() -> tuple[Path, ...]:
-    from backupd.mysql.scratch import remove_abandoned_folders
+    from backupd.mysql.scratch_places import remove_abandoned_folders
 
     return remove_abandoned_folders()
 

@@ -18,7 +18,6 @@ import contextlib
 import os
 import re
 import signal
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,7 +28,6 @@ from typing import IO
 
 from backupd.host import process as programs
 from backupd.host.filesystem import read_plain
-from backupd.host.held_folders import held_folder, remove_abandoned
 from backupd.host.process import ChildLedger
 from backupd.host.sandbox import NO_PROGRAM, Bounds, not_confined
 from backupd.mysql.facts import key_files
@@ -38,10 +36,10 @@ from backupd.mysql.recorded import is_binlog, judged, libraries
 from backupd.mysql.recovery import recovery_seconds, redo_bytes
 from backupd.mysql.relocation import Relocation, read_from_copy, require_self_contained
 from backupd.mysql.scratch_account import Account, account_for
+from backupd.mysql.scratch_places import ScratchPlaces, prepared, private_folder
 from backupd.mysql.server_programs import matching_program
 from backupd.mysql.session import Login, Session
 from backupd.mysql.startup import (
-    ScratchPlaces,
     folders_of,
     require_keys,
     require_no_live_tablespace,
@@ -67,10 +65,6 @@ _MORE = "nothing was learned about the backup: drill it again with more time, me
 _LARGEST_LOG = 64 << 20  # bytes: of 200,000 tables a line or two each
 _LARGEST_INDEX = 4 << 20  # bytes: the names of a hundred thousand binlogs
 _LONGEST_LINE = 500  # of a log, in an error
-
-
-_FOLDERS = "backupd-drill-"  # how the names of all of them begin
-_SOCKET_LENGTH = 107  # unix(7): sun_path has 108 bytes with its terminator
 _POLL_SECONDS = 0.1
 
 
@@ -206,8 +200,8 @@ class ScratchServer:
         account = account_for(copy.datadir, with_keys=bool(key_files(self._facts)))
         require_keys(self._facts, account.prefix)
         with ExitStack() as owed:
-            with _prepared():
-                places = owed.enter_context(_private_folder())
+            with prepared():
+                places = owed.enter_context(private_folder())
                 owed.enter_context(account.lent(copy))
                 said = owed.enter_context(places.error_log.open("ab"))
                 keyring = keyring_options(self._facts, places.folder, program, account.prefix)
@@ -360,43 +354,6 @@ def first_error(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     errors = (line for line in lines if "[ERROR]" in line)
     return next(errors, lines[-1] if lines else "it wrote nothing").strip()[:_LONGEST_LINE]
-
-
-def remove_abandoned_folders() -> tuple[Path, ...]:
-    """What killed scratch servers left in the temporary folder (a log, a copy of a keyring) is gone; it was in these.
-
-    Raises:
-        OSError: the temporary folder cannot be read.
-    """
-    return remove_abandoned(_temporary(), _FOLDERS)
-
-
-@contextmanager
-def _prepared() -> Iterator[None]:
-    """What cannot be made ready for a server is no fault of the copy's.
-
-    Raises:
-        Undecided: it was the operating system that refused.
-    """
-    try:
-        yield
-    except OSError as error:
-        where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
-        raise Undecided(
-            f"no server could be started on the restored files: {where}{error.strerror}",
-            hint=f"check the free space and the mode of {_temporary()}, and those of the folder with the copy",
-        ) from error
-
-
-@contextmanager
-def _private_folder() -> Iterator[ScratchPlaces]:
-    with held_folder(_temporary(), _FOLDERS) as folder:
-        yield ScratchPlaces(folder)
-
-
-def _temporary() -> Path:
-    roots = (root for root in (tempfile.gettempdir(), "/tmp") if len(root) < _SOCKET_LENGTH - 30)  # noqa: S108
-    return Path(next(roots))
 
 
 def _said(places: ScratchPlaces) -> str:

@@ -7,7 +7,6 @@ Refuses to start anything.
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from backupd.host import process
@@ -16,6 +15,7 @@ from backupd.mysql.facts import external_tablespaces, key_files, lacks_key_passw
 from backupd.mysql.recorded import libraries
 from backupd.mysql.recovery import buffer_pool_bytes, memory_available, redo_bytes
 from backupd.mysql.relocation import NOT_HERE, Relocation
+from backupd.mysql.scratch_places import ScratchPlaces
 from backupd.mysql.server_programs import ServerProgram
 from backupd.policy.log_modes import OLD_MODE
 from backupd.vocabulary.errors import KeyUnreadable, ServerError
@@ -24,33 +24,6 @@ from backupd.vocabulary.servers import Flavour, ServerFacts
 RELAY_LOG = "replica-relay-bin"  # of a seeded replica: its info files name it, so it may not depend on the host's name
 RELAY_FOLDER = "backupd-relay-logs"  # of a copy: what is to be applied to it
 _OF_ROCKSDB = ("rocksdb_datadir", "rocksdb_wal_dir")  # without its log it starts, and lacks what was only there
-
-
-@dataclass(frozen=True, slots=True)
-class ScratchPlaces:
-    """Files of a scratch server that are not of the copy; all in one folder that only its owner can enter."""
-
-    folder: Path
-
-    @property
-    def socket(self) -> Path:
-        """The only way in."""
-        return self.folder / "s"
-
-    @property
-    def error_log(self) -> Path:
-        """MariaDB appends `.err` to a name that has no ending."""
-        return self.folder / "log.err"
-
-    @property
-    def copy(self) -> Path:
-        """Where the copy is seen by a server that may not enter the folders around it."""
-        return self.folder / "copy"
-
-    @property
-    def binlog_index(self) -> Path:
-        """Ours, because the copy's own may name the live server's binlogs by absolute paths."""
-        return self.folder / "binlog.index"
 
 
 def server_argv(

@@ -17,7 +17,7 @@ from backupd.mysql.recovery import (
     redo_bytes,
 )
 from backupd.mysql.scratch import _within_limits
-from backupd.mysql.startup import ScratchPlaces
+from backupd.mysql.scratch_places import ScratchPlaces
 from backupd.vocabulary.errors import ServerError, Undecided
 from backupd.vocabulary.servers import Flavour
 from tests.fakes.server import FACTS

@@ -17,11 +17,11 @@ from backupd.mysql.recorded import judged
 from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.scratch import RunningServer, ScratchServer, first_error
 from backupd.mysql.scratch_account import Account
+from backupd.mysql.scratch_places import ScratchPlaces
 from backupd.mysql.server_programs import ServerProgram
 from backupd.mysql.session import Session
 from backupd.mysql.startup import (
     RELAY_FOLDER,
-    ScratchPlaces,
     folders_of,
     require_keys,
     require_no_live_tablespace,

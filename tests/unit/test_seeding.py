@@ -10,6 +10,7 @@ from backupd.mysql.next_steps import next_steps
 from backupd.mysql.recorded import judged
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.replica_files import option_file, statements_file
+from backupd.mysql.scratch_places import ScratchPlaces
 from backupd.mysql.seeding import (
     Following,
     ReplicationSource,
@@ -25,7 +26,7 @@ from backupd.mysql.seeding import (
     statements,
 )
 from backupd.mysql.server_programs import ServerProgram
-from backupd.mysql.startup import ScratchPlaces, file_options, server_argv
+from backupd.mysql.startup import file_options, server_argv
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.run_section import RunSection
 from backupd.vocabulary.servers import Flavour, Position

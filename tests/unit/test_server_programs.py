@@ -9,8 +9,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from backupd.mysql.relocation import Relocation
+from backupd.mysql.scratch_places import ScratchPlaces
 from backupd.mysql.server_programs import ServerProgram, matching_program
-from backupd.mysql.startup import ScratchPlaces, server_argv
+from backupd.mysql.startup import server_argv
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour
 from tests.fakes.server import FACTS

@@ -7,6 +7,7 @@ seen.
 
 import ctypes
 import importlib
+import math
 import os
 import signal
 import time
@@ -70,8 +71,12 @@ class Commands:
         record: Path | None = None,
         modules: Path | None = None,
         configuration: Path | None = None,
+        stopped_after: float | None = None,
     ) -> Outcome:
-        """The command has ended, and so has all that it left behind or was left behind with it."""
+        """The command has ended, and so has all that it left behind or was left behind with it.
+
+        Where it is `stopped_after` so many seconds, that is by SIGTERM.
+        """
         self.count += 1
         output = self.folder / f"command-{self.count}"
         log = record or output.with_suffix(".log")
@@ -82,7 +87,7 @@ class Commands:
             modules=modules,
         )
         began = time.monotonic()
-        status, in_time = _waited(started(order, output), began)
+        status, in_time = _waited(started(order, output), began, stopped_after)
         seconds = time.monotonic() - began
         events = [told for told in parsed(_text(log).splitlines(keepends=True)) if "event" in told]
         ended = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
@@ -123,9 +128,9 @@ class Commands:
         return tuple(signalled)
 
 
-def _waited(pid: int, began: float) -> tuple[int, bool]:
+def _waited(pid: int, began: float, stopped_after: float | None) -> tuple[int, bool]:
     """Its wait status, and whether it ended by itself. What has stopped goes on when the lock's budget is over."""
-    in_time = True
+    in_time, stopping = True, math.inf if stopped_after is None else began + stopped_after
     while True:
         found, status = os.waitpid(pid, os.WUNTRACED | os.WNOHANG)
         if found and os.WIFSTOPPED(status):
@@ -133,6 +138,9 @@ def _waited(pid: int, began: float) -> tuple[int, bool]:
             os.kill(pid, signal.SIGCONT)
         elif found:
             return status, in_time
+        if not found and time.monotonic() > stopping:
+            stopping = math.inf
+            os.kill(pid, signal.SIGTERM)
         if in_time and time.monotonic() - began > PATIENCE_SECONDS:
             in_time = False
             os.kill(pid, signal.SIGKILL)

@@ -28,7 +28,8 @@ from tests.lab.inside.host import tool, until
 RESULTS = "faults.jsonl"
 _ACCOUNTS = (
     f"CREATE USER IF NOT EXISTS {inventory.ACCOUNT}@localhost; GRANT ALL ON *.* TO {inventory.ACCOUNT}@localhost;"
-    " GRANT SUPER, REPLICATION SLAVE ADMIN ON *.* TO backupd@localhost"  # table locks, a preflush, a replica's applier
+    " GRANT SUPER, REPLICATION SLAVE ADMIN,"
+    " REPLICATION SLAVE ON *.* TO backupd@localhost"  # table locks, a preflush; a replica's applier; a receiver
 )
 
 

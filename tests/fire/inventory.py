@@ -1,7 +1,7 @@
 """What a command can leave in the machine, asked of LVM, the kernel, the server and the file systems, not of backupd.
 
-Knows: what stays on purpose: published backups that the catalogue lists, owner records, lock files of jobs, volume
-groups and targets, logs. Everything else that was not there before is left.
+Knows: what stays on purpose: published backups that the catalogue lists, owner records, segments, lock files of jobs,
+volume groups and targets, logs. Everything else that was not there before is left.
 """
 
 import json
@@ -105,6 +105,11 @@ class Server:
         asked = "SELECT id, state FROM information_schema.processlist WHERE user = 'backupd'"
         return (f"{row[0]} {row[1]}" for row in self.ask(asked))
 
+    def written(self) -> tuple[str, int]:
+        """How far its binlog goes: a file, an offset."""
+        [row] = self.ask("SHOW MASTER STATUS")
+        return row[0], row[1]
+
     def schemas(self) -> Iterator[str]:
         """By their names."""
         return (row[0] for row in self.ask("SHOW DATABASES"))
@@ -176,7 +181,7 @@ def _files(world: World) -> Iterator[Path]:
 
 
 def _unfinished(root: Path) -> Iterator[Path]:
-    """Whatever is neither a published backup's nor an owner record, and every temporary name."""
+    """Whatever is neither a published backup's nor an owner record nor a segment, and every temporary name."""
     for path in root.rglob("*"):
         if path.is_dir():
             is_left = not any(path.iterdir()) and len(path.relative_to(root).parts) > _MACHINE_AND_JOB
@@ -184,7 +189,7 @@ def _unfinished(root: Path) -> Iterator[Path]:
             if path.name.startswith(".backupd-writable-"):  # the next use of the target but for an hour removes it
                 continue
             temporary = path.name.startswith(".") or path.name.endswith(".partial")
-            is_left = temporary or not (is_published(path.parent) or path.parent.name == "owner")
+            is_left = temporary or not (is_published(path.parent) or path.parent.name in ("owner", "binlog"))
         if is_left:
             yield path
 

@@ -90,6 +90,7 @@ class Observed:
     acknowledged: frozenset[Copy] = frozenset()  # told as good before, and not to be removed by this command
     whole: Mapping[Copy, bool] = field(default_factory=dict)  # what was read back
     lacking: Mapping[Copy, str] = field(default_factory=dict)  # what their targets lack of copies, by what lies there
+    archive: str = ""  # what is wrong with the binlog's, once it has gone on
 
 
 def violations(seen: Observed) -> tuple[Violation, ...]:
@@ -165,6 +166,8 @@ def _lost(seen: Observed) -> Iterator[Violation]:
             yield Violation(Kind.LOST, f"{run_id} on {target} was good, and fails to verify")
         elif (run_id, target) in seen.lacking:
             yield Violation(Kind.LOST, f"{run_id} on {target} was good, and {seen.lacking[run_id, target]}")
+    if seen.archive:
+        yield Violation(Kind.LOST, f"the binlog's archive: {seen.archive}")
 
 
 def _sentence(command: str, ended: Ended) -> Iterator[Violation]:

@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import backupd
+from backupd.vocabulary.errors import ExitStatus
 from tests.fire.choosing import Situation
 from tests.fire.points import Fault, How, Passed, Point, When, from_lines, parsed
-from tests.fire.world import COMMANDS, TAKES
+from tests.fire.world import COMMANDS, STOPPED_AFTER, TAKES
 
 if TYPE_CHECKING:
     from tests.fire.trying import Machine
 
 _DEATHS = 5  # of each command that takes a backup, from its beginning to its end
-_DEATHS_OF_OTHERS = {"copy": 2, "prune": 2, "restore": 2, "drill": 2, "clone": 2}
+_DEATHS_OF_OTHERS = {"copy": 2, "prune": 2, "restore": 2, "drill": 2, "clone": 2, "receive": 2}
 
 Points = dict[Situation, list[Passed]]
 
@@ -93,9 +94,13 @@ def _record(machine: "Machine", situation: Situation, modules: Path) -> Path:
     with machine.replicating(command, situation.died):
         machine.die(situation)
         outcome = machine.commands.done(
-            words, record=record, modules=modules, configuration=machine.configuration(command)
+            words,
+            record=record,
+            modules=modules,
+            configuration=machine.configuration(command),
+            stopped_after=STOPPED_AFTER.get(command),
         )
-    if outcome.ended.status not in (0, 3):
+    if outcome.ended.status not in (0, 3, ExitStatus.CANCELLED if command in STOPPED_AFTER else 0):
         raise RuntimeError(f"{' '.join(words)} without a fault ended with {outcome.ended}")
     return record
 

@@ -3,6 +3,7 @@
 Knows: the order. Refuses to know how a machine comes to be there, and which faults are chosen.
 """
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,11 +18,12 @@ from tests.fire.commands import Commands, Outcome
 from tests.fire.foreign import Foreign
 from tests.fire.judging import GOOD, Copy, Observed, Row, violations
 from tests.fire.recording import code
-from tests.fire.world import AFTER_A_DEATH, COMMANDS, JOBS, KEEP_LESS, TAKES, World
+from tests.fire.world import AFTER_A_DEATH, COMMANDS, JOBS, KEEP_LESS, STOPPED_AFTER, TAKES, World
 from tests.lab.inside.host import tool
 
 _BEAT_SECONDS = 10.0
 _MOST_BACKUPS = 8
+_RECEIVERS = 3  # in turn, until one has caught up
 
 
 @dataclass(slots=True)
@@ -64,7 +66,12 @@ class Machine:
             return
         kept = max((run_id for run_id, target in self.good() if target == "store"), default="")
         words = self.words(situation.died, self.next_id(), kept)
-        self.commands.done(words, fault=situation.death, configuration=self.configuration(situation.died))
+        self.commands.done(
+            words,
+            fault=situation.death,
+            configuration=self.configuration(situation.died),
+            stopped_after=STOPPED_AFTER.get(situation.died),
+        )
         self.acknowledged = self.good()
 
     def configuration(self, command: str) -> Path | None:
@@ -107,13 +114,15 @@ def _tried(machine: Machine, case: Case) -> dict[str, object]:
     run_id = machine.next_id()
     configuration = machine.configuration(case.situation.command)
     words = machine.words(case.situation.command, run_id, kept)
-    outcome = machine.commands.done(words, fault=case.fault, configuration=configuration)
+    stopped_after = STOPPED_AFTER.get(case.situation.command)
+    outcome = machine.commands.done(words, fault=case.fault, configuration=configuration, stopped_after=stopped_after)
     lock_seconds, noise_seconds = _lock_seconds(machine, outcome)
     by_itself = None if _may_have_left(outcome) else _seen(machine).things
     stall = longest(machine.beaten(), outcome.began, time.monotonic())
     recovered = machine.commands.done(("recover",))
     if case.situation.command == "prune":  # what an interrupted one has begun, the next one ends
         machine.commands.done(machine.words("prune", run_id), configuration=configuration)
+    archive = _gone_on(machine) if "receive" in (case.situation.command, case.situation.died) else ""
     after, rows = _seen(machine), inventory.runs(machine.world)
     observed = Observed(
         command=case.situation.command,
@@ -135,6 +144,7 @@ def _tried(machine: Machine, case: Case) -> dict[str, object]:
         acknowledged=_to_stay(acknowledged, case.situation.command, rows),
         whole=_read_back(machine, case, rows, acknowledged),
         lacking=_lacking(machine, acknowledged, rows),
+        archive=archive,
     )
     broken = violations(observed)
     machine.acknowledged = machine.good()
@@ -231,6 +241,24 @@ def _lacking(machine: Machine, acknowledged: frozenset[Copy], rows: Mapping[str,
     still = {copy for copy in acknowledged if copy[0] in rows and copy[1] in rows[copy[0]].copies}
     found = {(run_id, target): inventory.lacking(machine.world.targets[target], run_id) for run_id, target in still}
     return {copy: lacks for copy, lacks in found.items() if lacks}
+
+
+def _gone_on(machine: Machine) -> str:
+    """What is wrong with the binlog's archive once a receiver has gone on: it has to have all that was written."""
+    end, until, words = machine.server.written(), ("", 0), machine.words("receive", "")
+    for _ in range(_RECEIVERS):
+        received = machine.commands.done(words, stopped_after=STOPPED_AFTER["receive"])
+        status = json.loads(machine.commands.done(("binlog", "status", "archived", "--json")).output)
+        [told] = status["jobs"]
+        until = min(((one["until"]["file"], one["until"]["offset"]) for one in told["targets"]), default=until)
+        if until >= end:
+            break
+    else:
+        return f"it has come to {until} of {end}; {received.ended.errors[-300:]}"
+    if told["gaps"]:
+        return f"a gap: {told['gaps'][0]['reason']}"
+    verified = machine.commands.done(("binlog", "verify", "archived")).ended
+    return f"`binlog verify` ends with {verified.status}: {verified.errors[-300:]}" if verified.status else ""
 
 
 def _lock_seconds(machine: Machine, outcome: Outcome) -> tuple[float | None, float]:

@@ -34,9 +34,11 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "drill": ("drill", "KEPT"),
     "clone": ("clone", "KEPT", "--to", "FOLDER", "--scrub", "SCRUB"),
     "verify": ("verify", "KEPT"),
+    "receive": ("binlog", "receive", "archived"),
 }
+STOPPED_AFTER: Mapping[str, float] = {"receive": 4.0}  # seconds: by a person, or it would never end
 SHARES: Mapping[str, int] = {
-    **{"run": 26, "spooled": 18, "uploaded": 14, "replica": 10, "recover": 15, "prune": 7},
+    **{"run": 22, "spooled": 17, "uploaded": 13, "replica": 10, "recover": 15, "prune": 7, "receive": 6},
     **{"copy": 4, "restore": 3, "drill": 2, "clone": 2, "rebuild": 1, "verify": 1},
 }
 TAKES = frozenset({"run", "spooled", "uploaded", "replica"})  # a backup
@@ -113,7 +115,7 @@ def made(folder: Path) -> Iterator[World]:
 
 
 def _text(world: World, credentials: Path) -> str:
-    """A complete backupd.toml."""
+    """A complete backupd.toml. Of the last job nothing but the binlog is kept: no run of it is typed."""
     bucket = world.service.configuration("bucket", credentials)
     return f"""[catalogue]
 path = "{world.catalogue}"
@@ -142,7 +144,12 @@ outage = "3s"
 [jobs.spooled.copy]
 spool = "{world.spool}"
 streams = 2
-{_job("uploaded", '["bucket"]')}{_job("replica", '["store"]', more="stop_applier = true")}"""
+{_job("uploaded", '["bucket"]')}{_job("replica", '["store"]', more="stop_applier = true")}
+{_job("archived", '["store"]')}
+[jobs.archived.binlog]
+spool = "{world.folder}/binlog"
+segment_age = "1s"
+"""
 
 
 def _job(name: str, targets: str, strategy: str = "auto", more: str = "") -> str:

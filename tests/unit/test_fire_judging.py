@@ -57,6 +57,7 @@ def test_attention_is_as_good_as_success() -> None:
     ("kind", "seen"),
     [
         (Kind.LOCK, replace(SOUND, lock_seconds=2.11)),
+        (Kind.LOST, replace(SOUND, archive="a gap: purged")),
         (Kind.STALL, replace(SOUND, stall_seconds=4.11, most_stall_seconds=4.0)),
         (Kind.LEFT, replace(SOUND, after={**THINGS, "volumes": frozenset({"vg/data", "vg/backupd-r1"})})),
         (Kind.LEFT, replace(FAILED, by_itself={**THINGS, "mounts": frozenset({"/", "/run/backupd/mnt/r1"})})),

@@ -1,6 +1,6 @@
 """How a job's binlog archive stands, as values and as JSON: what can be restored, what is stored where, what is behind.
 
-Knows: what is told of an archive. Refuses to know where it comes from: `operations.binlog.standing` asks.
+Knows: what is told of an archive. Refuses to know where it comes from: `operations.binlog.archive_status` asks.
 """
 
 from collections.abc import Iterable

@@ -874,7 +874,7 @@ def test_a_run_loads_nothing_that_only_other_commands_work_with(tmp_path: Path) 
     }
     others |= {"catalogue.benches", "catalogue.costs", "catalogue.imported", "catalogue.probes"}
     others |= {"catalogue.job_status", "report.probe_table", "lvm.fullreport", "lvm.scratch"}
-    others |= {"load.fileload", "load.fileprobe", "load.fio", "load.reading", "cli.bench", "cli.probe", "cli.lab"}
+    others |= {"load.fileload", "load.fileprobe", "load.fio", "load.direct_reader", "cli.bench", "cli.probe", "cli.lab"}
     assert [name for name in others if importlib.util.find_spec(f"backupd.{name}") is None] == []
     assert loaded & {f"backupd.{name}" for name in others} == set()
     assert {name for name in loaded if name.startswith(("backupd.service", "backupd.lab"))} == set()

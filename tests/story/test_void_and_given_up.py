@@ -299,7 +299,7 @@ def test_an_outage_longer_than_the_snapshots_life_ends_with_the_snapshots_senten
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And at once: no thread is waited for that waits for the target, nor any of those that wait for it in turn."""
-    for module in ("pipeline", "reading", "parallel"):  # a thread that does not end is waited for for so long
+    for module in ("pipeline", "source_file", "parallel"):  # a thread that does not end is waited for for so long
         monkeypatch.setattr(f"backupd.archive.{module}._JOIN_SECONDS", 120.0)
     no_room_for_more(world)
     (world.datadir / "shop" / "orders.ibd").write_bytes(os.urandom(64 << 20))  # more than all queues have room for

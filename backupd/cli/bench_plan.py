@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator
 
-from backupd.report.combinations import short_pv
+from backupd.report.probe_combinations import short_pv
 from backupd.report.words import columns, duration, many, size
 from backupd.vocabulary.benches import BenchPlan, PlannedLayout, PublishedTable
 from backupd.vocabulary.errors import Cancelled, UsageError

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from backupd.cli.output import tell
 from backupd.operations.measure.bench_steps import BenchTelling
-from backupd.report.combinations import short_pv
+from backupd.report.probe_combinations import short_pv
 from backupd.report.words import duration, share
 from backupd.vocabulary.benches import BenchPlan, DiskSample
 from backupd.vocabulary.escaping import plain

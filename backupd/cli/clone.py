@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from backupd.config import Configuration
     from backupd.mysql.seeding import ReplicationSource
     from backupd.mysql.sql_file import SqlFile
-    from backupd.operations.restore.moment_copy import RollForward
+    from backupd.operations.restore.moment.moment_copy import RollForward
     from backupd.operations.restore.on_record import Done
     from backupd.targets import BackupSource
     from backupd.vocabulary.records import RunDetails

@@ -61,7 +61,7 @@ def drill(
     from backupd import wiring
     from backupd.cli.documents import drill_document
     from backupd.cli.failure_answers import failure_answers
-    from backupd.cli.tables import drill_table
+    from backupd.cli.run_text import drill_table
     from backupd.host.signals import cancellable
     from backupd.operations import context
     from backupd.operations.ownership import ownership_of
@@ -178,7 +178,7 @@ class _Wanted:
 
     def moment(self, wanted: "Moment | Drawn") -> _Drilling:
         """Of a moment that is named, or drawn."""
-        from backupd.operations.restore.moment_drill import drill_to_moment
+        from backupd.operations.restore.moment.moment_drill import drill_to_moment
 
         run, moment = moment_to_prove(
             self.configuration,

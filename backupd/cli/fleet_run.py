@@ -71,7 +71,7 @@ def cancel(
 
 
 def _tell_whether_paused(records: "Records", owed: "Sequence[OwedBackup]") -> None:
-    from backupd.operations.fleet.wishes import Wishes
+    from backupd.operations.fleet.operator_requests import Wishes
 
     wishes = Wishes(records)
     wishes.read()

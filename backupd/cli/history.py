@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli import quantities
+from backupd.cli.import_speed import without_collecting
 from backupd.cli.instants import SinceOption, UntilOption, span
 from backupd.cli.invocation import JsonOption
-from backupd.cli.loading import without_collecting
 from backupd.cli.output import draws_dots_here, print_document, print_text
 from backupd.cli.selection import AnyRunArgument
 from backupd.vocabulary.errors import UsageError
@@ -174,7 +174,7 @@ def leads_to_of(run: "RunDetails", catalogue: "Catalogue", configuration: "Confi
 
 def _show_run(run: "RunDetails", rolled: "RolledForward | None", *, log: Path, json: bool) -> None:
     from backupd.cli.documents import shown_run_document
-    from backupd.cli.tables import bill_table, drill_table, rolled_table, run_summary
+    from backupd.cli.run_text import bill_table, drill_table, rolled_table, run_summary
     from backupd.report.pace import pace_table
     from backupd.report.phase_bars import phase_bars
     from backupd.report.run_plot import run_plots

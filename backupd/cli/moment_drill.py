@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
     from backupd.catalogue.store import Catalogue
     from backupd.config import Configuration
-    from backupd.operations.restore.moment_drill import MomentToProve
+    from backupd.operations.restore.moment.moment_drill import MomentToProve
     from backupd.policy.moments import Moment
     from backupd.vocabulary.records import RunDetails
 
@@ -77,7 +77,7 @@ def moment_to_prove(
     Raises:
         UsageError: it cannot be reached, or none can.
     """
-    from backupd.operations.restore.moment_drill import MomentToProve
+    from backupd.operations.restore.moment.moment_drill import MomentToProve
     from backupd.report.words import many
 
     way = way_to(configuration, catalogue, AskedMoment(wanted, run_id, job), target=target, identities=identities)

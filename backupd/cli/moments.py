@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from backupd.mysql.binlog.applying import ApplyingProgress
     from backupd.mysql.tablefiles import Table
     from backupd.operations.binlog.segment_reader import SegmentReader
-    from backupd.operations.restore.moment_copy import RollForward
-    from backupd.operations.restore.to_moment import RestoredMoment
+    from backupd.operations.restore.moment.moment_copy import RollForward
+    from backupd.operations.restore.moment.to_moment import RestoredMoment
     from backupd.policy.moments import Moment
     from backupd.policy.roll_forward import RestorePlan
     from backupd.targets import BackupSource
@@ -129,7 +129,7 @@ def found_moment(
         UsageError: it cannot be reached, or `to` has an unfinished restore of another job.
         TargetError, VerificationError, NoKey: no target has the backup's manifest.
     """
-    from backupd.operations.restore.moment_copy import RollForward, doubt_of_log
+    from backupd.operations.restore.moment.moment_copy import RollForward, doubt_of_log
     from backupd.operations.restore.next_copy import agreed
     from backupd.operations.restore.unfinished import of_something_else, unfinished_in
     from backupd.report.words import many
@@ -173,7 +173,7 @@ def way_to(
         UsageError: it cannot be; or no moment can, and one was to be drawn.
     """
     from backupd.operations.binlog.placed_backups import looked_on, placed_backups
-    from backupd.operations.restore.log_to_moment import planned
+    from backupd.operations.restore.moment.log_to_moment import planned
     from backupd.policy.rising_numbers import doubt
     from backupd.policy.roll_forward import plan
 
@@ -237,9 +237,9 @@ def restore_moment(
     from backupd.cli.progress import log_applied
     from backupd.host.signals import cancellable
     from backupd.operations import context
-    from backupd.operations.restore.moment_tables import require_tables
+    from backupd.operations.restore.moment.moment_tables import require_tables
+    from backupd.operations.restore.moment.to_moment import restore_to_moment
     from backupd.operations.restore.on_record import Deed, on_record
-    from backupd.operations.restore.to_moment import restore_to_moment
 
     place, confined = to.absolute(), not configuration.restore.unconfined
     with context.catalogue(configuration) as catalogue, log_applied() as applied:

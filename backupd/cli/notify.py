@@ -87,7 +87,7 @@ def digest_now(
 def _digest(configuration: "Configuration") -> "Notice":
     from backupd.operations import context
     from backupd.service.digest import digest
-    from backupd.service.outlook import ONCE_SECONDS, own_eyes
+    from backupd.service.machine_view import ONCE_SECONDS, own_eyes
     from backupd.service.site import Site
     from backupd.service.site_status import site_status
 

@@ -208,7 +208,7 @@ def _show(record: "ProbeRecord", *, html: Path | None, csv: bool, json: bool) ->
 
     assert record.measurement is not None
     if html is not None:
-        from backupd.report.html import html_page
+        from backupd.report.probe_html import html_page
 
         write_report(html, html_page(record), hint="the probe itself is in the catalogue: `backupd history --probes`")
     if json:
@@ -221,7 +221,7 @@ def _show(record: "ProbeRecord", *, html: Path | None, csv: bool, json: bool) ->
 
 def _compare(configuration: "Configuration", ids: tuple[str, str], *, json: bool) -> None:
     from backupd.operations import context
-    from backupd.report.comparison import compare_document, compare_table
+    from backupd.report.probe_comparison import compare_document, compare_table
 
     with context.catalogue(configuration) as catalogue:
         first, second = (catalogue.probe(wanted) for wanted in ids)

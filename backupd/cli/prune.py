@@ -34,7 +34,7 @@ def prune(
     from backupd import wiring
     from backupd.cli.documents import prune_document
     from backupd.cli.failure_answers import failure_answers
-    from backupd.cli.tables import prune_table, pruned_segments_table
+    from backupd.cli.run_text import prune_table, pruned_segments_table
     from backupd.host.signals import cancellable
     from backupd.operations import context
     from backupd.operations.ownership import ownership_of

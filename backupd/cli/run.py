@@ -13,8 +13,8 @@ import typer
 
 from backupd.cli import quantities
 from backupd.cli.history import leads_to_of
+from backupd.cli.import_speed import without_collecting
 from backupd.cli.invocation import JsonOption
-from backupd.cli.loading import without_collecting
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, print_text, say, tell
 from backupd.cli.selection import AnyRunArgument
@@ -52,10 +52,10 @@ def run(
         from backupd.cli.documents import shown_run_document
         from backupd.cli.failure_answers import failure_answers
         from backupd.cli.run_progress import telling_everybody
-        from backupd.cli.tables import run_summary
+        from backupd.cli.run_text import run_summary
         from backupd.host.live_progress import LiveRuns
         from backupd.operations import context
-        from backupd.operations.backup.around import Surroundings, run_job
+        from backupd.operations.backup.run_surroundings import Surroundings, run_job
         from backupd.vocabulary.records import RunStatus
 
     heap.confine()

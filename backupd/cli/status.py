@@ -44,7 +44,7 @@ def status(
 
 def _report(ctx: typer.Context, job: str | None) -> "StatusReport":
     from backupd.operations import context
-    from backupd.service.outlook import own_eyes
+    from backupd.service.machine_view import own_eyes
     from backupd.service.site import Site
     from backupd.service.status_report import status_report
 

@@ -21,9 +21,9 @@ from sqlalchemy import URL, Engine, Integer, Text, column, inspect, table, updat
 from sqlalchemy.exc import SQLAlchemyError
 
 from backupd.fleet import Stories, StorySteps
-from backupd.fleet.carried import from_document, to_document
 from backupd.fleet.database import address, engine_for, explained
 from backupd.fleet.leadership import LEASE_SECONDS, Leadership, Lost, leading
+from backupd.fleet.owed_json import from_document, to_document
 from backupd.vocabulary.errors import FleetDatabaseAway, UsageError, missing_package
 from backupd.vocabulary.fleet import PROTOCOLS, OwedBackup, try_id
 

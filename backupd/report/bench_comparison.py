@@ -14,8 +14,8 @@ from backupd.report.bench_contrast import Contrast, Tendency, contrast
 from backupd.report.bench_document import cell_document
 from backupd.report.bench_grid import iops, mib, rate
 from backupd.report.bench_words import measured_on, quotient
-from backupd.report.combinations import short_pv
 from backupd.report.json_document import Document, clean
+from backupd.report.probe_combinations import short_pv
 from backupd.report.probe_table import WIDTH
 from backupd.report.side_by_side import Difference, beginning, differing, document
 from backupd.report.words import columns, duration, ratio, size

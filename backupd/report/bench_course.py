@@ -10,7 +10,7 @@ from math import isfinite
 from statistics import median
 
 from backupd.report import legend
-from backupd.report.combinations import short_pv
+from backupd.report.probe_combinations import short_pv
 from backupd.report.scale import Scale, scale
 from backupd.report.svg import Picture, element, label
 from backupd.report.words import duration, figure

@@ -14,7 +14,7 @@ from backupd.report.bench_grid import TitledGrid, said_once
 from backupd.report.bench_tables import tables, writer_counts
 from backupd.report.bench_verdict import verdict
 from backupd.report.bench_words import base, load_words, measured_on, times
-from backupd.report.combinations import short_pv
+from backupd.report.probe_combinations import short_pv
 from backupd.report.probe_table import Grid
 from backupd.report.templating import report
 from backupd.report.words import duration, instant, many, size

@@ -11,8 +11,8 @@ from statistics import fmean
 
 from backupd.report.bench_tables import record_pairs, record_sizes, record_threads
 from backupd.report.bench_words import LOADS, base, families, layout_words
-from backupd.report.combinations import Series, short_pv
 from backupd.report.lines import Points, finite
+from backupd.report.probe_combinations import Series, short_pv
 from backupd.vocabulary.benches import LARGE_RECORD, Cell, DiskSample, LayoutBench, PublishedTable, size_words
 from backupd.vocabulary.scratch_layouts import MIB, LayoutKind, Medium, Operation
 

@@ -23,8 +23,8 @@ from backupd.report.bench_tables import record_threads
 from backupd.report.bench_tables import tables as tables_of
 from backupd.report.bench_verdict import verdict
 from backupd.report.bench_words import LOADS, base, layout_words, times
-from backupd.report.combinations import Series, short_pv
 from backupd.report.plot import PlotFrame, plot
+from backupd.report.probe_combinations import Series, short_pv
 from backupd.report.probe_table import WIDTH
 from backupd.report.words import columns, duration, in_ascii, instant, many, size
 from backupd.vocabulary.benches import LARGE_RECORD, BenchRecord, Cell, LayoutBench, PublishedTable

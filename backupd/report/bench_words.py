@@ -6,7 +6,7 @@ Knows: names, and which layout the others are compared with.
 from collections.abc import Sequence
 from math import isfinite
 
-from backupd.report.combinations import short_pv
+from backupd.report.probe_combinations import short_pv
 from backupd.report.words import many
 from backupd.vocabulary.benches import Cell, CellResult, LayoutBench, size_words
 from backupd.vocabulary.scratch_layouts import LayoutKind, Medium, Operation, ScratchLayout

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from math import ceil, floor
 from textwrap import wrap
 
-from backupd.report.combinations import Series
 from backupd.report.lines import finite
+from backupd.report.probe_combinations import Series
 from backupd.report.scale import Scale, named_scale, scale
 from backupd.report.words import in_ascii
 

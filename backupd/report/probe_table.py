@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from textwrap import wrap
 
 from backupd.report import words
-from backupd.report.combinations import cow_on, is_of_writes, short_pv
 from backupd.report.json_document import Document, clean, iso
+from backupd.report.probe_combinations import cow_on, is_of_writes, short_pv
 from backupd.report.tuning_text import tuning_document
 from backupd.report.words import columns, duration, figure, many, ratio, share, size, speed
 from backupd.vocabulary.gauges import Mode, Stage

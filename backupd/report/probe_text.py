@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from textwrap import wrap
 
-from backupd.report.combinations import is_of_writes, labels, of_row, penalty_series, whose_writes
 from backupd.report.plot import PlotFrame, plot
+from backupd.report.probe_combinations import is_of_writes, labels, of_row, penalty_series, whose_writes
 from backupd.report.probe_table import WIDTH, table
 from backupd.report.tuning_text import tuning_text
 from backupd.report.words import columns, duration, instant, ratio, size

@@ -6,10 +6,10 @@ Knows: which figures of a sample make a line, and where the copy began.
 from dataclasses import replace
 from textwrap import wrap
 
-from backupd.report.combinations import Series
 from backupd.report.gate_words import gate_words
 from backupd.report.lines import measured
 from backupd.report.plot import PlotFrame, plot
+from backupd.report.probe_combinations import Series
 from backupd.vocabulary.records import RunDetails
 
 _MIB = 1 << 20

@@ -6,9 +6,9 @@ Knows: which figures of a sample make a line.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backupd.report.charts import course_svg
-from backupd.report.combinations import Series
 from backupd.report.lines import Points, measured
+from backupd.report.probe_charts import course_svg
+from backupd.report.probe_combinations import Series
 from backupd.vocabulary.penalty import Sample
 
 _COPY = "copy"  # the stage of a sample

@@ -18,21 +18,21 @@ from backupd.host.claims import Claims
 from backupd.notifications import Notifier
 from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.service import reminders
-from backupd.service.bell import Bell, Signals, signals
 from backupd.service.catalogue_trouble import CatalogueTrouble
 from backupd.service.clock import Clock
 from backupd.service.dispatch import Dispatch
-from backupd.service.going import Going
 from backupd.service.launch import Launcher
 from backupd.service.listening import WebProcess
+from backupd.service.machine_view import LiveHere
 from backupd.service.notification_thread import Telling, told_by_a_thread
-from backupd.service.outlook import LiveHere
 from backupd.service.proof_readers import ProofReaders
 from backupd.service.receivers import Receivers
+from backupd.service.running_slots import Going
 from backupd.service.site import Site
 from backupd.service.systemd import Notify
 from backupd.service.target_rooms import TargetRooms
 from backupd.service.timetables import marks_of_machine, timetables
+from backupd.service.wakeup import Bell, Signals, signals
 from backupd.vocabulary.errors import BackupdError, CatalogueError, CatalogueUnavailable, ConfigurationError
 
 log = logging.getLogger(__name__)

@@ -19,9 +19,9 @@ from backupd.policy.lateness import SUPERSEDED, Missed, Start, Wait, due_slots, 
 from backupd.policy.retries import Again, NotAgain, still_planned
 from backupd.policy.timetable import Timetable
 from backupd.service.fallback import fallback_rule, tell_once_alone
-from backupd.service.going import RUNS, Ended, Going
 from backupd.service.launch import Child
 from backupd.service.retries import first_cause, rules_of
+from backupd.service.running_slots import RUNS, Ended, Going
 from backupd.service.site import Site
 from backupd.service.slot_endings import meaning, tells_itself
 from backupd.service.timetables import timetables, zone_of

@@ -21,7 +21,7 @@ from backupd.policy.timetable import Timetable
 from backupd.report.words import instant
 from backupd.service.archive_alarms import archive_alarms
 from backupd.service.fallback import fallback_rule
-from backupd.service.outlook import Live
+from backupd.service.machine_view import Live
 from backupd.service.site import Site
 from backupd.service.timetables import timetables
 from backupd.vocabulary.alarms import Alarm, AlarmKind, Severity, gravest

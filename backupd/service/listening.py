@@ -18,9 +18,9 @@ from typing import Protocol
 
 from backupd.config import Configuration
 from backupd.config.effective import as_toml
-from backupd.service.outlook import own_eyes
+from backupd.service.machine_view import own_eyes
+from backupd.service.pages_channel import answer
 from backupd.service.pages_process import PagesProcess, StartedPages, start_module
-from backupd.service.window import answer
 from backupd.vocabulary.errors import ConfigurationError, Refused
 
 log = logging.getLogger(__name__)

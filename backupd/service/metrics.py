@@ -22,7 +22,7 @@ from backupd.service.archive_metrics import ARCHIVE_FAMILIES
 from backupd.service.archive_status import archive_statuses
 from backupd.service.job_metrics import FAMILIES, Told
 from backupd.service.job_status import JobStatus
-from backupd.service.outlook import Live, Rooms
+from backupd.service.machine_view import Live, Rooms
 from backupd.service.site import Site
 from backupd.service.site_status import site_status
 from backupd.service.storage import StorageStatus

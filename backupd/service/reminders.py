@@ -10,7 +10,7 @@ from datetime import datetime
 from backupd.policy.alarm_lives import AlarmChanges, alarm_changes
 from backupd.report.words import age, instant
 from backupd.service.digest import digest, digest_due
-from backupd.service.outlook import Live, Rooms
+from backupd.service.machine_view import Live, Rooms
 from backupd.service.remedies import remedy
 from backupd.service.site import Site
 from backupd.service.site_status import SiteStatus, site_status

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from backupd.service.job_status import JobStatus, job_statuses
-from backupd.service.outlook import Live
+from backupd.service.machine_view import Live
 from backupd.service.remedies import remedy
 from backupd.service.site import Site
 from backupd.service.storage import StorageStatus, storage_statuses

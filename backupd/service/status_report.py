@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backupd.service.job_report import JobReport, job_report_document, job_report_text, job_reports
-from backupd.service.outlook import ONCE_SECONDS, MachineView
+from backupd.service.machine_view import ONCE_SECONDS, MachineView
 from backupd.service.site import Site
 from backupd.service.site_status import SiteAlarm, SiteStatus, site_status
 from backupd.service.target_report import target_report_document, target_report_text

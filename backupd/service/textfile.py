@@ -8,8 +8,8 @@ from pathlib import Path
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
 from backupd.host.own_files import replace_file
+from backupd.service.machine_view import ONCE_SECONDS, own_eyes
 from backupd.service.metrics import Metrics
-from backupd.service.outlook import ONCE_SECONDS, own_eyes
 from backupd.service.site import Site
 from backupd.vocabulary.errors import UsageError
 

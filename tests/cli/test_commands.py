@@ -28,7 +28,7 @@ from backupd.config import Configuration, PathsConfig
 from backupd.host.live_progress import LiveRuns
 from backupd.host.signals import cancellable
 from backupd.operations import context
-from backupd.operations.backup import around
+from backupd.operations.backup import run_surroundings
 from backupd.vocabulary.errors import Cancelled, CatalogueUnavailable, ExitStatus, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind, RunStatus
 from tests.cli.terminal import Terminal
@@ -354,7 +354,9 @@ def test_a_run_that_fails_prints_one_document_with_its_error(
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize(("owner", "name"), [(LiveRuns, "forget"), (around, "read_proofs"), (around, "after_run")])
+@pytest.mark.parametrize(
+    ("owner", "name"), [(LiveRuns, "forget"), (run_surroundings, "read_proofs"), (run_surroundings, "after_run")]
+)
 def test_a_stop_signal_once_the_backup_is_complete_changes_nothing_of_it(
     terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch, owner: object, name: str
 ) -> None:

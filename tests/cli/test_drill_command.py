@@ -263,7 +263,7 @@ def of_moment(world: World, drills: Drills, backed_up: None, monkeypatch: pytest
         return replace(drills(wanted.sources, tools, checks), moment=MOMENT)
 
     monkeypatch.setattr("backupd.cli.drill.moment_to_prove", prove)
-    monkeypatch.setattr("backupd.operations.restore.moment_drill.drill_to_moment", drill)
+    monkeypatch.setattr("backupd.operations.restore.moment.moment_drill.drill_to_moment", drill)
     return drills
 
 

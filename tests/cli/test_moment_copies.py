@@ -22,8 +22,8 @@ from backupd.mysql.session import Session
 from backupd.mysql.startup import RELAY_FOLDER
 from backupd.mysql.tablefiles import Table
 from backupd.operations import context
-from backupd.operations.restore import moment_copy, to_moment
-from backupd.operations.restore.to_moment import restore_to_moment
+from backupd.operations.restore.moment import moment_copy, to_moment
+from backupd.operations.restore.moment.to_moment import restore_to_moment
 from backupd.operations.restore.unfinished import INCOMPLETE, unfinished_in
 from backupd.policy.moments import BeforeGtid
 from backupd.vocabulary.errors import Cancelled, UsageError

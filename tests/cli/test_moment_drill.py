@@ -16,9 +16,9 @@ from backupd.cli.moment_drill import moment_to_prove
 from backupd.config import Configuration, DrillCheckConfig
 from backupd.mysql.canary import MysqlCanary
 from backupd.operations import context
-from backupd.operations.restore import moment_drill
-from backupd.operations.restore.moment_copy import RollForward
-from backupd.operations.restore.to_moment import RestoredMoment, restore_to_moment
+from backupd.operations.restore.moment import moment_drill
+from backupd.operations.restore.moment.moment_copy import RollForward
+from backupd.operations.restore.moment.to_moment import RestoredMoment, restore_to_moment
 from backupd.policy.moments import ToGtid
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.records import Drill

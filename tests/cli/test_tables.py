@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backupd.catalogue.costs import RunCost
-from backupd.cli import tables
+from backupd.cli import run_text
 from backupd.report.bill_words import bill_words
 from backupd.report.history_columns import history_table
 from backupd.report.run_facts import run_facts
@@ -82,7 +82,7 @@ def test_the_bill_tells_what_was_lost_and_to_what() -> None:
         "copied on write": "21.0 MiB",
         "disk time": "3 disks busy for 1 min 01 s, reads took 2.0 s, 20.0 ms per MiB copied",
     }
-    assert tables.bill_table(replace(GOOD, lock=None)) == ""
+    assert run_text.bill_table(replace(GOOD, lock=None)) == ""
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_history_has_a_column_for_pins_where_there_is_one() -> None:
 
 
 def test_a_failed_check_says_what_was_expected() -> None:
-    table = tables.drill_table((Check("position", ok=False, expected="7:1", found="7:2"), *DRILL.checks))
+    table = run_text.drill_table((Check("position", ok=False, expected="7:1", found="7:2"), *DRILL.checks))
     assert table == "FAILED  position  expected 7:1, found 7:2\nok      tables    0"
 
 
@@ -221,7 +221,7 @@ def test_one_of_the_job_s_own_checks_always_says_what_was_expected() -> None:
     good = Check("checks.orders", ok=True, expected="at least 9", found="11", asked=asked)
     bad = Check("checks.schema", ok=False, expected="42", found="\x1b[2J\nok  checks.schema  42", asked=asked)
     same = Check("checks.other", ok=True, expected="42", found="42", asked=asked)
-    assert tables.drill_table((good, bad, same)).splitlines() == [
+    assert run_text.drill_table((good, bad, same)).splitlines() == [
         "ok      checks.orders  11, expected at least 9",
         "FAILED  checks.schema  expected 42, found \\x1b[2J\\nok  checks.schema  42",
         "ok      checks.other   42",

@@ -12,8 +12,8 @@ import pytest
 
 from backupd.mysql.binlog.client import BinlogClient, matching_client
 from backupd.mysql.binlog.endings import EndKind, ReceiverEnd
+from backupd.mysql.binlog.file_identity import same_file
 from backupd.mysql.binlog.receiver import ReceivedBytes, Receiver, receiving
-from backupd.mysql.binlog.sameness import same_file
 from backupd.mysql.binlog.source import binlog_source, end_of_log, lacks_receiving
 from backupd.mysql.facts import server_facts
 from backupd.mysql.login import Login

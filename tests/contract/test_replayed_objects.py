@@ -13,7 +13,7 @@ from backupd.host.signals import cancellable
 from backupd.mysql.binlog.applying import ApplyingProgress
 from backupd.mysql.binlog.source import binlog_source
 from backupd.operations import context
-from backupd.operations.restore.to_moment import restore_to_moment
+from backupd.operations.restore.moment.to_moment import restore_to_moment
 from backupd.policy.moments import Latest
 from backupd.vocabulary.errors import Cancelled
 from backupd.vocabulary.servers import Flavour

@@ -17,7 +17,7 @@ from backupd.mysql.binlog.source import BinlogSource, binlog_source
 from backupd.mysql.session import Session
 from backupd.mysql.sql_file import read_sql_file
 from backupd.operations import context
-from backupd.operations.restore.to_moment import restore_to_moment
+from backupd.operations.restore.moment.to_moment import restore_to_moment
 from backupd.policy import gtid
 from backupd.policy.moments import Moment, ToGtid
 from backupd.vocabulary.errors import Cancelled

@@ -15,8 +15,8 @@ from backupd.fleet.records import Records
 from backupd.policy.cluster_status import FleetShape
 from backupd.service.fleet.metrics import FleetMetrics
 from backupd.service.fleet.site import FleetSite
+from backupd.service.machine_view import own_eyes
 from backupd.service.metrics import Metrics
-from backupd.service.outlook import own_eyes
 from backupd.service.site import Site
 from backupd.vocabulary.fleet import Control
 from tests.docs.places import ROOT

@@ -17,9 +17,9 @@ from typing import Final
 from sqlalchemy import Column, Engine, Integer, MetaData, Row, Table, Text, delete, insert, select, update
 
 from backupd.fleet import Stories
-from backupd.fleet.carried import from_document, to_document
 from backupd.fleet.database import address, engine_for, explained, reading
 from backupd.fleet.leadership import LEASE_SECONDS, Leadership, Lost, leading
+from backupd.fleet.owed_json import from_document, to_document
 from backupd.vocabulary.errors import BackupdError, FleetDatabaseAway
 from backupd.vocabulary.fleet import OwedBackup, try_id
 

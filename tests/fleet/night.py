@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backupd.fleet.carried import to_document
+from backupd.fleet.owed_json import to_document
 from backupd.fleet.records import Records
 from backupd.vocabulary.errors import FleetDatabaseAway
 from backupd.vocabulary.fleet import OVER, FleetBackup, FleetState

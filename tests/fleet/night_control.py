@@ -13,13 +13,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any, NoReturn
 
-from backupd.fleet.carried import from_document
 from backupd.fleet.dbos_engine import DbosEngine
+from backupd.fleet.owed_json import from_document
 from backupd.fleet.records import Records
 from backupd.operations.fleet.choosing import Chooser, NightPatience, NightTerms
 from backupd.operations.fleet.control import ControlHost, Nights
+from backupd.operations.fleet.operator_requests import Wishes
 from backupd.operations.fleet.stories import NightStories
-from backupd.operations.fleet.wishes import Wishes
 from backupd.policy.fleet_plan import NightPlan
 from backupd.policy.fleet_tries import TryRule
 from backupd.vocabulary.errors import FleetDatabaseAway

@@ -14,8 +14,8 @@ from backupd.operations.fleet import control
 from backupd.operations.fleet.choosing import Chooser, NightPatience, NightTerms
 from backupd.operations.fleet.control import ControlHost, Nights
 from backupd.operations.fleet.fleet_notices import notice_of
+from backupd.operations.fleet.operator_requests import Wishes
 from backupd.operations.fleet.stories import NightStories
-from backupd.operations.fleet.wishes import Wishes
 from backupd.policy.fleet_plan import NightPlan, plan_night
 from backupd.vocabulary.fleet import FleetBackup, FleetState, FleetTry, OwedBackup, PauseScope
 from backupd.vocabulary.schedule import NoticeKind

@@ -13,9 +13,9 @@ from backupd.fleet import HostAway
 from backupd.fleet.records import Records
 from backupd.operations.fleet import choosing, watching
 from backupd.operations.fleet.choosing import Chooser, NightPatience, NightTerms
+from backupd.operations.fleet.operator_requests import Wishes
 from backupd.operations.fleet.results import fetch_missing
 from backupd.operations.fleet.stories import NightStories
-from backupd.operations.fleet.wishes import Wishes
 from backupd.policy.fleet_tries import TryRule
 from backupd.policy.member_choice import MemberRule
 from backupd.vocabulary.fleet import FleetBackup, FleetState, OwedBackup, PauseScope, Role, Span

@@ -41,7 +41,7 @@ _WANTED = (
         "operations.upkeep.rebuild",
     ),
     *("mysql.next_steps", "operations.restore.into_folder", "operations.restore.verify", "wiring"),
-    *("cli.documents", "cli.metrics", "cli.progress", "cli.tables"),
+    *("cli.documents", "cli.metrics", "cli.progress", "cli.run_text"),
 )
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2): what loses its parent becomes ours
 _MOST_ADDRESSES = 4 << 30  # bytes: a bomb hurts its own process before it hurts the machine

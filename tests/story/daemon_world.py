@@ -16,7 +16,7 @@ from backupd.config import BackupScheduleConfig, Configuration, HostConfig, JobC
 from backupd.config import SchedulesConfig as Schedules
 from backupd.host.claims import Claims
 from backupd.service.dispatch import Dispatch
-from backupd.service.going import Going
+from backupd.service.running_slots import Going
 from backupd.service.site import Site
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, Slot, SlotState

@@ -15,8 +15,8 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import BinlogConfig, Configuration, DirectoryConfig, HostConfig, TargetKind
 from backupd.host.run_log import RunLogs
 from backupd.service.digest import digest
+from backupd.service.machine_view import LiveHere, MachineView
 from backupd.service.metrics import Metrics
-from backupd.service.outlook import LiveHere, MachineView
 from backupd.service.plugin import PluginStatus, plugin_answer
 from backupd.service.reminders import remind
 from backupd.service.site import Site

@@ -11,7 +11,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import BinlogConfig, Configuration, HostConfig
 from backupd.notifications.words import body
 from backupd.service.job_status import job_statuses
-from backupd.service.outlook import LiveHere
+from backupd.service.machine_view import LiveHere
 from backupd.service.reminders import remind
 from backupd.service.site import Site
 from backupd.service.target_rooms import TargetRooms

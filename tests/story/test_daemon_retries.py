@@ -16,7 +16,7 @@ from backupd.policy.retries import RetryPlan
 from backupd.service import retries
 from backupd.service.job_status import job_statuses
 from backupd.service.launch import mark_of
-from backupd.service.outlook import LiveHere
+from backupd.service.machine_view import LiveHere
 from backupd.service.site import Site
 from backupd.vocabulary.alarms import AlarmKind
 from backupd.vocabulary.errors import BackupdError, Busy, Cancelled, LockNotGranted, SnapshotError

@@ -397,7 +397,7 @@ def leave_a_mount(daemon: Machine, run_id: str = "ended") -> Holding:
 def test_what_a_run_could_not_give_back_is_given_back_soon_after_its_end(
     daemon: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("backupd.service.going.run_is_alive", lambda *_: False)  # the run was this very process
+    monkeypatch.setattr("backupd.service.running_slots.run_is_alive", lambda *_: False)  # the run was this very process
     mount = leave_a_mount(daemon)
     daemon.after(seconds=30)
     assert len(daemon.launcher.recoveries) == 1
@@ -415,7 +415,7 @@ def test_what_somebody_holds_who_acts_for_the_run_is_left_to_them(
     daemon: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A restore into a volume holds its mount in the name of the run, which ended long ago."""
-    monkeypatch.setattr("backupd.service.going.run_is_alive", lambda *_: False)
+    monkeypatch.setattr("backupd.service.running_slots.run_is_alive", lambda *_: False)
     leave_a_mount(daemon)
     with Claims(daemon.configuration.paths.run).run("ended"):
         daemon.after(seconds=30)

@@ -10,7 +10,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration, HostConfig, ServiceConfig
 from backupd.notifications.words import body, title
 from backupd.service.digest import digest
-from backupd.service.outlook import LiveHere
+from backupd.service.machine_view import LiveHere
 from backupd.service.reminders import remind
 from backupd.service.site import Site
 from backupd.service.site_status import site_status

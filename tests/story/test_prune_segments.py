@@ -12,7 +12,7 @@ from sqlalchemy import update
 
 from backupd.catalogue import binlog_segments, tables
 from backupd.cli.documents import prune_document
-from backupd.cli.tables import pruned_segments_table
+from backupd.cli.run_text import pruned_segments_table
 from backupd.config import TargetRetentionConfig
 from backupd.host import claims
 from backupd.operations.upkeep import prune_segments

@@ -14,8 +14,8 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration, DirectoryConfig, HostConfig, TargetKind
 from backupd.notifications.fanout import Subscriber
 from backupd.notifications.words import body, title
+from backupd.service.machine_view import LiveHere
 from backupd.service.metrics import Metrics
-from backupd.service.outlook import LiveHere
 from backupd.service.reminders import remind
 from backupd.service.site import Site
 from backupd.service.target_rooms import LookTimes, SeenTarget, TargetRooms

@@ -11,7 +11,7 @@ import pytest
 from backupd.catalogue.store import Catalogue
 from backupd.service.archive_status import archive_statuses, behind_words, receiver_words
 from backupd.service.job_status import job_statuses
-from backupd.service.outlook import own_eyes
+from backupd.service.machine_view import own_eyes
 from backupd.service.site import Site
 from backupd.vocabulary.alarms import Alarm, AlarmKind
 from backupd.vocabulary.binlogs import NOT_LOGGED, ArchiveGap

@@ -18,8 +18,8 @@ from backupd.report.bench_series import (
     stripe_names,
 )
 from backupd.report.bench_text import bench_text, benches_table, headline
-from backupd.report.combinations import Series
 from backupd.report.plot import PlotFrame, plot
+from backupd.report.probe_combinations import Series
 from backupd.report.scale import named_scale
 from backupd.vocabulary.benches import LARGE_RECORD, BenchRecord, DiskSample, LayoutBench, PublishedTable
 from backupd.vocabulary.records import RunError, RunStatus

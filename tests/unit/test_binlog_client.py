@@ -19,7 +19,7 @@ from backupd.mysql.binlog.client import (
     receiving_argv,
 )
 from backupd.mysql.binlog.endings import EndKind, judged_end
-from backupd.mysql.binlog.sameness import file_birth, same_file
+from backupd.mysql.binlog.file_identity import file_birth, same_file
 from backupd.mysql.login import Login
 from backupd.vocabulary.binlogs import BinlogPlace
 from backupd.vocabulary.errors import ServerError

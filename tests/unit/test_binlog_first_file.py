@@ -11,10 +11,10 @@ import pytest
 from backupd.config import BinlogConfig
 from backupd.mysql.binlog.layout import MAGIC
 from backupd.mysql.binlog.source import BinlogSource
-from backupd.operations.binlog.beginnings import behind, following_place
 from backupd.operations.binlog.cutting import CutPiece
 from backupd.operations.binlog.receiving import Receiving
 from backupd.operations.binlog.segment_author import SegmentAuthor
+from backupd.operations.binlog.start_points import behind, following_place
 from backupd.vocabulary.binlogs import BinlogSegment, SegmentOrigin
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour

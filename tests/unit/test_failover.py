@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from backupd.operations.restore.log_to_moment import tells_places
+from backupd.operations.restore.moment.log_to_moment import tells_places
 from backupd.policy.binlog_chain import PlacedBackup, continuations, rows
 from backupd.policy.failover import Agreement, ArchivedEnd, History, agreement
 from backupd.policy.moments import Latest, ToGtid, ToPosition

@@ -11,7 +11,7 @@ from backupd.config.fleet_reading import InventoryHosts, fleet_understood
 from backupd.fleet.records import Records
 from backupd.operations.fleet.contact import HostContact, seen_to
 from backupd.operations.fleet.on_demand import by_hand
-from backupd.operations.fleet.wishes import Wishes
+from backupd.operations.fleet.operator_requests import Wishes
 from backupd.vocabulary.fleet import ASKED_EVERY_SECONDS, PauseScope
 from tests.fakes.agents import FakeAgents
 from tests.fleets import described, replica, source

@@ -25,7 +25,7 @@ from backupd.service.job_status import (
     job_statuses,
     remaining_seconds,
 )
-from backupd.service.outlook import LiveHere
+from backupd.service.machine_view import LiveHere
 from backupd.service.site import Site
 from backupd.vocabulary.alarms import Alarm, AlarmKind, Severity
 from backupd.vocabulary.errors import Cancelled, Refused, TargetError

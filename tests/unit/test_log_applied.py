@@ -9,7 +9,7 @@ import pytest
 
 from backupd.cli.progress import ApplyingLines, log_applied
 from backupd.mysql.binlog.applying import ApplyingProgress
-from backupd.operations.restore.log_to_moment import first_place
+from backupd.operations.restore.moment.log_to_moment import first_place
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.moments import Latest
 from backupd.policy.roll_forward import EndCondition, RestorePlan

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from backupd.operations.restore.moment_copy import doubt_of_log
+from backupd.operations.restore.moment.moment_copy import doubt_of_log
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.log_clock import clock_doubt
 from backupd.policy.moments import Latest, ToGtid, ToTime

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from backupd.catalogue.store import Catalogue
 from backupd.mysql.binlog.source import BinlogSource, ServerBinlog
 from backupd.mysql.unlocked import HeldNothing
-from backupd.operations.binlog.beginnings import new_beginning
-from backupd.operations.binlog.lacking import lacked_meanwhile, record_lacking, whole_since
+from backupd.operations.binlog.log_gaps import lacked_meanwhile, record_lacking, whole_since
+from backupd.operations.binlog.start_points import new_beginning
 from backupd.policy.binlog_chain import PlacedBackup, continuations, rows
 from backupd.policy.segment_file import from_line, to_line
 from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogPlace, SegmentOrigin

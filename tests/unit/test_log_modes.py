@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.operations.restore.moment_copy import doubt_of_log
+from backupd.operations.restore.moment.moment_copy import doubt_of_log
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.log_modes import mode_doubt
 from backupd.policy.moments import Latest

@@ -11,8 +11,8 @@ from backupd.mysql.binlog.events import EventStream
 from backupd.mysql.binlog.transactions import TransactionReader
 from backupd.operations.binlog.cutting import CutPiece
 from backupd.operations.binlog.segment_reader import SegmentReader
-from backupd.operations.restore.log_to_moment import log_end, planned
-from backupd.operations.restore.moment_in_log import moment_in_log
+from backupd.operations.restore.moment.log_to_moment import log_end, planned
+from backupd.operations.restore.moment.moment_in_log import moment_in_log
 from backupd.policy import gtid
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.moments import ToPosition, ToTime

@@ -21,8 +21,8 @@ from backupd.catalogue.store import Catalogue
 from backupd.cli.main import app
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.config import Configuration, DirectoryConfig
+from backupd.service.machine_view import own_eyes
 from backupd.service.metrics import Metrics
-from backupd.service.outlook import own_eyes
 from backupd.service.site import Site
 from backupd.service.target_rooms import LookTimes, SeenTarget, TargetRooms
 from backupd.service.textfile import write_textfile

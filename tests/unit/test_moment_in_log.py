@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.operations.restore.log_to_moment import log_end
-from backupd.operations.restore.moment_in_log import _rows_to_read, moment_in_log
+from backupd.operations.restore.moment.log_to_moment import log_end
+from backupd.operations.restore.moment.moment_in_log import _rows_to_read, moment_in_log
 from backupd.policy import gtid
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.moments import Latest, Moment, ToPosition

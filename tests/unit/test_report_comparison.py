@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.report.comparison import compare_document, compare_table, differences, pairs
+from backupd.report.probe_comparison import compare_document, compare_table, differences, pairs
 from backupd.vocabulary.gauges import Mode, Stage
 from backupd.vocabulary.records import RunStatus
 from backupd.vocabulary.volumes import Layout

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backupd.report.combinations import Series
 from backupd.report.plot import PlotFrame, draws_dots, plot
+from backupd.report.probe_combinations import Series
 from backupd.report.scale import scale
 from tests.share import examples
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from backupd.report.combinations import labels, of_row
+from backupd.report.probe_combinations import labels, of_row
 from backupd.report.probe_text import curve_plots, outcomes, probe_text, probes_table
 from backupd.report.run_plot import run_plots
 from backupd.vocabulary.gauges import Mode

@@ -17,11 +17,11 @@ from backupd.host.claims import Claims
 from backupd.host.launching import unit_argv
 from backupd.host.process import is_alive, start_time
 from backupd.policy.timetable import Timetable
-from backupd.service.bell import Bell, signals
 from backupd.service.clock import Clock
 from backupd.service.launch import Detached, FoundChild, OurChild, arguments, ourselves
 from backupd.service.notification_thread import told_by_a_thread
 from backupd.service.systemd import Notify
+from backupd.service.wakeup import Bell, signals
 from backupd.vocabulary.errors import CommandError
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, Slot, SlotState
 

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
 from backupd.host.live_progress import LiveRuns, Progress
-from backupd.service.outlook import own_eyes
+from backupd.service.machine_view import own_eyes
 from backupd.service.site import Site
 from backupd.service.web.application import application
 from backupd.service.web.serving import settings

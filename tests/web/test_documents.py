@@ -16,7 +16,7 @@ from backupd.report.evidence import Evidence, EvidenceKind, EvidenceRow
 from backupd.report.evidence_html import evidence_page
 from backupd.report.notice_html import notice_page
 from backupd.service.digest import digest
-from backupd.service.outlook import LiveHere
+from backupd.service.machine_view import LiveHere
 from backupd.service.site_status import site_status
 from backupd.service.target_rooms import SeenTarget
 from backupd.vocabulary.records import Check

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from backupd import __version__
-from backupd.service.outlook import own_eyes
+from backupd.service.machine_view import own_eyes
 from backupd.service.site import Site
 from backupd.service.web.application import application
 from backupd.service.web.connections import LONGEST_HEAD

@@ -16,7 +16,7 @@ from starlette.routing import Mount, Route
 
 from backupd.catalogue.store import Catalogue
 from backupd.config import BinlogConfig
-from backupd.service.outlook import own_eyes
+from backupd.service.machine_view import own_eyes
 from backupd.service.site import Site
 from backupd.service.web.application import Application, application
 from backupd.vocabulary.binlogs import ArchiveGap

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backupd.host.live_progress import LiveRuns, Progress
-from backupd.service.outlook import own_eyes
+from backupd.service.machine_view import own_eyes
 from backupd.service.site import Site
 from backupd.service.web.run_view import RunView, run_view
 from backupd.vocabulary.records import Phase, RunStatus

@@ -20,12 +20,12 @@ from backupd.host.priority import give_way_archiving
 from backupd.mysql.binlog.promoted import PromotedServer
 from backupd.mysql.binlog.receiver import Receiver
 from backupd.mysql.binlog.source import BinlogSource, LogState, ServerBinlog
-from backupd.operations.binlog.beginnings import Beginning, behind, following_place, new_beginning, taken_over
 from backupd.operations.binlog.cutting import CutPiece, LackingLog, OtherHistory
 from backupd.operations.binlog.dropping import drop
-from backupd.operations.binlog.lacking import lacked_meanwhile, record_lacking, whole_since
+from backupd.operations.binlog.log_gaps import lacked_meanwhile, record_lacking, whole_since
 from backupd.operations.binlog.receiving import SPOOL_FULL, Receiving
 from backupd.operations.binlog.segment_author import SegmentAuthor
+from backupd.operations.binlog.start_points import Beginning, behind, following_place, new_beginning, taken_over
 from backupd.operations.binlog.storing import SegmentStore, Senders
 from backupd.policy.binlog_chain import PlacedBackup, is_of_later_series, is_same_server, made_at
 from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogPlace, BinlogSegment, SegmentOrigin, lost_from

@@ -8,8 +8,8 @@ from backupd.config import Configuration, JobConfig
 from backupd.host.claims import Claims
 from backupd.mysql.binlog.source import BinlogSource, binlog_source, bytes_behind
 from backupd.mysql.session import connector
-from backupd.operations.binlog.beginnings import following_place
 from backupd.operations.binlog.placed_backups import is_on, looked_on, placed_backups
+from backupd.operations.binlog.start_points import following_place
 from backupd.operations.binlog.tools import binlog_of
 from backupd.operations.configured_servers import login_of
 from backupd.policy.binlog_chain import ChainRow, PlacedBackup, is_same_server, order

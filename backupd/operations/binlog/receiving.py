@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from backupd.config import BinlogConfig
-from backupd.mysql.binlog.sameness import file_birth, same_file
+from backupd.mysql.binlog.file_identity import file_birth, same_file
 from backupd.mysql.binlog.source import BinlogSource, LogState, ServerBinlog, bytes_behind
-from backupd.operations.binlog.beginnings import Beginning, following_place
 from backupd.operations.binlog.cutting import CutPiece, LackingLog, OtherHistory, SegmentCutter
 from backupd.operations.binlog.segment_author import SegmentAuthor, new_chain
+from backupd.operations.binlog.start_points import Beginning, following_place
 from backupd.policy.binlog_chain import order
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
 from backupd.vocabulary.errors import ServerError

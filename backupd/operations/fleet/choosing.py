@@ -13,8 +13,8 @@ from typing import Final
 from backupd.fleet import Agents
 from backupd.fleet.records import Records
 from backupd.operations.fleet.host_survey import SeenTo, ask_hosts
-from backupd.operations.fleet.unended import may_go_on
-from backupd.operations.fleet.wishes import Wishes
+from backupd.operations.fleet.operator_requests import Wishes
+from backupd.operations.fleet.unknown_endings import may_go_on
 from backupd.policy.fleet_tries import TryRule
 from backupd.policy.member_choice import MemberChosen, MemberRule, MemberVerdict, choose_member, within_targets
 from backupd.policy.night_times import earliest_beginning

@@ -15,8 +15,8 @@ from backupd.config.fleet import ClusterConfig, FleetConfiguration, MemberChoice
 from backupd.fleet import Agents
 from backupd.fleet.records import Records
 from backupd.operations.fleet.host_survey import SeenTo, ask_hosts
+from backupd.operations.fleet.operator_requests import Wishes
 from backupd.operations.fleet.results import fetch_missing
-from backupd.operations.fleet.wishes import Wishes
 from backupd.vocabulary.errors import FleetDatabaseAway
 from backupd.vocabulary.fleet import ASKED_EVERY_SECONDS, SeenHost
 

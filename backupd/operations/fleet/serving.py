@@ -19,9 +19,9 @@ from backupd.operations.fleet.choosing import Chooser, NightPatience, NightTerms
 from backupd.operations.fleet.contact import HostContact, seen_to
 from backupd.operations.fleet.control import ControlHost, Nights
 from backupd.operations.fleet.fleet_notices import tell_end, tell_gone, tell_own_clock, tell_problems
+from backupd.operations.fleet.operator_requests import Wishes
 from backupd.operations.fleet.stories import NightStories
 from backupd.operations.fleet.terms import cluster_terms, member_rule, night_clock, shared_targets, tonight
-from backupd.operations.fleet.wishes import Wishes
 from backupd.policy.fleet_plan import NightPlan, plan_night
 from backupd.policy.fleet_tries import TryRule
 from backupd.vocabulary.errors import ConfigurationError

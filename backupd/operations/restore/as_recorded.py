@@ -14,7 +14,7 @@ from backupd.archive.ondisk import differences, opened
 from backupd.archive.restating import is_root
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.next_copy import AgreedCopies
-from backupd.operations.restore.parts import index_of, parts_of, selected_members
+from backupd.operations.restore.wanted_objects import index_of, parts_of, selected_members
 from backupd.vocabulary.errors import NotAsRecorded, NotHeld, UsageError, VerificationError
 from backupd.vocabulary.storage import Manifest
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backupd.mysql.scratch import ScratchServer
-from backupd.operations.restore.moment_copy import RollForward, copy_at_moment
+from backupd.operations.restore.moment.moment_copy import RollForward, copy_at_moment
 from backupd.operations.restore.restored_copy import RestoredCopy, restored_copy
 from backupd.targets import BackupSource
 from backupd.vocabulary.storage import Manifest

@@ -11,7 +11,7 @@ from backupd.mysql.recorded import judged
 from backupd.mysql.replica_files import OPTION_FILE, STATEMENTS_FILE, option_file, statements_file
 from backupd.mysql.seeding import Seeded, Wanted, seed
 from backupd.operations.restore.clonable_copy import clonable_copy
-from backupd.operations.restore.moment_copy import RollForward
+from backupd.operations.restore.moment.moment_copy import RollForward
 from backupd.operations.restore.restored_copy import (
     RestoredCopy,
     hand_over,

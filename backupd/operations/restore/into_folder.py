@@ -20,9 +20,9 @@ from backupd.mysql.relocation import Relocation
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.as_recorded import require_as_recorded
 from backupd.operations.restore.next_copy import AgreedCopies, ObjectCopy, agreed, content_of
-from backupd.operations.restore.parts import WantedPart, index_of, parts_of, parts_with, table_files
 from backupd.operations.restore.unfinished import Filling, occupied_bytes, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
+from backupd.operations.restore.wanted_objects import WantedPart, index_of, parts_of, parts_with, table_files
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import BackupdError, Cancelled, TargetError, UsageError
 from backupd.vocabulary.storage import Manifest

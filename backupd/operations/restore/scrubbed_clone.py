@@ -28,7 +28,7 @@ from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.scrubbing import Scrub, scrub
 from backupd.mysql.sql_file import SqlFile
 from backupd.operations.restore.clonable_copy import clonable_copy
-from backupd.operations.restore.moment_copy import RollForward
+from backupd.operations.restore.moment.moment_copy import RollForward
 from backupd.operations.restore.restored_copy import hand_over, remove_own_binlogs
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import ServerError, UsageError

@@ -23,7 +23,7 @@ from backupd.host.filesystem import (
     write_among_others,
 )
 from backupd.host.signals import shielded
-from backupd.mysql.at_work import require_no_server_in
+from backupd.mysql.running_servers import require_no_server_in
 from backupd.operations.restore.unfinished_marker import Unfinished, from_text, to_text
 from backupd.vocabulary.errors import Busy, Cancelled, CleanupIncomplete, NotAsRecorded, TargetError, UsageError
 from backupd.vocabulary.servers import Position

@@ -28,8 +28,8 @@ from backupd.operations.run_holdings import RunHoldings
 from backupd.operations.tools import HostTools
 from backupd.operations.upkeep import recover
 from backupd.operations.upkeep.finishing import MaxRate
+from backupd.operations.upkeep.reappeared_backups import GONE
 from backupd.operations.upkeep.sending_on import not_as_sent, send_anew, send_as_it_is
-from backupd.operations.upkeep.there_again import GONE
 from backupd.policy import manifest as manifests
 from backupd.policy.signing import Signer
 from backupd.targets import BackupSource, Target

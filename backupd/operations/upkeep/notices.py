@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from backupd.catalogue.endings import as_told
 from backupd.catalogue.store import Catalogue
 from backupd.notifications import Notifier
-from backupd.operations.upkeep.dead_run import DEATH
+from backupd.operations.upkeep.dead_run_journal import DEATH
 from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.policy.failed_slots import is_failed
 from backupd.report.words import duration, instant, size

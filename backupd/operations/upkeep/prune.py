@@ -26,7 +26,7 @@ from backupd.operations.upkeep.prune_plan import (
     plan_for,
 )
 from backupd.operations.upkeep.prune_segments import prune_segments
-from backupd.operations.upkeep.there_again import GONE
+from backupd.operations.upkeep.reappeared_backups import GONE
 from backupd.targets import Target
 from backupd.vocabulary.errors import Busy, TargetError
 from backupd.vocabulary.storage import RetentionDecision, StoredBackup

@@ -13,7 +13,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig
 from backupd.operations.ownership import Ownership
 from backupd.operations.restore.verify import manifest_of
-from backupd.operations.upkeep.there_again import GONE, enter_again
+from backupd.operations.upkeep.reappeared_backups import GONE, enter_again
 from backupd.policy.retention import Candidate, RetentionRule, by_each_clock, decide, good_ones
 from backupd.targets import BackupSource, Target
 from backupd.targets.listing import is_returned, require_listed

@@ -19,9 +19,9 @@ from backupd.operations.ownership import Ownership, ownership_of
 from backupd.operations.recorded_copy import copy_on
 from backupd.operations.restore.verify import manifest_of
 from backupd.operations.tools import HostTools
-from backupd.operations.upkeep.dead_run import DEATH, DeadRunJournal, died
+from backupd.operations.upkeep.dead_run_journal import DEATH, DeadRunJournal, died
 from backupd.operations.upkeep.finishing import MaxRate, finish
-from backupd.operations.upkeep.remains import Seen, holdings_of, look_around, suspects
+from backupd.operations.upkeep.leftovers import Seen, holdings_of, look_around, suspects
 from backupd.policy import manifest as manifests
 from backupd.targets import BackupSource, Target
 from backupd.targets.listing import require_listed

@@ -14,13 +14,13 @@ import anyio._backends._asyncio  # noqa: F401  # whatever is loaded when it is n
 
 from backupd.catalogue.store import Catalogue
 from backupd.config.reading import understood
-from backupd.service.outlook import MachineView
+from backupd.service.machine_view import MachineView
+from backupd.service.pages_channel import DaemonView
 from backupd.service.site import Site
-from backupd.service.web import looks
+from backupd.service.web import rendering
 from backupd.service.web.application import THREADS, application
 from backupd.service.web.powerless import powerless_afterwards
 from backupd.service.web.serving import run_as_child, serve_until_input_ends, settings
-from backupd.service.window import DaemonView
 
 
 def main(listener: socket.socket, connection: Connection) -> None:
@@ -34,7 +34,7 @@ def main(listener: socket.socket, connection: Connection) -> None:
     window = DaemonView(connection)
     with powerless_afterwards():
         site = Site(configuration, Catalogue.look(configuration.catalogue.path, connections=THREADS))
-        looks.read_templates(looks.environment())
+        rendering.read_templates(rendering.environment())
         pages = application(site, MachineView(window, window, window), token=given["token"])
         wanted = settings(pages)
         wanted.load()

@@ -15,10 +15,10 @@ from starlette.types import Receive, Scope, Send
 
 from backupd import __version__
 from backupd.report import svg
+from backupd.service.machine_view import MachineView
 from backupd.service.metrics import Metrics
-from backupd.service.outlook import MachineView
 from backupd.service.site import Site
-from backupd.service.web import api, archive_page, looks, pages, run_page
+from backupd.service.web import api, archive_page, pages, rendering, run_page
 from backupd.service.web.guard import WebGuard, allowed_hosts
 from backupd.service.web.refusals import explain_failures, refuse
 
@@ -47,7 +47,7 @@ def application(site: Site, outlook: MachineView, *, token: str | None = None) -
     made = guarded(
         token,
         address=site.configuration.service.address,
-        templates=looks.environment(),
+        templates=rendering.environment(),
         title="backupd",
         description="What the catalogue knows of runs, jobs and schedules. Read-only.",
     )
@@ -80,13 +80,13 @@ def guarded(
         docs_url=None,  # they load their scripts from elsewhere; `/api` lists the same
         redoc_url=None,
         redirect_slashes=False,
-        default_response_class=looks.AsciiJsonResponse,
+        default_response_class=rendering.AsciiJsonResponse,
     )
     made.guard = WebGuard(token, allowed_hosts(address), refuse, table)
     made.state.templates = templates
     explain_failures(made)
     made.add_api_route("/static/colours.css", _colours, include_in_schema=False)
-    made.mount("/static", StaticFiles(directory=looks.STATIC), name="static")
+    made.mount("/static", StaticFiles(directory=rendering.STATIC), name="static")
     return made
 
 

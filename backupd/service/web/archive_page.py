@@ -25,8 +25,8 @@ from backupd.service.job_status import JobStatus, job_statuses
 from backupd.service.site import Site
 from backupd.service.web.api import NAME
 from backupd.service.web.asked import AskedLive, AskedSite
-from backupd.service.web.looks import page
 from backupd.service.web.refusals import NotFound
+from backupd.service.web.rendering import page
 from backupd.vocabulary.alarms import AlarmKind
 from backupd.vocabulary.binlogs import ArchiveGap
 

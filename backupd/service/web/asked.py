@@ -11,8 +11,8 @@ from fastapi import Depends
 from pydantic import BeforeValidator, WithJsonSchema
 from starlette.requests import Request
 
+from backupd.service.machine_view import Live, MachineView, Rooms
 from backupd.service.metrics import Metrics
-from backupd.service.outlook import Live, MachineView, Rooms
 from backupd.service.site import Site
 from backupd.service.web.refusals import BadQuestion
 

@@ -17,7 +17,7 @@ from backupd.service.metrics import CONTENT_TYPE
 from backupd.service.site_status import site_status
 from backupd.service.web.asked import AskedLive, AskedMetrics, AskedRooms, AskedSite
 from backupd.service.web.history import Asked, RunFilter, history_page
-from backupd.service.web.looks import page
+from backupd.service.web.rendering import page
 from backupd.service.web.run_view import getting_on
 from backupd.service.web.schedules import schedule_lines
 from backupd.service.web.targets import PAGE_SECONDS, target_statuses

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from backupd.service.web.looks import AsciiJsonResponse, page
+from backupd.service.web.rendering import AsciiJsonResponse, page
 from backupd.vocabulary.errors import BackupdError, CatalogueError, ConfigurationError, UsageError
 
 log = logging.getLogger(__name__)

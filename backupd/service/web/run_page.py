@@ -13,7 +13,7 @@ from starlette.responses import Response
 from backupd.service.web.api import NAME, NOT_FOUND, REFUSALS
 from backupd.service.web.asked import AskedLive, AskedOutlook, AskedSite
 from backupd.service.web.history import run_named
-from backupd.service.web.looks import page
+from backupd.service.web.rendering import page
 from backupd.service.web.run_view import getting_on, last_good, run_view, running_now
 from backupd.vocabulary.records import Phase, RunStatus
 

@@ -17,7 +17,7 @@ from backupd.report.run_svg import RunFigure, course_picture, courses
 from backupd.report.timeline import PhaseSpan, spans
 from backupd.report.words import duration, instant, share, size
 from backupd.service.job_status import Running, remaining_seconds
-from backupd.service.outlook import Live, MachineView
+from backupd.service.machine_view import Live, MachineView
 from backupd.service.site import Site
 from backupd.vocabulary.records import Phase, RunDetails, RunStatus
 from backupd.vocabulary.storage import Backup

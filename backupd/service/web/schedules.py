@@ -6,7 +6,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from backupd.service.job_status import job_statuses
-from backupd.service.outlook import Live
+from backupd.service.machine_view import Live
 from backupd.service.site import Site
 from backupd.service.slot_errors import error_of_slot
 from backupd.service.timetables import zone_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from backupd.catalogue.job_status import StoredOnTarget
 from backupd.config import AzureConfig, DirectoryConfig, SftpConfig, TargetConfig
-from backupd.service.outlook import Rooms
+from backupd.service.machine_view import Rooms
 from backupd.service.site import Site
 from backupd.service.storage import StorageStatus, storage_statuses
 

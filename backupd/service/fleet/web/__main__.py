@@ -17,8 +17,8 @@ from backupd.policy.cluster_status import FleetShape
 from backupd.service.fleet.site import FleetSite
 from backupd.service.fleet.web.application import fleet_application, templates
 from backupd.service.web.application import THREADS
-from backupd.service.web.looks import read_templates
 from backupd.service.web.powerless import nothing_more_to_gain
+from backupd.service.web.rendering import read_templates
 from backupd.service.web.serving import run_as_child, serve_until_input_ends, settings
 
 

@@ -16,7 +16,7 @@ from backupd.service.fleet.site import FleetSite
 from backupd.service.fleet.web import api, backup_page, pages
 from backupd.service.fleet.web.links import backup_path, cluster_path, night_path
 from backupd.service.web.application import Application, guarded
-from backupd.service.web.looks import environment_of
+from backupd.service.web.rendering import environment_of
 
 _PLACES = (
     ("/", "Overview"),

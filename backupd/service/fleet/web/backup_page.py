@@ -9,7 +9,7 @@ from starlette.responses import Response
 from backupd.report.timeline import spans
 from backupd.service.fleet.site import FleetSite
 from backupd.service.fleet.web.asked import AskedFleet, backup_named
-from backupd.service.web.looks import page
+from backupd.service.web.rendering import page
 from backupd.service.web.run_view import Bar, Copy, copies, facts, phase_bars
 from backupd.vocabulary.fleet import FleetBackup, FleetTry
 from backupd.vocabulary.records import RunDetails

@@ -20,9 +20,9 @@ from backupd.service.fleet.metrics import CONTENT_TYPE
 from backupd.service.fleet.status import fleet_status, host_statuses
 from backupd.service.fleet.web.asked import AskedFleet, AskedFleetMetrics, night_asked, state_asked
 from backupd.service.fleet.web.links import CALENDAR, night_path, path_of
-from backupd.service.web.looks import page
 from backupd.service.web.pages import questions
 from backupd.service.web.refusals import NotFound
+from backupd.service.web.rendering import page
 from backupd.vocabulary.fleet import FleetState
 
 PAGE = 50  # backups

@@ -21,10 +21,10 @@ from backupd.mysql.own_checks import own_checks
 from backupd.mysql.proof import check_tables, tables_check
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.operations.binlog.segment_reader import SegmentReader
-from backupd.operations.restore.moment_copy import RollForward, doubt_of_log
-from backupd.operations.restore.moment_in_log import moment_in_log
+from backupd.operations.restore.moment.moment_copy import RollForward, doubt_of_log
+from backupd.operations.restore.moment.moment_in_log import moment_in_log
+from backupd.operations.restore.moment.to_moment import RestoredMoment, restore_to_moment
 from backupd.operations.restore.next_copy import agreed
-from backupd.operations.restore.to_moment import RestoredMoment, restore_to_moment
 from backupd.operations.tools import HostTools
 from backupd.policy import gtid
 from backupd.policy.canary_minutes import minutes_check

@@ -26,15 +26,15 @@ from backupd.mysql.server_programs import matching_program
 from backupd.mysql.startup import RELAY_FOLDER
 from backupd.operations.binlog.segment_reader import SegmentReader
 from backupd.operations.restore.as_recorded import opened_as_recorded
-from backupd.operations.restore.events_in_log import EventsInLog
 from backupd.operations.restore.into_folder import fill, require_room
-from backupd.operations.restore.log_to_moment import LogEnd, first_place, log_end, log_pieces, tells_places
+from backupd.operations.restore.moment.events_in_log import EventsInLog
+from backupd.operations.restore.moment.log_to_moment import LogEnd, first_place, log_end, log_pieces, tells_places
 from backupd.operations.restore.next_copy import AgreedCopies, content_of
-from backupd.operations.restore.parts import parts_of
 from backupd.operations.restore.restored_copy import recovered_position, remove_own_binlogs, shut_down
 from backupd.operations.restore.table_export import FOLDER
 from backupd.operations.restore.unfinished import Filling, occupied_bytes, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
+from backupd.operations.restore.wanted_objects import parts_of
 from backupd.policy.log_clock import clock_doubt
 from backupd.policy.log_modes import mode_doubt
 from backupd.policy.log_zone import LogZone, log_zone

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backupd.report.combinations import cow_on, short_pv
 from backupd.report.json_document import Document, clean
+from backupd.report.probe_combinations import cow_on, short_pv
 from backupd.report.probe_table import row_document
 from backupd.report.side_by_side import Difference, beginning, differing, document
 from backupd.report.words import columns, duration, figure, ratio, share, size

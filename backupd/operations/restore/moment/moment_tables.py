@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.next_copy import AgreedCopies
-from backupd.operations.restore.parts import index_of, table_files
+from backupd.operations.restore.wanted_objects import index_of, table_files
 from backupd.policy.roll_forward import RestorePlan
 from backupd.targets import BackupSource
 from backupd.vocabulary.binlogs import ChangeKind

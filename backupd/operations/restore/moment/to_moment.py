@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from backupd.mysql.recorded import judged
 from backupd.mysql.tablefiles import Table
-from backupd.operations.restore.moment_copy import RollForward, copy_at_moment
-from backupd.operations.restore.moment_export import export_at_moment
+from backupd.operations.restore.moment.moment_copy import RollForward, copy_at_moment
+from backupd.operations.restore.moment.moment_export import export_at_moment
 from backupd.operations.restore.restored_copy import hand_over
 from backupd.operations.restore.table_export import Exported
 from backupd.targets import BackupSource

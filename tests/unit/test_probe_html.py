@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.report.charts import curve_svg, penalty_svg, shares_svg
-from backupd.report.html import html_page
+from backupd.report.probe_charts import curve_svg, penalty_svg, shares_svg
+from backupd.report.probe_html import html_page
 from backupd.report.svg import NAMESPACE
 from backupd.vocabulary.gauges import CurvePoint, Mode
 from backupd.vocabulary.probes import Measurement, PhysicalCost

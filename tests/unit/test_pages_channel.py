@@ -13,8 +13,8 @@ import pytest
 
 from backupd.config import Configuration, DirectoryConfig, PathsConfig, TargetKind
 from backupd.host.live_progress import LiveRuns, Progress
-from backupd.service.outlook import own_eyes
-from backupd.service.window import DaemonView, answer
+from backupd.service.machine_view import own_eyes
+from backupd.service.pages_channel import DaemonView, answer
 from backupd.vocabulary.records import Phase
 
 PROGRESS = Progress(Phase.COPY, 1.5, 2.5, done=3, total=4)

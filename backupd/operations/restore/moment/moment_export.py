@@ -13,7 +13,7 @@ from backupd.mysql.refusals import StatementError
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.session import Session
 from backupd.mysql.tablefiles import Table
-from backupd.operations.restore.moment_copy import MomentCopy
+from backupd.operations.restore.moment.moment_copy import MomentCopy
 from backupd.operations.restore.restored_copy import shut_down
 from backupd.operations.restore.table_export import FOLDER, Exported, export_place, exported
 from backupd.vocabulary.errors import BackupdError, ServerError

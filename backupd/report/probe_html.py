@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from backupd.report import probe_table
-from backupd.report.charts import curve_svg, penalty_svg, shares_svg
-from backupd.report.combinations import whose_writes
+from backupd.report.probe_charts import curve_svg, penalty_svg, shares_svg
+from backupd.report.probe_combinations import whose_writes
 from backupd.report.probe_text import outcomes
 from backupd.report.templating import report
 from backupd.report.tuning_text import sentences

@@ -8,8 +8,8 @@ from itertools import groupby
 from math import isfinite
 
 from backupd.report import legend
-from backupd.report.combinations import Series, labels, of_row, penalty_series, short_pv
 from backupd.report.lines import finite
+from backupd.report.probe_combinations import Series, labels, of_row, penalty_series, short_pv
 from backupd.report.probe_table import share_rows
 from backupd.report.scale import Scale, scale
 from backupd.report.svg import Picture, element, label, polyline

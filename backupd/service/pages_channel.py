@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from backupd.host.live_progress import Progress
-from backupd.service.outlook import MachineView
+from backupd.service.machine_view import MachineView
 from backupd.service.target_rooms import SeenTarget
 from backupd.vocabulary.records import RUN_ID, Phase
 

@@ -221,23 +221,33 @@ def forget_the_old_server(datadir: Path) -> None:
     """A server that starts here gets a `server_uuid` of its own and has no replication channel in files.
 
     Raises:
-        OSError: a file could not be removed.
+        UsageError: a file could not be removed.
     """
     for pattern in OF_THE_OLD_SERVER:
         for path in datadir.glob(pattern):
-            path.unlink()
+            _remove(path)
 
 
 def remove_binlogs(named: Path) -> None:
     """No file of the binlog to which `named` belongs is left beside it: the new server begins one of its own.
 
     Raises:
-        OSError: a file could not be removed.
+        UsageError: a file could not be removed.
     """
     ours = re.compile(re.escape(named.stem) + r"\.(\d{6,}(\.idx)?|index|state)")
     for path in list(named.parent.iterdir()):
         if ours.fullmatch(path.name):
-            path.unlink()
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink()
+    except OSError as error:
+        raise UsageError(
+            f"{path} could not be removed from the restored files: {error.strerror}",
+            hint="check the file system (dmesg), or restore into another folder",
+        ) from error
 
 
 def _has_gtids(manifest: Manifest) -> bool:

@@ -286,6 +286,16 @@ def test_only_files_of_the_binlog_are_removed(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
 
 
+def test_what_of_the_old_server_resists_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "auto.cnf").mkdir()
+    (tmp_path / "bin.index").mkdir()
+    with pytest.raises(UsageError, match=r"/auto\.cnf could not be removed from the restored files: Is a dir") as told:
+        forget_the_old_server(tmp_path)
+    assert "restore into another folder" in told.value.hint
+    with pytest.raises(UsageError, match=r"/bin\.index could not be removed from the restored files: Is a dir"):
+        remove_binlogs(tmp_path / "bin.000007")
+
+
 def test_only_a_server_that_seeds_writes_about_replication_into_the_copy() -> None:
     places = ScratchPlaces(Path("/run/scratch"))
     drill = server_argv(ServerProgram("m"), MOVED, MARIADB.server, places, None)

@@ -94,7 +94,7 @@ def remove_own_binlogs(relocation: Relocation, manifest: Manifest) -> None:
 
     Raises:
         ServerError: the copy leads out of itself.
-        OSError: a file could not be removed.
+        UsageError: a file could not be removed.
     """
     if manifest.binlog is None:
         return

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Protocol
 
+from backupd.host.memory_file import memory_file, written
 from backupd.host.own_files import is_our_process
 from backupd.host.priority import spare
 from backupd.host.signals import shielded
@@ -103,7 +104,7 @@ def _run(
     """What it prints goes to memory rather than to pipes: it would die of SIGPIPE when we end before it (LVM does)."""
     log.debug("run: %s", shlex.join(argv))
     began = time.monotonic()
-    with _memory(given) as stdin, _memory() as output, _memory() as complaints:
+    with memory_file(given) as stdin, memory_file() as output, memory_file() as complaints:
         process = _start(argv, stdin, output, complaints)
         if not kill:
             spare(process.pid)
@@ -128,7 +129,7 @@ def _run(
             )
         if ledger is not None:
             ledger.ended(process.pid, born)
-        status, out, err = process.wait(), _written(output), _written(complaints)
+        status, out, err = process.wait(), written(output), written(complaints)
     completed = Completed(tuple(argv), status, out, err, seconds=time.monotonic() - began)
     log.debug("run: status %d after %.3f s", completed.status, completed.seconds)
     if completed.status not in accept:
@@ -359,19 +360,6 @@ def _environment() -> Mapping[str, str]:
         "PATH": f"{path}:/usr/sbin:/sbin",
         "LVM_SUPPRESS_FD_WARNINGS": "1",  # LVM complains of descriptors that CPython keeps for itself
     }
-
-
-@contextmanager
-def _memory(text: str = "") -> Iterator[int]:
-    """A file without a name, to be read from its beginning; it is there for as long as anybody has it open."""
-    with os.fdopen(os.memfd_create("stream"), "w+b", buffering=0) as file:
-        file.write(text.encode())
-        file.seek(0)
-        yield file.fileno()
-
-
-def _written(descriptor: int) -> str:
-    return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode("utf-8", "replace")
 
 
 def _has_ended(process: subprocess.Popen[bytes], *, within_seconds: float) -> bool:

@@ -188,8 +188,10 @@ def _unfinished(root: Path) -> Iterator[Path]:
         else:
             if path.name.startswith(".backupd-writable-"):  # the next use of the target but for an hour removes it
                 continue
+            if path.parent.name == "owner":  # of an unfinished record the next but one makes an end
+                continue
             temporary = path.name.startswith(".") or path.name.endswith(".partial")
-            is_left = temporary or not (is_published(path.parent) or path.parent.name in ("owner", "binlog"))
+            is_left = temporary or not (is_published(path.parent) or path.parent.name == "binlog")
         if is_left:
             yield path
 

@@ -134,6 +134,24 @@ def test_no_command_is_killed_because_no_descriptor_is_free(must_finish: bool, t
     assert witness.exists()
 
 
+def test_a_program_for_whose_output_there_is_no_room_is_a_sentence() -> None:
+    script = textwrap.dedent("""
+        import os, resource
+        from backupd.host import process
+        from backupd.vocabulary.errors import CommandError
+        process.run(["true"], timeout_seconds=60)
+        free = os.dup(0)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))
+        try:
+            process.run(["true"], timeout_seconds=60)
+        except CommandError as error:
+            print(error.message)
+    """)
+    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert said == "no program can be started: too many open files\n"
+
+
 def test_a_command_that_must_finish_is_left_running_whatever_happens_to_us(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

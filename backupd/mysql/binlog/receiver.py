@@ -22,6 +22,7 @@ from pathlib import Path
 
 from backupd.host import process
 from backupd.host.filesystem import remove_tree
+from backupd.host.memory_file import memory_file
 from backupd.host.own_files import private_folder
 from backupd.host.process import ChildLedger
 from backupd.host.sandbox import Bounds, not_confined
@@ -202,7 +203,7 @@ def receiving(
     private_folder(folder)
     argv = receiving_argv(client, folder, start=start, server_id=server_id)
     prefix = Bounds(writable=(folder,), network=True).prefix() if confined else []
-    with ExitStack() as held, _memory("login", options) as told, _memory("said") as said:
+    with ExitStack() as held, memory_file(options) as told, memory_file() as said:
         child = held.enter_context(
             process.spawned(
                 [*prefix, *argv],
@@ -229,18 +230,6 @@ def _end_of(child: "subprocess.Popen[bytes]") -> Iterator[select.poll]:
         end = select.poll()
         end.register(descriptor, select.POLLIN)
         yield end
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _memory(name: str, text: str = "") -> Iterator[int]:
-    """A file without a name; of mode 600, for the servers' clients pass over one that everybody may write."""
-    descriptor = os.memfd_create(name)
-    try:
-        os.fchmod(descriptor, 0o600)
-        os.write(descriptor, text.encode())
-        yield descriptor
     finally:
         os.close(descriptor)
 

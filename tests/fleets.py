@@ -14,6 +14,7 @@ NIGHT = date(2026, 11, 26)
 NOW = datetime(2026, 11, 26, 18, tzinfo=UTC)
 CLOCK = NightClock("UTC", time(12))
 ALL_DAYS = frozenset(range(7))
+RULE = MemberRule(max_lag_seconds=600.0)
 NIGHTS = (Blackout(ALL_DAYS, time(21), time(6)),)
 
 
@@ -42,7 +43,7 @@ def away(host: str, problem: str = "it does not answer") -> SeenHost:
 
 
 def terms(cluster: str, *members: str, **changed: object) -> ClusterTerms:
-    return replace(ClusterTerms(cluster, ("nightly",), members, NIGHTS, MemberRule()), **changed)  # type: ignore[arg-type]
+    return replace(ClusterTerms(cluster, ("nightly",), members, NIGHTS, RULE, 86_400.0, 0.0), **changed)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

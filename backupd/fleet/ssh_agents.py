@@ -41,8 +41,8 @@ class SshHost:
 
     name: str
     address: str
-    port: int = 22
-    user: str = "root"  # as whom backupd runs there
+    port: int
+    user: str  # as whom backupd runs there
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class SshAccess:
 
     key_file: Path
     known_hosts: Path
-    connect_seconds: float = 10.0
-    answer_seconds: float = 30.0  # from the connection to the whole answer
-    at_once: int = 32  # connections
+    connect_seconds: float
+    answer_seconds: float  # from the connection to the whole answer
+    at_once: int  # connections
 
 
 class SshAgents:

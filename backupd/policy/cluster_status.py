@@ -5,7 +5,7 @@ what became of it from the records.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from enum import StrEnum
 
@@ -46,11 +46,11 @@ class WatchedCluster:
 class FleetShape:
     """What a fleet consists of, as far as those need to know it who only look on."""
 
-    clusters: tuple[WatchedCluster, ...] = ()
-    hosts: tuple[str, ...] = ()
-    slots: Mapping[str, int] = field(default_factory=dict)  # of each target
-    zone: str = "UTC"
-    night_begins: time = time(12)
+    clusters: tuple[WatchedCluster, ...]
+    hosts: tuple[str, ...]
+    slots: Mapping[str, int]  # of each target
+    zone: str
+    night_begins: time
 
     @property
     def members(self) -> dict[str, tuple[str, ...]]:

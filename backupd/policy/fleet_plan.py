@@ -42,11 +42,11 @@ class ClusterTerms:
     members: tuple[str, ...]
     windows: tuple[Blackout, ...]
     rule: MemberRule
+    every_seconds: float  # 0: it is owed, however new the last good one is
+    spread_seconds: float
     every_member: bool = False
-    every_seconds: float = 86400.0  # 0: it is owed, however new the last good one is
     blackout: tuple[Blackout, ...] = ()
     start_within_seconds: float | None = None  # of the opening of its window
-    spread_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ _LONGEST_SILENCE: Final = 14 * 86400.0  # whatever was expected: its host told t
 class TryRule:
     """What a policy says of tries."""
 
-    retries: int = 2
-    retry_after_seconds: float = 900.0  # doubled with each further try
+    retries: int
+    retry_after_seconds: float  # doubled with each further try
 
 
 @dataclass(frozen=True, slots=True)

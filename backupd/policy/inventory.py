@@ -48,9 +48,9 @@ class Group:
 class InventoryReading:
     """Which of it are our hosts, and what says in which cluster one is."""
 
-    group: str | None = None  # only its hosts
-    cluster_variable: str = "backupd_cluster"
-    cluster_prefix: str = "cluster_"  # of a group's name
+    group: str | None  # only its hosts
+    cluster_variable: str
+    cluster_prefix: str  # of a group's name
 
 
 @dataclass(frozen=True, slots=True)

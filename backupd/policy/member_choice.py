@@ -23,8 +23,8 @@ NEVER_ASKED: Final = "it has not been asked yet"
 class MemberRule:
     """What a policy says of members."""
 
+    max_lag_seconds: float
     names: tuple[str, ...] = ()  # only these, the preferred first; empty: by lag
-    max_lag_seconds: float = 600.0
     allow_source: bool = False  # where no replica is fit
     retry_by_another: bool = True
 

@@ -30,9 +30,7 @@ class Way:
 
 
 def ssh_agents(server: SshServer) -> SshAgents:
-    access = SshAccess(
-        server.key_file, server.known_hosts, answer_seconds=PATIENCE_SECONDS, connect_seconds=PATIENCE_SECONDS
-    )
+    access = SshAccess(server.key_file, server.known_hosts, PATIENCE_SECONDS, PATIENCE_SECONDS, at_once=32)
     return SshAgents(access, lambda name: SshHost(name, server.address, server.port, server.user))
 
 

@@ -83,7 +83,7 @@ def test_he_runs_no_command(thief: Thief, command: str) -> None:
 
 
 def test_he_can_start_a_backup_and_read_its_history(thief: Thief) -> None:
-    access = SshAccess(thief.server.key_file, thief.server.known_hosts, answer_seconds=PATIENCE_SECONDS)
+    access = SshAccess(thief.server.key_file, thief.server.known_hosts, 10.0, PATIENCE_SECONDS, at_once=1)
     server = thief.server
     agents = SshAgents(access, lambda name: SshHost(name, server.address, server.port, server.user))
     assert thief.asked(ask="start", job=JOB, run_id="mine")["answer"]["status"] is not None

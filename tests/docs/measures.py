@@ -3,7 +3,7 @@
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ def fleet_families() -> list[Any]:
     with tempfile.TemporaryDirectory() as folder:
         records = Records.open(f"sqlite:///{folder}/fleet.db")
         records.at_work(Control("control1", 1, datetime.now(UTC), datetime.now(UTC)))
-        found = list(FleetMetrics(FleetSite(records, FleetShape())).collect())
+        found = list(FleetMetrics(FleetSite(records, FleetShape((), (), {}, "UTC", time(12)))).collect())
         records.engine.dispose()
         return found
 

@@ -65,7 +65,7 @@ class MadeFleet:
             WatchedCluster(name, hosts, ("nightly",), every_seconds=86_400.0, drill_within_seconds=30 * 86_400.0)
             for name, hosts in self.members.items()
         ]
-        return FleetShape(tuple(terms), tuple(sorted(sum(self.members.values(), ()))), TARGETS)
+        return FleetShape(tuple(terms), tuple(sorted(sum(self.members.values(), ()))), TARGETS, "UTC", time(12))
 
     def fill(self, records: Records) -> int:
         """All nights are in the records, and one that goes on; how many backups that were."""

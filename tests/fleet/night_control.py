@@ -25,6 +25,7 @@ from backupd.policy.fleet_tries import TryRule
 from backupd.vocabulary.errors import FleetDatabaseAway
 from tests.fleet.night_world import NIGHT
 from tests.fleet.process_agents import ProcessAgents
+from tests.fleets import RULE
 
 _AGENT = Path(__file__).with_name("sim_agent.py")
 _PACES: dict[str, dict[str, Any]] = {
@@ -46,7 +47,7 @@ def main(world: str, url: str, pace_name: str) -> None:
         records,
         ProcessAgents(lambda host: [sys.executable, "-I", "-S", str(_AGENT), world, host]),
         Wishes(records),
-        lambda _: NightTerms(tries=TryRule(retries=2, retry_after_seconds=pace["retry"])),
+        lambda _: NightTerms(RULE, TryRule(retries=2, retry_after_seconds=pace["retry"])),
         NightPatience(pace["poll"], pace["ask_again"]),
     )
     stories = NightStories(chooser, tell_end=lambda backup: _say(f"{backup.owed.id}: {backup.state}: {backup.said}"))

@@ -17,11 +17,12 @@ from backupd.operations.fleet.fleet_notices import notice_of
 from backupd.operations.fleet.operator_requests import Wishes
 from backupd.operations.fleet.stories import NightStories
 from backupd.policy.fleet_plan import NightPlan, plan_night
+from backupd.policy.fleet_tries import TryRule
 from backupd.vocabulary.fleet import FleetBackup, FleetState, FleetTry, OwedBackup, PauseScope
 from backupd.vocabulary.schedule import NoticeKind
 from tests.fleet.fake_agents import FakeAgents, FakeHost
 from tests.fleet.test_stories import RememberedSteps
-from tests.fleets import CLOCK, NIGHT, replica, seen, terms
+from tests.fleets import CLOCK, NIGHT, RULE, replica, seen, terms
 
 
 class ListingEngine:
@@ -89,7 +90,8 @@ class Served:
     def stories(self) -> NightStories:
         """As this control host has them."""
         patience = NightPatience(0.001, (0.001,))
-        chooser = Chooser(self.records, self.agents, Wishes(self.records), lambda _: NightTerms(), patience)
+        night_terms = NightTerms(RULE, TryRule(2, 900.0))
+        chooser = Chooser(self.records, self.agents, Wishes(self.records), lambda _: night_terms, patience)
         return NightStories(chooser, self.told.append)
 
     def states(self) -> dict[str, FleetState]:

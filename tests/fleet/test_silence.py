@@ -18,7 +18,7 @@ __all__ = ["control"]
 def _left(host: str) -> Agent:
     """The agent of a host that was taken out of the fleet."""
     of_none: dict[str, SshHost] = {}
-    return SshAgents(SshAccess(Path("/nowhere"), Path("/nowhere")), of_none.__getitem__).agent(host)
+    return SshAgents(SshAccess(Path("/nowhere"), Path("/nowhere"), 1.0, 1.0, 1), of_none.__getitem__).agent(host)
 
 
 def _killed_while_it_runs(control: Control, owed_then: OwedBackup) -> None:

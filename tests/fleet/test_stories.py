@@ -17,10 +17,10 @@ from backupd.operations.fleet.operator_requests import Wishes
 from backupd.operations.fleet.results import fetch_missing
 from backupd.operations.fleet.stories import NightStories
 from backupd.policy.fleet_tries import TryRule
-from backupd.policy.member_choice import MemberRule
 from backupd.vocabulary.fleet import FleetBackup, FleetState, OwedBackup, PauseScope, Role, Span
 from backupd.vocabulary.records import RunStatus
 from tests.fleet.fake_agents import FakeAgents, FakeHost, refusing
+from tests.fleets import RULE
 
 _QUICK = NightPatience(0.001, (0.001,))
 
@@ -84,7 +84,7 @@ class Control:
         self.records = Records.open(f"sqlite:///{folder}/fleet.db")
         self.wishes = Wishes(self.records)
         self.told: list[FleetBackup] = []
-        self.terms = NightTerms(tries=TryRule(retries=2, retry_after_seconds=0.001))
+        self.terms = NightTerms(RULE, TryRule(retries=2, retry_after_seconds=0.001))
         self.log: dict[str, object] = {}
 
     def backup(self, **changed: Any) -> FleetBackup:
@@ -206,13 +206,13 @@ def test_the_source_is_spared(control: Control) -> None:
 
 
 def test_a_host_that_a_person_named_makes_it_though_the_policy_names_another(control: Control) -> None:
-    control.terms = NightTerms(member=MemberRule(names=("db2",)))
+    control.terms = replace(control.terms, member=replace(RULE, names=("db2",)))
     assert control.backup(members=("db1",), only="db1").state is FleetState.DONE
     assert [host for host, _ in control.started()] == ["db1"]
 
 
 def test_a_host_whose_job_goes_to_a_target_of_which_no_slot_is_held_makes_no_backup(control: Control) -> None:
-    control.terms = NightTerms(targets=frozenset({"nas", "s3"}))
+    control.terms = replace(control.terms, targets=frozenset({"nas", "s3"}))
     control.agents.hosts["db1"].targets = ("nas", "s3")
     control.agents.hosts["db2"].targets = ("nas", "a target that is not shared")
     assert control.backup().state is FleetState.DONE
@@ -220,7 +220,7 @@ def test_a_host_whose_job_goes_to_a_target_of_which_no_slot_is_held_makes_no_bac
 
 
 def test_where_all_members_go_to_other_targets_than_were_planned_it_is_missed_and_says_so(control: Control) -> None:
-    control.terms = NightTerms(targets=frozenset({"nas", "s3"}))
+    control.terms = replace(control.terms, targets=frozenset({"nas", "s3"}))
     for host in control.agents.hosts.values():
         host.targets = ("s3",)
     with closing_window() as window:
@@ -373,13 +373,15 @@ def _order() -> Any:
 
 
 def test_a_host_that_is_in_another_cluster_by_now_makes_no_backup_of_this_one(control: Control) -> None:
-    control.terms = NightTerms(members=("db2",))  # db1, the least behind, has left since the night was planned
+    control.terms = replace(
+        control.terms, members=("db2",)
+    )  # db1, the least behind, has left since the night was planned
     assert control.backup().state is FleetState.DONE
     assert [host for host, _ in control.started()] == ["db2"]
 
 
 def test_a_cluster_that_all_planned_members_have_left_is_missed_and_says_so(control: Control) -> None:
-    control.terms = NightTerms(members=("db3",))
+    control.terms = replace(control.terms, members=("db3",))
     with closing_window() as window:
         missed = control.backup(**window)
     said = "db1: it has left the cluster; db2: it has left the cluster"

@@ -47,12 +47,16 @@ JSON = json.dumps(
 )
 
 
+def reading(group: str | None = None) -> InventoryReading:
+    return InventoryReading(group, "backupd_cluster", "cluster_")
+
+
 def hosts(text: str, name: str = "", *, group: str | None = None) -> dict[str, ListedHost]:
-    return {one.name: one for one in listed_hosts(groups_in(text, name=name), InventoryReading(group)).hosts}
+    return {one.name: one for one in listed_hosts(groups_in(text, name=name), reading(group)).hosts}
 
 
 def problems(text: str) -> tuple[str, ...]:
-    return listed_hosts(groups_in(text), InventoryReading()).problems
+    return listed_hosts(groups_in(text), reading()).problems
 
 
 def test_ini_has_groups_ranges_and_variables() -> None:

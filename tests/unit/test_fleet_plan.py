@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from backupd.policy.fleet_plan import ASSUMED_SECONDS, ClusterTerms, NightClock, NightPlan, SharedTarget, plan_night
 from backupd.policy.fleet_timetable import FleetTimetable, lower_bound_seconds, timetable_of
-from backupd.policy.member_choice import MemberRule
 from backupd.policy.night_times import earliest_beginning, night_of, night_span, openings
 from backupd.vocabulary.fleet import OwedBackup, SeenHost, Span
 from backupd.vocabulary.schedule import Blackout
-from tests.fleets import ALL_DAYS, CLOCK, NIGHT, NIGHTS, NOW, away, large_fleet, replica, seen, source, terms
+from tests.fleets import ALL_DAYS, CLOCK, NIGHT, NIGHTS, NOW, RULE, away, large_fleet, replica, seen, source, terms
 from tests.share import examples
 
 OPENS = datetime(2026, 11, 26, 21, tzinfo=UTC)
@@ -118,7 +117,7 @@ def test_slots_and_rate_are_those_of_every_member_that_may_make_it() -> None:
     }
     (owed,) = plan(terms("a", "db1", "db2", "db3"), told=told, targets=nas).owed
     assert (owed.targets, owed.max_rate) == (("nas1", "s3", "s4"), 10 << 20)
-    named = terms("a", "db1", "db2", "db3", rule=MemberRule(names=("db2",)))
+    named = terms("a", "db1", "db2", "db3", rule=replace(RULE, names=("db2",)))
     (owed,) = plan(named, told=told, targets=nas).owed
     assert (owed.targets, owed.max_rate) == (("nas1",), None)
 

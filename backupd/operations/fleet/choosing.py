@@ -6,7 +6,7 @@ it, or may go on, has no other. Which of those that answered is the best is deci
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -28,8 +28,8 @@ _SIDE_BY_SIDE: Final = 8  # members of one cluster
 class NightTerms:
     """What the policy of a cluster says of its members and their tries."""
 
-    member: MemberRule = field(default_factory=MemberRule)
-    tries: TryRule = field(default_factory=TryRule)
+    member: MemberRule
+    tries: TryRule
     members: tuple[str, ...] = ()  # of the cluster; empty: those that are owed
     targets: frozenset[str] = frozenset()  # that are shared: of each one a slot is needed
 
@@ -38,7 +38,7 @@ class NightTerms:
 class NightPatience:
     """How long this control host waits between two looks, in seconds."""
 
-    poll_seconds: float = 15.0  # at a run
+    poll_seconds: float  # at a run
     ask_again_seconds: Sequence[float] = _ASK_AGAIN_SECONDS  # members none of which was fit; the last one goes on
 
 
@@ -59,7 +59,7 @@ class Chooser:
     agents: Agents
     wishes: Wishes
     terms: Callable[[str], NightTerms]  # of a cluster
-    patience: NightPatience = field(default_factory=NightPatience)
+    patience: NightPatience
     seen_to: SeenTo = lambda _: ()
 
     def chosen(

@@ -6,12 +6,12 @@ takes a new process.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from time import monotonic
 from typing import Final
 
-from backupd.config.fleet import FleetConfiguration
+from backupd.config.fleet import DEFAULT_POLICY, FleetConfiguration, PolicyConfig
 from backupd.config.fleet_reading import FleetFile
 from backupd.fleet import Agents, Engine
 from backupd.fleet.records import Records
@@ -74,12 +74,17 @@ def control_host(given: FleetSurroundings) -> ControlHost:
 
 def night_terms(configuration: FleetConfiguration) -> Callable[[str], NightTerms]:
     """What each cluster's policy says; one that the configuration has lost goes by defaults, to its end."""
-    known = {}
-    for cluster in configuration.clusters.values():
-        policy = configuration.policies[cluster.policy]
-        tries = TryRule(policy.retries, policy.retry_after_seconds)
-        known[cluster.name] = NightTerms(member_rule(policy), tries, cluster.members, frozenset(configuration.targets))
-    return lambda cluster: known.get(cluster) or NightTerms()
+    shared = frozenset(configuration.targets)
+    known = {
+        cluster.name: replace(_terms(configuration.policies[cluster.policy]), members=cluster.members, targets=shared)
+        for cluster in configuration.clusters.values()
+    }
+    lost = _terms(PolicyConfig(name=DEFAULT_POLICY))
+    return lambda cluster: known.get(cluster, lost)
+
+
+def _terms(policy: PolicyConfig) -> NightTerms:
+    return NightTerms(member_rule(policy), TryRule(policy.retries, policy.retry_after_seconds))
 
 
 def planned(configuration: FleetConfiguration, records: Records, contact: HostContact, night: date) -> NightPlan:

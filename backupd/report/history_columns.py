@@ -61,15 +61,25 @@ HISTORY = (
     HistoryColumn(_verified, "VERIFIED"),
     HistoryColumn(_proven, "PROVEN"),
 )
+_PINNED = HistoryColumn(lambda cost: "-" if cost.pinned is None else cost.pinned or "yes", "PINNED")
+_MACHINE = HistoryColumn(lambda cost: cost.machine, "MACHINE")
 _NONE_ROLLED: Mapping[str, datetime] = {}
-ON_TERMINAL = tuple(column for column in HISTORY if column.terminal)
-ON_PAGE = tuple(column for column in HISTORY if column.page)
 
 
-def rolls_to(cost: RunCost, rolled: Mapping[str, datetime]) -> str:
-    """Up to when the run can be rolled forward by the binlog archive; `rolled` has it by run."""
-    until = rolled.get(cost.run_id)
-    return "-" if until is None else f"{until:%Y-%m-%d %H:%M}"
+def _rolls_to(rolled: Mapping[str, datetime]) -> HistoryColumn:
+    """Up to when each run can be rolled forward by the binlog archive."""
+
+    def words(cost: RunCost) -> str:
+        until = rolled.get(cost.run_id)
+        return "-" if until is None else f"{until:%Y-%m-%d %H:%M}"
+
+    return HistoryColumn(words, "ROLLS TO (UTC)", "Rolls to (UTC)")
+
+
+def page_columns(rolled: Mapping[str, datetime]) -> list[HistoryColumn]:
+    """Those of the page, where `rolled` has up to when runs can be rolled forward."""
+    shown = [column for column in HISTORY if column.page]
+    return [*shown, _rolls_to(rolled)] if rolled else shown
 
 
 def history_table(runs: Sequence[RunCost], *, own: str, rolled: Mapping[str, datetime] = _NONE_ROLLED) -> str:
@@ -77,15 +87,12 @@ def history_table(runs: Sequence[RunCost], *, own: str, rolled: Mapping[str, dat
 
     Where some can be rolled forward by the binlog archive, it is told up to when.
     """
-    archived = any(run.run_id in rolled for run in runs)
-    pinned = any(run.pinned is not None for run in runs)
-    others = any(run.machine != own for run in runs)
-    head = ("RUN", "JOB", "STATUS", "STARTED (UTC)", *(column.terminal for column in ON_TERMINAL))
-    rows = [(*head, *("ROLLS TO (UTC)",) * archived, *("PINNED",) * pinned, *("MACHINE",) * others)]
+    shown = [column for column in HISTORY if column.terminal]
+    shown += [_rolls_to(rolled)] * any(run.run_id in rolled for run in runs)
+    shown += [_PINNED] * any(run.pinned is not None for run in runs)
+    shown += [_MACHINE] * any(run.machine != own for run in runs)
+    rows = [("RUN", "JOB", "STATUS", "STARTED (UTC)", *(column.terminal for column in shown))]
     for run in runs:
         began = f"{run.started_at:%Y-%m-%d %H:%M}"
-        told = (run.run_id, run.job, run.status.value, began, *(column.words(run) for column in ON_TERMINAL))
-        pin = "-" if run.pinned is None else run.pinned or "yes"
-        until = (rolls_to(run, rolled),) * archived
-        rows.append((*told, *until, *(pin,) * pinned, *(run.machine,) * others))
+        rows.append((run.run_id, run.job, run.status.value, began, *(column.words(run) for column in shown)))
     return columns(rows)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from backupd.operations.binlog.rolling import rolled_forward
-from backupd.report.history_columns import ON_PAGE, rolls_to
+from backupd.report.history_columns import page_columns
 from backupd.service.archive_status import archive_statuses, behind_words
 from backupd.service.job_status import running_besides
 from backupd.service.metrics import CONTENT_TYPE
@@ -85,9 +85,7 @@ def history(
         outcomes=list(RunFilter),
         jobs=sorted({*site.configuration.jobs, *filter(None, [asked.job])}),
         runs=shown.runs,
-        columns=ON_PAGE,
-        rolled=rolled_forward(site.catalogue, {run.job for run in shown.runs}),
-        rolls_to=rolls_to,
+        columns=page_columns(rolled_forward(site.catalogue, {run.job for run in shown.runs})),
         machine=site.catalogue.identity().name,
         older=asked.query(before=shown.older) if shown.older else "",
         newest=asked.query() if before else None,

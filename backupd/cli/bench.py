@@ -11,7 +11,7 @@ import typer
 from backupd.cli import quantities
 from backupd.cli.invocation import JsonOption
 from backupd.cli.output import draws_dots_here, print_document, print_text, tell, write_report
-from backupd.vocabulary.benches import RECORDS, BenchRequest, PublishedTable
+from backupd.vocabulary.benches import BenchRequest, PublishedTable
 from backupd.vocabulary.errors import BackupdError, UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from backupd.operations.tools import HostTools
     from backupd.vocabulary.benches import BenchPlan, BenchRecord, LayoutBench
 
+_DEFAULTS = BenchRequest()
 app = typer.Typer(help="Compare volume layouts on this host's own disks.", no_args_is_help=True)
 
 HtmlOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a page that can be mailed to FILE.")]
@@ -41,13 +42,19 @@ def layouts(
         typer.Option(metavar="DISK,…", help=("Instead of a volume group: empty disks, for an LV and an mdadm array.")),
     ] = None,
     widths: Annotated[str, typer.Option(metavar="N,…", help="Widths of striped layouts; default: 2 to all PVs.")] = "",
-    stripe_sizes: Annotated[str, typer.Option(metavar="SIZE,…", help="Stripe sizes of striped layouts.")] = "64k",
-    filesystem: Annotated[str, typer.Option(help="File system: xfs or ext4.")] = "xfs",
-    file_size: Annotated[str, typer.Option("--size", metavar="SIZE", help="Size of the test file.")] = "128M",
+    stripe_sizes: Annotated[str, typer.Option(metavar="SIZE,…", help="Stripe sizes of striped layouts.")] = ",".join(
+        map(quantities.size_word, _DEFAULTS.stripe_sizes)
+    ),
+    filesystem: Annotated[str, typer.Option(help="File system: xfs or ext4.")] = _DEFAULTS.filesystem,
+    file_size: Annotated[
+        str, typer.Option("--size", metavar="SIZE", help="Size of the test file.")
+    ] = quantities.size_word(_DEFAULTS.file_size),
     seconds: Annotated[
         int, typer.Option(min=1, max=quantities.MOST_SECONDS, help=("Length of one measurement window."))
-    ] = 1,
-    repeat: Annotated[int, typer.Option(min=1, help="Windows per load; medians and spread are shown.")] = 3,
+    ] = int(_DEFAULTS.seconds),
+    repeat: Annotated[
+        int, typer.Option(min=1, help="Windows per load; medians and spread are shown.")
+    ] = _DEFAULTS.repeat,
     tables: Annotated[
         list[str] | None,
         typer.Option(
@@ -101,7 +108,7 @@ def layouts(
         seconds=float(seconds),
         repeat=repeat,
         tables=_tables(tables),
-        records=_if_told(quantities.sizes, "--records", records) or RECORDS,
+        records=_if_told(quantities.sizes, "--records", records) or _DEFAULTS.records,
         threads=_if_told(quantities.numbers, "--threads", threads),
         raw=raw,
         snapshots=not no_snapshots,

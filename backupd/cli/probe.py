@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from backupd.vocabulary.probes import ProbeRecord
 
 _CHUNKS = tuple(1 << power for power in range(12, 20))  # what the kernel's snapshot target and LVM take
+_DEFAULTS = ProbeRequest()
 _WRITE_LATENCY_MS = 5000.0
-_REWRITTEN, _REWRITTEN_TO_TUNE = "4M", "32M"  # the second has chunks of 512 KiB enough for every write of a window
+_REWRITTEN_TO_TUNE = 32 << 20  # bytes: chunks of 512 KiB enough for every write of a window
 _KEYS = ("chunk_size", "pvs", "stripes")  # that --write enters
 
 
@@ -39,21 +40,29 @@ def probe(
         typer.Option(help="Some of direct, sync, fsync-100, rewrite; default: direct,rewrite; with --tune: rewrite."),
     ] = None,
     threads: Annotated[str, typer.Option(metavar="N,…", help="Numbers of concurrent writer threads.")] = "1",
-    block_size: Annotated[str, typer.Option(metavar="SIZE", help="Size of one request.")] = "16k",
-    file_size: Annotated[str, typer.Option(metavar="SIZE", help="Size of the probe's file.")] = "256M",
+    block_size: Annotated[str, typer.Option(metavar="SIZE", help="Size of one request.")] = quantities.size_word(
+        _DEFAULTS.block_size
+    ),
+    file_size: Annotated[str, typer.Option(metavar="SIZE", help="Size of the probe's file.")] = quantities.size_word(
+        _DEFAULTS.file_size
+    ),
     rewrite_size: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", help=("Size of the area that `rewrite` writes repeatedly; default: 4M; with --tune: 32M.")
+            metavar="SIZE",
+            help="Size of the area that `rewrite` writes repeatedly; default: "
+            f"{quantities.size_word(_DEFAULTS.rewrite_size)}; with --tune: {quantities.size_word(_REWRITTEN_TO_TUNE)}.",
         ),
     ] = None,
     seconds: Annotated[
         int, typer.Option(min=1, max=quantities.MOST_SECONDS, help=("Length of one measurement window."))
-    ] = 5,
-    repeat: Annotated[int, typer.Option(min=1, help="Number of rounds; medians and spread are shown.")] = 3,
+    ] = int(_DEFAULTS.seconds),
+    repeat: Annotated[
+        int, typer.Option(min=1, help="Number of rounds; medians and spread are shown.")
+    ] = _DEFAULTS.repeat,
     write_share: Annotated[
         float, typer.Option(help=("Share of writes among the requests, above 0 and up to 1; the rest are reads."))
-    ] = 1.0,
+    ] = _DEFAULTS.write_share,
     chunk_sizes: Annotated[str, typer.Option(metavar="SIZE,…", help="Chunk sizes to compare: 4k to 512k.")] = "",
     cow_on: Annotated[
         list[str] | None, typer.Option(metavar="PV", help="Also measure with the COW area on this PV; repeatable.")
@@ -76,7 +85,9 @@ def probe(
     write: Annotated[
         bool, typer.Option("--write", help="Write the recommendation of --tune into the job's configuration.")
     ] = False,
-    threshold: Annotated[float, typer.Option(min=1.0, help="The penalty that counts as settled.")] = 1.25,
+    threshold: Annotated[
+        float, typer.Option(min=1.0, help="The penalty that counts as settled.")
+    ] = _DEFAULTS.threshold,
     max_wait: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help=("Longest time to wait for the penalty to settle; default: 8 windows.")),
@@ -124,11 +135,11 @@ def probe(
         _compare(configuration, compare, json=json)
         return
     request = ProbeRequest(
-        modes=_modes(modes if modes is not None else "rewrite" if tune else "direct,rewrite"),
+        modes=_modes(modes) if modes is not None else (Mode.REWRITE,) if tune else _DEFAULTS.modes,
         threads=quantities.numbers("--threads", threads),
         block_size=quantities.size("--block-size", block_size),
         file_size=quantities.size("--file-size", file_size),
-        rewrite_size=quantities.size("--rewrite-size", rewrite_size or (_REWRITTEN_TO_TUNE if tune else _REWRITTEN)),
+        rewrite_size=_rewritten(rewrite_size, tune=tune),
         seconds=float(seconds),
         repeat=repeat,
         write_share=write_share,
@@ -312,6 +323,12 @@ def _modes(text: str) -> tuple[Mode, ...]:
     if unknown or not quantities.words(text):
         raise UsageError(f"--modes: no mode {', '.join(unknown) or 'given'}", hint=f"there are: {', '.join(known)}")
     return tuple(dict.fromkeys(Mode(word) for word in quantities.words(text)))
+
+
+def _rewritten(word: str | None, *, tune: bool) -> int:
+    if word:
+        return quantities.size("--rewrite-size", word)
+    return _REWRITTEN_TO_TUNE if tune else _DEFAULTS.rewrite_size
 
 
 def _chunk_size(word: str) -> int:

@@ -7,6 +7,7 @@ import os
 import re
 
 from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.units import format_size
 
 _SIZE = re.compile(r"(\d+)(?:([KMG])(?:iB)?|B)?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -33,6 +34,11 @@ def size(option: str, word: str) -> int:
             f"{option}: {word!r} is not a size", hint=("use a number of bytes, or a size such as 4k, 64KiB, 256M, 1G")
         )
     return int(found.group(1)) * _UNITS[(found.group(2) or "").upper()]
+
+
+def size_word(size: int) -> str:
+    """What `size` reads as this many bytes: `16k`."""
+    return format_size(size).removesuffix("iB").replace("K", "k")
 
 
 def sizes(option: str, text: str) -> tuple[int, ...]:

@@ -63,6 +63,11 @@ class LockMode(StrEnum):
     COMPLIANCE = "compliance"
 
 
+_Timeout = Annotated[PositiveDuration, key("timeout")]
+_Outage = Annotated[PositiveDuration, key("outage")]
+_PartsInFlight = Annotated[WholeNumber, Field(ge=1, le=32)]
+_TIMEOUT_SECONDS, _OUTAGE_SECONDS, _PARTS_IN_FLIGHT = 60.0, 900.0, 4
+
 _NOT_AT_ONCE = ("GLACIER", "DEEP_ARCHIVE")  # Amazon's; an object there must be restored first, which takes hours
 
 
@@ -101,8 +106,8 @@ class SftpConfig:
     key_file: SecretFile
     known_hosts: AbsolutePath = Path("/etc/ssh/ssh_known_hosts")
     sentinel: FileName | None = None
-    timeout_seconds: Annotated[PositiveDuration, key("timeout")] = 60.0
-    outage_seconds: Annotated[PositiveDuration, key("outage")] = 900.0
+    timeout_seconds: _Timeout = _TIMEOUT_SECONDS
+    outage_seconds: _Outage = _OUTAGE_SECONDS
     accept_unencrypted: Flag = False
 
 
@@ -121,13 +126,13 @@ class S3Config:
     profile: Text | None = None
     ca: AbsolutePath | None = None
     part_size: PartSize = 16 << 20  # at least; more where the backup needs it
-    parts_in_flight: Annotated[WholeNumber, Field(ge=1, le=32)] = 4
+    parts_in_flight: _PartsInFlight = _PARTS_IN_FLIGHT
     checksum: PartChecksum = PartChecksum.SHA256
     storage_class: Annotated[Text, AfterValidator(_storage_class)] | None = None  # None: the bucket's own
     lock_mode: LockMode | None = None  # None: without Object Lock
     lock_seconds: Annotated[PositiveDuration, key("lock_for")] = 7 * 86400.0
-    timeout_seconds: Annotated[PositiveDuration, key("timeout")] = 60.0
-    outage_seconds: Annotated[PositiveDuration, key("outage")] = 900.0
+    timeout_seconds: _Timeout = _TIMEOUT_SECONDS
+    outage_seconds: _Outage = _OUTAGE_SECONDS
     accept_unencrypted: Flag = False
 
 
@@ -152,9 +157,9 @@ class AzureConfig:
     credentials_file: SecretFile | None = None  # None: where the az command looks too
     ca: AbsolutePath | None = None
     part_size: PartSize = 5 << 20  # at least; more where the object needs it
-    parts_in_flight: Annotated[WholeNumber, Field(ge=1, le=32)] = 4
-    timeout_seconds: Annotated[PositiveDuration, key("timeout")] = 60.0
-    outage_seconds: Annotated[PositiveDuration, key("outage")] = 900.0
+    parts_in_flight: _PartsInFlight = _PARTS_IN_FLIGHT
+    timeout_seconds: _Timeout = _TIMEOUT_SECONDS
+    outage_seconds: _Outage = _OUTAGE_SECONDS
     accept_unencrypted: Flag = False
 
 
@@ -171,9 +176,9 @@ class GcsConfig:
     credentials_file: SecretFile | None = None  # None: application default credentials
     ca: AbsolutePath | None = None
     part_size: PartSize = 8 << 20
-    parts_in_flight: Annotated[WholeNumber, Field(ge=1, le=32)] = 4
-    timeout_seconds: Annotated[PositiveDuration, key("timeout")] = 60.0
-    outage_seconds: Annotated[PositiveDuration, key("outage")] = 900.0
+    parts_in_flight: _PartsInFlight = _PARTS_IN_FLIGHT
+    timeout_seconds: _Timeout = _TIMEOUT_SECONDS
+    outage_seconds: _Outage = _OUTAGE_SECONDS
     accept_unencrypted: Flag = False
 
 

@@ -1,16 +1,17 @@
 """`backupd status`: how jobs stand, on one screen, or for Nagios."""
 
-import traceback
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from backupd.cli.invocation import JsonOption
-from backupd.cli.output import print_document, print_text, say, tell
+from backupd.cli.output import print_document, print_text
+from backupd.cli.plugin_line import tell_plugin_line
 from backupd.cli.schedule import tell_of_other_schedules
-from backupd.vocabulary.errors import BackupdError, UsageError
 
 if TYPE_CHECKING:
+    from backupd.service.plugin import PluginStatus
     from backupd.service.status_report import StatusReport
 
 
@@ -32,7 +33,7 @@ def status(
     The exit status is 0 whatever it shows, except with --nagios.
     """
     if nagios:
-        raise typer.Exit(_tell_nagios(ctx, job, json=json))
+        raise typer.Exit(tell_plugin_line(partial(_plugin_answer, ctx, job), json=json))
     from backupd.service.status_report import status_document, status_text
 
     found = _report(ctx, job)
@@ -56,19 +57,7 @@ def _report(ctx: typer.Context, job: str | None) -> "StatusReport":
         return status_report(Site(configuration, catalogue), own_eyes(configuration), job=job)
 
 
-def _tell_nagios(ctx: typer.Context, job: str | None, *, json: bool) -> int:
-    """The line is on stdout. Whatever prevents an answer is UNKNOWN: our own statuses would be read as theirs."""
-    from backupd.service.plugin import PluginStatus, plugin_answer, unknown
+def _plugin_answer(ctx: typer.Context, job: str | None) -> "tuple[PluginStatus, str]":
+    from backupd.service.plugin import plugin_answer
 
-    try:
-        if json:
-            raise UsageError("--nagios and --json cannot be combined", hint="use one of them")  # noqa: TRY301
-        answer, line = plugin_answer(_report(ctx, job))
-    except BackupdError as error:
-        hint = f"; hint: {error.hint}" if error.hint else ""
-        answer, line = PluginStatus.UNKNOWN, unknown(f"{error.message}{hint}")
-    except Exception as bug:  # noqa: BLE001 - it is told in full on stderr
-        tell("".join(traceback.format_exception(bug)).rstrip())
-        answer, line = PluginStatus.UNKNOWN, unknown(f"internal error: {type(bug).__name__}")
-    say(line)
-    return int(answer)
+    return plugin_answer(_report(ctx, job))

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from backupd.cli.output import print_document, say
+from backupd.cli.output import print_document, say_findings
 from backupd.vocabulary.errors import ExitStatus
 
 
@@ -51,10 +51,7 @@ def check(
     if json:
         print_document(check_document(job, findings))
     else:
-        for finding in findings:
-            say(f"{finding.level:8} {finding.name}: {finding.detail}")
-            if finding.hint and finding.level is not Level.OK:
-                say(f"{'':8} hint: {finding.hint}")
+        say_findings(findings)
     refused = any(finding.level is Level.REFUSED for finding in findings)
     notice = check_refused(job, findings, answers=answers) if refused else check_warned(job, findings)
     if notice is None:

@@ -1,17 +1,10 @@
 """`backupd fleet check`: are the hosts what fleet.toml says?"""
 
-from typing import TYPE_CHECKING
-
 import typer
 
 from backupd.cli.invocation import JsonOption
-from backupd.cli.output import print_document, print_text, say
+from backupd.cli.output import print_document, print_text, say, say_findings
 from backupd.vocabulary.errors import ExitStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from backupd.vocabulary.records import Finding
 
 
 def check(ctx: typer.Context, *, json: JsonOption = False) -> None:
@@ -40,17 +33,10 @@ def check(ctx: typer.Context, *, json: JsonOption = False) -> None:
         print_document(fleet_check_document(configuration, seen, findings))
     else:
         print_text(hosts_table(configuration, seen))
-        _say_findings(findings)
+        say("")
+        say_findings(findings)
+        if not findings:
+            say("every host is what the file says")
     if findings:
         refused = any(finding.level is Level.REFUSED for finding in findings)
         raise typer.Exit(ExitStatus.REFUSED if refused else ExitStatus.ATTENTION)
-
-
-def _say_findings(findings: "Sequence[Finding]") -> None:
-    say("")
-    for finding in findings:
-        say(f"{finding.level:8} {finding.name}: {finding.detail}")
-        if finding.hint:
-            say(f"{'':8} hint: {finding.hint}")
-    if not findings:
-        say("every host is what the file says")

@@ -9,12 +9,15 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.escaping import indented, plain
+
+if TYPE_CHECKING:
+    from backupd.vocabulary.records import Finding
 
 SCHEMA = 1
 
@@ -79,6 +82,16 @@ def write(text: str) -> bool:
             hint="the command itself was carried out; see `backupd history` and `backupd show RUN`",
         ) from error
     return True
+
+
+def say_findings(findings: "Iterable[Finding]") -> None:
+    """Each on a line, and what to do about one that is not in order below it."""
+    from backupd.vocabulary.records import Level
+
+    for finding in findings:
+        say(f"{finding.level:8} {finding.name}: {finding.detail}")
+        if finding.hint and finding.level is not Level.OK:
+            say(f"{'':8} hint: {finding.hint}")
 
 
 def tell(line: str) -> None:

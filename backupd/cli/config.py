@@ -66,9 +66,9 @@ def check(ctx: typer.Context) -> None:
             f" {len(jobs)} times; keep [jobs.NAME.binlog] in one of them, with the targets of both"
         )
     if configuration.service.token_file is None:
-        from backupd.service.listening import NOBODY
+        from backupd.service.listening import without_token
 
-        say(f"pages of `backupd serve`: {NOBODY}")
+        say(f"pages of `backupd serve`: {without_token('service')}")
 
 
 @app.command()

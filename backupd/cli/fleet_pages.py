@@ -13,8 +13,8 @@ def pages(ctx: typer.Context) -> None:
 
     from backupd.cli.output import tell
     from backupd.operations.fleet.fleet_context import fleet
-    from backupd.service.fleet.listening import KEPT_UP_SECONDS, NOBODY, open_pages
-    from backupd.service.listening import url_of
+    from backupd.service.fleet.listening import KEPT_UP_SECONDS, open_pages
+    from backupd.service.listening import url_of, without_token
 
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -23,7 +23,7 @@ def pages(ctx: typer.Context) -> None:
     opened = open_pages(configuration)
     tell(f"pages and metrics: {url_of(opened.listener)}")
     if not opened.has_token:
-        tell(f"pages: {NOBODY}")
+        tell(f"pages: {without_token('control')}")
     try:
         while True:
             opened.keep_up()

@@ -89,7 +89,7 @@ def pages_of(configuration: "Configuration") -> "Callable[[Configuration], WebPr
     """
     from backupd.cli.output import tell
     from backupd.config.secrets import password_in
-    from backupd.service.listening import NOBODY, WebProcess, listen, require_guarded, url_of
+    from backupd.service.listening import WebProcess, listen, require_guarded, url_of, without_token
 
     service = configuration.service
     token = None if service.token_file is None else password_in(service.token_file, named="service.token_file")
@@ -99,7 +99,7 @@ def pages_of(configuration: "Configuration") -> "Callable[[Configuration], WebPr
         listener = listen(service)
         tell(f"pages and metrics: {url_of(listener)}")
         if token is None:
-            tell(f"pages: {NOBODY}")
+            tell(f"pages: {without_token('service')}")
         return WebProcess(listener, configuration, token=token)
 
     return opened

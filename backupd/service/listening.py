@@ -25,7 +25,10 @@ from backupd.vocabulary.errors import ConfigurationError, Refused
 
 log = logging.getLogger(__name__)
 
-NOBODY = "not served, because service.token_file is not set; /metrics and /healthz are open to every local user"
+
+def without_token(table: str) -> str:
+    """What is said of pages that nobody sees, because this table of the configuration names no token."""
+    return f"not served, because {table}.token_file is not set; /metrics and /healthz are open to every local user"
 
 
 class Place(Protocol):

@@ -30,7 +30,6 @@ _LOADED_AGAIN_AFTER = 300  # looks
 log = logging.getLogger(__name__)
 
 KEPT_UP_SECONDS = 1.0  # between looks whether the process is there
-NOBODY = "not served, because control.token_file is not set; /metrics and /healthz are open to every local user"
 
 
 @dataclass(frozen=True, slots=True)

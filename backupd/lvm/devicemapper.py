@@ -53,9 +53,14 @@ class MappedDevice:
 
 def device_uuid(device: DeviceNumber, *, sysfs: Path = SYSFS) -> str | None:
     """The device-mapper uuid of a block device; None when it is none of device-mapper's."""
+    return mapped_as(sysfs / "dev" / "block" / str(device), "uuid")
+
+
+def mapped_as(block: Path, attribute: str) -> str | None:
+    """This attribute of a device whose folder of `/sys` that is; None where it is none of device-mapper's, or gone."""
     try:
-        return (sysfs / "dev" / "block" / str(device) / "dm" / "uuid").read_text().strip()
-    except FileNotFoundError:
+        return (block / "dm" / attribute).read_text(errors="replace").strip()
+    except OSError:
         return None
 
 
@@ -97,14 +102,7 @@ def by_name(name: str, *, table: bool = False) -> MappedDevice | None:
 
 def is_active(name: str, *, sysfs: Path = SYSFS) -> bool:
     """Whether there is a device of this name, by what `/sys` says: also where nobody may ask device-mapper."""
-    return any(_line(file) == name for file in (sysfs / "block").glob("dm-*/dm/name"))
-
-
-def _line(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace").strip()
-    except OSError:  # its device has just gone
-        return ""
+    return any(mapped_as(block, "name") == name for block in (sysfs / "block").glob("dm-*"))
 
 
 def lvm_name(vg: str, name: str) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from backupd.host import process as programs
 from backupd.lvm import report
 from backupd.lvm.blank import signatures
-from backupd.lvm.devicemapper import SYSFS
+from backupd.lvm.devicemapper import SYSFS, mapped_as
 from backupd.lvm.mounting import mounts
 from backupd.lvm.refusals import reporting
 from backupd.lvm.report import LabelledDisk
@@ -77,12 +77,12 @@ class Disk:
     @property
     def is_volume(self) -> bool:
         """Whether it is an LV."""
-        return _said(self.folder / "dm" / "uuid").startswith("LVM-")
+        return (mapped_as(self.folder, "uuid") or "").startswith("LVM-")
 
     @property
     def is_suspended(self) -> bool:
         """Whether who reads it would wait."""
-        return _said(self.folder / "dm" / "suspended") == "1"
+        return mapped_as(self.folder, "suspended") == "1"
 
 
 def whole_disks(sysfs: Path = SYSFS) -> Iterator[Disk]:
@@ -250,10 +250,3 @@ def _swaps() -> list[str]:
 
 def _names(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(entry.name for entry in folder.iterdir())) if folder.is_dir() else ()
-
-
-def _said(file: Path) -> str:
-    try:
-        return file.read_text().strip()
-    except FileNotFoundError:
-        return ""

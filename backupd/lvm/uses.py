@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from backupd.lvm.devicemapper import SYSFS
+from backupd.lvm.devicemapper import SYSFS, mapped_as
 from backupd.lvm.mounting import mounts
 from backupd.vocabulary.errors import SnapshotError
 from backupd.vocabulary.extents import Use, UseKind
@@ -56,12 +56,12 @@ def holders(device: DeviceNumber, *, sysfs: Path = SYSFS) -> Iterator[str]:
     folder = block / "holders"
     for holder in sorted(folder.iterdir()) if folder.is_dir() else ():
         if not group or _group(holder) != group:
-            yield _read(holder / "dm" / "name") or holder.name
+            yield mapped_as(holder, "name") or holder.name
 
 
 def _group(block: Path) -> str:
     """The uuid of the volume group that a device is of; empty where it is none of LVM's."""
-    uuid = _read(block / "dm" / "uuid")
+    uuid = mapped_as(block, "uuid") or ""
     return uuid[_GROUP] if uuid.startswith("LVM-") else ""
 
 
@@ -72,10 +72,3 @@ def _number(path: Path) -> DeviceNumber | None:
     except OSError:
         return None
     return DeviceNumber(os.major(number), os.minor(number)) if number else None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -29,9 +29,9 @@ _MOST_STREAMS = 4  # by themselves; a copy that takes every core of a large host
 class CopyManner:
     """How a copy is made: what paces it, how hard it compresses, who can read it."""
 
+    level: int  # of zstd
+    threads: int  # of zstd, for each stream; 0: one per core
     governor: Governor = field(default_factory=Unhindered)
-    level: int = 1  # of zstd
-    threads: int = 1  # of zstd, for each stream; 0: one per core
     gently: bool = True  # at a copy's priority, below the server's
     frame_bytes: int = FRAME_BYTES  # plain ones, in each frame
     recipients: tuple[str, ...] = ()  # age's public keys; empty: everybody can read it

@@ -46,9 +46,9 @@ class FileLoad:
     """What is done to the probe's file in one window."""
 
     mode: Mode
-    threads: int = 1
-    block_size: int = 16 << 10  # bytes; InnoDB's page
-    area: int = 8 << 20  # bytes of the file, from its start, that it is done to; a multiple of the block size
+    threads: int
+    block_size: int  # bytes
+    area: int  # bytes of the file, from its start, that it is done to; a multiple of the block size
     write_share: float = 1.0  # of the requests, for the modes that write: the others are reads
 
 

@@ -35,7 +35,7 @@ from statistics import median
 
 from backupd.archive import Sink
 from backupd.archive.index import INDEX_OBJECT, written
-from backupd.archive.packing import CopyManner, automatic_streams
+from backupd.archive.packing import automatic_streams
 from backupd.archive.sources import BinlogCut, Exclusions, list_members
 from backupd.archive.stream import store_binlog, store_content, store_streams
 from backupd.operations.restore.into_folder import unpack_objects
@@ -49,6 +49,7 @@ from backupd.vocabulary.storage import Manifest, StoredObject
 from backupd.vocabulary.volumes import Layout
 from tests.bench import tablespaces
 from tests.bench.memory import Memory
+from tests.manners import usual_manner
 from tests.servers import loopback
 from tests.servers.loopback import MACHINE
 
@@ -158,7 +159,7 @@ class BenchFolders:
             _forget(path)
 
     def _copy(self, target: Target, streams: int, recipients: tuple[str, ...]) -> None:
-        manner = CopyManner(gently=False, recipients=recipients)
+        manner = usual_manner(gently=False, recipients=recipients)
 
         def open_object(name: str) -> AbstractContextManager[Sink]:
             return target.writing(_JOB, _RUN, name)
@@ -283,7 +284,7 @@ def _tell_memory(folder: Path) -> int:
         ground.vault.remove(_JOB, _RUN)
         with memory.of(f"and then {_ZEROS_BYTES >> 30} GiB of zeros") as cut_off:
             store_binlog(
-                cut, open_object=lambda name: ground.vault.writing(_JOB, _RUN, name), manner=CopyManner(gently=False)
+                cut, open_object=lambda name: ground.vault.writing(_JOB, _RUN, name), manner=usual_manner(gently=False)
             )
     _say(json.dumps({step.name: step.mib for step in (copied(), cut_off())}))
     return 0

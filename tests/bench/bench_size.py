@@ -29,7 +29,6 @@ from pathlib import Path, PurePosixPath
 from shutil import rmtree
 
 from backupd.archive import Sink, heap
-from backupd.archive.packing import CopyManner
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stations import FRAME_BYTES
 from backupd.config import CopyConfig
@@ -45,6 +44,7 @@ from backupd.vocabulary.errors import LabError
 from backupd.vocabulary.storage import Frame, StoredObject
 from tests.bench.bench_copy import manifest_of
 from tests.bench.memory import Memory, MemoryStep, children_of
+from tests.manners import usual_manner
 from tests.servers import loopback
 from tests.servers.loopback import MACHINE
 
@@ -227,7 +227,7 @@ def _copied(target: Target, contents: Contents) -> tuple[StoredObject, ...]:
         ) -> AbstractContextManager[Sink]:
             return copies.open_object(name, at_most=max(at_most or 0, most), idle=idle)
 
-        return Storing(contents, opened, copy).store(CopyManner()).objects
+        return Storing(contents, opened, copy).store(usual_manner()).objects
 
 
 def _objects_of_the_datadir() -> tuple[StoredObject, ...]:

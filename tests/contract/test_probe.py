@@ -26,8 +26,8 @@ from tests.fakes.probe import FakeDisk
 SIZE = 1 << 20
 BLOCK = 16 << 10
 MYSQL = 27031  # an account that has nothing else
-LOAD = FileLoad(Mode.DIRECT, area=SIZE)
-MIXED = FileLoad(Mode.DIRECT, area=SIZE, write_share=0.2)
+LOAD = FileLoad(Mode.DIRECT, 1, BLOCK, area=SIZE)
+MIXED = FileLoad(Mode.DIRECT, 1, BLOCK, area=SIZE, write_share=0.2)
 
 ProbeOf = Callable[[FileLoad], FileProbe]
 
@@ -87,19 +87,19 @@ def test_prepare_makes_a_private_folder_with_every_block_written(probe: FileProb
 def test_a_file_that_is_large_enough_is_not_written_again(probe_of: ProbeOf, folder: Path) -> None:
     probe_of(LOAD).prepare(folder)
     assert probe_of(LOAD).prepare(folder) == 0
-    assert probe_of(FileLoad(Mode.REWRITE, area=SIZE // 2)).prepare(folder) == 0
-    assert probe_of(FileLoad(Mode.DIRECT, area=3 * SIZE)).prepare(folder) == 2 * SIZE
+    assert probe_of(FileLoad(Mode.REWRITE, 1, BLOCK, area=SIZE // 2)).prepare(folder) == 0
+    assert probe_of(FileLoad(Mode.DIRECT, 1, BLOCK, area=3 * SIZE)).prepare(folder) == 2 * SIZE
 
 
 def test_one_file_serves_every_load(probe_of: ProbeOf, folder: Path) -> None:
     probe_of(LOAD).prepare(folder)
     loads = [
-        FileLoad(Mode.SYNC, threads=2, area=SIZE // 2),
-        FileLoad(Mode.FSYNC_100, threads=2, area=SIZE // 2),
-        FileLoad(Mode.REWRITE, area=SIZE // 4),
-        FileLoad(Mode.READ, area=SIZE),
-        FileLoad(Mode.SCAN, block_size=SIZE // 4, area=SIZE),
-        FileLoad(Mode.DIRECT, area=SIZE, write_share=0.2),
+        FileLoad(Mode.SYNC, 2, BLOCK, area=SIZE // 2),
+        FileLoad(Mode.FSYNC_100, 2, BLOCK, area=SIZE // 2),
+        FileLoad(Mode.REWRITE, 1, BLOCK, area=SIZE // 4),
+        FileLoad(Mode.READ, 1, BLOCK, area=SIZE),
+        FileLoad(Mode.SCAN, 1, SIZE // 4, area=SIZE),
+        FileLoad(Mode.DIRECT, 1, BLOCK, area=SIZE, write_share=0.2),
     ]
     with ThreadPoolExecutor(len(loads)) as pool:  # at once, for a window takes a second at least
         windows = list(pool.map(lambda load: probe_of(load).window(folder, 1.0), loads))
@@ -114,13 +114,13 @@ def test_one_file_serves_every_load(probe_of: ProbeOf, folder: Path) -> None:
 def test_overwriting_writes_the_whole_area_and_nothing_beyond_it(probe_of: ProbeOf, folder: Path) -> None:
     probe_of(LOAD).prepare(folder)
     assert probe_of(LOAD).overwrite(folder) == SIZE
-    assert probe_of(FileLoad(Mode.DIRECT, area=3 * BLOCK)).overwrite(folder) == 3 * BLOCK
+    assert probe_of(FileLoad(Mode.DIRECT, 1, BLOCK, area=3 * BLOCK)).overwrite(folder) == 3 * BLOCK
     assert sum(entry.stat().st_size for entry in folder.iterdir()) == SIZE
 
 
 def test_a_file_that_is_too_small_for_the_load_is_an_error(probe_of: ProbeOf, folder: Path) -> None:
     probe_of(LOAD).prepare(folder)
-    larger = probe_of(FileLoad(Mode.DIRECT, area=2 * SIZE))
+    larger = probe_of(FileLoad(Mode.DIRECT, 1, BLOCK, area=2 * SIZE))
     for attempt in (lambda: larger.window(folder, 1.0), lambda: larger.overwrite(folder)):
         with pytest.raises(CommandError):
             attempt()

@@ -15,7 +15,6 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from backupd.archive.packing import CopyManner
 from backupd.archive.redo import HEAD_BYTES, NotCut, RedoCut, RedoLog, redo_cut, redo_log
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_tree
@@ -27,6 +26,7 @@ from backupd.mysql.locks import ServerLock
 from backupd.vocabulary.servers import Flavour
 from tests.contract.mariadb import MariadbServer, mariadb, wait_until
 from tests.docker.programs_here import make_startable
+from tests.manners import usual_manner
 
 pytestmark = pytest.mark.thorough
 
@@ -160,7 +160,7 @@ def stored(image: Image, cut: RedoCut, to: Path) -> None:
 
     sink = Sink()
     exclusions = Exclusions(datadir=PurePosixPath())
-    store_tree(image.datadir, list_members(image.datadir, exclusions, cut), sink, manner=CopyManner(level=1))
+    store_tree(image.datadir, list_members(image.datadir, exclusions, cut), sink, manner=usual_manner(level=1))
     to.mkdir(parents=True)
     subprocess.run(["tar", "-x", f"--directory={to}"], input=zstd.decompress(bytes(sink)), check=True)
 

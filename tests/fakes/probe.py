@@ -6,7 +6,7 @@ fast a load is now, what the disks under the origin do for it, which call fails.
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from backupd.vocabulary.volumes import DeviceNumber
 _FILE = "test_file.0"
 _ORIGIN = DeviceNumber(254, 0)
 _NOTHING = DiskCounters()
-_SMALL = FileLoad(Mode.DIRECT, area=64 << 10)
+_SMALL = FileLoad(Mode.DIRECT, 1, 16 << 10, 64 << 10)
 _THIRDS = {"/dev/sdb": 1 / 3, "/dev/sdc": 1 / 3, "/dev/sdd": 1 / 3}
 _OF_SNAPSHOT = {Mode.READ: Mode.READ_SNAPSHOT, Mode.SCAN: Mode.SCAN_SNAPSHOT}
 _UNSEEN = frozenset(_OF_SNAPSHOT.values())  # by the origin: a snapshot reads beneath it
@@ -78,7 +78,7 @@ class FakeDisk:
     def write_in_order(self, load: FileLoad) -> None:
         """The load's area, in blocks of up to 1 MiB; takes no time."""
         block = gcd(load.area, 1 << 20)
-        self._count(FileLoad(load.mode, block_size=block), 0, load.area // block, 0.0)
+        self._count(replace(load, block_size=block), 0, load.area // block, 0.0)
 
     def _count(self, load: FileLoad, reads: int, writes: int, latency_seconds: float) -> None:
         size = load.block_size

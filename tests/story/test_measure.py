@@ -180,7 +180,7 @@ def test_a_passive_probe_writes_nothing(probe: ProbeWorld) -> None:
 
 def test_a_passive_probe_tells_the_penalty_by_how_long_a_write_takes(probe: ProbeWorld) -> None:
     """Twice as many milliseconds a write are a penalty of two, whoever writes however much."""
-    server = FileLoad(Mode.DIRECT, block_size=16 << 10)
+    server = FileLoad(Mode.DIRECT, 1, 16 << 10, 8 << 20)
 
     def write(verb: str) -> None:
         if verb == "usage" or not any(lv.live for lv in probe.world.host.lvs.values()):

@@ -192,7 +192,7 @@ def test_a_later_tuning_takes_the_place_of_an_earlier_one(probe: Tuned) -> None:
 
 def test_the_servers_own_writes_can_be_what_is_measured(probe: Tuned) -> None:
     """By how long a write takes, whoever writes however much."""
-    server = FileLoad(Mode.DIRECT, block_size=16 << 10)
+    server = FileLoad(Mode.DIRECT, 1, 16 << 10, 8 << 20)
 
     def write() -> None:
         live = any(lv.live for lv in probe.world.host.lvs.values())

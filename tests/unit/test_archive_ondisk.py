@@ -11,10 +11,10 @@ import pytest
 
 from backupd.archive.index import Index, Member, written
 from backupd.archive.ondisk import differences
-from backupd.archive.packing import CopyManner
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_streams
 from backupd.archive.unpack import unpack
+from tests.manners import usual_manner
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -62,7 +62,7 @@ def restored(root: Path, tmp_path: Path) -> tuple[Path, list[Member]]:
     to, sink = tmp_path / "to", Sink()
     to.mkdir()
     listing = list_members(root, Exclusions(datadir=PurePosixPath()))
-    told = store_streams(root, listing, lambda _name: nullcontext(sink), streams=1, manner=CopyManner())
+    told = store_streams(root, listing, lambda _name: nullcontext(sink), streams=1, manner=usual_manner())
     unpack(iter([bytes(sink)]), told.objects[0], to)
     index = Index(zstd.compress(b"".join(written(told.members))))
     return to, [member for _, member in index.members()]

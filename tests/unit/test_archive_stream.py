@@ -25,6 +25,7 @@ from backupd.operations.restore.verify import verify_object
 from backupd.vocabulary.errors import Cancelled, GaveUp, SnapshotError, TargetError, VerificationError
 from backupd.vocabulary.storage import StoredObject
 from tests.fakes.target import MemoryTarget
+from tests.manners import usual_manner
 from tests.processes import children
 
 if sys.version_info >= (3, 14):
@@ -79,7 +80,7 @@ def filled(root: Path, megabytes: int = 8) -> Path:
 
 
 def stored(root: Path, sink: Sink, manner: CopyManner | None = None) -> StoredObject:
-    return store_tree(root, list_members(root, ALL), sink, manner=manner or CopyManner(threads=2))
+    return store_tree(root, list_members(root, ALL), sink, manner=manner or usual_manner(threads=2))
 
 
 def test_plain_tools_open_what_was_stored(tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ def test_left_out_files_are_not_in_the_archive(tmp_path: Path) -> None:
 def test_file_that_vanishes_in_the_middle_fails_the_copy(tmp_path: Path) -> None:
     filled(tmp_path, 16)
     last = tmp_path / "t015.ibd"
-    manner = CopyManner(Pacing(lambda _: last.unlink(missing_ok=True)))
+    manner = usual_manner(Pacing(lambda _: last.unlink(missing_ok=True)))
     with pytest.raises(SnapshotError, match=r"^t015\.ibd could not be read from the snapshot: No such file"):
         stored(tmp_path, Sink(), manner)
 
@@ -186,7 +187,7 @@ def test_file_that_is_not_what_it_was_in_the_middle_fails_the_copy(
             next(once, lambda _: None)(tmp_path / "t000.ibd")
 
     with pytest.raises(SnapshotError, match=rf"^t000\.ibd could not be read from the snapshot: {says}") as failed:
-        stored(tmp_path, Sink(), CopyManner(Pacing(in_the_middle)))
+        stored(tmp_path, Sink(), usual_manner(Pacing(in_the_middle)))
     assert "check that the snapshot is intact" in (failed.value.hint or "")
 
 
@@ -219,7 +220,7 @@ def test_target_that_fails_at_any_call_has_no_object(tmp_path: Path) -> None:
 
 def copy_to(target: MemoryTarget, root: Path) -> StoredObject:
     with target.writing("nightly", "r1", "data-1.tar.zst") as writer:
-        return store_tree(root, list_members(root, ALL), writer, manner=CopyManner())
+        return store_tree(root, list_members(root, ALL), writer, manner=usual_manner())
 
 
 def test_what_the_governor_raises_ends_the_copy(tmp_path: Path) -> None:
@@ -228,7 +229,7 @@ def test_what_the_governor_raises_ends_the_copy(tmp_path: Path) -> None:
             raise GaveUp("the penalty is too high")
 
     with pytest.raises(GaveUp):
-        stored(filled(tmp_path), Sink(), CopyManner(Pacing(give_up)))
+        stored(filled(tmp_path), Sink(), usual_manner(Pacing(give_up)))
 
 
 def test_governor_is_asked_while_the_target_hangs_and_what_is_in_flight_is_bounded(tmp_path: Path) -> None:
@@ -249,7 +250,7 @@ def test_governor_is_asked_while_the_target_hangs_and_what_is_in_flight_is_bound
     pacing = Pacing(give_up_after_a_while)
     filled(tmp_path, 64)
     with pytest.raises(GaveUp):
-        stored(tmp_path, Sink(hang), CopyManner(pacing))
+        stored(tmp_path, Sink(hang), usual_manner(pacing))
     assert pacing.paced < 40 * MIB
 
 
@@ -287,7 +288,7 @@ def test_file_that_is_a_folder_now_fails_the_copy(tmp_path: Path) -> None:
     (tmp_path / "t001.ibd").unlink()
     (tmp_path / "t001.ibd").mkdir()
     with pytest.raises(SnapshotError, match=r"t001\.ibd could not be read from the snapshot: its type has changed"):
-        store_tree(tmp_path, listing, Sink(), manner=CopyManner())
+        store_tree(tmp_path, listing, Sink(), manner=usual_manner())
 
 
 # --- the binlog ------------------------------------------------------------------------------------------------------
@@ -305,7 +306,7 @@ def test_binlog_ends_at_exactly_the_recorded_offset(tmp_path: Path, offset: int)
     (tmp_path / "binlog.000007").chmod(0o640)
     sink = Sink()
     cut = BinlogCut(tmp_path / "binlog.000007", offset, PurePosixPath("mysql/binlog.000007"))
-    [told] = store_binlog(cut, open_object=opening(sink), manner=CopyManner()).objects
+    [told] = store_binlog(cut, open_object=opening(sink), manner=usual_manner()).objects
     assert binlog_members(sink) == {
         "mysql/binlog.000007": content[:offset],
         "mysql/binlog.index": b"./binlog.000007\n",
@@ -325,7 +326,7 @@ def test_index_names_the_earlier_binlogs_that_are_stored_too(tmp_path: Path) -> 
     store_binlog(
         BinlogCut(tmp_path / "binlog.000007", 100, arcname, ("binlog.000005", "binlog.000006")),
         open_object=opening(sink),
-        manner=CopyManner(),
+        manner=usual_manner(),
     )
     assert binlog_members(sink)["binlog.index"] == b"./binlog.000005\n./binlog.000006\n./binlog.000007\n"
 
@@ -337,7 +338,7 @@ def test_a_binlog_s_folder_that_no_other_object_has_gets_the_owner_of_the_datadi
     os.chown(tmp_path, 999, 998)
     sink, arcname = Sink(), PurePosixPath("logs/binlog.000007")
     cut = BinlogCut(tmp_path / "binlog.000007", 100, arcname, folder_like=tmp_path)
-    [told] = store_binlog(cut, open_object=opening(sink), manner=CopyManner()).objects
+    [told] = store_binlog(cut, open_object=opening(sink), manner=usual_manner()).objects
     with tarfile.open(fileobj=BytesIO(zstd.decompress(bytes(sink.content)))) as archive:
         first = archive.getmembers()[0]
     assert (first.name, first.isdir(), first.uid, first.gid, told.files) == ("logs", True, 999, 998, 2)
@@ -347,7 +348,7 @@ def test_binlog_shorter_than_its_position_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binlog.000007").write_bytes(b"x" * 99)
     cut = BinlogCut(tmp_path / "binlog.000007", 100, PurePosixPath("binlog.000007"))
     with pytest.raises(SnapshotError, match="has 99 bytes, but the recorded position is at 100"):
-        store_binlog(cut, open_object=opening(Sink()), manner=CopyManner())
+        store_binlog(cut, open_object=opening(Sink()), manner=usual_manner())
 
 
 def test_missing_binlog_is_a_snapshot_error(tmp_path: Path) -> None:
@@ -355,7 +356,7 @@ def test_missing_binlog_is_a_snapshot_error(tmp_path: Path) -> None:
         store_binlog(
             BinlogCut(tmp_path / "b.000001", 4, PurePosixPath("b.000001")),
             open_object=opening(Sink()),
-            manner=CopyManner(),
+            manner=usual_manner(),
         )
 
 

@@ -28,6 +28,7 @@ from backupd.archive.stations import Compressor
 from backupd.archive.stream import StoredStreams, store_content, store_streams
 from backupd.vocabulary.errors import GaveUp, SnapshotError, TargetError
 from backupd.vocabulary.storage import StoredObject
+from tests.manners import usual_manner
 from tests.processes import children
 from tests.share import examples
 
@@ -116,7 +117,7 @@ def stored(
 ) -> StoredStreams:
     listing = listing or list_members(root, Exclusions(datadir=PurePosixPath()))
     return store_streams(
-        root, listing, objects.opening, streams=streams, object_size=object_size, manner=manner or CopyManner()
+        root, listing, objects.opening, streams=streams, object_size=object_size, manner=manner or usual_manner()
     )
 
 
@@ -260,7 +261,7 @@ def ranges(told: StoredObject, content: bytes) -> Iterator[tuple[int, bytes]]:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_frames_tile_the_object_and_each_opens_alone(root: Path, threads: int) -> None:
     objects = Objects()
-    for told in stored(root, objects, 2, CopyManner(threads=threads, frame_bytes=FRAME)).objects:
+    for told in stored(root, objects, 2, usual_manner(threads=threads, frame_bytes=FRAME)).objects:
         plain = b""
         for size, piece in ranges(told, bytes(objects.stored[told.name])):
             alone = plain_of(piece)
@@ -370,7 +371,7 @@ def test_stream_that_hangs_does_not_stop_the_others_and_the_governor_ends_it(roo
             raise GaveUp("nothing moves")
 
     with pytest.raises(GaveUp):
-        stored(root, objects, 2, CopyManner(CopyGovernor(check=check)))
+        stored(root, objects, 2, usual_manner(CopyGovernor(check=check)))
     assert seen[-1]
 
 
@@ -387,14 +388,14 @@ def test_all_streams_together_keep_to_one_rate(tmp_path: Path) -> None:
         now[0] += seconds
 
     governor = CopyGovernor(max_rate=MIB, clock=lambda: now[0], wait=wait)
-    stored(root, Objects(), 4, CopyManner(governor))
+    stored(root, Objects(), 4, usual_manner(governor))
     assert 4.0 <= sum(waited) < 5.5
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", os.urandom(3 * MIB)])
 def test_small_content_is_an_object_like_the_others(content: bytes) -> None:
     objects = Objects()
-    told = store_content("index.jsonl.zst", [content], open_object=objects.opening, manner=CopyManner())
+    told = store_content("index.jsonl.zst", [content], open_object=objects.opening, manner=usual_manner())
     assert plain_of(bytes(objects.stored["index.jsonl.zst"])) == content
     assert (told.plain_bytes, told.files) == (len(content), 0)
     assert sum(size for size, _ in ranges(told, bytes(objects.stored["index.jsonl.zst"]))) == len(content)
@@ -429,7 +430,7 @@ def test_frames_of_a_sealed_object_tile_it(blocks: list[int], frame_bytes: int, 
 
 def test_objects_of_recipients_say_so_and_only_they_read_them(root: Path, tmp_path: Path) -> None:
     objects = Objects()
-    told = stored(root, objects, 2, CopyManner(recipients=(str(KEY.to_public()),), frame_bytes=FRAME))
+    told = stored(root, objects, 2, usual_manner(recipients=(str(KEY.to_public()),), frame_bytes=FRAME))
     assert list(objects.stored) == ["data-1.tar.zst.age", "data-2.tar.zst.age"]
     assert set(told.members) == {"data-1.tar.zst", "data-2.tar.zst"}
     assert "encrypt" in {stage.stage for stage in told.throughput}

@@ -21,12 +21,12 @@ from backupd.archive import tarring
 from backupd.archive.index import Member
 from backupd.archive.listing import Listing
 from backupd.archive.members import Members
-from backupd.archive.packing import CopyManner
 from backupd.archive.pax import Header, HeaderType
 from backupd.archive.redo import RedoCut
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_tree
 from backupd.vocabulary.errors import SnapshotError
+from tests.manners import usual_manner
 from tests.share import examples
 
 if sys.version_info >= (3, 14):
@@ -53,7 +53,7 @@ class Sink(bytearray):
 def ours(root: Path, listing: Listing | None = None) -> bytes:
     sink = Sink()
     listing = listing or list_members(root, Exclusions(datadir=PurePosixPath()))
-    store_tree(root, listing, sink, manner=CopyManner())
+    store_tree(root, listing, sink, manner=usual_manner())
     return zstd.decompress(bytes(sink))
 
 

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from backupd.archive import tarchild
 from backupd.archive.index import Member
 from backupd.archive.members import Members
-from backupd.archive.packing import CopyManner
 from backupd.archive.parallel import Task, side_by_side
 from backupd.archive.source_file import Part
 from backupd.archive.sources import BinlogCut, Exclusions, list_members
@@ -29,6 +28,7 @@ from backupd.operations.restore.verify import verify_object
 from backupd.vocabulary.errors import GaveUp, UsageError, VerificationError
 from backupd.vocabulary.storage import Frame, StoredObject
 from tests.fakes.target import MemoryTarget
+from tests.manners import usual_manner
 from tests.share import examples
 
 if sys.version_info >= (3, 14):
@@ -47,7 +47,7 @@ class Sink(bytearray):
 def packed(root: Path) -> tuple[bytes, StoredObject]:
     sink = Sink()
     listing = list_members(root, Exclusions(datadir=PurePosixPath()))
-    told = store_tree(root, listing, sink, manner=CopyManner())
+    told = store_tree(root, listing, sink, manner=usual_manner())
     return bytes(sink), told
 
 
@@ -124,7 +124,7 @@ def test_binlog_lies_beside_the_data(root: Path, into: Path) -> None:
     (root / "binlog.000007").write_bytes(b"x" * 1000)
     sink = Sink()
     cut = BinlogCut(root / "binlog.000007", 600, PurePosixPath("shop/binlog.000007"))
-    [stored] = store_binlog(cut, open_object=lambda _name: nullcontext(sink), manner=CopyManner()).objects
+    [stored] = store_binlog(cut, open_object=lambda _name: nullcontext(sink), manner=usual_manner()).objects
     unpack(iter(chunks(bytes(sink))), stored, into)
     assert (into / "shop" / "binlog.000007").read_bytes() == b"x" * 600
     assert (into / "shop" / "binlog.index").read_text() == "./binlog.000007\n"

@@ -1,5 +1,7 @@
 """From windows to rows: medians, spreads, penalties, and what the kernel's counters say of them."""
 
+from dataclasses import replace
+
 import pytest
 
 from backupd.load.tally import CounterLook, Measured, Tally
@@ -7,8 +9,8 @@ from backupd.vocabulary.gauges import DiskCounters, FileLoad, Mode, Stage
 from backupd.vocabulary.penalty import Window
 from backupd.vocabulary.probes import Variant
 
-DIRECT = FileLoad(Mode.DIRECT)
-PASSIVE = FileLoad(Mode.PASSIVE, block_size=0, area=0)
+DIRECT = FileLoad(Mode.DIRECT, 1, 16 << 10, 8 << 20)
+PASSIVE = replace(DIRECT, mode=Mode.PASSIVE, block_size=0)
 SNAPSHOT = Variant(4096)
 NOTHING = DiskCounters()
 
@@ -53,8 +55,8 @@ def test_a_disk_that_did_nothing_gives_rows_without_a_penalty() -> None:
 
 def test_reads_of_a_snapshot_are_compared_with_reads_of_the_origin() -> None:
     tally = Tally()
-    tally.add(FileLoad(Mode.READ), None, Stage.BASELINE, measured(100.0))
-    tally.add(FileLoad(Mode.READ_SNAPSHOT), SNAPSHOT, Stage.FIRST, measured(50.0))
+    tally.add(replace(DIRECT, mode=Mode.READ), None, Stage.BASELINE, measured(100.0))
+    tally.add(replace(DIRECT, mode=Mode.READ_SNAPSHOT), SNAPSHOT, Stage.FIRST, measured(50.0))
     assert [row.penalty for row in tally.rows()] == [None, 2]
 
 

@@ -30,6 +30,7 @@ from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_content, store_streams
 from backupd.vocabulary.errors import GaveUp, SnapshotError
 from tests.direct_io import folder_outside_memory, let_go, pages_in_memory
+from tests.manners import usual_manner
 from tests.unit.test_archive_streams import Objects
 
 MIB = 1 << 20
@@ -95,7 +96,7 @@ def filled(folder: Path) -> Path:
 def stored(root: Path, *, pacing: Pacing | None = None, streams: int = 1, manner: CopyManner | None = None) -> int:
     """How many plain bytes."""
     listing = list_members(root, Exclusions(datadir=PurePosixPath()))
-    manner = manner or CopyManner(pacing or Pacing())
+    manner = manner or usual_manner(pacing or Pacing())
     told = store_streams(root, listing, Objects().opening, streams=streams, manner=manner)
     return sum(each.plain_bytes for each in told.objects)
 
@@ -152,7 +153,7 @@ def test_a_file_system_that_takes_no_direct_reads_is_told_once_in_a_copy(
     """A copy has a reader for its binlog as well."""
     refuses_to_open(monkeypatch, disk)
     (root / "other").write_bytes(os.urandom(MIB))
-    manner = CopyManner(Pacing())
+    manner = usual_manner(Pacing())
     with caplog.at_level(logging.INFO):
         stored(root, streams=2, manner=manner)
         stored(root, manner=manner)
@@ -181,7 +182,7 @@ def test_governor_lets_every_byte_pass_once_and_before_it_is_read(root: Path, di
 
 def test_small_objects_are_paced_once_too() -> None:
     pacing = Pacing()
-    store_content("index.jsonl.zst", [b"x" * 1000, b"y"], open_object=Objects().opening, manner=CopyManner(pacing))
+    store_content("index.jsonl.zst", [b"x" * 1000, b"y"], open_object=Objects().opening, manner=usual_manner(pacing))
     assert pacing.paced == 1001
 
 

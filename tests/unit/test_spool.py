@@ -13,11 +13,11 @@ import pytest
 
 from backupd.archive import pipeline
 from backupd.archive import spool as spool_module
-from backupd.archive.packing import CopyManner
 from backupd.archive.pipeline import BLOCK_BYTES
 from backupd.archive.sending import store_spooled
 from backupd.archive.spool import Spool, Spooled, read_back
 from backupd.vocabulary.errors import SpoolError
+from tests.manners import usual_manner
 
 MIB = 1 << 20
 
@@ -51,7 +51,7 @@ def spool(folder: Path, *, size: int | None = None, room: int = 1 << 30) -> Spoo
 
 
 def spooled(into: Spool, name: str, blocks: Iterator[bytes], *, at_most: int) -> Spooled:
-    spooling = into.spooling(name, at_most=at_most, manner=CopyManner(gently=False))
+    spooling = into.spooling(name, at_most=at_most, manner=usual_manner(gently=False))
     assert spooling is not None
     with spooling:
         for block in blocks:
@@ -72,9 +72,9 @@ def test_what_is_read_back_is_what_was_written_whatever_the_blocks(folder: Path,
 
 def test_an_object_has_its_room_to_itself_and_gives_back_what_it_did_not_take(folder: Path) -> None:
     into = spool(folder, size=64 * MIB)
-    first = into.spooling("data-1.tar.zst", at_most=40 * MIB, manner=CopyManner())
+    first = into.spooling("data-1.tar.zst", at_most=40 * MIB, manner=usual_manner())
     assert first is not None
-    assert into.spooling("data-2.tar.zst", at_most=40 * MIB, manner=CopyManner()) is None
+    assert into.spooling("data-2.tar.zst", at_most=40 * MIB, manner=usual_manner()) is None
     with first:
         first.write(bytes(MIB))
         first.finish()
@@ -84,7 +84,7 @@ def test_an_object_has_its_room_to_itself_and_gives_back_what_it_did_not_take(fo
 
 def test_what_was_not_finished_leaves_no_file_and_no_quota_behind(folder: Path) -> None:
     into = spool(folder, size=64 * MIB)
-    spooling = into.spooling("data-1.tar.zst", at_most=40 * MIB, manner=CopyManner())
+    spooling = into.spooling("data-1.tar.zst", at_most=40 * MIB, manner=usual_manner())
     assert spooling is not None
     with spooling:
         spooling.write(bytes(MIB))
@@ -117,7 +117,7 @@ def test_a_disk_that_does_not_tell_its_room_takes_nothing_more(
     monkeypatch.setattr(spool_module, "_PATIENCE_SECONDS", 0.01)
     into = Spool(folder, size=None, room=room)
     assert (into.room, into.room) == (0, 0)
-    assert into.spooling("data-1.tar.zst", at_most=MIB, manner=CopyManner()) is None
+    assert into.spooling("data-1.tar.zst", at_most=MIB, manner=usual_manner()) is None
     answer.set()
     assert len(into.trouble) == 1
     assert into.trouble[0].startswith("the spool could not be asked for its room: ")
@@ -128,7 +128,7 @@ def test_what_is_reserved_is_nobody_else_s_where_the_file_system_allocates_nothi
 ) -> None:
     monkeypatch.setattr(spool_module, "_allocate", lambda _file, _size: False)
     into = spool(folder, room=100 * MIB)
-    first = into.spooling("data-1.tar.zst", at_most=80 * MIB, manner=CopyManner())
+    first = into.spooling("data-1.tar.zst", at_most=80 * MIB, manner=usual_manner())
     assert first is not None
     assert into.room == 20 * MIB
     with first:
@@ -158,7 +158,7 @@ def test_a_disk_that_hangs_at_the_first_byte_keeps_nobody_waiting(
         return really(path, flags, mode)
 
     monkeypatch.setattr(os, "open", hang)
-    spooling = spool(folder).spooling("data-1.tar.zst", at_most=MIB, manner=CopyManner(gently=False))
+    spooling = spool(folder).spooling("data-1.tar.zst", at_most=MIB, manner=usual_manner(gently=False))
     assert spooling is not None
     with pytest.raises(KeyboardInterrupt), spooling:
         spooling.write(b"x")
@@ -179,7 +179,7 @@ def test_bytes_cost_no_memory_on_either_way(folder: Path) -> None:
     def way(count: int) -> int:
         tracemalloc.start()
         found = spooled(spool(folder), f"plain-{count}", (bytes(BLOCK_BYTES) for _ in range(count)), at_most=256 * MIB)
-        store_spooled([found], opened, streams=1, manner=CopyManner(gently=False))
+        store_spooled([found], opened, streams=1, manner=usual_manner(gently=False))
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return peak

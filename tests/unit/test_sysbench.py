@@ -19,6 +19,7 @@ from backupd.load.sysbench import (
 from backupd.vocabulary.errors import CommandError, UnexpectedOutput
 from backupd.vocabulary.gauges import FileLoad, Mode
 
+BLOCK, AREA = 16 << 10, 8 << 20
 RECORDED = Path(__file__).parents[1] / "data" / "sysbench"
 
 
@@ -183,7 +184,7 @@ def test_a_window_is_whole_seconds_and_never_endless(seconds: float, option: str
     ],
 )
 def test_a_mode_is_a_test_and_a_way_past_the_page_cache(mode: Mode, test: str, direct: bool, fsyncs: set[str]) -> None:
-    argv = window_argv(sysbench_test(FileLoad(mode, threads=10)), 1.0)
+    argv = window_argv(sysbench_test(FileLoad(mode, 10, BLOCK, AREA)), 1.0)
     assert f"--file-test-mode={test}" in argv
     assert ("--file-extra-flags=direct" in argv) is direct
     assert {each for each in argv if "fsync" in each} == fsyncs
@@ -192,7 +193,7 @@ def test_a_mode_is_a_test_and_a_way_past_the_page_cache(mode: Mode, test: str, d
 
 @pytest.mark.parametrize("mode", [mode for mode in Mode if mode.writes])
 def test_a_fifth_of_writes_is_four_reads_to_one(mode: Mode) -> None:
-    argv = window_argv(sysbench_test(FileLoad(mode, write_share=0.2)), 1.0)
+    argv = window_argv(sysbench_test(FileLoad(mode, 1, BLOCK, AREA, write_share=0.2)), 1.0)
     assert {"--file-test-mode=rndrw", "--file-rw-ratio=4"} <= set(argv)
 
 
@@ -214,7 +215,7 @@ def test_an_area_is_overwritten_in_the_largest_blocks_that_fit(area: int, block:
 @pytest.mark.parametrize("mode", [Mode.READ_SNAPSHOT, Mode.SCAN_SNAPSHOT, Mode.PASSIVE])
 def test_sysbench_cannot_be_asked_for_what_it_cannot_do(mode: Mode) -> None:
     with pytest.raises(ValueError, match=mode.value):
-        SysbenchProbe(FileLoad(mode))
+        SysbenchProbe(FileLoad(mode, 1, BLOCK, AREA))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def rounds(steps: ProbeSteps) -> None:
         GaveUp: writes to the volume took longer than the limit.
     """
     request, variants = steps.request, steps.ground.variants
-    load = FileLoad(Mode.PASSIVE, block_size=0, area=0) if request.passive else write_loads(request)[0]
+    load = FileLoad(Mode.PASSIVE, threads=1, block_size=0, area=0) if request.passive else write_loads(request)[0]
     speeds: dict[Variant, list[float]] = {variant: [] for variant in variants}
     with _file(steps):
         for number in range(request.repeat):

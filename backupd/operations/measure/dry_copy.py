@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from backupd.archive.packing import CopyManner
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_tree
+from backupd.config import CopyConfig
 from backupd.host.scoped_thread import ScopedThread
 from backupd.vocabulary.errors import SnapshotError
 
@@ -61,7 +62,8 @@ class DryCopy(ScopedThread):
         """As the copy's sink: away with it."""
 
     def _copy_again_and_again(self) -> None:
-        manner = CopyManner(governor=self)
+        usual = CopyConfig()
+        manner = CopyManner(usual.level, usual.threads, governor=self)
         try:
             while not self._stop.is_set():
                 with self._mounted() as root:

@@ -131,7 +131,7 @@ def _decay(steps: ProbeSteps, load: FileLoad, variant: Variant, *, first: Measur
 
 def _watch(steps: ProbeSteps) -> None:
     """No load of ours: what the kernel counts of all writes, before and after a snapshot was taken."""
-    load, variant = FileLoad(Mode.PASSIVE, block_size=0, area=0), steps.ground.variants[0]
+    load, variant = FileLoad(Mode.PASSIVE, threads=1, block_size=0, area=0), steps.ground.variants[0]
     steps.telling.step("watching writes without a snapshot")
     for _ in range(steps.request.repeat):
         steps.tally.add(load, None, Stage.BASELINE, steps.idle_window())

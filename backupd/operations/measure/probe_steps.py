@@ -21,6 +21,7 @@ from backupd.operations.measure.dry_copy import DryCopy
 from backupd.operations.measure.ground import Ground
 from backupd.operations.tools import HostTools, Instruments
 from backupd.policy.probe_plan import ProbeCost
+from backupd.vocabulary.benches import SMALL_RECORD
 from backupd.vocabulary.errors import CommandError, SnapshotVoid
 from backupd.vocabulary.gauges import FileLoad, Mode, Tuning, place_words
 from backupd.vocabulary.penalty import Window
@@ -71,7 +72,7 @@ class ProbeSteps:
         """
         holding = Holding(HoldingKind.PROBE_FILES, str(self.folder))
         with held(self.run, holding, self.tools.releases):
-            self.instruments.file_probe(FileLoad(Mode.DIRECT, area=self.request.file_size)).prepare(self.folder)
+            self.instruments.file_probe(self._whole_file).prepare(self.folder)
             self.tools.files.sync(self.ground.mount.path)
             yield
 
@@ -134,9 +135,13 @@ class ProbeSteps:
             return self._measured(lambda: reader.scan(file, seconds, block_size=load.block_size))
         return self._measured(lambda: reader.random(file, seconds, block_size=load.block_size, threads=load.threads))
 
+    @property
+    def _whole_file(self) -> FileLoad:
+        return FileLoad(Mode.DIRECT, threads=1, block_size=SMALL_RECORD, area=self.request.file_size)
+
     def rewrite_everything(self) -> None:
         """Every block of the probe's file is written once more: afterwards each of its chunks has been copied."""
-        probe = self.instruments.file_probe(FileLoad(Mode.DIRECT, area=self.request.file_size))
+        probe = self.instruments.file_probe(self._whole_file)
 
         def work() -> Window:
             began = time.monotonic()

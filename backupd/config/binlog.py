@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 from backupd.config.fields import AbsolutePath, Duration, Size, SpoolSize, WholeNumber
 from backupd.config.table import TABLE, key
 from backupd.vocabulary.faults import BadValue
-from backupd.vocabulary.units import format_duration, format_size
+from backupd.vocabulary.units import format_duration, format_size, size_words
 
 _SMALLEST, _LARGEST = 64 << 10, 1 << 30  # a segment is held in the spool as a whole
 _LARGEST_SERVER_ID = 2**32 - 1  # MariaDB's and MySQL's server_id
@@ -22,7 +22,7 @@ def _segment_size(size: int) -> int:
     for bad, how, bound in ((size < _SMALLEST, "less", _SMALLEST), (size > _LARGEST, "more", _LARGEST)):
         if bad:
             raise BadValue(
-                f"{format_size(size, separator=' ')} is {how} than {format_size(bound, separator=' ')}",
+                f"{size_words(size)} is {how} than {size_words(bound)}",
                 f"write {format_size(_SMALLEST)} to {format_size(_LARGEST)}",
             )
     return size

@@ -30,7 +30,7 @@ from pydantic_core import core_schema
 
 from backupd.vocabulary.faults import BadValue, quoted
 from backupd.vocabulary.names import NAME
-from backupd.vocabulary.units import format_duration, format_size, parse_duration, parse_size
+from backupd.vocabulary.units import format_duration, format_size, parse_duration, parse_size, size_words
 from backupd.vocabulary.volumes import AUTO, PV_UUID, Auto
 
 _NAME_BYTES = 255  # NAME_MAX (linux/limits.h)
@@ -204,9 +204,9 @@ def _whole_seconds(value: float) -> float:
 def _power_of_two(smallest: int, largest: int) -> Callable[[int], int]:
     def check(size: int) -> int:
         if not smallest <= size <= largest or size & (size - 1):
-            low, high = format_size(smallest, separator=" "), format_size(largest, separator=" ")
+            low, high = size_words(smallest), size_words(largest)
             raise BadValue(
-                f"{format_size(size, separator=' ')} is not a power of two from {low} to {high}",
+                f"{size_words(size)} is not a power of two from {low} to {high}",
                 f"the nearest is {format_size(_nearest_power_of_two(size, smallest, largest))}",
             )
         return size
@@ -224,7 +224,7 @@ def _size_from(smallest: int) -> Callable[[int], int]:
     def check(size: int) -> int:
         if size < smallest:
             raise BadValue(
-                f"{format_size(size, separator=' ')} is less than {format_size(smallest, separator=' ')}",
+                f"{size_words(size)} is less than {size_words(smallest)}",
                 f'write "{format_size(smallest)}" or more',
             )
         return size

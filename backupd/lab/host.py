@@ -21,7 +21,8 @@ from backupd.lab.options import Init, LabOptions, ServerKind
 from backupd.lab.plan import Plan, Purpose, plan_for
 from backupd.lab.run import Say, out_folder
 from backupd.lab.site import LabSite, host_site
-from backupd.lab.sizes import Needs, in_words, needs_for
+from backupd.lab.sizes import Needs, needs_for
+from backupd.report import words
 from backupd.vocabulary.errors import CommandError, LabError
 
 _QUICK_SECONDS = 60.0
@@ -101,10 +102,11 @@ def _folder(needs: Needs, say: Say) -> Iterator[Path]:
     free = shutil.disk_usage(parent).free
     if free < needs.disks:
         raise LabError(
-            f"not enough space in {parent}: the lab's disks need {in_words(needs.disks)}, {in_words(free)} are free",
+            f"not enough space in {parent}: the lab's disks need {words.size(needs.disks)}, {words.size(free)} are"
+            " free",
             hint="set TMPDIR to a folder with more space, or ask for fewer --rows or a shorter --deadline",
         )
-    say(f"needs up to {in_words(needs.disks)} of disks in {parent}; uses this machine's own device mapper")
+    say(f"needs up to {words.size(needs.disks)} of disks in {parent}; uses this machine's own device mapper")
     with tempfile.TemporaryDirectory(prefix="backupd-lab-", dir=parent) as folder:
         yield Path(folder).resolve()
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from backupd.host.process import found
 from backupd.lab.options import DiskModel, Filesystem, Init, Kernel, LabOptions, ServerKind
-from backupd.lab.sizes import MIB, Needs, in_words
+from backupd.lab.sizes import MIB, Needs
+from backupd.report import words
 from backupd.vocabulary.errors import LabError
 
 _MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - asked for its room and flags before it is used
@@ -61,8 +62,8 @@ class FolderChoice:
     def sentence(self, needs: Needs) -> str:
         """What is about to be taken, for a person."""
         return (
-            f"needs {in_words(needs.memory)} of memory in {self.memory.folder} "
-            f"and up to {in_words(needs.disks)} of disks in {self.disks.folder}"
+            f"needs {words.size(needs.memory)} of memory in {self.memory.folder} "
+            f"and up to {words.size(needs.disks)} of disks in {self.disks.folder}"
         )
 
 
@@ -111,13 +112,14 @@ def choose(needs: Needs, candidates: Sequence[LabFolder], memory_available: int)
     left = memory_available - needs.memory
     if left < 0:
         raise LabError(
-            f"not enough memory: the lab needs {in_words(needs.memory)}, {in_words(memory_available)} are available",
+            f"not enough memory: the lab needs {words.size(needs.memory)}, {words.size(memory_available)} are"
+            " available",
             hint="end other programs, or use a larger machine",
         )
     memory = next((place for place in candidates if place.executable and place.free >= needs.memory), None)
     if memory is None:
         raise LabError(
-            f"no folder with {in_words(needs.memory)} free from which files may be mapped executable: "
+            f"no folder with {words.size(needs.memory)} free from which files may be mapped executable: "
             + _described(candidates),
             hint="set TMPDIR to a folder with more space on a file system that is not mounted noexec",
         )
@@ -126,7 +128,7 @@ def choose(needs: Needs, candidates: Sequence[LabFolder], memory_available: int)
         if place.free - taken >= needs.disks and (not place.in_memory or left >= needs.disks):
             return FolderChoice(memory, place)
     raise LabError(
-        f"not enough space for the lab's disks: they need {in_words(needs.disks)}; " + _described(candidates),
+        f"not enough space for the lab's disks: they need {words.size(needs.disks)}; " + _described(candidates),
         hint="set TMPDIR to a folder with more space, or ask for fewer --rows or a shorter --deadline",
     )
 
@@ -155,7 +157,7 @@ def require_cache_room(folder: Path, size: int, *, what: str) -> None:
     free = shutil.disk_usage(folder).free
     if free < size + 64 * MIB:
         raise LabError(
-            f"not enough space for {what} in {folder}: {in_words(size)} are needed, {in_words(free)} are free",
+            f"not enough space for {what} in {folder}: {words.size(size)} are needed, {words.size(free)} are free",
             hint="backupd lab clean, or set XDG_CACHE_HOME to a folder with more room",
         )
 
@@ -171,7 +173,7 @@ def _place(folder: Path) -> LabFolder:
 
 
 def _described(candidates: Sequence[LabFolder]) -> str:
-    words = [
-        f"{place.folder} has {in_words(place.free)}{'' if place.executable else ' (noexec)'}" for place in candidates
+    told = [
+        f"{place.folder} has {words.size(place.free)}{'' if place.executable else ' (noexec)'}" for place in candidates
     ]
-    return ", ".join(words) or "no folder for temporary files can be written"
+    return ", ".join(told) or "no folder for temporary files can be written"

@@ -62,10 +62,5 @@ def needs_for(rows: int, *, deadline_seconds: float, spare_disks: int = 0) -> Ne
     return Needs(memory=MACHINE_MEMORY, disks=3 * prepared + growth + spare, cache=prepared)
 
 
-def in_words(size: int) -> str:
-    """`2.5 GiB`, `300 MiB`: for sentences, not for programs."""
-    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / MIB:.0f} MiB"
-
-
 def _round_up(size: int, unit: int) -> int:
     return -(-size // unit) * unit

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from backupd.vocabulary.errors import UsageError
-from backupd.vocabulary.units import format_size
+from backupd.vocabulary.units import size_words
 
 MOST_BYTES = 8 << 20  # of a file: a server takes statements of 16 MiB, unless it is told otherwise
 
@@ -84,9 +84,7 @@ def _content(path: Path) -> bytes:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", hint="pass a file of SQL statements") from error
     if len(content) > MOST_BYTES:
-        raise UsageError(
-            f"{path} is larger than {format_size(MOST_BYTES, separator=' ')}", hint="split it: --scrub can be repeated"
-        )
+        raise UsageError(f"{path} is larger than {size_words(MOST_BYTES)}", hint="split it: --scrub can be repeated")
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns) or len(content) != after.st_size:
         raise UsageError(f"{path} changed while it was read", hint="run the command again when nothing writes to it")
     return content

@@ -10,9 +10,10 @@ from math import ceil
 from backupd.policy.bench_cost import DISK_RATE, PROBE_FILE_SIZE, SNAPSHOT_SIZE, seconds_of, written_to
 from backupd.policy.bench_request import require_sound
 from backupd.policy.published_benches import cells_of, tables_of
-from backupd.vocabulary.benches import LEAST_SIZE, BenchPlan, BenchRequest, PlannedLayout, PublishedTable, size_words
+from backupd.vocabulary.benches import LEAST_SIZE, BenchPlan, BenchRequest, PlannedLayout, PublishedTable
 from backupd.vocabulary.errors import Refused, UsageError
 from backupd.vocabulary.scratch_layouts import MIB, LayoutKind, ScratchLayout
+from backupd.vocabulary.units import size_words
 from backupd.vocabulary.volumes import VolumeGroup
 
 _JOURNAL = 64 * MIB  # of an XFS up to 512 MiB; ext4's is smaller

@@ -6,8 +6,9 @@ Knows: what direct I/O, sysbench and striping take. Faults that depend on the di
 from math import lcm
 
 from backupd.policy.published_benches import cells_of, tables_of
-from backupd.vocabulary.benches import LARGE_RECORD, LEAST_SIZE, BenchRequest, PublishedTable, size_words
+from backupd.vocabulary.benches import LARGE_RECORD, LEAST_SIZE, BenchRequest, PublishedTable
 from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.units import format_size, size_words
 
 _SECTOR = 512  # bytes; no disk reads or writes less
 _LEAST_STRIPE = 4 << 10  # LVM's, a page; the most is an extent (lvcreate(8), `--stripesize`)
@@ -60,7 +61,7 @@ def _require_sizes(request: BenchRequest) -> None:
         record = uneven[0] if uneven else LARGE_RECORD
         raise UsageError(
             f"--size {size_words(request.file_size)} is not a multiple of a record of {size_words(record)}",
-            hint=f"e.g. --size {size_words(16 * lcm(*asked)).replace(' ', '')}",
+            hint=f"e.g. --size {format_size(16 * lcm(*asked))}",
         )
     for size in request.stripe_sizes:
         if size < _LEAST_STRIPE or size & (size - 1):

@@ -6,6 +6,7 @@ Knows: the table that docs/pages/cow-area.md shows with measurements, and its re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from backupd.vocabulary.units import size_words
 from backupd.vocabulary.volumes import Auto, DiskQueue, Volume, VolumeGroup
 
 USUAL = 64 << 10  # bytes: what no measurement speaks against
@@ -25,7 +26,7 @@ class Chunks:
     reason: str
 
     def __str__(self) -> str:
-        return f"chunks of {_kib(self.size)}: {self.reason}"
+        return f"chunks of {size_words(self.size)}: {self.reason}"
 
 
 def chunks_for(asked: int | Auto, volume: Volume, group: VolumeGroup, pvs: tuple[str, ...] = ()) -> Chunks:
@@ -56,9 +57,5 @@ def _by_disks(origin: Iterable[DiskQueue], area: Iterable[DiskQueue]) -> Chunks:
         return Chunks(USUAL, _VIRTUAL)
     request = min(queue.largest_request for queue in (*slow_origin, *slow_area))
     if request < _LARGEST:
-        return Chunks(USUAL, f"the disks are rotational, but accept requests of at most {_kib(request)}")
-    return Chunks(_LARGEST, f"the disks are rotational and accept requests of {_kib(request)}")
-
-
-def _kib(size: int) -> str:
-    return f"{size >> 10} KiB"
+        return Chunks(USUAL, f"the disks are rotational, but accept requests of at most {size_words(request)}")
+    return Chunks(_LARGEST, f"the disks are rotational and accept requests of {size_words(request)}")

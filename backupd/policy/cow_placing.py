@@ -11,6 +11,7 @@ from backupd.policy.chunk_size import Chunks, chunks_for
 from backupd.policy.cow_area import cell_of, change_since, choose, is_at_home, layout_of, with_paths_of
 from backupd.policy.named_pvs import named_pvs
 from backupd.vocabulary.gauges import CowPlace, TunedCell, Tuning, place_words
+from backupd.vocabulary.units import size_words
 from backupd.vocabulary.volumes import AUTO, Auto, Volume, VolumeGroup
 
 
@@ -152,4 +153,4 @@ def _aside(default: Placed, why: str, when: str) -> Placed:
 
 
 def _words(default: Placed) -> str:
-    return f"chunks of {default.chunks.size >> 10} KiB {place_words(default.pvs, default.stripes)}"
+    return f"chunks of {size_words(default.chunks.size)} {place_words(default.pvs, default.stripes)}"

@@ -24,7 +24,7 @@ from typing import Any
 
 from backupd.vocabulary.errors import Unreadable, VerificationError
 from backupd.vocabulary.escaping import Prose, is_one_line
-from backupd.vocabulary.units import format_size
+from backupd.vocabulary.units import size_words
 
 _LONGEST = 4096  # characters of a name: Linux's PATH_MAX
 _YEARS = range(2000, 3000)  # of instants: whatever is reckoned with them stays one
@@ -50,7 +50,7 @@ class DocumentKind:
             VerificationError: it is not.
         """
         if size > self.most_bytes or values > self.most_values:
-            large = f"{format_size(self.most_bytes, separator=' ')}, or has more than {self.most_values} values"
+            large = f"{size_words(self.most_bytes)}, or has more than {self.most_values} values"
             raise VerificationError(
                 f"the {self.name} is larger than {large}: backupd never writes one that large", hint=self.damaged_hint
             )

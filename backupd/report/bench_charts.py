@@ -16,9 +16,9 @@ from backupd.vocabulary.benches import (
     CellResult,
     LayoutBench,
     PublishedTable,
-    size_words,
 )
 from backupd.vocabulary.scratch_layouts import MIB, LayoutKind, Medium, Operation, ScratchLayout
+from backupd.vocabulary.units import size_words
 
 
 def chart_svg(bench: LayoutBench, table: PublishedTable, *, alone: bool = True) -> str:

@@ -23,9 +23,9 @@ from backupd.vocabulary.benches import (
     BenchRecord,
     CellResult,
     SnapshotFigures,
-    size_words,
 )
 from backupd.vocabulary.scratch_layouts import Medium
+from backupd.vocabulary.units import size_words
 
 _SAID = {Tendency.GAIN: "B is ahead", Tendency.LOSS: "B is behind", Tendency.UNCLEAR: "too noisy to tell"}
 

@@ -9,8 +9,9 @@ from backupd.report.bench_grid import TitledGrid, mib, sharing, titled
 from backupd.report.bench_words import load_words, quotient
 from backupd.report.probe_combinations import short_pv
 from backupd.report.words import figure, ratio, share
-from backupd.vocabulary.benches import LARGE_RECORD, SMALL_RECORD, Cell, LayoutBench, size_words
+from backupd.vocabulary.benches import LARGE_RECORD, SMALL_RECORD, Cell, LayoutBench
 from backupd.vocabulary.scratch_layouts import Medium, Operation
+from backupd.vocabulary.units import size_words
 
 TEBIBYTE = 1 << 40
 

@@ -25,9 +25,9 @@ from backupd.vocabulary.benches import (
     Cell,
     LayoutBench,
     PublishedTable,
-    size_words,
 )
 from backupd.vocabulary.scratch_layouts import LayoutKind, Operation, ScratchLayout
+from backupd.vocabulary.units import size_words
 
 _CAPTIONS = {
     PublishedTable.E3.value: "Compared with one stripe; the dashed line is what as many disks could do.",

@@ -13,8 +13,9 @@ from backupd.report.bench_tables import record_pairs, record_sizes, record_threa
 from backupd.report.bench_words import LOADS, base, families, layout_words
 from backupd.report.lines import Points, finite
 from backupd.report.probe_combinations import Series, short_pv
-from backupd.vocabulary.benches import LARGE_RECORD, Cell, DiskSample, LayoutBench, PublishedTable, size_words
+from backupd.vocabulary.benches import LARGE_RECORD, Cell, DiskSample, LayoutBench, PublishedTable
 from backupd.vocabulary.scratch_layouts import MIB, LayoutKind, Medium, Operation
+from backupd.vocabulary.units import size_words
 
 Names = tuple[tuple[float, str], ...]
 

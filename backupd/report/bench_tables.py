@@ -18,9 +18,9 @@ from backupd.vocabulary.benches import (
     CellResult,
     LayoutBench,
     PublishedTable,
-    size_words,
 )
 from backupd.vocabulary.scratch_layouts import LayoutKind, Medium, Operation, ScratchLayout
+from backupd.vocabulary.units import size_words
 
 
 def tables(bench: LayoutBench, wanted: Sequence[PublishedTable] = ()) -> tuple[TitledGrid, ...]:

@@ -40,9 +40,9 @@ from backupd.vocabulary.benches import (
     LayoutBench,
     PublishedTable,
     SnapshotFigures,
-    size_words,
 )
 from backupd.vocabulary.scratch_layouts import LayoutKind, Medium, Operation, ScratchLayout
+from backupd.vocabulary.units import size_words
 
 ONE_THREAD = (  # the loads of E2
     Cell(Operation.WRITE, LARGE_RECORD),

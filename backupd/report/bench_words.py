@@ -8,8 +8,9 @@ from math import isfinite
 
 from backupd.report.probe_combinations import short_pv
 from backupd.report.words import many
-from backupd.vocabulary.benches import Cell, CellResult, LayoutBench, size_words
+from backupd.vocabulary.benches import Cell, CellResult, LayoutBench
 from backupd.vocabulary.scratch_layouts import LayoutKind, Medium, Operation, ScratchLayout
+from backupd.vocabulary.units import size_words
 
 LOADS = {  # what is done, as many times as there is time for
     Operation.WRITE: "sequential writes",

@@ -14,14 +14,6 @@ from backupd.vocabulary.records import RunError, RunStatus
 from backupd.vocabulary.scratch_layouts import KIB, MIB, Medium, Operation, ScratchLayout
 
 
-def size_words(size: int) -> str:
-    """A request's size, or a file's, exactly: `512 B`, `16 KiB`, `1 MiB`."""
-    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
-        if size and size % unit == 0:
-            return f"{size // unit} {name}"
-    return f"{size} B"
-
-
 class PublishedTable(StrEnum):
     """The published tables that are repeated."""
 

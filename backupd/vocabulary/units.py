@@ -38,12 +38,17 @@ def parse_size(value: object) -> int:
     return _size_in_range(number * _SIZES[unit], quoted(value))
 
 
-def format_size(size: int, *, separator: str = "") -> str:
-    """A text that `parse_size` reads as exactly this many bytes, in the largest unit that divides them."""
+def size_words(size: int) -> str:
+    """Exactly this many bytes, in the largest unit that divides them: `512 B`, `16 KiB`, `100 MB`."""
     for unit, factor in (_BINARY_SIZES | _DECIMAL_SIZES).items():
         if size and size % factor == 0:
-            return f"{size // factor}{separator}{unit}"
-    return f"{size}{separator}B"
+            return f"{size // factor} {unit}"
+    return f"{size} B"
+
+
+def format_size(size: int) -> str:
+    """The same in one word, which `parse_size` reads as exactly this many bytes."""
+    return size_words(size).replace(" ", "")
 
 
 def parse_duration(value: object) -> float:

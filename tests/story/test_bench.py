@@ -136,7 +136,7 @@ def test_a_reader_is_told_what_the_figures_depend_on(bench: BenchWorld) -> None:
     found = bench.take()
     assert found.notes == (
         "load average at the start: 0.5",
-        "16 MiB of data, 2048 MiB of RAM: caches are bypassed (O_DIRECT), except those of the disks themselves",
+        "16 MiB of data, 2 GiB of RAM: caches are bypassed (O_DIRECT), except those of the disks themselves",
     )
     assert (found.settings.vg, found.settings.filesystem, found.settings.tables) == ("labvg", "xfs", ("e2", "e3", "e4"))
 

@@ -19,9 +19,9 @@ from backupd.vocabulary.benches import (
     Cell,
     LayoutBench,
     PublishedTable,
-    size_words,
 )
 from backupd.vocabulary.scratch_layouts import KIB, MIB, Medium, Operation
+from backupd.vocabulary.units import size_words
 from tests.fakes.benched import a_bench, result, striped
 from tests.share import examples
 

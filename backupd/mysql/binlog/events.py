@@ -27,7 +27,7 @@ from backupd.mysql.binlog.layout import (
     START_ENCRYPTION,
 )
 from backupd.vocabulary.errors import ServerError
-from backupd.vocabulary.units import format_size
+from backupd.vocabulary.units import size_words
 
 MOST_EVENT_BYTES = (1 << 30) + (64 << 20)  # both servers' largest max_allowed_packet, and what stands around a row
 
@@ -250,7 +250,7 @@ def _is_whole(raw: bytes, kind: int) -> bool:
 
 
 def _impossible(length: int) -> ImpossibleEvent:
-    return ImpossibleEvent(f"an event of {format_size(length, separator=' ')} cannot be")
+    return ImpossibleEvent(f"an event of {size_words(length)} cannot be")
 
 
 def _changed(at: int) -> ImpossibleEvent:

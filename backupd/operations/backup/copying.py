@@ -20,7 +20,7 @@ from backupd.operations.backup.attempt import Attempt
 from backupd.operations.backup.point_in_time import PointInTime, tablespaces_of
 from backupd.operations.backup.storing import Contents, StoredContents, Storing
 from backupd.policy.pacing import Budgets, Pace
-from backupd.report.words import size as size_words
+from backupd.report.words import speed
 from backupd.vocabulary.errors import SnapshotError, SnapshotVoid
 from backupd.vocabulary.penalty import PaceChange
 from backupd.vocabulary.records import Holding, HoldingKind, Phase
@@ -82,7 +82,7 @@ def copy_snapshot(
         run.copied(min(governor.paced, size), of_bytes=size, used_bytes=used)
     if governor.outran_area and job.copy.max_rate is not None:
         run.attention(
-            f"the copy exceeded copy.max_rate ({size_words(job.copy.max_rate)}/s): at that rate the COW area would have"
+            f"the copy exceeded copy.max_rate ({speed(job.copy.max_rate)}): at that rate the COW area would have"
             " been full before it was done"
         )
     if restraint is not None and restraint.trouble is not None:

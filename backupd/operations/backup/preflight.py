@@ -34,7 +34,7 @@ from backupd.vocabulary.identity import Identity, Machine
 from backupd.vocabulary.penalty import SnapshotLife
 from backupd.vocabulary.records import Finding, Level
 from backupd.vocabulary.servers import DataPath, Flavour, ServerFacts
-from backupd.vocabulary.units import format_size
+from backupd.vocabulary.units import size_words
 from backupd.vocabulary.volumes import FileIdentity, MountPoint, Volume, VolumeGroup
 
 _NO_TUNINGS: Mapping[str, Tuning] = {}
@@ -275,7 +275,7 @@ def _binlog(job: JobConfig, facts: ServerFacts) -> Finding:
         return Finding(
             "binlog",
             Level.WARNING,
-            f"binlogs are removed beyond {format_size(limit, separator=' ')} in all, however young they are",
+            f"binlogs are removed beyond {size_words(limit)} in all, however young they are",
             "set max_binlog_total_size to more than the server logs between two backups, or to 0",
         )
     return ok("binlog", "kept indefinitely" if kept is None else f"kept for {kept} s")

@@ -17,7 +17,7 @@ from backupd.operations.findings import ok
 from backupd.vocabulary.errors import BackupdError, ConfigurationError, ServerError
 from backupd.vocabulary.records import Finding, Level
 from backupd.vocabulary.servers import ServerFacts
-from backupd.vocabulary.units import format_duration, format_size
+from backupd.vocabulary.units import format_duration, size_words
 
 _SHORTEST_EXPIRY_SECONDS = 86400  # an outage over a night must not be a gap
 
@@ -86,7 +86,7 @@ def of_log(source: BinlogSource) -> Iterator[Finding]:
         told = f"binlogs are kept for {format_duration(kept)}: an outage that is longer leaves a gap in the archive"
         yield _warning("binlog expiry", told, "set binlog_expire_logs_seconds to a day at least, better a few")
     elif source.most_bytes:
-        told = f"binlogs are removed beyond {format_size(source.most_bytes, separator=' ')}, however young they are"
+        told = f"binlogs are removed beyond {size_words(source.most_bytes)}, however young they are"
         yield _warning(
             "binlog expiry", told, "set max_binlog_total_size to more than the server logs in a day, or to 0"
         )

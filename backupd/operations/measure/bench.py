@@ -26,11 +26,11 @@ from backupd.vocabulary.benches import (
     BenchSettings,
     LayoutBench,
     PlannedLayout,
-    size_words,
 )
 from backupd.vocabulary.errors import CommandError, Refused, SnapshotError, UnexpectedOutput
 from backupd.vocabulary.records import RunKind
 from backupd.vocabulary.scratch_layouts import Medium
+from backupd.vocabulary.units import size_words
 
 _FAULTS = (SnapshotError, CommandError, UnexpectedOutput)
 _MOST_MOVED = 1.05  # times what a load asked for: the rest may be a file system's journal, which slow disks feel

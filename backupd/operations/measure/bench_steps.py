@@ -30,7 +30,6 @@ from backupd.vocabulary.benches import (
     DiskSample,
     PlannedLayout,
     SnapshotFigures,
-    size_words,
 )
 from backupd.vocabulary.errors import CommandError
 from backupd.vocabulary.gauges import Mode, Stage
@@ -38,6 +37,7 @@ from backupd.vocabulary.penalty import Window
 from backupd.vocabulary.probes import Measurement
 from backupd.vocabulary.records import Holding, HoldingKind
 from backupd.vocabulary.scratch_layouts import LayoutKind, Medium, ScratchLayout
+from backupd.vocabulary.units import size_words
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from backupd.vocabulary.gauges import FileLoad, Mode, Tuning, place_words
 from backupd.vocabulary.penalty import Window
 from backupd.vocabulary.probes import Curve, ProbeRequest, Variant
 from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.units import size_words
 from backupd.vocabulary.volumes import CowUsage, Snapshot, SnapshotPlan
 
 
@@ -246,4 +247,4 @@ def variant_words(variant: Variant) -> str:
     """A snapshot of this kind, for a step or a note."""
     where = f" {place_words(*variant.place)}" if variant.cow_pvs or variant.stripes > 1 else ""
     count = f"{variant.snapshots} snapshots" if variant.snapshots > 1 else "a snapshot"
-    return f"{count} of {variant.chunk_size >> 10} KiB chunks{where}"
+    return f"{count} of {size_words(variant.chunk_size)} chunks{where}"

@@ -46,7 +46,7 @@ from backupd.vocabulary.errors import BackupdError, Cancelled, VerificationError
 from backupd.vocabulary.escaping import on_one_line, some
 from backupd.vocabulary.servers import Position
 from backupd.vocabulary.storage import Manifest
-from backupd.vocabulary.units import format_size
+from backupd.vocabulary.units import size_words
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
@@ -196,7 +196,7 @@ class _Rolling:
         first = first_place(plan, at)
         size = sum(segment.plain_bytes for segment in plan.segments)
         unit = 1 << 20 if size >= 10 << 20 else 1 << 10
-        rounded = format_size(-(-size // unit) * unit, separator=" ")
+        rounded = size_words(-(-size // unit) * unit)
         self.telling(f"fetching {rounded} of binlog in {len(plan.segments)} segment{'s'[len(plan.segments) == 1 :]}")
         events = EventsInLog(passed_by=self.as_replica)
         pieces = log_pieces(plan, first, self.end, self.forward.reader, events.look)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from backupd.policy.moments import shown
 from backupd.report.bill_words import bill_words
 from backupd.report.run_facts import outcome_of, run_facts
 from backupd.report.words import columns, size
+from backupd.vocabulary.instants import shown
 from backupd.vocabulary.records import Check, RunDetails
 
 if TYPE_CHECKING:  # it loads the catalogue's driver

@@ -22,6 +22,7 @@ from backupd.mysql.session import StatementError
 from backupd.mysql.statement_limit import TIMED_OUT, limit_statements
 from backupd.mysql.watchdog import Watchdog
 from backupd.vocabulary.errors import Undecided
+from backupd.vocabulary.instants import to_the_second
 from backupd.vocabulary.records import Check
 from backupd.vocabulary.servers import Flavour
 from backupd.vocabulary.units import format_duration
@@ -85,7 +86,8 @@ def expectation(check: DrillCheckConfig, *, taken_at: datetime) -> str:
         return _shown(check.equals)
     if check.newer_than_seconds is not None:
         age = format_duration(check.newer_than_seconds)
-        return f"{_instant(_oldest(taken_at, check.newer_than_seconds))} or later: {age} before the moment of the copy"
+        oldest = to_the_second(_oldest(taken_at, check.newer_than_seconds))
+        return f"{oldest} or later: {age} before the moment of the copy"
     if check.at_least is not None and check.at_most is not None:
         return f"{check.at_least} to {check.at_most}"
     return f"at least {check.at_least}" if check.at_least is not None else f"at most {check.at_most}"
@@ -131,8 +133,10 @@ def _fresh(check: DrillCheckConfig, value: str, age: timedelta, taken_at: dateti
     if at is None:
         return _result(check, taken_at, ok=False, found=f"{_shown(value)}, which is not a time")
     if at > taken_at + _AHEAD:
-        return _result(check, taken_at, ok=False, found=f"{_instant(at)}, more than a day after the moment of the copy")
-    return _result(check, taken_at, ok=at >= _oldest(taken_at, age.total_seconds()), found=_instant(at))
+        return _result(
+            check, taken_at, ok=False, found=f"{to_the_second(at)}, more than a day after the moment of the copy"
+        )
+    return _result(check, taken_at, ok=at >= _oldest(taken_at, age.total_seconds()), found=to_the_second(at))
 
 
 def _time(value: str) -> datetime | None:
@@ -162,7 +166,3 @@ def _shown(value: str) -> str:
 
 def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[:longest]}… ({len(text)} characters)"
-
-
-def _instant(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

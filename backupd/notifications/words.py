@@ -9,6 +9,7 @@ from datetime import UTC
 from typing import Any
 
 from backupd.vocabulary.escaping import indented, plain
+from backupd.vocabulary.instants import to_the_second
 from backupd.vocabulary.schedule import Notice, NoticeKind
 
 SCHEMA = 1
@@ -56,8 +57,7 @@ def body(notice: Notice) -> str:
 
 def known(notice: Notice) -> dict[str, str]:
     """By name, whatever is known beside the sentence; not escaped."""
-    at = f"{notice.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return {"at": at, "machine": socket.gethostname(), **notice.detail}
+    return {"at": to_the_second(notice.at), "machine": socket.gethostname(), **notice.detail}
 
 
 def _between(value: str) -> str:

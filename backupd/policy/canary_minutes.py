@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from backupd.vocabulary.instants import to_the_second
 from backupd.vocabulary.records import Check
 
 KEPT_SECONDS = 30 * 86400
@@ -86,6 +87,6 @@ def _listed(how: str, seconds: list[int]) -> str:
 def _instant(at: int) -> str:
     """Of a restored server: it may be any number."""
     try:
-        return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return to_the_second(datetime.fromtimestamp(at, UTC))
     except (OverflowError, ValueError, OSError):
         return f"second {at}"

@@ -8,6 +8,7 @@ ahead was written while the machine's clock was: it counts as long as one that l
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from backupd.vocabulary.instants import to_the_minute
 from backupd.vocabulary.units import format_duration
 
 
@@ -26,7 +27,7 @@ class FallbackRule:
         """Who starts backups now, and why, in a sentence without its end."""
         if self.asked_at is None:
             return "this host starts backups itself: no control host of a fleet has ever asked it for this job"
-        last, after = f"{self.asked_at:%Y-%m-%d %H:%M} UTC", format_duration(self.after_seconds)
+        last, after = to_the_minute(self.asked_at), format_duration(self.after_seconds)
         if self.leaves_to_fleet(now):
             return f"left to the fleet, whose control host last asked this host for this job at {last}"
         return (

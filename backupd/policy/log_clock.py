@@ -6,8 +6,9 @@ and every server its host's clock: one transaction of a time to come ends every 
 
 from datetime import timedelta
 
-from backupd.policy.moments import ToTime, shown
+from backupd.policy.moments import ToTime
 from backupd.policy.roll_forward import RestorePlan
+from backupd.vocabulary.instants import shown
 
 _AHEAD = timedelta(minutes=2)  # that the clock of the log's server may be ahead of ours
 

@@ -5,10 +5,11 @@ after another, in their order.
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from backupd.policy.binlog_chain import order
 from backupd.vocabulary.binlogs import BinlogPlace, LoggedTransaction
+from backupd.vocabulary.instants import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +101,3 @@ class Latest:
 
 
 Moment = ToTime | ToGtid | BeforeGtid | ToPosition | Latest
-
-
-def shown(at: datetime) -> str:
-    """As sentences have it, to the microsecond where it has a part of a second: what is named can be asked for."""
-    return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(sep=' ')} UTC"

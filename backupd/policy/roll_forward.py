@@ -15,11 +15,12 @@ from typing import Protocol
 
 from backupd.policy import gtid
 from backupd.policy.binlog_chain import ChainRow, PlacedBackup, continuations, is_same_server, made_at, order
-from backupd.policy.moments import BeforeGtid, Latest, Moment, ToGtid, ToPosition, ToTime, shown
+from backupd.policy.moments import BeforeGtid, Latest, Moment, ToGtid, ToPosition, ToTime
 from backupd.policy.reach import Reach, RestorableStretch, newest_first, reach
 from backupd.policy.segment_file import FIRST_OFFSET
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, ChangeKind
 from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.instants import shown
 
 
 class Archive(Protocol):

@@ -6,12 +6,12 @@ Knows: that names, statements and reasons are a stranger's, and that each is sho
 from collections.abc import Sequence
 from datetime import datetime
 
-from backupd.policy.moments import shown
 from backupd.report.binlog_archive import ArchivedOnTarget, ArchiveListing, ArchiveStanding, SpooledSegments
 from backupd.report.binlog_timeline import archive_timeline
 from backupd.report.words import age, columns, count, duration, in_ascii, many, size
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, ChangeKind, LoggedTransaction, TableChange
 from backupd.vocabulary.escaping import on_one_line, some
+from backupd.vocabulary.instants import shown
 
 _CHANGES = 4  # of a transaction that are told
 _STATEMENT = 60  # characters of one that are told

@@ -4,12 +4,11 @@ Knows: how it is said, in the order in which it happened. What the run cost is i
 error, its attention, its copies and its drills in places of their own.
 """
 
-from datetime import datetime
-
 from backupd.mysql import UNLOCKED, confirmed_words
 from backupd.policy.write_penalty import penalty_of
 from backupd.report.gate_words import gate_words
 from backupd.report.words import duration, instant, ratio, size
+from backupd.vocabulary.instants import to_the_second
 from backupd.vocabulary.penalty import SPOOL_STAGE
 from backupd.vocabulary.records import Check, Drill, Phase, RunDetails, SnapshotFacts
 from backupd.vocabulary.servers import LockReceipt, Position, ReplicaPosition
@@ -41,11 +40,11 @@ def course_facts(run: RunDetails) -> Facts:
     facts = [
         ("job", f"{run.job or 'none'} on host {run.host or 'this one'}"),
         ("machine", run.machine),
-        ("started", _second(run.started_at)),
+        ("started", to_the_second(run.started_at)),
     ]
     if run.ended_at is not None:
         took = duration((run.ended_at - run.started_at).total_seconds())
-        facts.append(("ended", f"{_second(run.ended_at)}, after {took}"))
+        facts.append(("ended", f"{to_the_second(run.ended_at)}, after {took}"))
     if run.max_rate is not None:
         facts.append(("ceiling", f"reads at most {size(run.max_rate)}/s, as it was started"))
     if run.lock is not None:
@@ -170,7 +169,3 @@ def _proof(drill: Drill) -> str:
     outcome = f"undecided ({drill.undecided})" if drill.undecided else "restored and started" if drill.ok else "FAILED"
     outcome = f"{drill.to_moment} {outcome}".strip()
     return f"{outcome}: {said} in {duration(drill.seconds)}, {drill.at:%Y-%m-%d %H:%M} UTC"
-
-
-def _second(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC"

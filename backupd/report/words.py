@@ -10,6 +10,7 @@ from io import StringIO
 from math import isfinite
 
 from backupd.vocabulary.escaping import on_one_line
+from backupd.vocabulary.instants import to_the_minute
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _MULTIPLES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -91,7 +92,7 @@ def tick(value: float) -> str:
 
 def instant(at: datetime | None) -> str:
     """To the minute, with its zone."""
-    return "-" if at is None else f"{at:%Y-%m-%d %H:%M} UTC"
+    return "-" if at is None else to_the_minute(at)
 
 
 def too_long(seconds: float, within_seconds: float | None) -> str:

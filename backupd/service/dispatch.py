@@ -27,6 +27,7 @@ from backupd.service.slot_endings import meaning, tells_itself
 from backupd.service.timetables import timetables, zone_of
 from backupd.vocabulary.errors import CommandError, ExitStatus
 from backupd.vocabulary.escaping import on_one_line
+from backupd.vocabulary.instants import to_the_minute
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, Pause, Slot, SlotState
 
 log = logging.getLogger(__name__)
@@ -154,7 +155,7 @@ class Dispatch:
         if not coming:
             return "nothing is scheduled"
         due_at, schedule = min(coming, key=lambda pair: (pair[0], pair[1].job))
-        return f"next: {schedule.activity} of {schedule.job} at {_instant(due_at)}"
+        return f"next: {schedule.activity} of {schedule.job} at {to_the_minute(due_at)}"
 
     # --- what is due -------------------------------------------------------------------------------------------------
 
@@ -182,7 +183,7 @@ class Dispatch:
                 why = f": {self._why(schedule, due_at)}" if schedule.why or _is_late(due_at, now) else ""
                 self._miss(schedule, [due_at], f"{reason}{why}", now)
             case Wait(until):
-                self._wait(schedule, f"a blackout lasted until {_instant(until)}")
+                self._wait(schedule, f"a blackout lasted until {to_the_minute(until)}")
             case Start() if schedule.job in self._paused:
                 self._wait(schedule, _PAUSED)
             case Start():
@@ -335,7 +336,7 @@ class Dispatch:
         slot, status = ended.slot, ended.exit_status
         shown = "with unknown exit status" if status is None else f"with exit status {status} ({meaning(status)})"
         if ended.retry_at is not None:
-            log.warning("%s: ended %s; next try at %s", _named(slot), shown, _instant(ended.retry_at))
+            log.warning("%s: ended %s; next try at %s", _named(slot), shown, to_the_minute(ended.retry_at))
             return
         log.log(logging.INFO if status == ExitStatus.OK else logging.WARNING, "%s: ended %s", _named(slot), shown)
         silent = slot.activity is Activity.BACKUP and ended.run is None
@@ -348,7 +349,7 @@ class Dispatch:
     def _notice(self, kind: NoticeKind, slot: Slot, what: str) -> None:
         answers = self.answers(self.site.configuration).of_slot(slot, catalogue=self.site.catalogue)
         detail = {"activity": slot.activity.value, "due_at": slot.due_at.isoformat(), **answers}
-        text = f"the {slot.activity} of job {slot.job} that was due at {_instant(slot.due_at)} {what}"
+        text = f"the {slot.activity} of job {slot.job} that was due at {to_the_minute(slot.due_at)} {what}"
         subject = slot.run_id or f"{slot.activity} {slot.due_at.isoformat()}"
         self.tell(Notice(kind, slot.job, self.site.now(), subject, text, detail))
 
@@ -384,8 +385,4 @@ def _is_late(due_at: datetime, now: datetime) -> bool:
 
 
 def _named(slot: Slot) -> str:
-    return f"{slot.activity} of job {slot.job}, due at {_instant(slot.due_at)}"
-
-
-def _instant(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M} UTC"
+    return f"{slot.activity} of job {slot.job}, due at {to_the_minute(slot.due_at)}"

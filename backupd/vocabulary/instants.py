@@ -1,4 +1,6 @@
-"""Which instant a person means: `2026-11-20`, `2026-11-20T04:00+01:00`, `2026-11-20T04:00 Europe/Berlin`, or `7d` ago.
+"""Instants as people read them, and which one a person means.
+
+That is `2026-11-20`, `2026-11-20T04:00+01:00`, `2026-11-20T04:00 Europe/Berlin`, or `7d` ago.
 
 Knows: how people write times. Refuses to guess a zone: without one it is UTC, as everything that is printed. Refuses to
 guess which of two is meant as well, where a zone's clocks showed a time twice.
@@ -18,6 +20,21 @@ INSTANT_HINT = (
     "a date such as 2026-11-20, a time such as 2026-11-20T04:00 (UTC), or how long ago: 12h, 7d; other times as"
     " 2026-11-20T04:00+01:00 or '2026-11-20 04:00 Europe/Berlin'"
 )
+
+
+def to_the_minute(at: datetime) -> str:
+    """In UTC, as tables and most sentences have it."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def to_the_second(at: datetime) -> str:
+    """In UTC, where minutes are too coarse."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def shown(at: datetime) -> str:
+    """In UTC, to the microsecond where it has a part of a second: what is named can be asked for."""
+    return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(sep=' ')} UTC"
 
 
 def parse_instant(text: str, *, now: datetime) -> datetime:

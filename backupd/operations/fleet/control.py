@@ -25,6 +25,7 @@ from backupd.policy.fleet_tries import silent_until
 from backupd.report.words import many
 from backupd.vocabulary.errors import Busy, FleetDatabaseAway
 from backupd.vocabulary.fleet import OVER, Control, FleetBackup, FleetState
+from backupd.vocabulary.instants import to_the_minute
 
 log = logging.getLogger(__name__)
 
@@ -173,6 +174,6 @@ class ControlHost:
             elif backup.state is FleetState.RUNNING and backup.tries:
                 last = backup.tries[-1]
                 if last.status is None and now > silent_until(owed, last.began_at):
-                    since = f"{last.began_at:%Y-%m-%d %H:%M} UTC"
+                    since = to_the_minute(last.began_at)
                     said = f"run {last.run_id} on {last.host} has been running since {since}, far longer than expected"
                     self._stories.tell_once(replace(backup, said=said))

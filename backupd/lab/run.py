@@ -42,7 +42,7 @@ class MachineHung(LabError):
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class LabRun:
     """Where one lab's things lie outside, and until when it may take."""
 
     choice: room.FolderChoice
@@ -99,22 +99,22 @@ def _lab(options: LabOptions, plan: Plan, say: Say) -> int:
         version = roots.version(options.server, usr)
         say(f"the server is {options.server}: {version}")
         (Path(plan.out) / "server-version").write_text(f"{options.server} {version}\n", encoding="utf-8")
-        bench = Bench(choice, kernel, deadline, say, server_usr=usr)
-        return _attempts(options, plan, bench, _key(options, version))
+        run = LabRun(choice, kernel, deadline, say, server_usr=usr)
+        return _attempts(options, plan, run, _key(options, version))
 
 
-def _attempts(options: LabOptions, plan: Plan, bench: Bench, key: str) -> int:
+def _attempts(options: LabOptions, plan: Plan, run: LabRun, key: str) -> int:
     for attempt in range(1, _ATTEMPTS + 1):
-        with _temporary_folders(bench) as (folder, control):
-            with images.kept(images.cache_folder(), key, lambda part: _prepare(options, part, bench)) as prepared:
+        with _temporary_folders(run) as (folder, control):
+            with images.kept(images.cache_folder(), key, lambda part: _prepare(options, part, run)) as prepared:
                 disks = images.copy_disks(prepared, folder)
             disks += images.make_spares(folder, plan.spare_disks)
             try:
-                return _attended(plan, control, disks, bench)
+                return _attended(plan, control, disks, run)
             except MachineHung as hung:
                 if attempt == _ATTEMPTS:
                     raise
-                bench.say(f"{hung.message}; nothing was run in it: trying a new one")
+                run.say(f"{hung.message}; nothing was run in it: trying a new one")
             finally:
                 _keep_console(control, plan)
     raise AssertionError("the last attempt returns or raises")
@@ -132,57 +132,57 @@ def _key(options: LabOptions, version: str) -> str:
     return images.cache_key(options, server=version, sizes=sizes_for(options.rows), sources=images.sources_digest())
 
 
-def _prepare(options: LabOptions, part: Path, bench: Bench) -> None:
+def _prepare(options: LabOptions, part: Path, run: LabRun) -> None:
     """Prepared disks are in the folder. A machine of its own makes them, on fast disks."""
     needs = needs_for(options.rows, deadline_seconds=options.deadline_seconds)
     room.require_cache_room(part, needs.cache, what="prepared disks")
     thin = "thin " if options.thin else ""
     what = f"{thin}{options.layout} {options.filesystem} disks with {options.rows} rows of {options.server}"
-    bench.say(f"preparing {what}, once for all labs like this")
+    run.say(f"preparing {what}, once for all labs like this")
     plan = plan_for(Purpose.PREPARE, options, command=(), python=sys.executable, out=part)
     for attempt in range(1, _ATTEMPTS + 1):
-        with _temporary_folders(bench) as (folder, control):
+        with _temporary_folders(run) as (folder, control):
             try:
-                _attended(plan, control, images.make_blank(folder, plan.sizes), bench)
+                _attended(plan, control, images.make_blank(folder, plan.sizes), run)
             except MachineHung as hung:
                 if attempt == _ATTEMPTS:
                     raise
-                bench.say(f"{hung.message}; trying a new one")
+                run.say(f"{hung.message}; trying a new one")
             else:
                 images.copy_disks(folder, part)
                 return
 
 
-def _attended(plan: Plan, control: GuestControl, disks: list[Path], bench: Bench) -> int:
+def _attended(plan: Plan, control: GuestControl, disks: list[Path], run: LabRun) -> int:
     """Start a machine for the plan and stay with it until it has told its status."""
-    furnish(control, replace(plan, server_usr=str(bench.server_usr or "")), bench.kernel)
+    furnish(control, replace(plan, server_usr=str(run.server_usr or "")), run.kernel)
     with one_processor(images.cache_folder() / "processors") as processor:
         hardware = Hardware(
             control=control,
-            memory_folder=bench.choice.memory.folder,
+            memory_folder=run.choice.memory.folder,
             disks=tuple(disks),
-            kernel=bench.kernel,
+            kernel=run.kernel,
             interactive=plan.purpose is Purpose.SHELL,
             processor=processor,
         )
-        return _running(hardware, plan, bench)
+        return _running(hardware, plan, run)
 
 
-def _running(hardware: Hardware, plan: Plan, bench: Bench) -> int:
+def _running(hardware: Hardware, plan: Plan, run: LabRun) -> int:
     control = hardware.control
     carriers = [Carrier(control.stdout, sys.stdout.buffer), Carrier(control.stderr, sys.stderr.buffer)]
     with booted(hardware) as machine:
         try:
             if not hardware.interactive:
-                return _status(machine, plan, carriers, bench.deadline, time.sleep)
+                return _status(machine, plan, carriers, run.deadline, time.sleep)
             relay = Relay(machine.process, hardware.console, control.started, sys.stdin.fileno(), sys.stdout.fileno())
             with raw(relay.keyboard):
-                return _status(machine, plan, carriers, bench.deadline, relay.pause)
+                return _status(machine, plan, carriers, run.deadline, relay.pause)
         except LabError as error:
             if isinstance(error, DeadlinePassed | MachineHung):
                 tell_what_is_waited_for(control.folder / "uml")
             if tail := machine.tail():
-                bench.say(f"the machine's console ended with:\n{tail}")
+                run.say(f"the machine's console ended with:\n{tail}")
             raise
 
 
@@ -269,14 +269,14 @@ def out_folder(out: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _temporary_folders(bench: Bench) -> Iterator[tuple[Path, GuestControl]]:
+def _temporary_folders(run: LabRun) -> Iterator[tuple[Path, GuestControl]]:
     """One for the disks and one for control, which the kernel can't see under /dev: it mounts its own there."""
     plain = [
         folder
         for folder in (Path(tempfile.gettempdir()).resolve(), Path("/var/tmp"))  # noqa: S108 - mkdtemp inside it
         if folder.parts[1:2] != ("dev",)
     ]
-    with _temporary_folder(bench.choice.disks.folder) as disks, _temporary_folder(plain[0]) as control:
+    with _temporary_folder(run.choice.disks.folder) as disks, _temporary_folder(plain[0]) as control:
         yield disks, GuestControl(control)
 
 

@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from backupd.fleet import tables
-from backupd.fleet.cluster_standings import good_at, standing
+from backupd.fleet.cluster_summaries import good_at, standing
 from backupd.fleet.database import address, engine_for, explained, reading
 from backupd.fleet.schema import prepare, require
 from backupd.policy.cluster_status import WatchedCluster

@@ -16,7 +16,7 @@ notices = Table(  # what was told already
     Column("at", InstantColumn, nullable=False),
 )
 
-standing_alarms = Table(  # a `StandingAlarm` each, until it is over
+standing_alarms = Table(  # an `OpenAlarm` each, until it is over
     "standing_alarms",
     metadata,
     Column("job", Text, primary_key=True),

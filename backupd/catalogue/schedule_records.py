@@ -15,7 +15,7 @@ from backupd.catalogue.audit import Event, audit_step
 from backupd.catalogue.columns import InstantColumn, from_row, to_row
 from backupd.catalogue.file import CatalogueFile
 from backupd.policy.timetable import Timetable
-from backupd.vocabulary.alarms import StandingAlarm
+from backupd.vocabulary.alarms import OpenAlarm
 from backupd.vocabulary.schedule import Activity, NoticeKind, Pause, Slot, SlotState
 
 Timetables = Mapping[tuple[str, Activity], Timetable]  # by job and activity
@@ -154,11 +154,11 @@ class ScheduleRecords(CatalogueFile):
         query = select(table.subject).where(table.kind == kind, table.job == job)
         return [row["subject"] for row in self._read(query)]
 
-    def standing_alarms(self) -> list[StandingAlarm]:
+    def open_alarms(self) -> list[OpenAlarm]:
         """What is remembered of alarms that were not over at the last look."""
-        return [from_row(StandingAlarm, row) for row in self._read(select(notice_tables.standing_alarms))]
+        return [from_row(OpenAlarm, row) for row in self._read(select(notice_tables.standing_alarms))]
 
-    def remember_alarms(self, changed: Sequence[StandingAlarm], *, over: Sequence[StandingAlarm]) -> None:
+    def remember_alarms(self, changed: Sequence[OpenAlarm], *, over: Sequence[OpenAlarm]) -> None:
         """These are remembered as they are now, and those not at all; nothing is written where there are none."""
         if not (changed or over):
             return

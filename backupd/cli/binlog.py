@@ -103,9 +103,9 @@ def status(
 
     from backupd.host.claims import Claims
     from backupd.operations import context
-    from backupd.operations.binlog.archive_status import archive_standing, server_log
-    from backupd.report.binlog_archive import standing_document
-    from backupd.report.binlog_text import standing_text
+    from backupd.operations.binlog.archive_status import archive_report, server_log
+    from backupd.report.binlog_archive import archive_report_document
+    from backupd.report.binlog_text import archive_report_text
 
     configuration = context.configuration(ctx.obj.config)
     archived = [one for one in configuration.jobs.values() if one.binlog is not None]
@@ -113,13 +113,13 @@ def status(
     claims, now = Claims(configuration.paths.run), datetime.now(UTC)
     with context.catalogue(configuration) as catalogue:
         found = [
-            archive_standing(one, catalogue, claims, partial(server_log, configuration, one), now=now) for one in chosen
+            archive_report(one, catalogue, claims, partial(server_log, configuration, one), now=now) for one in chosen
         ]
     if json:
-        print_document({"jobs": [standing_document(one) for one in found]})
+        print_document({"jobs": [archive_report_document(one) for one in found]})
     else:
         nothing = "no job archives its binlog: a table [jobs.JOB.binlog] turns it on"
-        print_text("\n\n".join(standing_text(one) for one in found) or nothing)
+        print_text("\n\n".join(archive_report_text(one) for one in found) or nothing)
 
 
 @app.command()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime
 
 from backupd.policy.cluster_status import WatchedCluster
-from backupd.vocabulary.fleet import ClusterStanding, DescribedJob, FleetBackup, FleetState, Role
+from backupd.vocabulary.fleet import ClusterSummary, DescribedJob, FleetBackup, FleetState, Role
 from backupd.vocabulary.records import GOOD
 
 _EVER = datetime.min.replace(tzinfo=UTC)
@@ -13,14 +13,14 @@ _OfEach = Mapping[tuple[str, str, str], FleetBackup]  # by cluster, job, and the
 _Told = Mapping[tuple[str, str], DescribedJob]  # by host and job
 
 
-def standing(terms: WatchedCluster, *, newest: _OfEach, ended: _OfEach, good: _OfEach, told: _Told) -> ClusterStanding:
+def summary(terms: WatchedCluster, *, newest: _OfEach, ended: _OfEach, good: _OfEach, told: _Told) -> ClusterSummary:
     """Of this cluster, with what its hosts told last of their jobs. What is well hides nothing that is not."""
     keys = {what: (terms.cluster, *what) for what in terms.owes}
     last = [newest[key] for key in keys.values() if key in newest]
     made = {what: at for what, key in keys.items() if key in good and (at := good_at(good[key])) is not None}
     lacking = next((what for what, key in keys.items() if key not in good), None)
     counts = lacking if lacking is not None else min(made, key=lambda what: (made[what], what), default=None)
-    return ClusterStanding(
+    return ClusterSummary(
         terms.cluster,
         newest=max(last, key=_changed, default=None),
         last_good=None if counts is None else good.get(keys[counts]),

@@ -29,14 +29,14 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from backupd.fleet import tables
-from backupd.fleet.cluster_summaries import good_at, standing
+from backupd.fleet.cluster_summaries import good_at, summary
 from backupd.fleet.database import address, engine_for, explained, reading
 from backupd.fleet.schema import prepare, require
 from backupd.policy.cluster_status import WatchedCluster
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.fleet import (
     OVER,
-    ClusterStanding,
+    ClusterSummary,
     Control,
     FleetBackup,
     FleetPause,
@@ -155,7 +155,7 @@ class Records:
         query = select(_BACKUPS.id).where(_BACKUPS.state.in_((FleetState.WAITING, FleetState.RUNNING)))
         return [row.id for row in self._read(query.order_by(_BACKUPS.night, _BACKUPS.id))]
 
-    def standings(self, terms: Sequence[WatchedCluster], *, at: datetime, night: date) -> dict[str, ClusterStanding]:
+    def summaries(self, terms: Sequence[WatchedCluster], *, at: datetime, night: date) -> dict[str, ClusterSummary]:
         """What each of these clusters has come to by this instant, in this night, by the worst of what it owes; its
         proofs are those that its hosts told of when they were seen. What lies ahead, a wrong clock has left.
         """
@@ -166,7 +166,7 @@ class Records:
         ended = self._one_of_each(wanted, _NEWEST, until_now, _BACKUPS.state.not_in(_UNDECIDED))
         good = self._one_of_each(wanted, (_BACKUPS.good_at.desc(),), _BACKUPS.good_at <= at)
         told = {(seen.host, job.job): job for seen in self.seen() if seen.described for job in seen.described.jobs}
-        return {one.cluster: standing(one, newest=newest, ended=ended, good=good, told=told) for one in terms}
+        return {one.cluster: summary(one, newest=newest, ended=ended, good=good, told=told) for one in terms}
 
     def _one_of_each(
         self, wanted: Sequence[tuple[str, str, str]], order: Sequence[ColumnElement[Any]], *which: ColumnElement[bool]

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from backupd.vocabulary.alarms import Alarm, AlarmKind, StandingAlarm
+from backupd.vocabulary.alarms import Alarm, AlarmKind, OpenAlarm
 from backupd.vocabulary.schedule import Activity
 
 AGAIN_AFTER = timedelta(days=1)
@@ -23,18 +23,18 @@ _END_IS_TOLD = frozenset({AlarmKind.FAILED, AlarmKind.MISSED})  # of backups, by
 class AlarmChanges:
     """What has become of alarms since the last look; `began` and `stands` are told, and so is `over`."""
 
-    began: tuple[StandingAlarm, ...] = ()
-    stands: tuple[StandingAlarm, ...] = ()  # for another day
-    over: tuple[StandingAlarm, ...] = ()
-    remembered: tuple[StandingAlarm, ...] = ()  # every one that is new or has changed, whether or not it is told
-    forgotten: tuple[StandingAlarm, ...] = ()  # every one that is over, whether or not that is told
+    began: tuple[OpenAlarm, ...] = ()
+    stands: tuple[OpenAlarm, ...] = ()  # for another day
+    over: tuple[OpenAlarm, ...] = ()
+    remembered: tuple[OpenAlarm, ...] = ()  # every one that is new or has changed, whether or not it is told
+    forgotten: tuple[OpenAlarm, ...] = ()  # every one that is over, whether or not that is told
 
 
 def alarm_changes(
     now: datetime,
     *,
     alarms: Mapping[str, Iterable[Alarm]],
-    known: Iterable[StandingAlarm],
+    known: Iterable[OpenAlarm],
     undone: Collection[tuple[str, Activity]] = (),
 ) -> AlarmChanges:
     """What is told now: `alarms` is what stands, by each configured job; `known` what is remembered.
@@ -45,12 +45,12 @@ def alarm_changes(
     """
     before = {(one.job, one.kind, one.about): one for one in known}
     present = {(job, alarm.kind, alarm.about): alarm for job, found in alarms.items() for alarm in found}
-    began: list[StandingAlarm] = []
-    stands: list[StandingAlarm] = []
-    quiet: list[StandingAlarm] = []
+    began: list[OpenAlarm] = []
+    stands: list[OpenAlarm] = []
+    quiet: list[OpenAlarm] = []
     for (job, kind, about), alarm in present.items():
         was = before.get((job, kind, about))
-        new = was or StandingAlarm(job, kind, about, alarm.text, now, None, alarm.run_id)
+        new = was or OpenAlarm(job, kind, about, alarm.text, now, None, alarm.run_id)
         told = replace(new, text=alarm.text, told_at=now, run_id=alarm.run_id)
         if kind in _START_IS_TOLD and (was is None or (was.text, was.run_id) != (alarm.text, alarm.run_id)):
             quiet.append(told)
@@ -68,19 +68,19 @@ def alarm_changes(
     )
 
 
-def _is_due(was: StandingAlarm, alarm: Alarm, now: datetime) -> bool:
+def _is_due(was: OpenAlarm, alarm: Alarm, now: datetime) -> bool:
     """An instant that lies ahead was written while the machine's clock was: it silences nothing."""
     if was.told_at is None:
         return not timedelta() <= now - was.since < alarm.patience
     return not timedelta() <= now - was.told_at < AGAIN_AFTER
 
 
-def _is_undone(one: StandingAlarm, undone: Collection[tuple[str, Activity]]) -> bool:
+def _is_undone(one: OpenAlarm, undone: Collection[tuple[str, Activity]]) -> bool:
     """Not of backups: these may be made by hand as well, and a good one tells that all is well."""
     of_others = one.kind in _START_IS_TOLD and one.about != Activity.BACKUP
     return of_others and any((one.job, one.about) == (job, activity) for job, activity in undone)
 
 
-def _is_end_told(one: StandingAlarm) -> bool:
+def _is_end_told(one: OpenAlarm) -> bool:
     """Only of what people know of, and of what no run tells."""
     return one.told_at is not None and not (one.kind in _END_IS_TOLD and one.about == Activity.BACKUP)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from backupd.policy.member_choice import owing
 from backupd.vocabulary.alarms import Severity
 from backupd.vocabulary.escaping import Prose
-from backupd.vocabulary.fleet import ClusterStanding, Control, FleetBackup, FleetState
+from backupd.vocabulary.fleet import ClusterSummary, Control, FleetBackup, FleetState
 
 TOO_OLD = 1.5  # intervals: as of a single host's job
 AWAY = timedelta(minutes=15)  # a host that is restarted is away for a moment
@@ -90,7 +90,7 @@ class ClusterStatus:
     """How a cluster stands at one instant."""
 
     terms: WatchedCluster
-    standing: ClusterStanding
+    summary: ClusterSummary
     overdue_at: datetime | None  # when its last good backup becomes too old; None: there is none
     proof_overdue_at: datetime | None  # None: there is no proof, or nobody asks for one
     due_at: datetime | None  # when the next backup is owed; None: at once
@@ -104,70 +104,70 @@ class ClusterStatus:
     @property
     def going(self) -> FleetBackup | None:
         """The one that waits or runs."""
-        newest = self.standing.newest
+        newest = self.summary.newest
         return newest if newest is not None and newest.state in (FleetState.WAITING, FleetState.RUNNING) else None
 
 
 def cluster_statuses(
-    terms: Sequence[WatchedCluster], standings: Mapping[str, ClusterStanding], *, now: datetime
+    terms: Sequence[WatchedCluster], summaries: Mapping[str, ClusterSummary], *, now: datetime
 ) -> list[ClusterStatus]:
     """Each cluster, the one that needs somebody most first.
 
     First those that were never backed up, then those that are overdue for longest, then other alarms; of those that are
     well the one that becomes overdue first.
     """
-    found = [_status(one, standings.get(one.cluster) or _nothing(one.cluster), now) for one in terms]
+    found = [_status(one, summaries.get(one.cluster) or _nothing(one.cluster), now) for one in terms]
     return sorted(found, key=_urgency)
 
 
-def _status(terms: WatchedCluster, standing: ClusterStanding, now: datetime) -> ClusterStatus:
+def _status(terms: WatchedCluster, summary: ClusterSummary, now: datetime) -> ClusterStatus:
     every = timedelta(seconds=terms.every_seconds)
-    good, proven = standing.last_good_at, standing.last_proven_at
+    good, proven = summary.last_good_at, summary.last_proven_at
     overdue_at = None if good is None else good + every * TOO_OLD
     within = terms.drill_within_seconds
     proof_overdue_at = None if proven is None or within is None else proven + timedelta(seconds=within)
     return ClusterStatus(
         terms,
-        standing,
+        summary,
         overdue_at=overdue_at,
         proof_overdue_at=proof_overdue_at,
         due_at=None if good is None else good + every,
-        alarms=tuple(_alarms(terms, standing, overdue_at, proof_overdue_at, now)),
+        alarms=tuple(_alarms(terms, summary, overdue_at, proof_overdue_at, now)),
     )
 
 
 def _alarms(
     terms: WatchedCluster,
-    standing: ClusterStanding,
+    summary: ClusterSummary,
     overdue_at: datetime | None,
     proof_overdue_at: datetime | None,
     now: datetime,
 ) -> Iterator[FleetAlarm]:
-    alone = _made_alone(standing)
+    alone = _made_alone(summary)
     if overdue_at is None:
-        of = _of(terms, *standing.lacking) if standing.lacking else ""
+        of = _of(terms, *summary.lacking) if summary.lacking else ""
         yield FleetAlarm(FleetAlarmKind.NEVER, f"the fleet has made no good backup{of}{alone}")
     elif overdue_at < now:
         yield FleetAlarm(FleetAlarmKind.OVERDUE, f"the fleet's last good backup is too old{alone}")
-    newest = () if standing.newest is None else (standing.newest,)
+    newest = () if summary.newest is None else (summary.newest,)
     for state, kind in _BAD.items():
-        bad = next((one for one in (*newest, *standing.troubled) if one.state is state), None)
+        bad = next((one for one in (*newest, *summary.troubled) if one.state is state), None)
         if bad is not None:
             of = _of(terms, bad.owed.job, bad.owed.only)
             yield FleetAlarm(kind, f"the backup of {bad.owed.night}{of} {_became(bad)}")
-    if terms.drill_within_seconds is not None and standing.last_good_at is not None:
-        if standing.last_proven_at is None:
+    if terms.drill_within_seconds is not None and summary.last_good_at is not None:
+        if summary.last_proven_at is None:
             of = " of each member" if len(terms.members) > 1 and terms.every_member else ""
             yield FleetAlarm(FleetAlarmKind.PROOF_OVERDUE, f"no drill has ever proven a backup{of}")
         elif proof_overdue_at is not None and proof_overdue_at < now:
             yield FleetAlarm(FleetAlarmKind.PROOF_OVERDUE, "the last proof is too old")
 
 
-def _made_alone(standing: ClusterStanding) -> str:
+def _made_alone(summary: ClusterSummary) -> str:
     """What a host has, though nobody of the fleet asked for it: a fallback, or a person's."""
-    if standing.alone is None:
+    if summary.alone is None:
         return ""
-    host, at = standing.alone
+    host, at = summary.alone
     return f"; {host} made one without it at {at:%Y-%m-%d %H:%M} UTC"
 
 
@@ -182,8 +182,8 @@ def _became(backup: FleetBackup) -> str:
     return f"{word}: {backup.said}" if backup.said else word
 
 
-def _nothing(cluster: str) -> ClusterStanding:
-    return ClusterStanding(cluster, newest=None, last_good=None, last_good_at=None, last_proven_at=None)
+def _nothing(cluster: str) -> ClusterSummary:
+    return ClusterSummary(cluster, newest=None, last_good=None, last_good_at=None, last_proven_at=None)
 
 
 def _urgency(status: ClusterStatus) -> tuple[int, float, str]:

@@ -62,7 +62,7 @@ class ServerLogEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveStanding:
+class ArchiveReport:
     """How the archive of a job stands."""
 
     job: str
@@ -110,22 +110,22 @@ def listing_document(listing: ArchiveListing) -> Document:
     }
 
 
-def standing_document(standing: ArchiveStanding) -> Document:
+def archive_report_document(report: ArchiveReport) -> Document:
     """One job of what `binlog status --json` prints."""
     return {
-        "job": standing.job,
-        "at": iso(standing.at),
-        "receiving": standing.receiving,
-        "archived": _place(standing.archived),
-        "last_at": iso(standing.last_at),
-        "received_at": iso(standing.received_at),
-        "server": _place(standing.server.end),
-        "server_error": standing.server.error or None,
-        "behind_bytes": standing.server.behind_bytes,
-        "behind_seconds": standing.behind_seconds,
-        "targets": [_target(target) for target in standing.targets],
-        "spool": asdict(standing.spool),
-        "gaps": _gaps(standing.gaps),
+        "job": report.job,
+        "at": iso(report.at),
+        "receiving": report.receiving,
+        "archived": _place(report.archived),
+        "last_at": iso(report.last_at),
+        "received_at": iso(report.received_at),
+        "server": _place(report.server.end),
+        "server_error": report.server.error or None,
+        "behind_bytes": report.server.behind_bytes,
+        "behind_seconds": report.behind_seconds,
+        "targets": [_target(target) for target in report.targets],
+        "spool": asdict(report.spool),
+        "gaps": _gaps(report.gaps),
     }
 
 

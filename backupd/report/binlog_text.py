@@ -6,7 +6,7 @@ Knows: that names, statements and reasons are a stranger's, and that each is sho
 from collections.abc import Sequence
 from datetime import datetime
 
-from backupd.report.binlog_archive import ArchivedOnTarget, ArchiveListing, ArchiveStanding, SpooledSegments
+from backupd.report.binlog_archive import ArchivedOnTarget, ArchiveListing, ArchiveReport, SpooledSegments
 from backupd.report.binlog_timeline import archive_timeline
 from backupd.report.words import age, columns, count, duration, in_ascii, many, size
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, ChangeKind, LoggedTransaction, TableChange
@@ -31,21 +31,18 @@ def listing_text(listing: ArchiveListing, *, width: int = 72, ascii_only: bool =
     return "\n\n".join([*parts, *([_gaps(listing.gaps)] if listing.gaps else [])])
 
 
-def standing_text(standing: ArchiveStanding) -> str:
+def archive_report_text(report: ArchiveReport) -> str:
     """How far the archive of one job is."""
     rows = [
-        ("receiver:", "running" if standing.receiving else "none is running: nothing is archived now"),
-        ("archived up to:", _up_to(standing.archived, standing.received_at, standing.at)),
-        ("last transaction:", "-" if standing.last_at is None else shown(standing.last_at)),
-        ("the server is at:", _server(standing)),
-        *(
-            (f"on {target.target}:", _up_to(target.until, target.received_at, standing.at))
-            for target in standing.targets
-        ),
-        ("spool:", _spooled(standing.spool)),
-        ("gaps:", "none" if not standing.gaps else f"{len(standing.gaps)}, the last: {_gap(standing.gaps[-1])}"),
+        ("receiver:", "running" if report.receiving else "none is running: nothing is archived now"),
+        ("archived up to:", _up_to(report.archived, report.received_at, report.at)),
+        ("last transaction:", "-" if report.last_at is None else shown(report.last_at)),
+        ("the server is at:", _server(report)),
+        *((f"on {target.target}:", _up_to(target.until, target.received_at, report.at)) for target in report.targets),
+        ("spool:", _spooled(report.spool)),
+        ("gaps:", "none" if not report.gaps else f"{len(report.gaps)}, the last: {_gap(report.gaps[-1])}"),
     ]
-    return f"job {standing.job}\n{columns(rows)}"
+    return f"job {report.job}\n{columns(rows)}"
 
 
 def transactions_table(transactions: Sequence[LoggedTransaction], *, ascii_only: bool = False) -> str:
@@ -129,16 +126,16 @@ def _gap(gap: ArchiveGap) -> str:
     return on_one_line(f"{since}: {gap.reason}{until}")
 
 
-def _server(standing: ArchiveStanding) -> str:
-    server = standing.server
+def _server(report: ArchiveReport) -> str:
+    server = report.server
     if server.end is None:
         return f"not known: {server.error}"
     if server.behind_bytes is None:
-        why = "nothing is archived" if standing.archived is None else "it does not go on where the archive ends"
+        why = "nothing is archived" if report.archived is None else "it does not go on where the archive ends"
         return f"{_place(server.end)}: {why}"
     if not server.behind_bytes:
         return f"{_place(server.end)}: all of it is archived"
-    seconds = duration(standing.behind_seconds)
+    seconds = duration(report.behind_seconds)
     return f"{_place(server.end)}: {size(server.behind_bytes)} are not archived yet, of the last {seconds} or less"
 
 

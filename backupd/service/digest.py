@@ -19,7 +19,7 @@ from backupd.service.site import Site
 from backupd.service.site_status import SiteAlarm, SiteStatus
 from backupd.service.target_report import full_words
 from backupd.service.timetables import zone_of
-from backupd.vocabulary.alarms import AlarmKind, StandingAlarm
+from backupd.vocabulary.alarms import AlarmKind, OpenAlarm
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import GOOD, RunStatus
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, NoticeTable, SlotState
@@ -38,7 +38,7 @@ class DigestFacts:
     stored: Sequence[StoredOnTarget]
     runs: Mapping[str, Sequence[RunCost]]  # of the week, by job
     besides: Mapping[str, Beside]
-    standing: Sequence[StandingAlarm]  # what people know of
+    standing: Sequence[OpenAlarm]  # what people know of
 
 
 def digest_due(site: Site) -> datetime | None:
@@ -73,7 +73,7 @@ def digest(site: Site, status: SiteStatus, *, due_at: datetime | None = None) ->
     for run in catalogue.costs(since=now - WEEK, until=now, ours=True):
         runs[run.job].append(run)
     besides = catalogue.besides(since=now - WEEK, until=now)
-    facts = DigestFacts(status, catalogue.stored(), runs, besides, catalogue.standing_alarms())
+    facts = DigestFacts(status, catalogue.stored(), runs, besides, catalogue.open_alarms())
     late = {"due": instant(due_at.astimezone(UTC))} if due_at is not None and now - due_at > timedelta(hours=1) else {}
     page = {"page": site.configuration.service.public_url} if site.configuration.service.public_url else {}
     subject = (now if due_at is None else due_at).isoformat()

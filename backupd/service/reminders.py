@@ -14,7 +14,7 @@ from backupd.service.machine_view import Live, Rooms
 from backupd.service.remedies import remedy
 from backupd.service.site import Site
 from backupd.service.site_status import SiteStatus, site_status
-from backupd.vocabulary.alarms import OF_TARGETS, Alarm, StandingAlarm
+from backupd.vocabulary.alarms import OF_TARGETS, Alarm, OpenAlarm
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.schedule import Notice, NoticeKind, SlotState
 
@@ -33,7 +33,7 @@ def remind(site: Site, live: Live, rooms: Rooms, tell: Callable[[Notice], None])
     seen = rooms.seen(within_seconds=_LOOK_SECONDS)
     site.catalogue.remember_rooms({name: one.free for name, one in seen.items() if one.free is not None}, at=now)
     status = site_status(site, live, seen)
-    known, lost = _configured(site.catalogue.standing_alarms(), status)
+    known, lost = _configured(site.catalogue.open_alarms(), status)
     changes = alarm_changes(
         now,
         alarms={
@@ -57,9 +57,7 @@ def remind(site: Site, live: Live, rooms: Rooms, tell: Callable[[Notice], None])
             tell(notice)
 
 
-def _configured(
-    standing: Sequence[StandingAlarm], status: SiteStatus
-) -> tuple[list[StandingAlarm], list[StandingAlarm]]:
+def _configured(standing: Sequence[OpenAlarm], status: SiteStatus) -> tuple[list[OpenAlarm], list[OpenAlarm]]:
     """Those of jobs and of targets that are looked at, and those of targets that nobody looks at any more."""
     folders = {one.config.name for one in status.storage if one.is_folder}
     lost = [one for one in standing if one.kind in OF_TARGETS and one.about not in folders]
@@ -80,7 +78,7 @@ def _notices(changes: AlarmChanges, status: SiteStatus) -> Iterator[Notice]:
 
 
 def _notice(
-    kind: NoticeKind, one: StandingAlarm, text: str, writers: Mapping[str, tuple[str, ...]], *, now: datetime
+    kind: NoticeKind, one: OpenAlarm, text: str, writers: Mapping[str, tuple[str, ...]], *, now: datetime
 ) -> Notice:
     subject = " ".join(filter(None, (one.kind, one.about, f"since {one.since.isoformat()}")))
     detail = {"alarm": one.kind.value, "severity": Alarm(one.kind, one.text).severity.value}

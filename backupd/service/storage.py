@@ -13,7 +13,7 @@ from backupd.policy.filling import full_in_seconds
 from backupd.report.words import age, size
 from backupd.service.site import Site
 from backupd.service.target_rooms import SeenTarget
-from backupd.vocabulary.alarms import OF_TARGETS, Alarm, AlarmKind, Severity, StandingAlarm, gravest
+from backupd.vocabulary.alarms import OF_TARGETS, Alarm, AlarmKind, OpenAlarm, Severity, gravest
 
 _STILL = 1.25  # times the limit: an alarm that stands is over only beyond, so that it does not come and go
 
@@ -53,7 +53,7 @@ def storage_statuses(site: Site, seen: Mapping[str, SeenTarget]) -> tuple[Storag
     """
     configuration, catalogue = site.configuration, site.catalogue
     past = catalogue.room_points(until=site.now())
-    standing = [one for one in catalogue.standing_alarms() if one.kind in OF_TARGETS]
+    standing = [one for one in catalogue.open_alarms() if one.kind in OF_TARGETS]
     found = []
     for name, config in sorted(configuration.targets.items()):
         looked = seen.get(name)
@@ -87,6 +87,6 @@ def _alarms(config: TargetConfig, seen: SeenTarget | None, full: float | None, l
         yield Alarm(AlarmKind.STORAGE_FILLS, text, about=config.name)
 
 
-def _still(before: Iterable[StandingAlarm], seen: SeenTarget | None) -> Iterator[Alarm]:
+def _still(before: Iterable[OpenAlarm], seen: SeenTarget | None) -> Iterator[Alarm]:
     """Earlier ones that this look says nothing of."""
     return (Alarm(one.kind, one.text, about=one.about) for one in before if one.kind not in _judged(seen))

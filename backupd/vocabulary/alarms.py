@@ -79,7 +79,7 @@ def gravest(severities: Iterable[Severity]) -> Severity:
 
 
 @dataclass(frozen=True, slots=True)
-class StandingAlarm:
+class OpenAlarm:
     """An alarm that has been seen and is not over, as the catalogue remembers it."""
 
     job: str  # empty where it is of a target

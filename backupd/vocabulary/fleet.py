@@ -205,7 +205,7 @@ class FleetPause:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterStanding:
+class ClusterSummary:
     """What a cluster has come to, over all nights.
 
     Of several jobs, and of members that each owe backups, the one that has been good least recently counts.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from backupd.mysql.binlog.applying import Applied, ApplyingProgress, Standing, apply, stop
+from backupd.mysql.binlog.applying import Applied, AppliedPosition, ApplyingProgress, apply, stop
 from backupd.mysql.binlog.relay_logs import LogPiece, RelayLogs, laid_down
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.scratch import RunningServer, ScratchServer
@@ -250,7 +250,7 @@ def test_rows_that_a_shutdown_would_lose_are_not_gone_on_from(witness: Witness, 
     end, _ = witness.moments["writers"]  # behind it are prepared transactions, within which the applier may stop
     copy = witness.restored(tmp_path)
     scratch = ScratchServer(tmp_path, witness.manifest, start_seconds=50, applying=True)
-    standing = Standing()
+    so_far = AppliedPosition()
 
     def interrupt(_progress: ApplyingProgress) -> None:
         raise Cancelled("cancelled")
@@ -258,10 +258,10 @@ def test_rows_that_a_shutdown_would_lose_are_not_gone_on_from(witness: Witness, 
     with laid_down(witness.pieces(end), copy) as logs, scratch.running() as server:
         server.session.execute("CREATE TABLE t.memory (id INT) ENGINE = MEMORY")
         with pytest.raises(Cancelled):
-            apply(server, logs, start=witness.start, end=end, standing=standing, telling=interrupt)
-        assert stop(server, standing) is None
+            apply(server, logs, start=witness.start, end=end, applied=so_far, telling=interrupt)
+        assert stop(server, so_far) is None
         server.session.execute("DROP TABLE t.memory")
-        reached = stop(server, standing)
+        reached = stop(server, so_far)
         assert reached is not None
         assert (reached.binlog_file or "", reached.binlog_offset or 0) <= (
             end.binlog_file or "",
@@ -278,7 +278,7 @@ def test_who_is_stopped_once_all_is_applied_stands_at_the_end(
     end, rows = witness.moments["writers"]
     copy = witness.restored(tmp_path)
     scratch = ScratchServer(tmp_path, witness.manifest, start_seconds=50, applying=True)
-    execute, standing = Session.execute, Standing()
+    execute, so_far = Session.execute, AppliedPosition()
 
     def interrupted(session: Session, statement: str) -> None:
         execute(session, statement)
@@ -289,8 +289,8 @@ def test_who_is_stopped_once_all_is_applied_stands_at_the_end(
     with laid_down(witness.pieces(end), copy) as logs, scratch.running() as server:
         monkeypatch.setattr(Session, "execute", interrupted)
         with pytest.raises(Cancelled):
-            apply(server, logs, start=witness.start, end=end, standing=standing)
-        assert stop(server, standing) == end
+            apply(server, logs, start=witness.start, end=end, applied=so_far)
+        assert stop(server, so_far) == end
         assert server.session.query("SHOW ALL SLAVES STATUS") == []
         assert rows_of(server.session) == rows
 

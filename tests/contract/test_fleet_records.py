@@ -16,7 +16,7 @@ from backupd.fleet.records import Records
 from backupd.policy.cluster_status import WatchedCluster
 from backupd.vocabulary.errors import FleetDatabaseAway, FleetDatabaseError, UsageError
 from backupd.vocabulary.fleet import (
-    ClusterStanding,
+    ClusterSummary,
     Control,
     DescribedJob,
     FleetBackup,
@@ -135,23 +135,23 @@ def terms(cluster: str, *members: str, jobs: tuple[str, ...] = ("main",)) -> Wat
     return WatchedCluster(cluster, members, jobs, every_seconds=86_400.0)
 
 
-def standings(records: Records, *clusters: WatchedCluster) -> dict[str, ClusterStanding]:
-    return records.standings(clusters, at=_NOW, night=_NIGHT)
+def summaries(records: Records, *clusters: WatchedCluster) -> dict[str, ClusterSummary]:
+    return records.summaries(clusters, at=_NOW, night=_NIGHT)
 
 
-def test_a_cluster_s_standing_is_its_newest_its_last_good_and_its_last_proof(records: Records) -> None:
+def test_a_cluster_s_summary_is_its_newest_its_last_good_and_its_last_proof(records: Records) -> None:
     yesterday = _NIGHT - timedelta(days=1)
     records.keep(done("shop", yesterday))
     records.keep(FleetBackup(owed("shop"), FleetState.MISSED, said="no member answered"))
     for host, proven in (("shop-1", _NOW - timedelta(days=3)), ("shop-2", _NOW - timedelta(days=2)), ("mail-1", _NOW)):
         job = DescribedJob("main", ("s3",), Role.REPLICA, last_proven_at=proven)
         records.saw(SeenHost(host, _NOW, HostDescription(host, "1", (1, 1), _NOW, (job,))))
-    found = standings(records, terms("shop", "shop-1", "shop-2"), terms("mail"))
+    found = summaries(records, terms("shop", "shop-1", "shop-2"), terms("mail"))
     assert found["shop"].newest == FleetBackup(owed("shop"), FleetState.MISSED, said="no member answered")
     assert found["shop"].last_good == done("shop", yesterday)
     assert found["shop"].last_good_at == done("shop", yesterday).tries[0].ended_at
     assert found["shop"].last_proven_at == _NOW - timedelta(days=2)
-    assert found["mail"] == ClusterStanding("mail", None, None, None, None, lacking=("main", ""))
+    assert found["mail"] == ClusterSummary("mail", None, None, None, None, lacking=("main", ""))
 
 
 def test_a_good_job_does_not_hide_a_bad_one_of_its_cluster(records: Records) -> None:
@@ -160,12 +160,12 @@ def test_a_good_job_does_not_hide_a_bad_one_of_its_cluster(records: Records) -> 
     weekly = replace(done("shop"), owed=owed("shop", job="weekly"))
     for backup in (done("shop", weeks_ago), failed, weekly):
         records.keep(backup)
-    both = standings(records, terms("shop", "shop-1", jobs=("main", "weekly")))["shop"]
+    both = summaries(records, terms("shop", "shop-1", jobs=("main", "weekly")))["shop"]
     assert (both.newest, both.last_good, both.troubled) == (weekly, done("shop", weeks_ago), (failed,))
     assert both.last_good_at == done("shop", weeks_ago).tries[0].ended_at
-    only_weekly = standings(records, terms("shop", "shop-1", jobs=("weekly",)))["shop"]
+    only_weekly = summaries(records, terms("shop", "shop-1", jobs=("weekly",)))["shop"]
     assert (only_weekly.last_good, only_weekly.troubled) == (weekly, ())
-    never = standings(records, terms("shop", "shop-1", jobs=("weekly", "monthly")))["shop"]
+    never = summaries(records, terms("shop", "shop-1", jobs=("weekly", "monthly")))["shop"]
     assert (never.newest, never.last_good, never.last_good_at) == (weekly, None, None)
     assert never.lacking == ("monthly", "")
 
@@ -177,11 +177,11 @@ def test_a_good_member_does_not_hide_another_where_each_owes_a_backup(records: R
     failed = FleetBackup(of["shop-1"], FleetState.FAILED, said="the disk is full")
     for backup in (failed, replace(done("shop"), owed=of["shop-2"])):
         records.keep(backup)
-    never = standings(records, each)["shop"]
+    never = summaries(records, each)["shop"]
     assert (never.last_good, never.lacking, never.troubled) == (None, ("main", "shop-1"), (failed,))
     records.keep(replace(done("shop", weeks_ago.night), owed=weeks_ago))
-    assert standings(records, each)["shop"].last_good == replace(done("shop", weeks_ago.night), owed=weeks_ago)
-    assert standings(records, terms("shop", "shop-1", "shop-2"))["shop"].troubled == ()
+    assert summaries(records, each)["shop"].last_good == replace(done("shop", weeks_ago.night), owed=weeks_ago)
+    assert summaries(records, terms("shop", "shop-1", "shop-2"))["shop"].troubled == ()
 
 
 def test_of_one_night_the_backup_counts_that_ended_last_whichever_a_person_asked_for(records: Records) -> None:
@@ -191,13 +191,13 @@ def test_of_one_night_the_backup_counts_that_ended_last_whichever_a_person_asked
     failed = FleetBackup(owed("shop"), FleetState.FAILED, changed_at=late, said="the disk is full")
     for backup in (afternoon, failed):
         records.keep(backup)
-    found = standings(records, terms("shop", "shop-1"))["shop"]
+    found = summaries(records, terms("shop", "shop-1"))["shop"]
     assert (found.newest, found.last_good, found.troubled) == (failed, afternoon, (failed,))
     by_host = replace(owed("shop"), only="shop-1", asked_for=1)
     mended = replace(done("shop"), owed=by_host, changed_at=late + timedelta(hours=1))
     records.keep(replace(failed, owed=afternoon.owed))
     records.keep(mended)
-    found = standings(records, terms("shop", "shop-1"))["shop"]
+    found = summaries(records, terms("shop", "shop-1"))["shop"]
     assert (found.newest, found.troubled) == (mended, ())
 
 
@@ -206,14 +206,14 @@ def test_what_a_host_made_without_the_fleet_is_known_until_the_fleet_has_made_a_
     for host, good in (("shop-1", _NOW - timedelta(days=9)), ("shop-2", _NOW - timedelta(days=2)), ("mail-1", _NOW)):
         job = DescribedJob("main", ("s3",), Role.REPLICA, last_good_at=good)
         records.saw(SeenHost(host, _NOW, HostDescription(host, "1", (1, 1), _NOW, (job,))))
-    found = standings(records, *cluster)["shop"]
+    found = summaries(records, *cluster)["shop"]
     assert (found.lacking, found.last_good_at, found.alone) == (
         *(("main", ""), None, ("shop-2", _NOW - timedelta(days=2))),
     )
     records.keep(done("shop", _NIGHT - timedelta(days=5)))
-    assert standings(records, *cluster)["shop"].alone == ("shop-2", _NOW - timedelta(days=2))
+    assert summaries(records, *cluster)["shop"].alone == ("shop-2", _NOW - timedelta(days=2))
     records.keep(done("shop"))
-    assert standings(records, *cluster)["shop"].alone is None
+    assert summaries(records, *cluster)["shop"].alone is None
 
 
 def test_where_each_member_owes_proofs_the_one_without_counts(records: Records) -> None:
@@ -222,7 +222,7 @@ def test_where_each_member_owes_proofs_the_one_without_counts(records: Records) 
     for host, proven in (("shop-1", _NOW - timedelta(days=3)), ("shop-2", _NOW)):
         job = DescribedJob("main", ("s3",), Role.REPLICA, last_proven_at=proven)
         records.saw(SeenHost(host, _NOW, HostDescription(host, "1", (1, 1), _NOW, (job,))))
-        found.append(standings(records, each)["shop"].last_proven_at)
+        found.append(summaries(records, each)["shop"].last_proven_at)
     assert found == [None, _NOW - timedelta(days=3)]
 
 
@@ -247,7 +247,7 @@ def test_an_upgraded_database_knows_whose_each_backup_is(records: Records, url: 
         connection.execute(text("ALTER TABLE fleet_backups DROP COLUMN member"))
         connection.execute(text("UPDATE fleet_version SET version = 2"))
     again = Records.open(url)
-    assert standings(again, each)["shop"].last_good == backup
+    assert summaries(again, each)["shop"].last_good == backup
     again.engine.dispose()
 
 
@@ -382,7 +382,7 @@ def test_three_years_of_five_hundred_hosts_are_answered_at_once(records: Records
         lambda: records.history(limit=50, cluster="cluster-007", before=middle),
         lambda: records.history(limit=50, host="cluster-007-2"),
         lambda: records.history(limit=50, state=FleetState.DONE),
-        lambda: standings(records, *shape),
+        lambda: summaries(records, *shape),
         lambda: records.outcomes(nights[34], nights[0]),
         records.going,
     )
@@ -402,11 +402,11 @@ def test_a_night_that_failed_stands_until_another_has_ended(records: Records, st
     failed = FleetBackup(owed("shop", _NIGHT - timedelta(days=1)), FleetState.FAILED, said="the disk is full")
     for backup in (done("shop", _NIGHT - timedelta(days=2)), failed, FleetBackup(owed("shop"), state)):
         records.keep(backup)
-    found = standings(records, terms("shop", "shop-1"))["shop"]
+    found = summaries(records, terms("shop", "shop-1"))["shop"]
     assert found.newest == FleetBackup(owed("shop"), state)
     assert found.troubled == (failed,)
     records.keep(done("shop"))
-    assert standings(records, terms("shop", "shop-1"))["shop"].troubled == ()
+    assert summaries(records, terms("shop", "shop-1"))["shop"].troubled == ()
 
 
 def test_what_a_clock_that_was_ahead_has_left_hides_no_night_that_failed_and_counts_when_its_time_has_come(
@@ -416,9 +416,9 @@ def test_what_a_clock_that_was_ahead_has_left_hides_no_night_that_failed_and_cou
     failed = FleetBackup(owed("shop"), FleetState.FAILED, said="the disk is full")
     for backup in (done("shop", yesterday), failed, done("shop", next_year)):
         records.keep(backup)
-    now = standings(records, terms("shop", "shop-1"))["shop"]
+    now = summaries(records, terms("shop", "shop-1"))["shop"]
     assert (now.newest, now.last_good, now.troubled) == (failed, done("shop", yesterday), (failed,))
-    later = records.standings([terms("shop", "shop-1")], at=_NOW + timedelta(days=365), night=next_year)["shop"]
+    later = records.summaries([terms("shop", "shop-1")], at=_NOW + timedelta(days=365), night=next_year)["shop"]
     assert (later.newest, later.last_good, later.troubled) == (done("shop", next_year), done("shop", next_year), ())
 
 
@@ -427,5 +427,5 @@ def test_a_job_that_is_proven_hides_none_that_is_not(records: Records) -> None:
     other = DescribedJob("scratch", ("s3",), Role.REPLICA, last_proven_at=_NOW)
     records.saw(SeenHost("shop-1", _NOW, HostDescription("shop-1", "1", (1, 1), _NOW, (main, other))))
     for jobs in (("main",), ("main", "scratch")):
-        assert standings(records, terms("shop", "shop-1", jobs=jobs))["shop"].last_proven_at is None
-    assert standings(records, terms("shop", "shop-1", jobs=("scratch",)))["shop"].last_proven_at == _NOW
+        assert summaries(records, terms("shop", "shop-1", jobs=jobs))["shop"].last_proven_at is None
+    assert summaries(records, terms("shop", "shop-1", jobs=("scratch",)))["shop"].last_proven_at == _NOW

@@ -388,7 +388,7 @@ DOCUMENTS = (
     _Document(
         "`binlog status --json`: `jobs`, a list of these",
         "How a binlog archive stands",
-        lambda make: binlog_archive.standing_document(make(binlog_archive.ArchiveStanding)),
+        lambda make: binlog_archive.archive_report_document(make(binlog_archive.ArchiveReport)),
     ),
     _Document(
         "`binlog search --json`",

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from backupd.policy.alarm_lives import AlarmChanges, alarm_changes
-from backupd.vocabulary.alarms import Alarm, AlarmKind, StandingAlarm
+from backupd.vocabulary.alarms import Alarm, AlarmKind, OpenAlarm
 
 NOON = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -18,7 +18,7 @@ class Memory:
     """What is remembered from look to look."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[str, AlarmKind, str], StandingAlarm] = {}
+        self.known: dict[tuple[str, AlarmKind, str], OpenAlarm] = {}
 
     def look(self, now: datetime, *alarms: Alarm) -> AlarmChanges:
         changes = alarm_changes(now, alarms={"nightly": alarms}, known=self.known.values())
@@ -118,6 +118,6 @@ def test_a_clock_that_was_ahead_silences_nothing() -> None:
 
 
 def test_a_job_that_is_configured_no_more_is_forgotten_without_a_word() -> None:
-    gone = StandingAlarm("weekly", AlarmKind.OVERDUE, "", "old", NOON, NOON)
+    gone = OpenAlarm("weekly", AlarmKind.OVERDUE, "", "old", NOON, NOON)
     changes = alarm_changes(NOON + HOUR, alarms={"nightly": ()}, known=[gone])
     assert (told(changes), changes.forgotten) == ((0, 0, 0), (gone,))

@@ -14,11 +14,11 @@ from backupd.policy.reach import Hole, Reach, RestorableStretch
 from backupd.report.binlog_archive import (
     ArchivedOnTarget,
     ArchiveListing,
-    ArchiveStanding,
+    ArchiveReport,
     ServerLogEnd,
     SpooledSegments,
 )
-from backupd.report.binlog_text import listing_text, next_command, standing_text, transactions_table
+from backupd.report.binlog_text import archive_report_text, listing_text, next_command, transactions_table
 from backupd.report.binlog_timeline import archive_timeline
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, ChangeKind, LoggedTransaction, TableChange
 from tests.binlog_segments import BEGAN, CHAIN, FIRST
@@ -53,7 +53,7 @@ LISTING = ArchiveListing(
     ),
     spool=SpooledSegments(2, 2048, 1 << 30),
 )
-STANDING = ArchiveStanding(
+REPORT = ArchiveReport(
     job="nightly",
     at=BEGAN + 10 * HOUR,
     receiving=True,
@@ -118,7 +118,7 @@ def test_what_can_be_restored_is_told_with_what_cannot_and_why() -> None:
 
 
 def test_how_the_archive_stands_is_told() -> None:
-    assert standing_text(STANDING).splitlines() == [
+    assert archive_report_text(REPORT).splitlines() == [
         "job nightly",
         "receiver:          running",
         "archived up to:    binlog.000007:4711, received 2 s ago",
@@ -140,7 +140,7 @@ def test_how_the_archive_stands_is_told() -> None:
     ],
 )
 def test_what_is_known_of_the_server_is_told(server: ServerLogEnd, said: str) -> None:
-    assert f"the server is at:  {said}\n" in standing_text(replace(STANDING, server=server))
+    assert f"the server is at:  {said}\n" in archive_report_text(replace(REPORT, server=server))
 
 
 def source(*sizes: int, end: int) -> BinlogSource:
@@ -203,7 +203,7 @@ def test_what_strangers_say_is_one_line_each() -> None:
     texts = [
         transactions_table([hostile]),
         listing_text(replace(LISTING, gaps=(gap,), reach=hole)),
-        standing_text(replace(STANDING, gaps=(gap,), server=ServerLogEnd(None, None, HOSTILE))),
+        archive_report_text(replace(REPORT, gaps=(gap,), server=ServerLogEnd(None, None, HOSTILE))),
     ]
     for text, lines in zip(texts, (2, 20, 9), strict=True):
         assert faults(text) == []

@@ -89,7 +89,7 @@ class Applied:
 
 
 @dataclass
-class Standing:
+class AppliedPosition:
     """Where a server stands that is no replica: one that `apply` has made none yet, and one of which it has made none
     any more, say the same of themselves.
     """
@@ -103,7 +103,7 @@ def apply(
     *,
     start: Position,
     end: Position,
-    standing: Standing | None = None,
+    applied: AppliedPosition | None = None,
     appliers: int = 0,
     telling: Callable[[ApplyingProgress], None] = lambda _progress: None,
     waiting: Callable[[str], None] = lambda _for: None,
@@ -114,7 +114,7 @@ def apply(
     applier gives up a row that is locked, after ten tries of 50 s by default. With `appliers` so many work side by
     side, and commit in the log's order; `make bench-apply` compares them.
     It was started with `applying` after the logs had been `laid_down`. If it fails, its copy is of no moment and must
-    not be used; if it is interrupted, `stop` says where it is, by what `standing` has been told.
+    not be used; if it is interrupted, `stop` says where it is, by what `applied` has been told.
 
     Raises:
         VerificationError: the logs are not from `start` to `end`, do not fit the data, or led to another GTID.
@@ -122,21 +122,21 @@ def apply(
         ServerError: it is gone, refused a statement, or cannot read an event.
     """
     began = time.monotonic()
-    session, standing = server.session, standing or Standing()
+    session, applied = server.session, applied or AppliedPosition()
     _require_fit(session, logs, start, end)
     words = words_of(session)
     if words is Words.MARIADB:
         session.execute(f"SET GLOBAL gtid_slave_pos = {literal(start.gtid or '')}")
-    standing.at = start
+    applied.at = start
     if logs.sizes:
         await_recovery(session, within_seconds=inf, telling=waiting)
         session.execute("FLUSH LOCAL PRIVILEGES")
-        standing.at = None
+        applied.at = None
         for statement in _statements(words, start, appliers):
             session.execute(statement)
         word = _replica_word(words)
         _wait(session, f"SHOW {word} STATUS", logs, appliers, telling)
-        standing.at = end
+        applied.at = end
         for statement in (f"STOP {word}", f"RESET {word} ALL"):
             session.execute(statement)
     _require_gtid(session, end)
@@ -145,7 +145,7 @@ def apply(
     return Applied(end, time.monotonic() - began)
 
 
-def stop(server: RunningServer, standing: Standing) -> Position | None:
+def stop(server: RunningServer, applied: AppliedPosition) -> Position | None:
     """Where the server stands, whose `apply` was interrupted: between two transactions, following nobody.
 
     None where it cannot go on from there once it is shut down: MEMORY tables and temporary ones would be empty then, a
@@ -163,7 +163,7 @@ def stop(server: RunningServer, standing: Standing) -> Position | None:
     if session.one(f"SHOW {word} STATUS") is not None:
         session.execute(f"STOP {word}")
     row = session.one(f"SHOW {word} STATUS")
-    reached = standing.at or _stopped_at(session, row or {})
+    reached = applied.at or _stopped_at(session, row or {})
     if reached is None:
         return None
     if row is not None:

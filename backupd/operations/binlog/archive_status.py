@@ -18,7 +18,7 @@ from backupd.policy.segment_file import FIRST_OFFSET
 from backupd.report.binlog_archive import (
     ArchivedOnTarget,
     ArchiveListing,
-    ArchiveStanding,
+    ArchiveReport,
     ServerLogEnd,
     SpooledSegments,
 )
@@ -63,9 +63,9 @@ def _outline(
         return backups, archive.rows
 
 
-def archive_standing(
+def archive_report(
     job: JobConfig, catalogue: Catalogue, claims: Claims, source: Callable[[], BinlogSource], *, now: datetime
-) -> ArchiveStanding:
+) -> ArchiveReport:
     """How far the job's archive is. `source` asks the server; that it does not answer is told as well.
 
     Raises:
@@ -73,7 +73,7 @@ def archive_standing(
         CatalogueError: the catalogue cannot be read.
     """
     last = catalogue.latest_segment(job.name)
-    return ArchiveStanding(
+    return ArchiveReport(
         job=job.name,
         at=now,
         receiving=claims.is_archiving(job.name),

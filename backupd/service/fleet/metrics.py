@@ -109,7 +109,7 @@ _CLUSTERS: tuple[tuple[str, str, _OfCluster], ...] = (
     (
         "backupd_fleet_last_success_timestamp_seconds",
         "When the last good backup of the cluster ended; absent where there is none.",
-        lambda one: _seconds(one.standing.last_good_at),
+        lambda one: _seconds(one.summary.last_good_at),
     ),
     (
         "backupd_fleet_overdue_timestamp_seconds",
@@ -119,7 +119,7 @@ _CLUSTERS: tuple[tuple[str, str, _OfCluster], ...] = (
     (
         "backupd_fleet_last_proof_timestamp_seconds",
         "When a drill of one of the cluster's hosts last proved a backup; absent where none has.",
-        lambda one: _seconds(one.standing.last_proven_at),
+        lambda one: _seconds(one.summary.last_proven_at),
     ),
     (
         "backupd_fleet_proof_overdue_timestamp_seconds",
@@ -129,17 +129,17 @@ _CLUSTERS: tuple[tuple[str, str, _OfCluster], ...] = (
     (
         "backupd_fleet_last_duration_seconds",
         "How long the last good backup of the cluster took.",
-        lambda one: took_seconds(one.standing.last_good),
+        lambda one: took_seconds(one.summary.last_good),
     ),
     (
         "backupd_fleet_last_stored_bytes",
         "What the last good backup of the cluster stores.",
-        lambda one: None if one.standing.last_good is None else one.standing.last_good.stored_bytes,
+        lambda one: None if one.summary.last_good is None else one.summary.last_good.stored_bytes,
     ),
     (
         "backupd_fleet_last_lost_transactions",
         "Transactions that the server lost by the last good backup, by the run's own estimate.",
-        lambda one: None if one.standing.last_good is None else one.standing.last_good.lost_transactions,
+        lambda one: None if one.summary.last_good is None else one.summary.last_good.lost_transactions,
     ),
 )
 

@@ -108,13 +108,13 @@ def fleet_status(site: FleetSite) -> FleetStatus:
     """
     now, night, records = site.now(), site.tonight(), site.records
     going, control = records.going(), records.control()
-    standings = records.standings(site.shape.clusters, at=now, night=night)
+    summaries = records.summaries(site.shape.clusters, at=now, night=night)
     return FleetStatus(
         now,
         night,
         planned=night in records.planned_nights(since=night - _DAYS),
         counts=Counter(state for _, _, _, state in records.outcomes(night, night)),
-        clusters=tuple(cluster_statuses(site.shape.clusters, standings, now=now)),
+        clusters=tuple(cluster_statuses(site.shape.clusters, summaries, now=now)),
         hosts=tuple(host_statuses(site)),
         slots=tuple(_slots(site.shape.slots, going)),
         going=tuple(going),

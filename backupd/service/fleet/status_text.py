@@ -65,10 +65,10 @@ def _cluster_row(one: ClusterStatus, status: FleetStatus) -> tuple[str, ...]:
     return (
         one.cluster,
         ",".join(alarm.kind for alarm in one.alarms) or "good",
-        ago(one.standing.last_good_at, status.now),
-        ago(one.standing.last_proven_at, status.now),
+        ago(one.summary.last_good_at, status.now),
+        ago(one.summary.last_proven_at, status.now),
         next_words(one, now=status.now),
-        cost_words(one.standing.last_good),
+        cost_words(one.summary.last_good),
         "; ".join(alarm.text for alarm in one.alarms),
     )
 
@@ -109,13 +109,13 @@ def fleet_status_document(status: FleetStatus) -> dict[str, Any]:
 
 
 def _cluster_document(one: ClusterStatus) -> dict[str, Any]:
-    newest, good = one.standing.newest, one.standing.last_good
+    newest, good = one.summary.newest, one.summary.last_good
     return {
         "cluster": one.cluster,
         "members": list(one.terms.members),
         "last_good": None if good is None else good.owed.id,
-        "last_good_at": iso(one.standing.last_good_at),
-        "last_proven_at": iso(one.standing.last_proven_at),
+        "last_good_at": iso(one.summary.last_good_at),
+        "last_proven_at": iso(one.summary.last_proven_at),
         "overdue_at": iso(one.overdue_at),
         "due_at": iso(one.due_at),
         "newest": None if newest is None else newest.owed.id,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from backupd.host.filesystem import remove_tree
 from backupd.host.signals import shielded
-from backupd.mysql.binlog.applying import LOST_AT_A_SHUTDOWN, ApplyingProgress, Standing, apply, stop
+from backupd.mysql.binlog.applying import LOST_AT_A_SHUTDOWN, AppliedPosition, ApplyingProgress, apply, stop
 from backupd.mysql.binlog.memory_tables import leave_alone
 from backupd.mysql.binlog.relay_logs import RelayLogs, laid_down
 from backupd.mysql.relocation import Relocation, require_self_contained
@@ -243,25 +243,27 @@ class _Rolling:
         if memory := leave_alone(server.session, plan.segments):
             named = some([on_one_line(str(table)) for table in memory], _TOLD)
             self.telling(f"{named} (MEMORY) stays empty, as after any restart: its rows in the log are skipped")
-        standing, progress = Standing(), self.forward.applied
+        applied, progress = AppliedPosition(), self.forward.applied
         try:
             position = apply(
-                *(server, logs), start=start, end=wanted, standing=standing, telling=progress, waiting=self.telling
+                *(server, logs), start=start, end=wanted, applied=applied, telling=progress, waiting=self.telling
             ).position
         except Cancelled as interrupted:
             with shielded(), _noted_if_lost(interrupted):
-                self._keep(server, standing, events, interrupted)
+                self._keep(server, applied, events, interrupted)
             raise
         events.put_back(server.session)
         self._shut_down(server, position)
         return position
 
-    def _keep(self, server: RunningServer, standing: Standing, events: EventsInLog, interrupted: Cancelled) -> None:
+    def _keep(
+        self, server: RunningServer, applied: AppliedPosition, events: EventsInLog, interrupted: Cancelled
+    ) -> None:
         """What is applied so far is not lost, if the server can be stopped there."""
         if not tells_places(self.forward.plan):
             return
         self.telling("stopping between two transactions")
-        position = stop(server, standing)
+        position = stop(server, applied)
         if position is None:
             interrupted.add_note(f"{_LOST}: {LOST_AT_A_SHUTDOWN}")
             return

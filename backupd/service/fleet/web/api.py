@@ -183,17 +183,17 @@ def backup(site: AskedFleet, backup_id: Annotated[str, Path(pattern="^[^\\x00-\\
 
 
 def _cluster(status: ClusterStatus) -> ClusterNow:
-    standing = status.standing
+    summary = status.summary
     return ClusterNow(
         status.cluster,
         status.terms.members,
-        None if standing.last_good is None else standing.last_good.owed.id,
-        standing.last_good_at,
-        standing.last_proven_at,
+        None if summary.last_good is None else summary.last_good.owed.id,
+        summary.last_good_at,
+        summary.last_proven_at,
         status.overdue_at,
         status.due_at,
-        None if standing.newest is None else standing.newest.owed.id,
-        None if standing.newest is None else standing.newest.state,
+        None if summary.newest is None else summary.newest.owed.id,
+        None if summary.newest is None else summary.newest.state,
         status.alarms,
     )
 

@@ -15,7 +15,7 @@ from backupd.archive.packing import ObjectSink
 from backupd.archive.pipeline import Pipeline, Station, StationChain
 from backupd.archive.sealing import Encryptor
 from backupd.archive.stations import FrameEnd
-from backupd.archive.unpack import Key, decryptor
+from backupd.archive.unpack import DecryptionKey, decryptor
 from backupd.vocabulary.storage import StoredObject
 
 
@@ -24,7 +24,7 @@ class NewReaders:
     """Who is to read a backup, and what opens it where it is encrypted for others."""
 
     recipients: tuple[str, ...]  # age's public keys
-    key: Key | None = None
+    key: DecryptionKey | None = None
 
 
 @dataclass(frozen=True, slots=True)

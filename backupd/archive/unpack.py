@@ -37,7 +37,7 @@ MOST_HELD = 96 << 20  # bytes of an object, as it is stored, that is held in mem
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class DecryptionKey:
     """What opens encrypted objects: our identities, and whom the manifest says they were encrypted for."""
 
     identities: "Identities"
@@ -45,7 +45,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class UnpackOptions:
     """How unpacking is done: what paces or ends it, whether it gives way to others, who is told of its children.
 
     Where it is not `confined`, nothing but our judgement of names and links keeps what a stranger wrote in the folder.
@@ -75,7 +75,7 @@ def unpack(
     def reading(_offset: int, _size: int | None) -> Iterator[Iterator[bytes]]:
         yield chunks
 
-    Unpacking(expected, into, manner=Manner(governor or Unhindered(), gently, ledger)).run(reading)
+    Unpacking(expected, into, options=UnpackOptions(governor or Unhindered(), gently, ledger)).run(reading)
 
 
 class Unpacking:
@@ -90,15 +90,15 @@ class Unpacking:
         expected: StoredObject,
         into: Path,
         *,
-        manner: Manner,
+        options: UnpackOptions,
         begun: UnpackProgress | None = None,
         wanted: Sequence[Range] | None = None,
-        key: Key | None = None,
+        key: DecryptionKey | None = None,
     ) -> None:
         """Go on from where it was `begun`. `wanted` are ranges of the tar stream, whole members each; None is all."""
         self._stored = expected
         self._into = into
-        self._manner = manner
+        self._options = options
         self._begun = begun or UnpackProgress()
         self._all_wanted = wanted is None
         everything = ((0, expected.plain_bytes),) if expected.plain_bytes else ()
@@ -150,7 +150,7 @@ class Unpacking:
                         self._drain(_through([*stations, feed], block), tar)
                 self._drain(_ended([*stations, feed]), tar)
             tar.close_stdin()
-            complaint = tar.ended(idle=lambda: self._manner.governor.pace(0))
+            complaint = tar.ended(idle=lambda: self._options.governor.pace(0))
             unconfined = tar.not_confined()
         if unconfined is not None:
             raise unconfined
@@ -160,8 +160,8 @@ class Unpacking:
         self._done = True
 
     def _tar(self) -> TarChild:
-        bounds = Bounds((self._into,)) if self._manner.confined else None
-        return TarChild(_extract_argv(self._into), bounds, ledger=self._manner.ledger, gently=self._manner.gently)
+        bounds = Bounds((self._into,)) if self._options.confined else None
+        return TarChild(_extract_argv(self._into), bounds, ledger=self._options.ledger, gently=self._options.gently)
 
     def _stations(self, selection: Selection, plain: "_Length", opened: ExitStack) -> list[Station]:
         to_the_end = bool(self._wanted) and self._wanted[-1][1] == self._stored.plain_bytes
@@ -172,7 +172,7 @@ class Unpacking:
         return stations
 
     def _read_ahead(self, selection: Selection, reading: Reading) -> ReadAhead:
-        governor = self._manner.governor
+        governor = self._options.governor
 
         def make(require_wanted: Callable[[], None]) -> Iterator[Block]:
             def pace(size: int) -> None:
@@ -186,7 +186,7 @@ class Unpacking:
     def _drain(self, pieces: Iterator[bytes], tar: TarChild) -> None:
         """Nothing comes of it but what is done on the way; a disk that is full ends it there."""
         for _ in pieces:
-            self._manner.governor.pace(0)
+            self._options.governor.pace(0)
             if (complaint := tar.not_written()) is not None:
                 raise self._cannot_take(complaint)
             if tar.complained and self._certain is None:
@@ -230,7 +230,7 @@ class Unpacking:
             )
 
 
-def frames_in(stored: StoredObject, reading: Reading, *, key: Key | None, governor: Governor) -> bytearray:
+def frames_in(stored: StoredObject, reading: Reading, *, key: DecryptionKey | None, governor: Governor) -> bytearray:
     """A small object's zstd frames, in memory; what they expand to was compared, and is not kept.
 
     Raises:
@@ -261,7 +261,7 @@ def frames_in(stored: StoredObject, reading: Reading, *, key: Key | None, govern
 
 
 @contextmanager
-def decryptor(stored: StoredObject, key: Key | None) -> Iterator[Station]:
+def decryptor(stored: StoredObject, key: DecryptionKey | None) -> Iterator[Station]:
     """What opens this object; its thread is gone after the block.
 
     Raises:

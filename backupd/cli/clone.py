@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from backupd.mysql.seeding import ReplicationSource
     from backupd.mysql.sql_file import SqlFile
     from backupd.operations.restore.moment.moment_copy import RollForward
-    from backupd.operations.restore.on_record import Done
+    from backupd.operations.restore.on_record import EndRecord
     from backupd.targets import BackupSource
     from backupd.vocabulary.records import RunDetails
     from backupd.vocabulary.storage import Manifest
@@ -171,7 +171,7 @@ class _Asked:
         return run if self.moment is None else f"{run} and its binlog up to {self.moment}"
 
     @contextmanager
-    def recorded(self, **detail: Any) -> "Iterator[Done]":
+    def recorded(self, **detail: Any) -> "Iterator[EndRecord]":
         """The block makes the clone."""
         from backupd.host.signals import cancellable
         from backupd.operations.restore.on_record import Deed, on_record
@@ -191,7 +191,7 @@ class _Asked:
 def _replica(asked: _Asked, followed: "ReplicationSource | None", server_id: int | None, by_gtid: bool | None) -> None:
     from backupd.cli.documents import clone_document
     from backupd.mysql.replica_files import position_in_words
-    from backupd.mysql.seeding import Following, Wanted, following, require_password_fits, require_position
+    from backupd.mysql.seeding import Following, ReplicaWish, following, require_password_fits, require_position
     from backupd.operations.restore.clone import clone as clone_backup
     from backupd.operations.restore.clone import new_server_id, require_another_id
 
@@ -202,7 +202,7 @@ def _replica(asked: _Asked, followed: "ReplicationSource | None", server_id: int
     if server_id is not None:
         require_another_id(manifest, server_id)
     how = None if by_gtid is None else Following.GTID if by_gtid else Following.FILE_POSITION
-    wanted = Wanted(
+    wanted = ReplicaWish(
         server_id=server_id if server_id is not None else new_server_id(manifest),
         following=following(manifest, how),
         source=followed,

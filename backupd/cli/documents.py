@@ -12,7 +12,7 @@ from backupd.vocabulary.records import Drill, Finding, Phase, RunDetails, Snapsh
 from backupd.vocabulary.storage import Backup, Manifest
 
 if TYPE_CHECKING:  # they load the driver or the catalogue's, which `run --json` does without
-    from backupd.mysql.seeding import Wanted
+    from backupd.mysql.seeding import ReplicaWish
     from backupd.operations.binlog.rolling import RolledForward
     from backupd.operations.binlog.searching import LogFindings
     from backupd.operations.restore.clone import Clone
@@ -114,7 +114,7 @@ def drill_document(drill: Drill) -> Document:
     }
 
 
-def clone_document(manifest: Manifest, wanted: "Wanted", made: "Clone") -> Document:
+def clone_document(manifest: Manifest, wanted: "ReplicaWish", made: "Clone") -> Document:
     """One clone: what `clone --json` prints. No password is in it."""
     source = wanted.source
     return {

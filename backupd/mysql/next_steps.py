@@ -20,7 +20,7 @@ from backupd.mysql.recorded import judged, judged_position
 from backupd.mysql.replica_files import naming_the_source, only_of_its_series, position_in_words
 from backupd.mysql.seeding import (
     OF_THE_OLD_SERVER,
-    Wanted,
+    ReplicaWish,
     following,
     lacks_what_it_received,
     start_statement,
@@ -110,7 +110,7 @@ def _before_it_starts(manifest: Manifest, datadir: Path) -> Iterator[str]:
 def _as_replica(manifest: Manifest, datadir: Path, position: Position) -> Iterator[str]:
     """`skip_slave_start` is known to MySQL 9.7 too."""
     words = words_for(manifest.server.flavour, manifest.server.version_number)
-    wanted = Wanted(server_id=0, following=following(manifest, None))
+    wanted = ReplicaWish(server_id=0, following=following(manifest, None))
     old_id = manifest.server.settings.get("server_id", "that of the old server")
     yield only_of_its_series(manifest)
     yield f"-- To make it a replica of {manifest.host}: before a server starts here, in a shell:"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from backupd.mysql.relocation import Relocation
-from backupd.mysql.seeding import Seeded, Wanted, Words, source_word
+from backupd.mysql.seeding import ReplicaWish, Seeded, Words, source_word
 from backupd.mysql.sqltext import comment
 from backupd.mysql.startup import RELAY_LOG, file_options
 from backupd.vocabulary.errors import ServerError
@@ -21,7 +21,7 @@ STATEMENTS_FILE = "replica.sql"
 _PROGRAM = {Flavour.MARIADB: "mariadbd", Flavour.MYSQL: "mysqld"}
 
 
-def option_file(manifest: Manifest, relocation: Relocation, wanted: Wanted) -> str:
+def option_file(manifest: Manifest, relocation: Relocation, wanted: ReplicaWish) -> str:
     """An option file for the clone's server, to which only this machine's own options have to be added.
 
     `read_only` because what is written to a replica by hand stops its replication; it replicates all the same.
@@ -58,7 +58,7 @@ def _option_file(name: str, manifest: Manifest, relocation: Relocation, own: Seq
     )
 
 
-def statements_file(manifest: Manifest, seeded: Seeded, wanted: Wanted, moment: str | None = None) -> str:
+def statements_file(manifest: Manifest, seeded: Seeded, wanted: ReplicaWish, moment: str | None = None) -> str:
     """What the clone's server was told and what is left to tell it, in its own words.
 
     `moment` is that to which the copy was rolled forward, if it was.
@@ -102,7 +102,7 @@ def position_in_words(position: Position) -> str:
     return f"{position.binlog_file}:{position.binlog_offset}{gtid}"
 
 
-def _identity(manifest: Manifest, wanted: Wanted) -> Iterator[str]:
+def _identity(manifest: Manifest, wanted: ReplicaWish) -> Iterator[str]:
     yield f"--server-id={wanted.server_id}"
     yield "--read-only=ON"
     yield "--skip-slave-start"  # MySQL 9.7 knows the old word too
@@ -136,7 +136,7 @@ def _quoted(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _notes(seeded: Seeded, wanted: Wanted) -> Sequence[str]:
+def _notes(seeded: Seeded, wanted: ReplicaWish) -> Sequence[str]:
     word = source_word(seeded.words)
     if wanted.source is None:
         return (f"-- Left to do: {naming_the_source(seeded.words)}.",)

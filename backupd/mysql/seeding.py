@@ -67,7 +67,7 @@ class ReplicationSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReplicaWish:
     """What the replica is to be."""
 
     server_id: int
@@ -164,7 +164,7 @@ def words_for(flavour: Flavour, version: tuple[int, int, int]) -> Words:
     return Words.MYSQL_8 if version >= _REPLICATION_SOURCE else Words.OLD_MYSQL
 
 
-def statements(words: Words, position: Position, wanted: Wanted) -> tuple[str, ...]:
+def statements(words: Words, position: Position, wanted: ReplicaWish) -> tuple[str, ...]:
     """What makes a replica of a recovered copy, in order; the last one names the source, without its password.
 
     A placeholder stands for a source that is not named.
@@ -186,7 +186,7 @@ def without_channels(words: Words) -> tuple[str, ...]:
     return (f"RESET {'SLAVE' if words is Words.OLD_MYSQL else 'REPLICA'} ALL",)
 
 
-def seed(session: Session, position: Position, wanted: Wanted) -> Seeded:
+def seed(session: Session, position: Position, wanted: ReplicaWish) -> Seeded:
     """The server on a copy is told all that is known; replication has not started, and its events are its source's.
 
     Raises:
@@ -263,7 +263,7 @@ def gtids_kept(words: Words, gtid: str | None) -> tuple[str, ...]:
     return (reset, f"SET GLOBAL gtid_purged = {literal(gtid)}") if gtid else (reset,)
 
 
-def _change(words: Words, position: Position, wanted: Wanted) -> str:
+def _change(words: Words, position: Position, wanted: ReplicaWish) -> str:
     word = source_word(words)
     source = wanted.source or ReplicationSource(PLACEHOLDER, user="REPLICATION_USER")
     change = f"CHANGE {'REPLICATION SOURCE' if word == 'SOURCE' else word} TO"

@@ -10,22 +10,22 @@ from backupd.catalogue.archive_records import ArchiveRecord
 from backupd.catalogue.moment_proofs import LastMomentDrill
 from backupd.service.archive_alarms import open_gaps, waiting_seconds
 from backupd.service.archive_status import ArchiveFigures
-from backupd.service.job_metrics import Family, Told
+from backupd.service.job_metrics import Family, JobSeriesSource
 from backupd.service.job_status import JobStatus
 
 
 def _of_archive(
     value: Callable[[JobStatus, ArchiveRecord], float | None],
-) -> Callable[[Told], Mapping[str, float | None]]:
-    def of(told: Told) -> Mapping[str, float | None]:
-        archive = told.status.archive
-        return {"": None if archive is None else value(told.status, archive)}
+) -> Callable[[JobSeriesSource], Mapping[str, float | None]]:
+    def of(source: JobSeriesSource) -> Mapping[str, float | None]:
+        archive = source.status.archive
+        return {"": None if archive is None else value(source.status, archive)}
 
     return of
 
 
-def _figure(value: Callable[[ArchiveFigures], float | None]) -> Callable[[Told], Mapping[str, float | None]]:
-    return lambda told: {"": None if told.archive is None else value(told.archive)}
+def _figure(value: Callable[[ArchiveFigures], float | None]) -> Callable[[JobSeriesSource], Mapping[str, float | None]]:
+    return lambda source: {"": None if source.archive is None else value(source.archive)}
 
 
 def _seconds(at: datetime | None) -> float | None:

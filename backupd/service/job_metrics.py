@@ -22,7 +22,7 @@ _GOOD = "good"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class JobSeriesSource:
     """What a job's series are made from."""
 
     status: JobStatus
@@ -45,15 +45,15 @@ class Family:
 
     name: str
     help: str
-    values: Callable[[Told], _Values]  # what is None is not told
+    values: Callable[[JobSeriesSource], _Values]  # what is None is not told
     label: str = ""
     counter: bool = False
 
-    def of(self, told: Iterable[Told]) -> Metric:
+    def of(self, sources: Iterable[JobSeriesSource]) -> Metric:
         labels = [_JOB, self.label] if self.label else [_JOB]
         kind = CounterMetricFamily if self.counter else GaugeMetricFamily
         family = kind(self.name, self.help, labels=labels)
-        for one in told:
+        for one in sources:
             for value_of_label, value in self.values(one).items():
                 if value is not None:
                     names = [one.status.job, value_of_label][: len(labels)]
@@ -61,82 +61,82 @@ class Family:
         return family
 
 
-def _one(value: Callable[[Told], float | None]) -> Callable[[Told], _Values]:
+def _one(value: Callable[[JobSeriesSource], float | None]) -> Callable[[JobSeriesSource], _Values]:
     """Of a metric without a second label."""
-    return lambda told: {"": value(told)}
+    return lambda source: {"": value(source)}
 
 
-def _of_good(value: Callable[[RunDetails], float | None]) -> Callable[[Told], _Values]:
+def _of_good(value: Callable[[RunDetails], float | None]) -> Callable[[JobSeriesSource], _Values]:
     """Of the newest good backup; not told where there is none."""
-    return lambda told: {"": None if told.good is None else value(told.good)}
+    return lambda source: {"": None if source.good is None else value(source.good)}
 
 
 def _seconds(at: datetime | None) -> float | None:
     return None if at is None else at.timestamp()
 
 
-def _running_since(told: Told) -> float | None:
-    backups = [one.run for one in told.status.running if one.alive and one.run.kind is RunKind.BACKUP]
+def _running_since(source: JobSeriesSource) -> float | None:
+    backups = [one.run for one in source.status.running if one.alive and one.run.kind is RunKind.BACKUP]
     return min((run.started_at.timestamp() for run in backups), default=None)
 
 
-def _missed(told: Told) -> _Values:
+def _missed(source: JobSeriesSource) -> _Values:
     """A series begins at 0 with its schedule: Prometheus sees no increase in a first value."""
-    counts = {activity.value: 0 for activity, _ in told.status.config.schedules.items()}
-    return counts | {activity.value: count for activity, count in told.status.missed_total.items()}
+    counts = {activity.value: 0 for activity, _ in source.status.config.schedules.items()}
+    return counts | {activity.value: count for activity, count in source.status.missed_total.items()}
 
 
-def _runs(told: Told) -> _Values:
+def _runs(source: JobSeriesSource) -> _Values:
     """Good whether or not one needs attention: that may come later, and a counter never falls."""
     results = dict.fromkeys((_GOOD, *(status.value for status in _BAD)), 0)
-    for status, count in told.counts.items():
+    for status, count in source.counts.items():
         if status is not RunStatus.RUNNING:
             results[status.value if status in _BAD else _GOOD] += count
     return results
 
 
-def _alarms(told: Told) -> _Values:
-    kinds = [alarm.kind for alarm in told.status.alarms]
+def _alarms(source: JobSeriesSource) -> _Values:
+    kinds = [alarm.kind for alarm in source.status.alarms]
     return {kind.value: kinds.count(kind) for kind in AlarmKind if kind not in OF_TARGETS}
 
 
-def _penalties(told: Told) -> _Values:
-    penalty = told.penalty
+def _penalties(source: JobSeriesSource) -> _Values:
+    penalty = source.penalty
     return {} if penalty is None else {"first": penalty.initial_ratio, "settled": penalty.settled_ratio}
 
 
-def _phases(told: Told) -> _Values:
-    return {} if told.good is None else {phase.value: seconds for phase, seconds in told.good.phases.items()}
+def _phases(source: JobSeriesSource) -> _Values:
+    return {} if source.good is None else {phase.value: seconds for phase, seconds in source.good.phases.items()}
 
 
-def _stored(told: Told) -> _Values:
-    good = told.good
+def _stored(source: JobSeriesSource) -> _Values:
+    good = source.good
     return {} if good is None else {backup.target: backup.bytes_stored for backup in good.backups}
 
 
-def _newest_copies(told: Told) -> _Values:
-    return {one.target: _seconds(one.newest_at) for one in told.stored}
+def _newest_copies(source: JobSeriesSource) -> _Values:
+    return {one.target: _seconds(one.newest_at) for one in source.stored}
 
 
-def _verifications(told: Told) -> _Values:
-    return {one.target: _seconds(one.verified_at) for one in told.stored}
+def _verifications(source: JobSeriesSource) -> _Values:
+    return {one.target: _seconds(one.verified_at) for one in source.stored}
 
 
-def _of_drill(value: Callable[[LastDrill], float]) -> Callable[[Told], _Values]:
+def _of_drill(value: Callable[[LastDrill], float]) -> Callable[[JobSeriesSource], _Values]:
     """Of the newest drill; not told where there is none."""
-    return lambda told: {"": None if told.status.last_drill is None else value(told.status.last_drill)}
+    return lambda source: {"": None if source.status.last_drill is None else value(source.status.last_drill)}
 
 
-def _cow_fill(told: Told) -> float | None:
-    fills = [one.progress.cow_fill for one in told.status.running if one.alive and one.progress is not None]
+def _cow_fill(source: JobSeriesSource) -> float | None:
+    fills = [one.progress.cow_fill for one in source.status.running if one.alive and one.progress is not None]
     return max((fill for fill in fills if fill is not None), default=None)
 
 
-def _of_failed(value: Callable[[RunDetails], float | None]) -> Callable[[Told], _Values]:
+def _of_failed(value: Callable[[RunDetails], float | None]) -> Callable[[JobSeriesSource], _Values]:
     """Of the newest run, where it has failed; not told otherwise."""
 
-    def of(told: Told) -> _Values:
-        run = told.status.last_run
+    def of(source: JobSeriesSource) -> _Values:
+        run = source.status.last_run
         return {"": None if run is None or run.status not in _BAD else value(run)}
 
     return of
@@ -169,17 +169,17 @@ FAMILIES = (
     Family(
         "backupd_overdue_timestamp_seconds",
         "When the newest good backup becomes too old, by the job's `every` and its schedule.",
-        _one(lambda told: _seconds(told.status.overdue_at)),
+        _one(lambda source: _seconds(source.status.overdue_at)),
     ),
     Family(
         "backupd_last_run_timestamp_seconds",
         "When the newest finished run was started, whatever its outcome.",
-        _one(lambda told: _seconds(told.status.last_run.started_at) if told.status.last_run else None),
+        _one(lambda source: _seconds(source.status.last_run.started_at) if source.status.last_run else None),
     ),
     Family(
         "backupd_running",
         "Whether a backup is running.",
-        _one(lambda told: float(_running_since(told) is not None)),
+        _one(lambda source: float(_running_since(source) is not None)),
     ),
     Family(
         "backupd_running_since_timestamp_seconds",
@@ -189,7 +189,7 @@ FAMILIES = (
     Family(
         "backupd_next_run_timestamp_seconds",
         "When it is next due by schedule; also while the job is paused.",
-        lambda told: {activity.value: _seconds(at) for activity, at in told.status.next_due.items()},
+        lambda source: {activity.value: _seconds(at) for activity, at in source.status.next_due.items()},
         "activity",
     ),
     Family(
@@ -211,12 +211,12 @@ FAMILIES = (
     Family(
         "backupd_paused",
         "Whether the job's schedules are paused.",
-        _one(lambda told: float(told.status.pause is not None)),
+        _one(lambda source: float(source.status.pause is not None)),
     ),
     Family(
         "backupd_job_interval_seconds",
         "How often the job needs a backup: its `every`.",
-        _one(lambda told: told.status.config.every_seconds),
+        _one(lambda source: source.status.config.every_seconds),
     ),
     Family(
         "backupd_last_duration_seconds", "How long the newest good backup took.", _of_good(_duration)
@@ -240,7 +240,7 @@ FAMILIES = (
     Family(
         "backupd_lock_hold_budget_seconds",
         "How long the job's lock may be held; beyond it a run fails.",
-        _one(lambda told: told.status.config.lock.hold_budget_seconds),
+        _one(lambda source: source.status.config.lock.hold_budget_seconds),
     ),
     Family(
         "backupd_lock_stalled_statements",
@@ -339,11 +339,11 @@ FAMILIES = (
     Family(
         "backupd_last_proof_timestamp_seconds",
         "When a drill last proved a backup.",
-        _one(lambda told: _seconds(told.status.proven_at)),
+        _one(lambda source: _seconds(source.status.proven_at)),
     ),
     Family(
         "backupd_drill_within_seconds",
         "How old the newest proof may be, where the job says so.",
-        _one(lambda told: told.status.config.drill_within_seconds),
+        _one(lambda source: source.status.config.drill_within_seconds),
     ),
 )  # fmt: skip

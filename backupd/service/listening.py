@@ -31,7 +31,7 @@ def without_token(table: str) -> str:
     return f"not served, because {table}.token_file is not set; /metrics and /healthz are open to every local user"
 
 
-class Place(Protocol):
+class ListenAddress(Protocol):
     """Where pages are shown, as the configuration has it."""
 
     @property
@@ -43,7 +43,7 @@ class Place(Protocol):
         """0: any that is free."""
 
 
-def require_guarded(place: Place, *, token: str | None, table: str = "service") -> None:
+def require_guarded(place: ListenAddress, *, token: str | None, table: str = "service") -> None:
     """Other machines get in only with a token. `table`: the one of the configuration that the place is from.
 
     Raises:
@@ -56,7 +56,7 @@ def require_guarded(place: Place, *, token: str | None, table: str = "service") 
         )
 
 
-def listen(place: Place, *, table: str = "service") -> socket.socket:
+def listen(place: ListenAddress, *, table: str = "service") -> socket.socket:
     """The socket that the configuration names; whoever connects waits until somebody answers.
 
     Raises:

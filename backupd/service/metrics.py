@@ -20,7 +20,7 @@ from backupd import __version__
 from backupd.policy.write_penalty import Penalty, penalty_of
 from backupd.service.archive_metrics import ARCHIVE_FAMILIES
 from backupd.service.archive_status import archive_statuses
-from backupd.service.job_metrics import FAMILIES, Told
+from backupd.service.job_metrics import FAMILIES, JobSeriesSource
 from backupd.service.job_status import JobStatus
 from backupd.service.machine_view import Live, Rooms
 from backupd.service.site import Site
@@ -71,14 +71,14 @@ class Metrics(Collector):
             yield from _of_storage(status.storage)
         yield from _of_targets(seen)
 
-    def _told(self, found: Sequence[JobStatus]) -> "list[Told]":
+    def _told(self, found: Sequence[JobStatus]) -> "list[JobSeriesSource]":
         counts, penalties = self._site.catalogue.run_counts(), self._penalties_of(found)
         archives = archive_statuses(self._site, found)
         stored = defaultdict(list)
         for on_target in self._site.catalogue.stored():
             stored[on_target.job].append(on_target)
         return [
-            Told(
+            JobSeriesSource(
                 one,
                 counts=counts.get(one.job, {}),
                 penalty=penalties.get(one.last_good.run_id) if one.last_good else None,

@@ -14,7 +14,7 @@ from backupd.mysql.binlog.applying import Applied, AppliedPosition, ApplyingProg
 from backupd.mysql.binlog.relay_logs import LogPiece, RelayLogs, laid_down
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.scratch import RunningServer, ScratchServer
-from backupd.mysql.seeding import Following, Wanted, seed
+from backupd.mysql.seeding import Following, ReplicaWish, seed
 from backupd.mysql.session import Session
 from backupd.mysql.startup import RELAY_FOLDER
 from backupd.vocabulary.errors import Cancelled, ServerError, VerificationError
@@ -333,7 +333,7 @@ def test_a_replica_is_seeded_from_there(witness: Witness, tmp_path: Path) -> Non
     end, _ = witness.moments["definitions"]
 
     def look(server: RunningServer, done: Applied) -> None:
-        seeded = seed(server.session, done.position, Wanted(77, Following.GTID))
+        seeded = seed(server.session, done.position, ReplicaWish(77, Following.GTID))
         assert seeded.position == end
         assert server.session.value("SELECT @@global.gtid_slave_pos") == end.gtid
         assert server.session.value("SELECT @@global.gtid_binlog_pos") == ""
@@ -347,7 +347,7 @@ def test_a_replica_leaves_its_sources_events_to_it(witness: Witness, tmp_path: P
     def look(server: RunningServer, done: Applied) -> None:
         server.session.execute("SET GLOBAL event_scheduler = OFF")  # without grants it knows no events before
         server.session.execute("CREATE EVENT t.purge ON SCHEDULE EVERY 1 DAY DO DELETE FROM t.innodb")
-        seed(server.session, done.position, Wanted(77, Following.GTID))
+        seed(server.session, done.position, ReplicaWish(77, Following.GTID))
         assert server.session.value("SELECT status FROM mysql.event WHERE name = 'purge'") == "SLAVESIDE_DISABLED"
         assert server.session.value("SELECT @@global.gtid_binlog_pos") == ""
 

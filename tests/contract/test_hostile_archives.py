@@ -8,7 +8,7 @@ import pytest
 
 from backupd.archive.governor import Unhindered
 from backupd.archive.members import Members
-from backupd.archive.unpack import Manner, Unpacking
+from backupd.archive.unpack import Unpacking, UnpackOptions
 from backupd.host.filesystem import require_no_way_out
 from backupd.vocabulary.errors import BackupdError, UsageError, VerificationError
 from tests.unit.test_archive_unpack import END, HARD, LINK, chunks, member, sealed
@@ -39,7 +39,7 @@ def unpacked(into: Path, *members: bytes, files: int | None = None, confined: bo
     def reading(_offset: int, _size: int | None):  # type: ignore[no-untyped-def]
         return nullcontext(iter(chunks(content)))
 
-    Unpacking(told, into, manner=Manner(Unhindered(), confined=confined)).run(reading)
+    Unpacking(told, into, options=UnpackOptions(Unhindered(), confined=confined)).run(reading)
 
 
 def evil(above: Path) -> dict[str, tuple[bytes, ...]]:

@@ -11,7 +11,7 @@ from backupd import targets
 from backupd.mysql.derivation import Derived
 from backupd.mysql.proof import Recovered
 from backupd.mysql.replica_files import STATEMENTS_FILE
-from backupd.mysql.seeding import Following, ReplicationSource, Seeded, Wanted, Words
+from backupd.mysql.seeding import Following, ReplicationSource, ReplicaWish, Seeded, Words
 from backupd.operations.restore.clone import clone, new_server_id, require_another_id
 from backupd.operations.restore.unfinished import INCOMPLETE
 from backupd.vocabulary.errors import ServerError, TargetError, UsageError, VerificationError
@@ -22,7 +22,7 @@ from tests.fakes.target import BELIEVED
 from tests.full_disk import no_room_for
 from tests.story.world import World
 
-WANTED = Wanted(77, Following.GTID, ReplicationSource("db1", "repl", password="s3cret"))
+WANTED = ReplicaWish(77, Following.GTID, ReplicationSource("db1", "repl", password="s3cret"))
 
 
 class Recovering:
@@ -64,7 +64,7 @@ def recovering(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> Recoverin
     def running(self: object) -> Iterator[Recovering]:
         yield server
 
-    def seed(session: object, position: object, wanted: Wanted) -> Seeded:
+    def seed(session: object, position: object, wanted: ReplicaWish) -> Seeded:
         return Seeded(Words.MARIADB, manifest.position, ("CHANGE MASTER TO …",), ("START SLAVE",))
 
     monkeypatch.setattr("backupd.operations.restore.restored_copy.ScratchServer.running", running)

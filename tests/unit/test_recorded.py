@@ -12,7 +12,7 @@ from backupd.mysql.recorded import judged, judged_position, libraries
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.replica_files import option_file, statements_file
 from backupd.mysql.scratch import ScratchServer
-from backupd.mysql.seeding import Following, ReplicationSource, Seeded, Wanted, Words, statements
+from backupd.mysql.seeding import Following, ReplicationSource, ReplicaWish, Seeded, Words, statements
 from backupd.mysql.sqltext import comment, literal, quoted, require_definition
 from backupd.vocabulary.errors import BackupdError, ServerError, Unreadable
 from backupd.vocabulary.servers import Flavour, Position, ReplicaPosition
@@ -272,11 +272,11 @@ def test_quotes_are_doubled() -> None:
 def test_no_source_brings_a_statement_of_its_own() -> None:
     hostile = ReplicationSource(host="db1\\", user=", MASTER_PORT=1 -- ")
     with pytest.raises(ServerError, match="this cannot be quoted safely for every server"):
-        statements(Words.MARIADB, Position(), Wanted(7, Following.GTID, hostile))
+        statements(Words.MARIADB, Position(), ReplicaWish(7, Following.GTID, hostile))
 
 
 def test_an_option_file_has_a_line_for_each_option(tmp_path: Path) -> None:
-    wanted = Wanted(7, Following.GTID)
+    wanted = ReplicaWish(7, Following.GTID)
     hostile = of({"innodb_checksum_algorithm": "crc32\nplugin-load-add=evil.so"})
     with pytest.raises(BackupdError, match="this cannot be written to an option file"):
         option_file(hostile, Relocation(tmp_path, "mysql", MARIADB.server.datadir), wanted)
@@ -285,7 +285,7 @@ def test_an_option_file_has_a_line_for_each_option(tmp_path: Path) -> None:
 def test_the_statements_of_a_clone_are_comments_but_for_what_is_left() -> None:
     seeded = Seeded(Words.MARIADB, Position("bin.000007", 4, "0-1-1\n\\! id"), ("SET x = 1\n\\! id",), ("START SLAVE",))
     hostile = replace(MARIADB, host="db1\n\\! id", created_at=datetime(2026, 1, 1, tzinfo=UTC))
-    lines = statements_file(hostile, seeded, Wanted(7, Following.GTID)).splitlines()
+    lines = statements_file(hostile, seeded, ReplicaWish(7, Following.GTID)).splitlines()
     assert [line for line in lines if line and not line.startswith("--")] == ["START SLAVE;"]
 
 

@@ -14,8 +14,8 @@ from backupd.mysql.scratch_places import ScratchPlaces
 from backupd.mysql.seeding import (
     Following,
     ReplicationSource,
+    ReplicaWish,
     Seeded,
-    Wanted,
     Words,
     following,
     forget_the_old_server,
@@ -69,8 +69,8 @@ WITHOUT_GTID = replace(
     MYSQL, server=replace(MYSQL.server, settings={"gtid_mode": "OFF"}), position=Position("bin.000007", 1234, "")
 )
 SOURCE = ReplicationSource("db1", "repl", 3307, "s3cret")
-BY_GTID = Wanted(77, Following.GTID, SOURCE)
-BY_FILE = Wanted(77, Following.FILE_POSITION, SOURCE)
+BY_GTID = ReplicaWish(77, Following.GTID, SOURCE)
+BY_FILE = ReplicaWish(77, Following.FILE_POSITION, SOURCE)
 MOVED = Relocation(Path("/clone"), "mysql", Path("/srv/data/mysql"))
 
 
@@ -194,7 +194,7 @@ def test_it_follows_by_gtid_where_the_source_has_it(
     ],
 )
 def test_each_server_is_told_in_its_own_words(
-    words: Words, manifest: Manifest, wanted: Wanted, expected: tuple[str, ...]
+    words: Words, manifest: Manifest, wanted: ReplicaWish, expected: tuple[str, ...]
 ) -> None:
     assert statements(words, manifest.position, wanted) == expected
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from backupd.host.filesystem import MORE_ROOM, write_beside
 from backupd.mysql.recorded import judged
 from backupd.mysql.replica_files import OPTION_FILE, STATEMENTS_FILE, option_file, statements_file
-from backupd.mysql.seeding import Seeded, Wanted, seed
+from backupd.mysql.seeding import ReplicaWish, Seeded, seed
 from backupd.operations.restore.clonable_copy import clonable_copy
 from backupd.operations.restore.moment.moment_copy import RollForward
 from backupd.operations.restore.restored_copy import (
@@ -40,7 +40,7 @@ class Clone:
 def clone(
     manifest: Manifest,
     sources: Sequence[BackupSource],
-    wanted: Wanted,
+    wanted: ReplicaWish,
     *,
     to: Path,
     forward: RollForward | None = None,
@@ -106,7 +106,7 @@ def new_server_id(manifest: Manifest) -> int:
             return chosen
 
 
-def _seeded(copy: RestoredCopy, manifest: Manifest, wanted: Wanted) -> Seeded:
+def _seeded(copy: RestoredCopy, manifest: Manifest, wanted: ReplicaWish) -> Seeded:
     with copy.server.running() as server:
         seeded = seed(server.session, copy.position or recovered_position(server, manifest), wanted)
         shut_down(server)

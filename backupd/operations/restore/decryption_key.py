@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from backupd.archive.unpack import Key
+from backupd.archive.unpack import DecryptionKey
 from backupd.vocabulary.storage import Manifest
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
 
 
-def key_of(manifest: Manifest, identities: "Identities | None") -> Key | None:
+def key_of(manifest: Manifest, identities: "Identities | None") -> DecryptionKey | None:
     """What opens the backup; None where everybody can read it.
 
     Raises:
@@ -20,4 +20,4 @@ def key_of(manifest: Manifest, identities: "Identities | None") -> Key | None:
     from backupd.archive.encryption import opening
 
     found = opening(identities, manifest.recipients, what=f"run {manifest.run_id}")
-    return Key(found, manifest.recipients)
+    return DecryptionKey(found, manifest.recipients)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backupd.archive.parallel import side_by_side
-from backupd.archive.unpack import Manner, Unpacking
+from backupd.archive.unpack import Unpacking, UnpackOptions
 from backupd.archive.unpack_progress import UnpackProgress
 from backupd.host.filesystem import MORE_ROOM, require_no_way_out
 from backupd.host.signals import shielded
@@ -239,16 +239,16 @@ class _Work:
         return {**self.begun, **{name: unpacking.progress for name, unpacking in tuple(self._now.items())}}
 
     def _task(self, part: WantedPart) -> Callable[[Callable[[], None]], None]:
-        return lambda require_wanted: self._unpack(part, Manner(_Wanted(require_wanted), confined=self.confined))
+        return lambda require_wanted: self._unpack(part, UnpackOptions(_Wanted(require_wanted), confined=self.confined))
 
-    def _unpack(self, part: WantedPart, manner: Manner) -> None:
+    def _unpack(self, part: WantedPart, options: UnpackOptions) -> None:
         """The part is unpacked from the first copy that has it; a later one goes on where the one before ended."""
         name = part.stored.plain_name
 
         def unpack(copy: ObjectCopy) -> None:
             begun = self._now[name].progress if name in self._now else self.begun.get(name)
             self._now[name] = Unpacking(
-                copy.stored, self.to, manner=manner, begun=begun, wanted=part.wanted, key=copy.key
+                copy.stored, self.to, options=options, begun=begun, wanted=part.wanted, key=copy.key
             )
             self._now[name].run(copy.reading)
 

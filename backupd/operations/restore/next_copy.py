@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from backupd.archive.frames import DAMAGED, Reading
-from backupd.archive.unpack import Key
+from backupd.archive.unpack import DecryptionKey
 from backupd.operations.restore.decryption_key import key_of
 from backupd.operations.restore.verify import manifest_of, reading_of
 from backupd.targets import BackupSource
@@ -35,7 +35,7 @@ class ObjectCopy:
 
     stored: StoredObject
     reading: Reading
-    key: Key | None  # what opens it; None where everybody can read it
+    key: DecryptionKey | None  # what opens it; None where everybody can read it
 
 
 class AgreedCopies:
@@ -98,7 +98,7 @@ class _Opened:
     """A copy that can be read."""
 
     objects: dict[str, StoredObject]  # by their plain names
-    key: Key | None
+    key: DecryptionKey | None
 
 
 def content_of(manifest: Manifest) -> str:

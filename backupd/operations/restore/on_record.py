@@ -32,7 +32,7 @@ class Deed(Enum):
 
 
 @dataclass(slots=True)
-class Done:
+class EndRecord:
     """What the row of the end is to tell, where the deed succeeds."""
 
     attentions: list[str] = field(default_factory=list)  # what a person should look at although it is done
@@ -49,7 +49,7 @@ def on_record(
     *,
     telling: Callable[[str], None],
     **detail: Any,
-) -> Iterator[Done]:
+) -> Iterator[EndRecord]:
     """The block is the deed, and fills in what the row of its end tells.
 
     `to` is a folder or a volume (VG/LV); `detail` is more of what was asked for. The row of the end names the targets
@@ -57,7 +57,7 @@ def on_record(
     """
     began, ended = deed.value
     attempt = {"attempt": secrets.token_hex(4), "to": _text(to)}
-    done = Done()
+    done = EndRecord()
 
     def write(event: Event, **said: Any) -> None:
         with _told_if_unwritten(event, telling):

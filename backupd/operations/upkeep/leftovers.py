@@ -21,14 +21,14 @@ Marked = tuple[tuple[Holding, str], ...]  # things that bear our marks, each wit
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class HostLeftovers:
     """What bears our marks on this host, of dead runs and live ones, and what could not be asked for more of that."""
 
     marked: Marked
     unseen: tuple[tuple[str, BackupdError], ...]  # what was looked for, and why it could not be
 
 
-def look_around(tools: HostTools, machine: str, spools: Iterable[Path], *, every_disk: bool) -> Seen:
+def look_around(tools: HostTools, machine: str, spools: Iterable[Path], *, every_disk: bool) -> HostLeftovers:
     """Ask each of those that may know once: one that hangs takes its minute, and keeps nobody else from being asked.
 
     Without `every_disk` no disk is read for marks of groups and arrays.
@@ -45,7 +45,7 @@ def look_around(tools: HostTools, machine: str, spools: Iterable[Path], *, every
             unseen.append((what, error))
             return ()
 
-    return Seen(
+    return HostLeftovers(
         (
             *asked("volumes", lambda: _volumes(tools)),
             *asked("probe files", lambda: _searched(tools.files.roots(), partial(_probe_folders, tools))),
@@ -56,7 +56,7 @@ def look_around(tools: HostTools, machine: str, spools: Iterable[Path], *, every
     )
 
 
-def suspects(catalogue: Catalogue, seen: Seen) -> list[str]:
+def suspects(catalogue: Catalogue, seen: HostLeftovers) -> list[str]:
     """Runs that hold something, are said to be running, or whose marks are here: dead and live ones.
 
     A bench's probes are runs of their own, RUN-1 and so on, with snapshots of RUN's scratch volumes: they come before
@@ -67,7 +67,7 @@ def suspects(catalogue: Catalogue, seen: Seen) -> list[str]:
     return sorted({*catalogue.unfinished(), *holding, *marked}, reverse=True)
 
 
-def holdings_of(catalogue: Catalogue, tools: HostTools, run_id: str, seen: Seen) -> list[Holding]:
+def holdings_of(catalogue: Catalogue, tools: HostTools, run_id: str, seen: HostLeftovers) -> list[Holding]:
     """By the catalogue, newest first; then by mark and name, for a host whose catalogue was lost."""
     known = [holding for _, holding in catalogue.holdings(run_id)]
     names = {(_as_marked(holding.kind), holding.name) for holding in known}

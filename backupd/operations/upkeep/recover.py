@@ -21,7 +21,7 @@ from backupd.operations.restore.verify import manifest_of
 from backupd.operations.tools import HostTools
 from backupd.operations.upkeep.dead_run_journal import DEATH, DeadRunJournal, died
 from backupd.operations.upkeep.finishing import MaxRate, finish
-from backupd.operations.upkeep.leftovers import Seen, holdings_of, look_around, suspects
+from backupd.operations.upkeep.leftovers import HostLeftovers, holdings_of, look_around, suspects
 from backupd.policy import manifest as manifests
 from backupd.targets import BackupSource, Target
 from backupd.targets.listing import require_listed
@@ -160,7 +160,7 @@ class _Found:
         )
 
 
-def _recover_run(ownership: Ownership, tools: HostTools, run_id: str, seen: Seen, found: _Found) -> None:
+def _recover_run(ownership: Ownership, tools: HostTools, run_id: str, seen: HostLeftovers, found: _Found) -> None:
     """What this dead run left is released, but for its copies that may be whole; its row says so."""
     catalogue = ownership.catalogue
     journal, resisted = DeadRunJournal(catalogue, run_id), len(found.left) + len(found.kept)

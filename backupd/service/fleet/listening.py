@@ -21,7 +21,7 @@ from backupd.config.secrets import password_in
 from backupd.operations.fleet.fleet_context import database_url
 from backupd.policy.cluster_status import FleetShape
 from backupd.service.fleet.site import shape_of
-from backupd.service.listening import Place, listen, require_guarded, url_of
+from backupd.service.listening import ListenAddress, listen, require_guarded, url_of
 from backupd.service.pages_process import PagesProcess, StartedPages, start_module
 from backupd.vocabulary.errors import BackupdError
 
@@ -76,7 +76,7 @@ def pages_beside(load: Callable[[], FleetConfiguration], say: Callable[[str], No
     return keeping
 
 
-def _listened(place: Place) -> socket.socket:
+def _listened(place: ListenAddress) -> socket.socket:
     """As soon as the port is free: the process before this one may still be saying its last word."""
     never, said = threading.Event(), ""
     while True:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from backupd.archive.restraint import Restraint
 from backupd.policy.pacing import LOOK_SECONDS
 from backupd.vocabulary.errors import GaveUp
+from backupd.vocabulary.units import rounded_size
 
 log = logging.getLogger(__name__)
 
@@ -115,9 +116,9 @@ class CopyGovernor:
     def _look(self) -> None:
         now = self._clock()
         if self._must_finish_by is not None and now >= self._must_finish_by:
-            of = "" if self._total_bytes is None else f" of about {self._total_bytes}"
+            of = "" if self._total_bytes is None else f" of about {rounded_size(self._total_bytes)}"
             raise GaveUp(
-                f"the copy missed its deadline: {self._paced}{of} bytes",
+                f"the copy missed its deadline: {rounded_size(self._paced)}{of} copied",
                 hint="start the job earlier, move must_finish_by, or raise max_rate",
             )
         if now >= self._check_at:
@@ -139,7 +140,8 @@ class CopyGovernor:
             return self._max_rate
         if end not in self._raised:
             self._raised.add(end)
-            log.warning("at max_rate %d %s; copying at %d bytes/s now", self._max_rate, end, needed)
+            limit, rate = rounded_size(self._max_rate), rounded_size(needed)
+            log.warning("at max_rate %s/s %s; copying at %s/s now", limit, end, rate)
         return needed
 
     def _needed(self, left: int) -> Iterator[tuple[float, str]]:

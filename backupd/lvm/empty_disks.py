@@ -23,6 +23,7 @@ from backupd.lvm.mounting import mounts
 from backupd.lvm.refusals import reporting
 from backupd.lvm.report import LabelledDisk
 from backupd.vocabulary.errors import Refused, SnapshotError
+from backupd.vocabulary.units import compared_sizes
 from backupd.vocabulary.volumes import DeviceNumber
 
 LEAST_SIZE = 64 << 20  # bytes: LVM and mdadm keep some of a disk to themselves
@@ -125,7 +126,8 @@ def require_empty(path: Path, *, least_size: int = LEAST_SIZE, sysfs: Path = SYS
         raise Refused(f"{path} is read-only", hint="use a writable disk: see `lsblk -o name,ro`")
     size = disk.size
     if size < least_size:
-        raise Refused(f"{path} is too small: {size} bytes", hint=f"use a disk of at least {least_size} bytes")
+        has, least = compared_sizes(size, least_size)
+        raise Refused(f"{path} is too small: {has}", hint=f"use a disk of at least {least}")
     why = _use(number, disk)
     if why:
         raise Refused(f"{path} is not empty: {why}", hint=_NAME_ANOTHER)

@@ -14,6 +14,7 @@ from backupd.policy.cow_size import USUAL_PERCENT, room_for
 from backupd.vocabulary.errors import SnapshotError
 from backupd.vocabulary.gauges import Tuning
 from backupd.vocabulary.penalty import SnapshotLife
+from backupd.vocabulary.units import compared_sizes, format_size
 from backupd.vocabulary.volumes import AUTO, Auto, PvsGone, SnapshotPlan, ThinPool, Volume, VolumeGroup
 
 _EXCEPTION_BYTES = 16  # one entry of the COW area's metadata (drivers/md/dm-snap-persistent.c, struct disk_exception)
@@ -188,8 +189,9 @@ def _plan_in_pool(
         )
     need = room_in_pool(volume, settings)
     if need > pool.free:
+        wanted, there = compared_sizes(need, pool.free)
         raise SnapshotError(
-            f"not enough space in thin pool {name}: need {need} bytes, have {pool.free}",
+            f"not enough space in thin pool {name}: need {wanted}, have {there}",
             hint=f"lower snapshot.size (now {_words(settings.size)}) or extend the pool: lvextend --size +SIZE {name}",
         )
     chunks = chunks_for(settings.chunk_size, volume, group)
@@ -245,4 +247,4 @@ def _asked(
 def _words(size: CowSize | Auto) -> str:
     if isinstance(size, str):
         return f"{size}: {USUAL_PERCENT:g}%, or what past runs have filled"
-    return f"{size.bytes} bytes" if size.bytes is not None else f"{size.percent_of_origin or 0:g}%"
+    return format_size(size.bytes) if size.bytes is not None else f"{size.percent_of_origin or 0:g}%"

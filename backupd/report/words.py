@@ -11,8 +11,8 @@ from math import isfinite
 
 from backupd.vocabulary.escaping import on_one_line
 from backupd.vocabulary.instants import to_the_minute
+from backupd.vocabulary.units import rounded_size
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _MULTIPLES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _FORMULAS = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last four are their full-width forms
 _IN_ASCII = str.maketrans({"÷": "/", "±": "+-", "…": "...", "\N{EN DASH}": "-", "\N{MULTIPLICATION SIGN}": "x"})
@@ -20,13 +20,7 @@ _IN_ASCII = str.maketrans({"÷": "/", "±": "+-", "…": "...", "\N{EN DASH}": "
 
 def size(count: float | None) -> str:
     """Bytes as a person reads them."""
-    if count is None or not isfinite(count):
-        return "-"
-    for unit in _UNITS:
-        if abs(count) < 1024 or unit == _UNITS[-1]:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError(count)
+    return "-" if count is None or not isfinite(count) else rounded_size(count)
 
 
 def speed(count: float | None) -> str:

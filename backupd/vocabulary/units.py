@@ -1,7 +1,8 @@
 """Sizes and durations as people write them: "64KiB" is bytes, "500ms" is seconds, and back.
 
-Knows: the units, and that `format` then `parse` gives the same number. Refuses to guess: a bare `64K` is 65536 to LVM
-and to MySQL but 64000 to a disk's label, so it is refused with both ways to write it.
+Knows: the units, and that `format` then `parse` gives the same number; what is rounded is only for reading. Refuses to
+guess: a bare `64K` is 65536 to LVM and to MySQL but 64000 to a disk's label, so it is refused with both ways to write
+it.
 """
 
 import math
@@ -13,6 +14,7 @@ from backupd.vocabulary.faults import BadValue, quoted
 _BINARY_SIZES = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
 _DECIMAL_SIZES = {"TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3}
 _SIZES = _BINARY_SIZES | _DECIMAL_SIZES | {"B": 1}
+_ROUNDED = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _LARGEST_SIZE = (1 << 63) - 1  # what a file offset and SQLite's INTEGER can hold
 
 _DURATIONS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -49,6 +51,21 @@ def size_words(size: int) -> str:
 def format_size(size: int) -> str:
     """The same in one word, which `parse_size` reads as exactly this many bytes."""
     return size_words(size).replace(" ", "")
+
+
+def rounded_size(size: float) -> str:
+    """Bytes as a person reads them: 75665256448 is `70.5 GiB`."""
+    for unit in _ROUNDED:
+        if abs(size) < 1024 or unit == _ROUNDED[-1]:
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def compared_sizes(one: int, other: int) -> tuple[str, str]:
+    """Both rounded; where that would make two of them look the same, exactly."""
+    words = rounded_size(one), rounded_size(other)
+    return words if words[0] != words[1] else (f"{one} bytes", f"{other} bytes")
 
 
 def parse_duration(value: object) -> float:

@@ -139,7 +139,7 @@ def test_an_undecided_drill_is_status_14_and_doubts_nothing(
 @pytest.mark.parametrize(
     ("error", "status", "reason"),
     [
-        (UsageError("/srv has 10 bytes free, and the backup needs 99", hint="make room"), 2, "/srv has 10 bytes free"),
+        (UsageError("/srv has 10 B free, and the backup needs 99 B", hint="make room"), 2, "/srv has 10 B free"),
         (Cancelled("stopped by SIGTERM", hint=""), 11, "stopped by SIGTERM"),
         (RuntimeError("a bug"), 1, "RuntimeError: a bug"),
     ],
@@ -284,11 +284,11 @@ def test_a_moment_that_is_not_proven_casts_no_doubt_on_the_backup(
 def test_a_drill_of_a_moment_that_ends_without_a_result_is_on_record_with_its_moment(
     terminal: Terminal, world: World, of_moment: Drills
 ) -> None:
-    of_moment.error = UsageError("/srv has 10 bytes free, and the backup needs 99", hint="make room")
+    of_moment.error = UsageError("/srv has 10 B free, and the backup needs 99 B", hint="make room")
     assert terminal.run("drill", "--latest").status == 2
     (drill,) = world.row("r2").drills
     assert (drill.moment, drill.ok) == (MOMENT, False)
-    assert drill.undecided.startswith("it ended without a result: /srv has 10 bytes free")
+    assert drill.undecided.startswith("it ended without a result: /srv has 10 B free")
     with world.catalogue() as catalogue:
         assert catalogue.audit_entries(limit=1)[0].detail["moment"] == MOMENT.name
     evidence = terminal.run("report", "--evidence", "--since", "36500d", "--json")

@@ -118,7 +118,7 @@ def test_without_room_is_told(
     monkeypatch.setattr("backupd.operations.restore.into_folder.shutil.disk_usage", lambda _path: Free())
     assert proof_host.run("prove").status == 2
     (notice,) = told(peer)
-    assert "has 10 bytes free, and the backup needs" in notice["text"]
+    assert "has 10 B free, and the backup needs" in notice["text"]
 
 
 def test_the_gravest_is_told_and_the_others_beside_it(

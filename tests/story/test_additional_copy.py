@@ -345,7 +345,7 @@ def test_a_run_that_died_is_recovered_before_it_is_copied(world: World, offsite:
     """What `recover` makes of its copies, nobody knows yet."""
     with world.catalogue() as catalogue:
         catalogue._write(update(tables.runs).values(status=RunStatus.RUNNING))
-    with pytest.raises(Refused, match="run r1 died before it had ended") as refused:
+    with pytest.raises(Refused, match="run r1 died before it finished") as refused:
         copy(world)
     assert refused.value.hint == "run `backupd recover` first"
     assert list(offsite.folder.iterdir()) == []
@@ -354,14 +354,14 @@ def test_a_run_that_died_is_recovered_before_it_is_copied(world: World, offsite:
 def test_another_machines_backup_is_left_to_it(world: World, offsite: ToldTarget) -> None:
     with world.catalogue() as catalogue:
         catalogue.import_run(replace(world.row(), run_id="x1", machine="db9-0123abcd"))
-    with pytest.raises(Refused, match="run x1 is machine db9-0123abcd's"):
+    with pytest.raises(Refused, match="run x1 belongs to machine db9-0123abcd; this"):
         copy(world, "x1")
     assert list(offsite.folder.iterdir()) == []
 
 
 def test_no_room_is_found_before_anything_is_written(world: World) -> None:
     world.others = [MemoryTarget("offsite", world.name, free_bytes=100)]
-    with pytest.raises(NoRoom, match="target offsite has 100 bytes free, and run r1 needs"):
+    with pytest.raises(NoRoom, match="target offsite has 100 B free, and run r1 needs"):
         copy(world)
     assert (world.others[0].stored, world.others[0].records) == ({}, {})
 

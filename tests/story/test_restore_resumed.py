@@ -257,7 +257,7 @@ def test_a_restore_that_has_no_room_to_go_on_keeps_what_is_there(
         restore([source(Failing(vault, gives=stored_bytes(vault, "data-1.tar.zst") * 7 // 8))], to=to)
     before = files_in(to)
     has_free(monkeypatch, 1000)
-    with pytest.raises(UsageError, match="has 1000 bytes free, and the backup needs"):
+    with pytest.raises(UsageError, match="has 1000 B free, and the backup needs"):
         restore([source(Failing(vault))], to=to)
     assert files_in(to) == before
     monkeypatch.undo()

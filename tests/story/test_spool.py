@@ -241,7 +241,7 @@ def test_the_deadline_is_that_of_the_last_byte_sent(world: World) -> None:
         if phase is Phase.SEND:
             threading.Event().wait(3.1)
 
-    with pytest.raises(GaveUp, match="missed its deadline: 0 of"):
+    with pytest.raises(GaveUp, match="missed its deadline: 0 B of"):
         world.back_up(
             job=with_spool(world, must_finish_by=Deadline(within_seconds=3.0)), telling=BackupTelling(phase=dawdle)
         )

@@ -352,7 +352,7 @@ def test_a_deadline_that_passes_before_the_copy_is_not_the_next_days(world: Worl
         if phase is Phase.SETTLE:
             wait_until(deadline)
 
-    with pytest.raises(GaveUp, match="missed its deadline: 0 of"):
+    with pytest.raises(GaveUp, match="missed its deadline: 0 B of"):
         world.back_up(
             job=world.job(copy=CopyConfig(must_finish_by=Deadline(clock=deadline.time()))),
             telling=BackupTelling(phase=dawdle),

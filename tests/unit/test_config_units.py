@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backupd.vocabulary.faults import BadValue
-from backupd.vocabulary.units import format_duration, format_size, parse_duration, parse_size, size_words
+from backupd.vocabulary.units import (
+    compared_sizes,
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_size,
+    size_words,
+)
 
 CENTURY = 100 * 366 * 86400
 
@@ -87,3 +94,16 @@ def test_formatting_takes_the_largest_unit_that_is_exact() -> None:
         "0B",
     ]
     assert [format_duration(n) for n in (86400.0, 90.0, 0.5, 1.0, 0.0)] == ["1d", "90s", "500ms", "1s", "0s"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (75665256448, 3 << 30, ("70.5 GiB", "3.0 GiB")),
+        ((1 << 30) - 1, 1 << 30, ("1024.0 MiB", "1.0 GiB")),
+        ((1 << 30) + 1, 1 << 30, ("1073741825 bytes", "1073741824 bytes")),
+        (10, 99, ("10 B", "99 B")),
+    ],
+)
+def test_sizes_that_are_compared_never_look_the_same(one: int, other: int, said: tuple[str, str]) -> None:
+    assert compared_sizes(one, other) == said

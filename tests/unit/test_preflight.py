@@ -160,7 +160,7 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("encryption keys", beside_the_data("keys.txt"), WARNING, "keys.txt is on the volume that is snapshotted"),
         ("redo logging", facts(redo_logging=False), REFUSED, "disabled"),
         ("redo log", facts(settings=LAZY), WARNING, "held up to 3 s longer"),
-        ("binlog", as_it_is, OK, "864000 s"),
+        ("binlog", as_it_is, OK, "kept for 10d"),
         ("binlog", facts(binlog_expire_seconds=None), OK, "kept indefinitely"),
         (
             "binlog",
@@ -169,7 +169,7 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
             "removed beyond 10 GiB in all",
         ),
         ("binlog", facts(binlog_basename=None), WARNING, "off"),
-        ("binlog", facts(binlog_expire_seconds=3600), WARNING, "3600 s"),
+        ("binlog", facts(binlog_expire_seconds=3600), WARNING, "kept for 1h, but the job runs every 1d"),
         ("blockers", as_it_is, OK, "no running statement"),
         ("blockers", database(running=(LONG_QUERY,)), WARNING, "connection 7 of report has run for 300 s"),
         ("canary", facts(is_replica=True), OK, "off: the server"),
@@ -184,7 +184,7 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("one volume", stray("redo", "/"), REFUSED, "redo / is on / (8:1)"),
         ("volume", failing("volume_at"), REFUSED, "lvs was not found"),
         ("volume", failing("group"), REFUSED, "lvs was not found"),
-        ("layout", as_it_is, OK, "striped, 3 stripes of 65536 bytes (1 segment)"),
+        ("layout", as_it_is, OK, "striped, 3 stripes of 64.0 KiB (1 segment)"),
         ("layout", segments("linear", "linear"), OK, "linear (2 segments)"),
         ("segments", segments("linear", "thin"), REFUSED, "thin"),
         ("segments", segments("raid5"), REFUSED, "raid5"),
@@ -200,8 +200,8 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("snapshot room", full_group, REFUSED, "need 30, have 3"),
         ("target vault", as_it_is, OK, "writable"),
         ("target vault", no_target, REFUSED, "does not exist"),
-        ("target vault", free_bytes(100), REFUSED, "100 bytes free"),
-        ("target vault", free_bytes(100_000), WARNING, "before compression"),
+        ("target vault", free_bytes(100), REFUSED, "100 B free for a volume with "),
+        ("target vault", free_bytes(100_000), WARNING, "97.7 KiB free, and the backup is "),
         ("sysbench", as_it_is, OK, "installed"),
         ("sysbench", no_probe, WARNING, "not installed"),
         ("catalogue", as_it_is, OK, "is not on labvg/data"),
@@ -323,15 +323,15 @@ def test_credentials_that_end_soon_need_attention(world: World, hours: float, wo
     world.others = [MemoryTarget("cloud", access_ends=ends)]
     told = findings(world)["target cloud"]
     assert (told.level, told.attention) == ((Level.WARNING, True) if words else (Level.OK, False))
-    assert (f"; its credentials end {words}, on {ends:%Y-%m-%d %H:%M} UTC" in told.detail) == bool(words)
+    assert (f"; its credentials expire {words}, on {ends:%Y-%m-%d %H:%M} UTC" in told.detail) == bool(words)
     assert told.detail.startswith("writable, ")
-    assert ("make new ones" in told.hint) == bool(words)
+    assert ("create new ones" in told.hint) == bool(words)
 
 
 def test_credentials_that_end_soon_hide_nothing_that_is_worse(world: World) -> None:
     world.others = [MemoryTarget("cloud", access_ends=datetime.now(UTC), free_bytes=0)]
     told = findings(world, last_stored_bytes=1)["target cloud"]
-    assert "0 bytes free, the last backup took 1" in told.detail
+    assert "0 B free, the last backup took 1 B" in told.detail
 
 
 def test_a_pv_that_is_gone_needs_attention_and_stops_no_run(world: World) -> None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from backupd.targets import Target
 from backupd.vocabulary.errors import TargetAway, TargetError
 from backupd.vocabulary.records import Finding, Level
+from backupd.vocabulary.units import compared_sizes, rounded_size
 
 _SOON = timedelta(days=14)  # before that, whoever makes new credentials has time
 
@@ -85,8 +86,9 @@ def _with_end(room: Finding, target: Target, now: datetime) -> Finding:
         return room
     days = max(0, (ends - now).days)
     when = f"in {days} day{'' if days == 1 else 's'}" if days else "today"
-    told = f"{room.detail}; its credentials end {when}, on {ends.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-    hint = "; ".join(filter(None, [room.hint, f"make new ones for target {target.name}: afterwards it takes no copy"]))
+    told = f"{room.detail}; its credentials expire {when}, on {ends.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    new = f"create new ones for target {target.name}: after that it accepts no copy"
+    hint = "; ".join(filter(None, [room.hint, new]))
     return Finding(room.name, Level.WARNING, told, hint, attention=True)
 
 
@@ -98,9 +100,11 @@ def _room(
         return Finding(name, Level.OK, "writable; free space unknown")
     hint = f"free some space on target {target.name}, or choose another"
     if last_stored_bytes is not None and free < last_stored_bytes * 1.1:
-        return Finding(name, Level.REFUSED, f"{free} bytes free, the last backup took {last_stored_bytes}", hint)
-    if last_stored_bytes is None and used_bytes is not None and free < used_bytes // 10:
-        return Finding(name, Level.REFUSED, f"{free} bytes free for a volume with {used_bytes} in use", hint)
+        left, taken = compared_sizes(free, last_stored_bytes)
+        return Finding(name, Level.REFUSED, f"{left} free, the last backup took {taken}", hint)
     if last_stored_bytes is None and used_bytes is not None and free < used_bytes:
-        return Finding(name, Level.WARNING, f"{free} bytes free, and {used_bytes} before compression", hint)
-    return Finding(name, Level.OK, f"writable, {free} bytes free")
+        left, used = compared_sizes(free, used_bytes)
+        if free < used_bytes // 10:
+            return Finding(name, Level.REFUSED, f"{left} free for a volume with {used} in use", hint)
+        return Finding(name, Level.WARNING, f"{left} free, and the backup is {used} before compression", hint)
+    return Finding(name, Level.OK, f"writable, {rounded_size(free)} free")

@@ -34,7 +34,7 @@ from backupd.vocabulary.identity import Identity, Machine
 from backupd.vocabulary.penalty import SnapshotLife
 from backupd.vocabulary.records import Finding, Level
 from backupd.vocabulary.servers import DataPath, Flavour, ServerFacts
-from backupd.vocabulary.units import size_words
+from backupd.vocabulary.units import format_duration, size_words
 from backupd.vocabulary.volumes import FileIdentity, MountPoint, Volume, VolumeGroup
 
 _NO_TUNINGS: Mapping[str, Tuning] = {}
@@ -268,7 +268,8 @@ def _binlog(job: JobConfig, facts: ServerFacts) -> Finding:
         return Finding(
             "binlog",
             Level.WARNING,
-            f"binlogs are kept for {kept} s, but the job runs every {job.every_seconds:.0f} s",
+            f"binlogs are kept for {format_duration(kept)},"
+            f" but the job runs every {format_duration(round(job.every_seconds))}",
             "raise binlog_expire_logs_seconds above the interval between backups",
         )
     if limit := binlog_limit(facts.settings):
@@ -278,7 +279,7 @@ def _binlog(job: JobConfig, facts: ServerFacts) -> Finding:
             f"binlogs are removed beyond {size_words(limit)} in all, however young they are",
             "set max_binlog_total_size to more than the server logs between two backups, or to 0",
         )
-    return ok("binlog", "kept indefinitely" if kept is None else f"kept for {kept} s")
+    return ok("binlog", "kept indefinitely" if kept is None else f"kept for {format_duration(kept)}")
 
 
 def _binlog_shares(tools: Tools, facts: ServerFacts) -> bool:

@@ -15,6 +15,7 @@ from backupd.operations.findings import HOST_FAULTS, ok, refused
 from backupd.policy.chunk_size import Chunks
 from backupd.policy.cow_area import RISK, is_at_home
 from backupd.policy.snapshot_plan import plan_snapshot
+from backupd.report.words import size
 from backupd.vocabulary.errors import SnapshotError
 from backupd.vocabulary.gauges import Tuning, place_words
 from backupd.vocabulary.penalty import SnapshotLife
@@ -54,7 +55,7 @@ def of_filesystem(mount: MountPoint) -> Iterator[Finding]:
 
 def of_volume(volume: Volume) -> Iterator[Finding]:
     """How it lies, and whether its state allows a snapshot."""
-    width = f", {volume.stripes} stripes of {volume.stripe_size} bytes" if volume.stripe_size else ""
+    width = f", {volume.stripes} stripes of {size(volume.stripe_size)}" if volume.stripe_size else ""
     count = len(volume.physical_segments)
     segments = f"{count} segment{'s' if count != 1 else ''}"
     cache = f", behind a {volume.cache.kind} on {', '.join(volume.cache.devices)}" if volume.cache is not None else ""
@@ -178,7 +179,7 @@ def _room_in_pool(job: JobConfig, vg: str, pool: ThinPool) -> Finding:
     return ok(
         "snapshot room",
         f"thin pool {vg}/{pool.name} is {pool.fill:.0%} full, its metadata {pool.metadata_fill:.0%};"
-        f" {pool.free} bytes are free; when it is full, writes to all its volumes {fate}",
+        f" {size(pool.free)} are free; when it is full, writes to all its volumes {fate}",
     )
 
 

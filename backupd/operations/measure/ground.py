@@ -17,6 +17,7 @@ from backupd.policy.snapshot_plan import CowSettings, complete_cow_bytes, free_b
 from backupd.vocabulary.errors import CommandError, Refused, ServerError, SnapshotError, UnexpectedOutput, UsageError
 from backupd.vocabulary.gauges import CowPlace, Tuning
 from backupd.vocabulary.probes import ProbeRequest, Variant
+from backupd.vocabulary.units import compared_sizes
 from backupd.vocabulary.volumes import AUTO, MountPoint, PvsGone, SnapshotPlan, Volume, VolumeGroup
 
 _FAULTS = (ServerError, SnapshotError, CommandError, UnexpectedOutput)
@@ -160,8 +161,9 @@ def _require_room(request: ProbeRequest, tools: HostTools, mount: MountPoint) ->
         )
     left = room.free - request.file_size
     if not request.passive and left < _LEAST_SHARE_LEFT * room.total:
+        wanted, there = compared_sizes(request.file_size, room.free)
         raise Refused(
-            f"not enough space: the probe's file needs {request.file_size} bytes, {mount.path} has {room.free} free;"
+            f"not enough space: the probe's file needs {wanted}, {mount.path} has {there} free;"
             f" {_LEAST_SHARE_LEFT:.0%} of it must stay free",
             hint="free some space, or use a smaller file: --file-size 64MiB",
         )
@@ -272,9 +274,10 @@ def _cow_size(
     least = max(_least(request, variant) for variant in tried)
     room = min(_room_for_one(volume, group, variant) for variant in tried)
     if least > room:
+        wanted, there = compared_sizes(least, room)
         raise Refused(
-            f"not enough space for snapshots of {volume.full_name}: the probe needs {least} bytes for each, {room}"
-            f" are free",
+            f"not enough space for snapshots of {volume.full_name}: the probe needs {wanted} for each,"
+            f" {there} are free",
             hint=f"use a smaller file (--file-size), fewer snapshots, or: vgextend {group.name} DEVICE",
         )
     return max(least, min(usual, room))

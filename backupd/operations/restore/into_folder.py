@@ -26,6 +26,7 @@ from backupd.operations.restore.wanted_objects import WantedPart, index_of, part
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import BackupdError, Cancelled, TargetError, UsageError
 from backupd.vocabulary.storage import Manifest
+from backupd.vocabulary.units import compared_sizes
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
@@ -168,7 +169,8 @@ def _unpacked_bytes(parts: Sequence[WantedPart], manifest: Manifest) -> int:
 def _require_free(to: Path, needed: int) -> None:
     free = shutil.disk_usage(next(place for place in (to, *to.parents) if place.exists())).free
     if free < needed:
-        raise UsageError(f"{to} has {free} bytes free, and the backup needs {needed}", hint=MORE_ROOM)
+        left, wanted = compared_sizes(free, needed)
+        raise UsageError(f"{to} has {left} free, and the backup needs {wanted}", hint=MORE_ROOM)
 
 
 def _missing(parts: Sequence[WantedPart], begun: Mapping[str, UnpackProgress]) -> int:

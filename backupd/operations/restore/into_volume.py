@@ -18,6 +18,7 @@ from backupd.operations.tools import HostTools
 from backupd.vocabulary.errors import Refused, SnapshotError, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind
 from backupd.vocabulary.storage import Manifest
+from backupd.vocabulary.units import compared_sizes
 from backupd.vocabulary.volumes import Volume
 
 MIB = 1 << 20
@@ -103,8 +104,9 @@ def _volume(tools: HostTools, name: str, *, needed: int) -> Volume:
 def _require_large_enough(volume: Volume, manifest: Manifest) -> None:
     needed = needed_bytes(manifest)
     if volume.size < needed:
+        wanted, there = compared_sizes(needed, volume.size)
         raise Refused(
-            f"{volume.full_name} is too small: the backup needs {needed} bytes, it has {volume.size}",
+            f"{volume.full_name} is too small: the backup needs {wanted}, it has {there}",
             hint=f"lvextend --size {_mib(needed)}m {volume.full_name}, or make another:"
             f" {_lvcreate(volume.vg, 'NAME', needed)}",
         )

@@ -37,6 +37,7 @@ from backupd.targets.listing import require_listed, unknown_beside
 from backupd.vocabulary.errors import NoRoom, Refused, TargetError, Unreadable, Untrusted, UsageError, VerificationError
 from backupd.vocabulary.records import GOOD, Holding, HoldingKind, RunDetails
 from backupd.vocabulary.storage import Backup, Manifest, StoredObject
+from backupd.vocabulary.units import compared_sizes
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
@@ -201,7 +202,7 @@ def _source(route: CopyRoute, run: RunDetails) -> BackupSource:
     name, backup = route.origin.name, run.backup_on(route.origin.name)
     if run.machine != here:
         raise Refused(
-            f"run {run.run_id} is machine {run.machine}'s, and this is {here}",
+            f"run {run.run_id} belongs to machine {run.machine}; this machine is {here}",
             hint="a machine copies its own backups only: run `backupd copy` there",
         )
     if backup is None or backup.removed_at is not None:
@@ -211,7 +212,7 @@ def _source(route: CopyRoute, run: RunDetails) -> BackupSource:
             hint=f"it has one on {', '.join(others)}" if others else "see `backupd history`",
         )
     if run.status not in GOOD or catalogue.pending_manifest(run.run_id) is not None:
-        raise Refused(f"run {run.run_id} died before it had ended", hint="run `backupd recover` first")
+        raise Refused(f"run {run.run_id} died before it finished", hint="run `backupd recover` first")
     if backup.broken:
         raise Refused(
             f"the copy of run {run.run_id} on target {name} is broken: {backup.broken}",
@@ -276,9 +277,10 @@ def _require_takes(route: CopyRoute, manifest: Manifest, rewriting: _Rewriting |
     free, sizes = target.require_usable(), [stored.stored_bytes for stored in manifest.objects]
     needed = sum(sizes if rewriting is None else map(at_most_sealed, sizes))
     if free is not None and free < needed:
+        left, wanted = compared_sizes(free, needed)
         raise NoRoom(
-            f"target {target.name} has {free} bytes free, and run {manifest.run_id} needs {needed}",
-            hint=f"free some space on target {target.name}: `backupd prune` removes what retention gives up",
+            f"target {target.name} has {left} free, and run {manifest.run_id} needs {wanted}",
+            hint=f"free some space on target {target.name}: `backupd prune` removes what retention no longer keeps",
         )
     route.ownership.take(target)  # last: where this is refused, nothing has been written there
 

@@ -209,7 +209,7 @@ def test_what_is_no_disk_or_too_small_a_one_is_refused(tmp_path: Path) -> None:
     refused("/dev/no such", "has a blank in it")
     small = tool("losetup", "--find", "--show", str(image)).strip()
     with after("losetup", "--detach", small):
-        refused(small, f"{small} is too small: 1048576 bytes")
+        refused(small, f"{small} is too small: 1.0 MiB")
 
 
 def test_nothing_of_what_had_been_on_the_disks_shows_on_an_array() -> None:

@@ -72,7 +72,7 @@ def test_target_that_is_full(host: Host, tmp_path: Path) -> None:
 @pytest.mark.matrix
 def test_target_with_too_little_room(host: Host, tmp_path: Path) -> None:
     with memory_disk(tmp_path / "target") as path:
-        host.fails({"targets.store.path": str(path)}, status=REFUSED, says="bytes free")
+        host.fails({"targets.store.path": str(path)}, status=REFUSED, says="iB free")
 
 
 def test_target_on_the_volume_that_is_snapshotted(host: Host) -> None:

@@ -247,7 +247,7 @@ def test_run_and_proof_of_a_volume_that_was_extended_onto_another_disk_and_then_
     checked = host.backupd("check", "nightly", "--json", changes=GATE_OFF).document["findings"]
     layout = next(finding for finding in checked if finding["name"] == "layout")
     assert layout["level"] == "ok"
-    assert layout["detail"] == "labvg/data is mixed, 3 stripes of 65536 bytes (3 segments)"
+    assert layout["detail"] == "labvg/data is mixed, 3 stripes of 64.0 KiB (3 segments)"
     document = proven(host, GATE_OFF)
     assert document["snapshot"]["layout"] == "mixed"
     assert (document["snapshot"]["stripes"], document["snapshot"]["stripe_size"]) == (3, 65536)

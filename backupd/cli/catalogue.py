@@ -49,7 +49,7 @@ def rebuild(
         bool,
         typer.Option(
             "--unsigned",
-            help=("Also accept backups that no known key has signed: whoever can write to the target is trusted."),
+            help=("Also accept backups not signed by a trusted key: whoever can write to the target is trusted."),
         ),
     ] = False,
     set_back: Annotated[
@@ -64,7 +64,7 @@ def rebuild(
 ) -> None:
     """Add every finished backup of a target that the catalogue lacks, from its manifest; existing rows stay.
 
-    Of this machine's own jobs, segments of binlog archives are added as well. Only what a known key has signed is
+    Of this machine's own jobs, segments of binlog archives are added as well. Only what a trusted key has signed is
     added: this machine's own, and those given with --trust.
     """
     from dataclasses import replace
@@ -124,14 +124,14 @@ def rebuild(
             say(f"binlog of job {archive.job}: {many(archive.imported, 'segment')} new, {archive.known} already known")
     if own and rebuilding.imported:
         tell(
-            "attention: pins are on no target: `backupd prune --dry-run` shows what the next run will remove of these"
-            " backups; pin again what has to stay: `backupd pin RUN --note WHY`"
+            "attention: pins are not stored on targets: `backupd prune --dry-run` shows which of these backups the next"
+            " run will remove; pin again those that must stay: `backupd pin RUN --note WHY`"
         )
     if others:
         tell(
-            f"attention: target {place.name} has nothing of this machine, {place.machine}, and something of"
-            f" {some(others, _NAMED)}: --from MACHINE reads that to restore from; where this machine replaces that one,"
-            " first `backupd identity adopt MACHINE`"
+            f"attention: target {place.name} has no backups of this machine ({place.machine}), but has backups of"
+            f" {some(others, _NAMED)}: to restore from them add --from MACHINE; if this machine replaces that one, run"
+            " `backupd identity adopt MACHINE` first"
         )
     for archive in archives:
         if archive.strangers:
@@ -188,7 +188,7 @@ def proofs(
     keys = frozenset(configuration.proofs.signers)
     if not keys:
         raise UsageError(
-            "no proof host is believed",
+            "no proof host is trusted",
             hint="enter its public key, as `backupd identity show` prints it there, into proofs.signers",
         )
     notifier, answers, taken = wiring.notifier(configuration), failure_answers(configuration), 0

@@ -30,8 +30,8 @@ def pause(
     records.pause(scope, of, note)
     say(f"{_called(scope, of)} is paused" + (f": {note}" if note else ""))
     tell(
-        "a host whose whole cluster is paused backs itself up once its fallback_after is over; to keep it from that, on"
-        " the host: backupd schedule pause JOB"
+        "when a whole cluster is paused, each host backs itself up once fallback_after has passed; to prevent that,"
+        " type on the host: backupd schedule pause JOB"
     )
 
 

@@ -25,9 +25,7 @@ def plan(
         str | None,
         typer.Option("--date", metavar="DATE", help="The night that begins on this day: 2026-11-26; default: tonight."),
     ] = None,
-    no_ask: Annotated[
-        bool, typer.Option("--no-ask", help="Ask no host: plan by what the fleet's records last had of each.")
-    ] = False,
+    no_ask: Annotated[bool, typer.Option("--no-ask", help="Contact no host; plan from the fleet's records.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Show who would run where and when in a night, by what each host tells of its earlier backups. Starts nothing.
@@ -101,5 +99,5 @@ def _recorded(configuration: "FleetConfiguration") -> "Mapping[str, SeenHost]":
 
     seen = recorded_hosts(configuration.control)
     if not seen:
-        tell("the fleet's records have no host yet: nothing is known of any, and durations are assumed")
+        tell("the fleet's records contain no host yet: all durations are assumed")
     return {one.host: one for one in seen}

@@ -39,7 +39,7 @@ def serve(
 
     def begin_anew(reason: str) -> NoReturn:
         """As after a kill: nothing of what this process knew is believed any more."""
-        say(f"{reason}: this control host begins anew")
+        say(f"{reason}: the control host restarts")
         spawning.replace_ourselves()
 
     spawning.reap()

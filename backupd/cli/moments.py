@@ -369,7 +369,5 @@ def _place(text: str) -> "BinlogPlace":
 
     file, _, offset = text.rpartition(":")
     if _PLACE.fullmatch(text) is None:
-        raise UsageError(
-            f"{text!r:.80} is not a place in a binlog", hint="write FILE:OFFSET, such as binlog.000042:1234"
-        )
+        raise UsageError(f"{text!r:.80} is not a binlog position", hint="write FILE:OFFSET, such as binlog.000042:1234")
     return BinlogPlace(file, int(offset))

@@ -69,7 +69,8 @@ def _prove(
 
     if configuration.restore.unconfined:
         raise UsageError(
-            "a proof host drills what anybody may have stored, and restore.unconfined = true leaves that unbound",
+            "restore.unconfined = true is not allowed on a proof host, which unpacks backups that anybody may have"
+            " written",
             hint="remove it, and run `backupd prove` where the kernel offers namespaces or Landlock",
         )
     settings = configuration.prove
@@ -138,7 +139,7 @@ def _told(what: "Proven") -> "Sequence[Problem]":
             return (Problem(f"target {what.name}: {what.why.message}", what.why),)
         case UnaskedCheck(check):
             whose = f"job {check.job}" + (f" of machine {check.machine}" if check.machine else "")
-            tell(f"attention: prove.checks.{check.name} asks nothing: no backup of {whose} was found")
+            tell(f"attention: prove.checks.{check.name} is never asked: no backup of {whose} was found")
             return ()
     copy, named, result = what.copy, _named(what.copy), what.result
     if isinstance(result, BackupdError):
@@ -177,7 +178,7 @@ def _sentence(named: str, done: "Proof") -> str:
 def _faults(named: str, done: "Proof") -> "list[BackupdError]":
     found: list[BackupdError] = []
     if done.drill.failed:
-        hint = "do not rely on this copy; its machine learns of it where it believes this host"
+        hint = "do not rely on this copy; its machine reports it, if it trusts this proof host"
         if done.drill.only_own_checks_failed:
             hint = "the copy restores, but its data is not what [prove.checks] expects: look at the data, and at them"
         found.append(VerificationError(f"the drill failed: {named}", hint=hint))

@@ -152,7 +152,7 @@ def web_address(value: str) -> str:
     """
     match = _WEB.fullmatch(value)
     if match is None or "#" in value or int(match[1] or 0) > 65535:
-        raise BadValue("not an address on the web", 'such as "https://hc.example.com/ping/nightly"')
+        raise BadValue("not a web address (http or https)", 'such as "https://hc.example.com/ping/nightly"')
     return value
 
 

@@ -42,8 +42,8 @@ def _put_back(shape: TableShape, schema: str, found: TableDifference, *, logged:
         yield AS_ROWS
     if missing:
         yield from _told(
-            "else each row of the live table that is in the backup too is locked against changes until it has ended"
-            " (if it ends with error 1665: SET SESSION binlog_format = ROW before it)"
+            "without this, every live row that is also in the backup stays locked until the INSERT has finished"
+            " (on error 1665, SET SESSION binlog_format = ROW first)"
         )
         yield _UNLOCKED
     what = "to put back the rows that the live table lacks" if missing else "to put the rows back beside the live ones"
@@ -61,7 +61,10 @@ def _replace(shape: TableShape, schema: str, found: TableDifference, *, logged: 
     live, loaded = shape.table.in_sql, Table(schema, shape.table.name).in_sql
     if found.live:
         aside = Table(shape.table.schema, f"{shape.table.name[: _LONGEST_NAME - 9]}_replaced").in_sql
-        yield "-- or to have all of it as it was, the live table moved aside, each once the one before has worked:"
+        yield (
+            "-- or, to replace the live table (kept under another name); run each statement only if the one before"
+            " succeeded:"
+        )
         if found.attached.referring:
             them = ", ".join(f"{quoted(name)} of {table.in_sql}" for table, name in found.attached.referring)
             yield from _told(
@@ -73,8 +76,8 @@ def _replace(shape: TableShape, schema: str, found: TableDifference, *, logged: 
         steps = [f"RENAME TABLE {loaded} TO {live};"]
     if shape.foreign_keys:
         steps += _told(
-            f"(each copies {live}, and nobody can write to it until it has ended; after SET SESSION foreign_key_checks"
-            " = 0 it copies nothing, and rows without a parent stay)"
+            f"(each rebuilds {live} and blocks writes until it is done; with SET SESSION foreign_key_checks = 0 it does"
+            " not, but rows without a parent stay)"
         )
     steps += [f"ALTER TABLE {live} ADD {foreign_key};" for foreign_key in shape.foreign_keys]
     if logged:

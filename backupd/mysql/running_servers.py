@@ -29,7 +29,6 @@ def require_no_server_in(folder: Path) -> None:
             if name in _SERVERS and (str(cwd.readlink()) == removed or cwd.samefile(folder)):
                 raise Refused(
                     f"a running server has {folder} as its datadir: {name}, process {process.name}",
-                    hint="do not empty it: what is gone from the folder the server may still have open, until it ends."
-                    " SELECT what you need of that, which no dump finds any more, then stop it; or restore into another"
-                    " folder",
+                    hint="do not empty it: the server may still have deleted files open. SELECT the data you need first"
+                    " (a dump no longer finds those tables), then stop the server; or restore into another folder",
                 )

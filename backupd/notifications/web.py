@@ -33,7 +33,7 @@ def address_in(url: str | None, url_file: Path | None, *, named: str) -> str:
     try:
         return web_address(line_in(url_file, named=where, content="the address"))
     except BadValue as bad:
-        raise ConfigurationError(f"{where}: in the file is {bad.fact}", hint=bad.hint) from None
+        raise ConfigurationError(f"{where}: the content of the file is {bad.fact}", hint=bad.hint) from None
 
 
 def post(

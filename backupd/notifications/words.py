@@ -23,7 +23,7 @@ _BECAME = {
     NoticeKind.RECOVERED: "is good again",
     NoticeKind.MISSED: "was missed",
     NoticeKind.ALARM: "has an alarm",
-    NoticeKind.OVER: "has an alarm that is over",
+    NoticeKind.OVER: "had an alarm that is now over",
 }
 
 

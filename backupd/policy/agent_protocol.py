@@ -101,7 +101,7 @@ class Request:
         if self.ask is Ask.START and not NAME.fullmatch(self.job):
             raise NotUnderstood(f"{self.job!r:.80} is not the name of a job", hint=_HINT)
         if len(self.sees_to) > MOST_JOBS or not all(NAME.fullmatch(job) for job in self.sees_to):
-            raise NotUnderstood("the jobs that the control host sees to are none", hint=_HINT)
+            raise NotUnderstood("the list of jobs that the control host makes backups of is not valid", hint=_HINT)
         if self.max_rate is not None and not _LEAST_RATE <= self.max_rate <= _MOST_RATE:
             raise NotUnderstood(f"{self.max_rate} bytes a second is not a rate to copy at", hint=_HINT)
 
@@ -185,8 +185,8 @@ def common_protocol(theirs: tuple[int, int], ours: range = PROTOCOLS) -> int | N
 def no_common_protocol(host: str, answered: Answered, *, version: str, ours: range = PROTOCOLS) -> tuple[str, str]:
     """The sentence and the hint where a control host of this version and an agent have none in common."""
     sentence = (
-        f"backupd {answered.backupd} on {host} speaks {_spoken(answered.speaks)} of agents, backupd {version} of this"
-        f" control host {_spoken((ours[0], ours[-1]))}"
+        f"{host} (backupd {answered.backupd}) speaks agent {_spoken(answered.speaks)}; this control host (backupd"
+        f" {version}) speaks {_spoken((ours[0], ours[-1]))}"
     )
     older = answered.speaks[1] < ours[0]
     return sentence, f"upgrade backupd on {host}" if older else "upgrade backupd on the control host"

@@ -227,8 +227,10 @@ def _proven(claims: FleetClaims, terms: ClusterTerms, seen: Mapping[str, SeenHos
         proofs[job.job, host if terms.every_member else ""] += [job.last_proven_at] if job.last_proven_at else []
     last = None if [] in proofs.values() else min(max(each) for each in proofs.values())
     if last is None or (now - last).total_seconds() > within:
-        since = "ever" if last is None else f"for {roughly((now - last).total_seconds())}"
-        fact = f"no drill has proven a backup {since}, and every {roughly(within)} one should"
+        has = "has ever proven a backup"
+        if last is not None:
+            has = f"has proven a backup for {roughly((now - last).total_seconds())}"
+        fact = f"no drill {has}; one is required every {roughly(within)}"
         yield _warning(
             f"cluster {terms.cluster}", fact, "type `backupd drill --job JOB` on a member, or use a proof host"
         )
@@ -242,10 +244,10 @@ def _targets(claims: FleetClaims, seen: Mapping[str, SeenHost]) -> Iterator[Find
                 used[target].append(host)
     for target in sorted(claims.targets - used.keys()):
         if any(one.described is not None for one in seen.values()):
-            yield _warning(f"target {target}", "no job of any host that answered goes there", "is the name right?")
+            yield _warning(f"target {target}", "no job of a host that answered uses this target", "is the name right?")
     for target in sorted(used.keys() - claims.targets):
         hosts = some(sorted(set(used[target])), _SHOWN)
-        fact = f"it is used by {hosts}, and has no table: any number of backups go there at a time"
+        fact = f"it is used by {hosts}, but has no table: the number of backups at a time is not limited"
         yield _warning(f"target {target}", fact, f"add [targets.{target}] with its slots")
 
 

@@ -23,7 +23,7 @@ def clock_doubt(plan: RestorePlan) -> str:
     if last.last_at is None or plan.end.moment.at - last.received_at <= _AHEAD:
         return ""
     return (
-        f"the copy lacks what was committed after {shown(last.received_at)}: then {last.name} was received, in which"
-        f" the log stops; it has a transaction of {shown(last.last_at)}, by SET timestamp or a clock that was ahead;"
-        f" `backupd binlog search {last.job}` lists GTIDs: restore --to-gtid goes past it"
+        f"the copy may lack transactions committed after {shown(last.received_at)}: the log stops in segment"
+        f" {last.name}, received then, at a transaction dated {shown(last.last_at)} (SET timestamp, or a clock that was"
+        f" ahead); to go past it use --to-gtid: `backupd binlog search {last.job}` lists GTIDs"
     )

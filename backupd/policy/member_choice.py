@@ -105,7 +105,7 @@ def within_targets(
         beyond[one.host] = sorted((set(told.targets) & set(shared)) - set(planned)) if told is not None else []
     unfit = tuple(
         MemberVerdict(
-            host, False, f"its job goes to {some(names, _SHOWN)} too, of which this backup was planned no slot"
+            host, False, f"its job also stores on {some(names, _SHOWN)}, where this backup has no slot planned"
         )
         for host, names in beyond.items()
         if names
@@ -143,7 +143,8 @@ def own_clock_fault(seen: Iterable[SeenHost]) -> str | None:
     off, how = (behind, "behind") if len(behind) > len(ahead) else (ahead, "ahead")
     if len(off) < _WITNESSES or 2 * len(off) <= len(known):
         return None
-    return f"{roughly(median(off))} {how}: {len(off)} of {len(known)} hosts have another time, and none of them is used"
+    apart = f"{roughly(median(off))} {how}"
+    return f"{apart}: {len(off)} of {len(known)} hosts disagree with it, so none of them is used"
 
 
 def roughly(seconds: float) -> str:
@@ -173,7 +174,8 @@ def _verdict_of_job(host: str, job: DescribedJob, rule: MemberRule, *, alone: bo
         "a person has paused the job there": job.paused,
         f"run {job.running} is in progress there": bool(job.running) and job.running != of_its_own,
         f"its server cannot be asked: {job.problem}": job.role is Role.UNKNOWN,
-        "it is the source, and the policy spares it": job.role is Role.SOURCE and not (alone or rule.allow_source),
+        "it is the source, which the policy does not allow": job.role is Role.SOURCE
+        and not (alone or rule.allow_source),
         "it does not know how far behind its source it is": job.role is Role.REPLICA and lag is None,
     }
     if lag is not None and lag > rule.max_lag_seconds:
@@ -183,10 +185,13 @@ def _verdict_of_job(host: str, job: DescribedJob, rule: MemberRule, *, alone: bo
         return MemberVerdict(host, False, reason)
     if job.role is Role.SOURCE:
         return MemberVerdict(
-            host, True, "the source, which may be used" if not alone else "it is named, or alone", source=True
+            host,
+            True,
+            "the source, which may be used" if not alone else "named in the policy, or the only member",
+            source=True,
         )
     return MemberVerdict(host, True, f"a replica, {roughly(lag or 0.0)} behind", lag_seconds=lag or 0.0)
 
 
 def _spared(one: MemberVerdict) -> MemberVerdict:
-    return MemberVerdict(one.host, False, "it is the source, and a replica is fit")
+    return MemberVerdict(one.host, False, "it is the source, and a replica is available")

@@ -24,8 +24,8 @@ def doubt(moment: Moment, lasts: Iterable[BinlogSegment]) -> str:
         several = any(one != server for of, one in state if of == domain)
         if several and state.get((domain, server), 0) >= number:
             return (
-                f"several servers wrote into domain {domain}: if gtid_strict_mode was off and {moment.gtid} came behind"
-                " a higher number of another's, it cannot be found by its number; name the moment by its time or place,"
-                f" as `backupd binlog search {last.job}` shows them"
+                f"several servers wrote to GTID domain {domain}: if gtid_strict_mode was off and {moment.gtid} followed"
+                " a higher sequence number of another server, it cannot be found by GTID; use its time or position, as"
+                f" `backupd binlog search {last.job}` shows them"
             )
     return ""

@@ -72,7 +72,7 @@ def to_line(segment: BinlogSegment) -> bytes:
         raise ServerError(
             f"the server's sets of GTIDs are too long to be archived: segment {segment.name} would be described in"
             f" {len(line)} bytes, and {LONGEST_LINE} are possible, or sets of {LONGEST_SET} characters",
-            hint="look at @@GLOBAL.gtid_executed: has it gaps without number?",
+            hint="check @@GLOBAL.gtid_executed for a very large number of gaps",
         )
     return line
 

@@ -97,9 +97,9 @@ class RootFolder:
             trial.unlink(missing_ok=True)
         except OSError as error:
             raise TargetError(
-                f"clean-up incomplete: {trial}, by which target {self._name} was tried, could not be removed:"
+                f"clean-up incomplete: test file {trial} on target {self._name} could not be removed:"
                 f" {error.strerror or error}",
-                hint="mend the file system (dmesg); whatever uses the target an hour from now, or later, removes it",
+                hint="repair the file system (dmesg); the next command that uses the target after an hour removes it",
             ) from error
 
     def remove_trials(self, machine: str, now: float) -> None:

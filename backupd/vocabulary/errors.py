@@ -223,7 +223,7 @@ class Unreadable(VerificationError):
 
 
 class Untrusted(VerificationError):
-    """What is on the target is not the backup that was recorded, or it is not signed by a known key."""
+    """What is on the target is not the backup that was recorded, or it is not signed by a trusted key."""
 
 
 class CleanupIncomplete(BackupdError):

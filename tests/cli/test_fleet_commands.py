@@ -131,7 +131,7 @@ def test_without_asking_the_plan_goes_by_the_records(
 
     monkeypatch.setattr(wiring, "fleet_agents", never)
     ended = fleet("plan", "--no-ask", "--date", "2026-11-26")
-    assert "the fleet's records have no host yet" in ended.stderr
+    assert "the fleet's records contain no host yet" in ended.stderr
     assert "an hour where nobody knows" in ended.stdout
     assert not (tmp_path / "fleet.sqlite").exists()
     records = Records.open(f"sqlite:///{tmp_path}/fleet.sqlite")

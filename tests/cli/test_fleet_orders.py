@@ -176,7 +176,7 @@ def test_a_pause_stands_until_it_is_ended(
 ) -> None:
     ended = fleet("pause", *words, "--note", "upgrade")
     assert ended.stdout == f"{called} is paused: upgrade\n"
-    assert "backs itself up once its fallback_after is over" in ended.stderr
+    assert "backs itself up once fallback_after has passed" in ended.stderr
     assert [(pause.scope, pause.name, pause.note) for pause in records.pauses()] == [(scope, name, "upgrade")]
     assert fleet("unpause", *words).status == ExitStatus.OK
     assert records.pauses() == list[FleetPause]()

@@ -227,7 +227,7 @@ def test_another_machine_s_backups_can_be_entered_to_restore_from_and_are_never_
     world.places.catalogue.with_name("signing.key").unlink()
     world.machine = replace(world.machine, host="db2", marks={"machine-id": "db2"})
     empty = terminal.run("catalogue", "rebuild", "--target", "vault")
-    assert f"nothing of this machine, db2-{world.name[-8:]}, and something of {other}: --from MACHINE" in empty.stderr
+    assert f"no backups of this machine (db2-{world.name[-8:]}), but has backups of {other}: to restore" in empty.stderr
     mistyped = terminal.run("catalogue", "rebuild", "--target", "vault", "--from", "db1-00000000")
     assert (mistyped.status, f"hint: machines on the targets: {other}" in mistyped.stderr) == (ExitStatus.USAGE, True)
     rebuild = ("catalogue", "rebuild", "--target", "vault", "--from", other)

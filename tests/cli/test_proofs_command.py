@@ -44,7 +44,7 @@ def test_a_target_that_is_away_is_status_8(believing: Terminal) -> None:
 def test_where_no_proof_host_is_believed_the_hint_says_how(terminal: Terminal) -> None:
     ended = terminal.run("catalogue", "proofs")
     assert ended.status == ExitStatus.USAGE
-    assert "error: no proof host is believed" in ended.stderr
+    assert "error: no proof host is trusted" in ended.stderr
     assert "proofs.signers" in ended.stderr
 
 

@@ -193,7 +193,10 @@ def test_a_lost_catalogue_is_rebuilt_from_the_target(terminal: Terminal, world: 
     ended = terminal.run("catalogue", "rebuild", "--target", "vault", "--unsigned")
     assert "warning: --unsigned: the origin of these backups cannot be verified" in ended.stderr
     assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.OK, "3 new, 0 already known")
-    assert "attention: pins are on no target: `backupd prune --dry-run` shows what the next run" in ended.stderr
+    assert (
+        "attention: pins are not stored on targets: `backupd prune --dry-run` shows which of these backups the next run"
+        in ended.stderr
+    )
     again = terminal.run("catalogue", "rebuild", "--target", "vault", "--json")
     assert (again.document["known"], again.stderr) == (["r1", "r2", "r3"], "")
     assert len(terminal.run("history").stdout.splitlines()) == 4

@@ -51,7 +51,7 @@ def test_what_was_restored_and_where_it_stands_is_told(history: History, tmp_pat
         (("--to-gtid", "0-7-999999"), "it is in no segment of the archive"),
         (("--before-gtid", "nonsense"), "'nonsense' is not the GTID of a transaction"),
         (("--to-time", "2026-10-25 02:30 Europe/Berlin"), "was shown twice, as the clocks were put back"),
-        (("--to-position", "bin.000001"), "is not a place in a binlog"),
+        (("--to-position", "bin.000001"), "is not a binlog position"),
         (("--latest", "--to-time", "2026-01-01"), "two moments cannot be restored at once"),
     ],
 )

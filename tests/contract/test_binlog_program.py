@@ -50,5 +50,5 @@ def test_a_file_of_another_name_is_not_taken(tmp_path: Path) -> None:
     start = BinlogPlace("bin.000001", START)
     with receiving(client, login, start, tmp_path / "raw", server_id=9, limit=1 << 20) as receiver:
         wait_until(lambda: receiver.ended is not None)
-        with pytest.raises(ServerError, match="the binlog has another name now"):
+        with pytest.raises(ServerError, match="the server's binlogs have a new name"):
             receiver.poll()

@@ -28,7 +28,7 @@ def test_a_gtid_behind_a_higher_number_is_refused_with_the_reason_and_its_place_
         assert there.end is not None
     refused = site.run("restore", "--to", str(tmp_path / "to"), "--to-gtid", there.gtid, expect=2)
     assert "GTID 0-2-100 cannot be restored" in refused.stderr
-    assert "several servers wrote into domain 0" in refused.stderr
+    assert "several servers wrote to GTID domain 0" in refused.stderr
     place = f"{there.end.file}:{there.end.offset}"
     site.run("restore", "--to", str(tmp_path / "to"), "--to-position", place)
     with started_on(tmp_path / "to") as restored, restored.session() as root:

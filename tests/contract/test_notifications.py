@@ -294,8 +294,8 @@ def test_a_web_server_that_hangs_up_is_told_of() -> None:
 @pytest.mark.parametrize(
     ("text", "mode", "fact"),
     [
-        (f"ftp://{CANARY}", 0o600, "in the file is not an address on the web"),
-        (f"https://user:{CANARY}@example.com/", 0o600, "in the file is not an address on the web"),
+        (f"ftp://{CANARY}", 0o600, "the content of the file is not a web address (http or https)"),
+        (f"https://user:{CANARY}@example.com/", 0o600, "the content of the file is not a web address (http or https)"),
         (f"https://example.com/{CANARY}", 0o644, "can be read or written by others"),
         ("", 0o600, "the file is empty"),
     ],

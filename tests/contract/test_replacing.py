@@ -129,4 +129,4 @@ def test_what_a_foreign_key_costs_the_live_table_is_told(kept: Session, load: Lo
     assert loaded.difference is not None
     printed = statements_for(loaded.shape, "restored", loaded.difference)
     added = next(number for number, line in enumerate(printed) if f"ADD {UP}" in line)
-    assert "nobody can write to it until it has ended" in printed[added - 1]
+    assert "blocks writes until it is done" in printed[added - 1]

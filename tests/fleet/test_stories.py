@@ -226,7 +226,7 @@ def test_where_all_members_go_to_other_targets_than_were_planned_it_is_missed_an
     with closing_window() as window:
         missed = control.backup(**window)
     assert missed.state is FleetState.MISSED
-    assert "db1: its job goes to s3 too, of which this backup was planned no slot" in missed.said
+    assert "db1: its job also stores on s3, where this backup has no slot planned" in missed.said
     assert control.started() == []
 
 

@@ -145,7 +145,7 @@ def test_nobody_is_believed_who_was_not_named(backed_up: World, caplog: pytest.L
     assert backed_up.row("r1").drills == ()
     (line,) = [record.getMessage() for record in caplog.records if "do not count" in record.getMessage()]
     assert "next to backup r1 on target vault these drill results do not count: proof-" in line
-    assert "no known key has signed it" in line
+    assert "it is not signed by a trusted key" in line
 
 
 def test_a_host_that_believes_nobody_reads_nothing(backed_up: World) -> None:
@@ -225,7 +225,7 @@ def a_folder(world: World, file: Path) -> None:
 ATTACKS: dict[str, tuple[Attack, str]] = {
     "edited": (edited("ok", False), "it was changed after it was signed"),
     "told of another target": (edited("target", "bucket"), "it was changed after it was signed"),
-    "no signature": (without_a_signature, "no known key has signed it"),
+    "no signature": (without_a_signature, "it is not signed by a trusted key"),
     "its signature is no object": (edited("signature", [1]), "it cannot be parsed"),
     "its seconds are too many": (edited("seconds", int("9" * 400)), "it cannot be parsed"),
     "its seconds are no number": (edited("seconds", math.nan), "it cannot be parsed"),

@@ -236,7 +236,7 @@ def test_both_speak_the_newest_protocol_that_both_know() -> None:
 def test_without_a_common_protocol_it_is_told_who_is_to_be_upgraded(theirs: range, ours: range, who: str) -> None:
     with pytest.raises(HostRefuses) as caught:
         AskingAgent("db1", Host(theirs, "0.7").exchange, speaks=ours).status("r1")
-    assert "backupd 0.7 on db1 speaks protocol" in caught.value.message
+    assert "db1 (backupd 0.7) speaks agent protocol" in caught.value.message
     assert caught.value.hint.startswith(who)
 
 

@@ -40,10 +40,16 @@ def written(folder: Path, table: str) -> Path:
         (f'{MAIL}password = "{CANARY}"', "notifications.mail.password: unknown key"),
         ('type = "webhook"', "notifications.mail: needs either url or url_file"),
         ('type = "ping"\nurl = "http://a"\nurl_file = "/a"', "notifications.mail: needs either url or url_file"),
-        (f'type = "ping"\nurl = "gopher://{CANARY}"', "notifications.mail.url: not an address on the web"),
-        (f'type = "ping"\nurl = "https://me:{CANARY}@a/"', "notifications.mail.url: not an address on the web"),
-        (f'type = "ping"\nurl = "https://a:99999/{CANARY}"', "notifications.mail.url: not an address on the web"),
-        (f'type = "ping"\nurl = "https://a/{CANARY}\\r\\nX: y"', "notifications.mail.url: not an address on the web"),
+        (f'type = "ping"\nurl = "gopher://{CANARY}"', "notifications.mail.url: not a web address (http or https)"),
+        (f'type = "ping"\nurl = "https://me:{CANARY}@a/"', "notifications.mail.url: not a web address (http or https)"),
+        (
+            f'type = "ping"\nurl = "https://a:99999/{CANARY}"',
+            "notifications.mail.url: not a web address (http or https)",
+        ),
+        (
+            f'type = "ping"\nurl = "https://a/{CANARY}\\r\\nX: y"',
+            "notifications.mail.url: not a web address (http or https)",
+        ),
         (f'type = "ping"\nurl = ["{CANARY}"]', "notifications.mail.url: not a text in quotes"),
         (
             f'type = "webhook"\nurl = "https://a/"\ntoken_file = "{CANARY}"',

@@ -76,7 +76,7 @@ def test_a_cluster_without_a_member_that_is_fit_is_refused_with_the_reason_of_ea
     found = findings(db2=HostAway("it is away"), db3=HostRefuses("its key has changed"))
     assert (found[0].level, found[0].name) == (Level.REFUSED, "cluster orders")
     assert found[0].detail == (
-        "no member can make the backup of job nightly: db1: it is the source, and the policy spares it;"
+        "no member can make the backup of job nightly: db1: it is the source, which the policy does not allow;"
         " db2: it is away; db3: its key has changed"
     )
     assert "allow_source = true" in found[0].hint
@@ -182,9 +182,9 @@ def test_the_name_of_a_host_that_is_away_is_said_once() -> None:
 def test_a_proof_that_is_too_old_is_told() -> None:
     text = FILE + "[policies.default]\ndrill_within = '7d'"
     (one,) = findings(text)
-    assert one.detail == "no drill has proven a backup ever, and every 7d one should"
+    assert one.detail == "no drill has ever proven a backup; one is required every 7d"
     old = good("db2", last_proven_at=NOW - timedelta(days=9))
-    assert findings(text, db2=old)[0].detail == "no drill has proven a backup for 9d, and every 7d one should"
+    assert findings(text, db2=old)[0].detail == "no drill has proven a backup for 9d; one is required every 7d"
     assert findings(text, db2=good("db2", last_proven_at=NOW - timedelta(days=6))) == ()
 
 
@@ -208,4 +208,4 @@ def test_where_each_member_owes_proofs_one_that_has_none_is_told() -> None:
     proven = {host: good(host, last_proven_at=NOW - timedelta(days=1)) for host in ("db1", "db2", "db3")}
     assert findings(text, **proven) == ()
     (one,) = findings(text, **(proven | {"db3": good("db3")}))
-    assert one.detail == "no drill has proven a backup ever, and every 7d one should"
+    assert one.detail == "no drill has ever proven a backup; one is required every 7d"

@@ -63,8 +63,8 @@ def test_what_is_wrong_with_the_inventory_is_told_once_a_night(
 @pytest.mark.parametrize(
     ("clocks", "said"),
     [
-        ((-90000.0, -90010.0, 0.0), "25h ahead: 2 of 3 hosts have another time"),
-        ((130.0, 120.0), "2m behind: 2 of 2 hosts have another time"),
+        ((-90000.0, -90010.0, 0.0), "25h ahead: 2 of 3 hosts disagree with it, so none of them is used"),
+        ((130.0, 120.0), "2m behind: 2 of 2 hosts disagree with it, so none of them is used"),
         ((-90000.0,), None),
         ((-90000.0, 0.0), None),
         ((-90000.0, 90000.0), None),

@@ -20,7 +20,9 @@ def test_the_replica_least_behind_is_chosen_and_the_source_is_spared() -> None:
     chosen = choose_member(MEMBERS, "nightly", cluster(), RULE)
     assert [one.host for one in chosen.fit] == ["db3", "db2"]
     assert chosen.said == "db3: a replica, 2s behind"
-    assert [(one.host, one.said) for one in chosen.unfit] == [("db1", "it is the source, and the policy spares it")]
+    assert [(one.host, one.said) for one in chosen.unfit] == [
+        ("db1", "it is the source, which the policy does not allow")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -52,13 +54,13 @@ def test_the_source_is_used_only_where_no_replica_is_fit_and_the_policy_allows_i
     refused = choose_member(MEMBERS, "nightly", down, RULE)
     assert refused.host is None
     assert refused.said == (
-        "db1: it is the source, and the policy spares it; db2: it does not answer; db3: it does not answer"
+        "db1: it is the source, which the policy does not allow; db2: it does not answer; db3: it does not answer"
     )
     allowed = replace(RULE, allow_source=True)
     assert choose_member(MEMBERS, "nightly", down, allowed).host == "db1"
     spared = choose_member(MEMBERS, "nightly", cluster(), allowed)
     assert [one.host for one in spared.fit] == ["db3", "db2"]
-    assert spared.unfit[0].said == "it is the source, and a replica is fit"
+    assert spared.unfit[0].said == "it is the source, and a replica is available"
 
 
 def test_the_only_host_of_a_cluster_is_backed_up_whatever_it_is() -> None:

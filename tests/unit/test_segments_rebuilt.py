@@ -185,7 +185,7 @@ def test_what_nobody_known_has_signed_stays_out_unless_a_person_says_so(
     laid(target)
     found = rebuilt(target, catalogue, Trust(frozenset([signer().public])))
     assert (found.imported, len(found.failures)) == (0, 5)
-    assert "no known key" in found.failures[0][1].message
+    assert "is not signed by a trusted key" in found.failures[0][1].message
     assert catalogue.archive_gaps("nightly") == []
     assert rebuilt(target, catalogue, Trust(unsigned=True)).imported == 5
 

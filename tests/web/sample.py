@@ -362,7 +362,7 @@ def archived(catalogue: Catalogue) -> None:
         catalogue.import_segments(told, target, at=NOW)
     catalogue.add_segment(newest)
     catalogue.segment_stored(newest.name, "vault", at=NOW)
-    reason = "the server has no binlog binlog.001196 with 11744052 bytes any more"
+    reason = "the server no longer has binlog.001196 up to byte 11744052"
     last = next(one.last_at for one in reversed(told) if one.chain == CHAIN)
     resumed = next(one.first_at for one in told if one.chain != CHAIN)
     catalogue.archive_gap("sample-shop", ArchiveGap(CHAIN, reason, NOW - timedelta(days=3), last, resumed))

@@ -136,8 +136,8 @@ class Receiver:
         for name in names:
             if not is_binlog(name) or _base(name) != _base(self._file):
                 raise ServerError(
-                    f"the binlog has another name now: {on_one_line(name)!r:.200} after {self._file}",
-                    hint="was log_bin changed? the archive begins anew with a backup that is taken now",
+                    f"the server's binlogs have a new name: {on_one_line(name)!r:.200} after {self._file}",
+                    hint="was log_bin changed? take a backup now: the archive starts a new chain from it",
                 )
         return next((name for name in names if _number(name) > _number(self._file)), None)
 

@@ -180,10 +180,10 @@ class _Walk:
 def _head(piece: LogPiece) -> bytes:
     """What stands in a relay log before the source's events."""
     if not is_binlog(piece.file) or piece.start < len(MAGIC):
-        raise VerificationError(f"{piece.file!r:.80}:{piece.start} is no place in a binlog", hint=_CHANGED)
+        raise VerificationError(f"{piece.file!r:.80}:{piece.start} is not a position in a binlog", hint=_CHANGED)
     found = piece.format
     if not _SMALLEST_FORMAT <= len(found) <= _LONGEST_FORMAT or found[4] != FORMAT_DESCRIPTION:
-        raise VerificationError(f"the archive's format description of {piece.file} is none", hint=_CHANGED)
+        raise VerificationError(f"the archive's format description of {piece.file} is not valid", hint=_CHANGED)
     if int.from_bytes(found[9:13], "little") != len(found):
         raise VerificationError(f"the archive's format description of {piece.file} is not whole", hint=_CHANGED)
     rotation = _rotation(BinlogPlace(piece.file, piece.start), found)

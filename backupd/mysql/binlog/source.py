@@ -209,5 +209,5 @@ def _file(row: Row) -> ServerBinlog:
 
 def _name(text: str | None) -> str:
     if text is None or not is_binlog(text):
-        raise ServerError(f"the server names a binlog as none is named: {on_one_line(text or '')!r:.200}")
+        raise ServerError(f"the server reported an invalid binlog name: {on_one_line(text or '')!r:.200}")
     return text

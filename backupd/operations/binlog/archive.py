@@ -287,9 +287,9 @@ class _Archive:
                     return found
                 self.gap(last, found)
             elif (length := source.length(last.file)) is not None and last.file_ended and length != last.end:
-                self.gap(last, f"{last.file} has {length} bytes and not {last.end} any more: the log was reset")
+                self.gap(last, f"{last.file} now has {length} bytes, and {last.end} were archived: the log was reset")
             elif not source.has(following):
-                self.gap(last, f"the server has no binlog {following.file} with {following.offset} bytes any more")
+                self.gap(last, f"the server no longer has {following.file} up to byte {following.offset}")
             else:
                 return behind(last, following, self._tools.catalogue.segments(self._job, chain=last.chain))
         backups = () if self._at_end else self._tools.backups()

@@ -196,8 +196,8 @@ class SegmentCutter:
         one = None if transaction is None else transaction.gtid
         if transaction is not None and (one is None or not archived.has(one)):
             raise OtherHistory(
-                f"another server answers, whose {self._file} has {one or 'a transaction without GTID'} before all that"
-                " is archived"
+                f"another server answers: its {self._file} has {one or 'a transaction without GTID'} before the end of"
+                " what is archived"
             )
         told = event.kind in (GTID_LIST, PREVIOUS_GTIDS) or (one is not None and archived.may_end_with(one))
         if event.artificial or not told:
@@ -206,7 +206,7 @@ class SegmentCutter:
         if not archived.is_here(here):
             return
         if stranger := archived.stranger(here):
-            raise OtherHistory(f"another server answers, which has executed {stranger} before all that is archived")
+            raise OtherHistory(f"another server answers: it executed {stranger} before the end of what is archived")
         self._other, self._end = None, event.end
         self._uncut = _Uncut(event.end, here.gtids, whole_end=event.end)
 

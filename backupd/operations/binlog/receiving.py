@@ -153,7 +153,7 @@ class Receiving:
         elif beginning.before is not None and (sends := file_birth(received).server_id) != self._asked:
             raise ServerError(
                 f"expected server {self._asked}, but server {sends} sent {first}",
-                hint="does the address lead to several servers? which of them it is, is asked again",
+                hint="does the address lead to several servers? backupd asks again which one answers",
             )
         elif beginning.backup is not None and file_birth(received).created_at > beginning.backup.taken_at.timestamp():
             raise OtherHistory(f"{first} is newer than backup {beginning.backup.run_id}")

@@ -66,7 +66,7 @@ def taken_over(
     if last.origin.flavour is not source.origin.flavour:
         return named
     if last.within_transaction:
-        return f"{named}; the archive ends within a transaction of the server before"
+        return f"{named}; the archive ends within a transaction of the previous server"
     if not source.own_writes:
         return f"{named}; log_slave_updates is off there: its log lacks what it got from others"
     agreed = agreement(archived, History(source.gtid, source.gtid_state))
@@ -79,12 +79,12 @@ def taken_over(
             hint="the archive continues once it has; if it never does, its next transaction starts a new chain",
         )
     if not gtid.is_within(source.purged, last.gtid_end):
-        return f"{named}; none of its binlogs has {source.purged}, which is not archived"
+        return f"{named}; it has purged {source.purged}, which is not all archived"
     found = promoted(source, last.gtid_end)
     if found.filter:
         return f"{named}; {found.filter} is set there: its log may lack transactions"
     if found.file is None:
-        return f"{named}; none of its binlogs begins before the end of what is archived, with nothing else"
+        return f"{named}; before each of its binlogs it had executed something that is not archived"
     begin = BinlogPlace(found.file, FIRST_OFFSET)
     return Beginning(last.chain, begin, source.purged, "", archived=begin, before=last, other=ArchivedEnd(archived))
 

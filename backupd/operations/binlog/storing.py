@@ -101,7 +101,7 @@ class SegmentStore:
         except Unreadable:
             raise
         except VerificationError as error:
-            log.warning("job %s: %s in the binlog spool is of no use: %s", self.job, name, error.message)
+            log.warning("job %s: %s in the binlog spool cannot be used: %s", self.job, name, error.message)
 
     def taken(self, spooled: Collection[str]) -> set[str]:
         """The names of these in the spool under which a target that lacks them has another segment; of one that does
@@ -139,14 +139,15 @@ class SegmentStore:
         """The catalogue is that of the machine whose segments these targets get: it tells nothing of another one's.
 
         Raises:
-            UsageError: this machine has another name by now; the archive begins anew under that.
+            UsageError: this machine has another name by now; the archive restarts under that.
             Refused: the catalogue is another machine's.
         """
         here = self.ownership.require_here().name
         for other in {target.machine for target in self.targets} - {here}:
             raise UsageError(
-                f"this machine is {here} by now, and its archive of job {self.job} started as {other}",
-                hint="it starts again under the new name; what waits in binlog.spool under the old one is told then",
+                f"this machine is now {here}, but the archive of job {self.job} was started as {other}",
+                hint="the archive restarts under the new name and then reports the segments left in binlog.spool under"
+                " the old one",
             )
 
     def is_last(self, segment: BinlogSegment) -> bool:
@@ -281,12 +282,12 @@ class _Sender(ScopedThread):
         """What lies there is what we would have written: a process that died had written it.
 
         Raises:
-            UsageError: it is something else: the archive begins anew, in another chain.
+            UsageError: it is something else: the archive continues in a new chain.
             TargetError: it cannot be read.
         """
         if not self._store.is_same(segment, self._target):
             raise UsageError(
                 f"{segment.name} on target {self._target.name} is not the segment that is to be stored there",
-                hint="a clone of this machine, or this one before it was set back, wrote it; or look who else can"
-                " write to the target. The archive continues in another chain",
+                hint="a clone of this machine wrote it, or this machine before it was rolled back, or somebody else who"
+                " can write to the target; the archive continues in a new chain",
             )

@@ -156,7 +156,7 @@ class ControlHost:
                 continue
             backup = self._records.backup(backup_id)
             if backup is not None and backup.state not in OVER:
-                log.error("the story of %s broke off: %s", backup_id, error)
+                log.error("backup %s stopped because of an internal error: %s", backup_id, error)
                 said = f"backupd failed, which is a bug in it: {error}"
                 failed = replace(backup, state=FleetState.FAILED, said=said, changed_at=datetime.now(UTC))
                 self._records.keep(failed)

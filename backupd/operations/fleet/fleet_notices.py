@@ -25,7 +25,7 @@ _SHOWN: Final = 20  # hosts
 _LONGEST_SUBJECT: Final = 500  # characters
 _TOLD: Final = {
     FleetState.MISSED: (NoticeKind.MISSED, "was missed"),
-    FleetState.RUNNING: (NoticeKind.ATTENTION, "does not end"),
+    FleetState.RUNNING: (NoticeKind.ATTENTION, "is taking far too long"),
 }
 
 

@@ -154,7 +154,7 @@ class NightStories:
         """It may begin now, and this host is still the one to do it: its slot may have taken hours to come."""
         now = datetime.now(UTC)
         if self.chooser.wishes.cancelled(owed) is not None or self.chooser.wishes.paused(owed) is not None:
-            return _not_begun("a person does not want it", now)
+            return _not_begun("it was cancelled or paused", now)
         begin = earliest_beginning(owed, now)
         if begin is None or begin > now:
             return _not_begun("its window is closed", begin or now)

@@ -243,7 +243,7 @@ def _require_believed(
 ) -> None:
     known = source.trust.believes(signature) or (signature is not None and signature.key in hosts.keys)
     if not known:
-        raise _Ignored("no known key has signed it")
+        raise _Ignored("it is not signed by a trusted key")
     if signature is not None and not is_signed(signature, _meaning(body)):
         raise _Ignored("it was changed after it was signed")
 

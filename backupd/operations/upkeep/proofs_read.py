@@ -45,7 +45,7 @@ def read_proofs(
     drills that took longer than `within_seconds`.
 
     A target that cannot be read is left to the next time: whoever works with it tells of that. Nothing is read where
-    no proof host is believed.
+    no proof host is trusted.
 
     Raises:
         CatalogueError: it cannot be read or written.

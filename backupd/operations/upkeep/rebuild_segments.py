@@ -180,7 +180,7 @@ def _believed(target: Target, trust: Trust, job: str, name: str, size: int) -> B
     segment = from_line(line)
     if not trust.believes(segment.signature):
         raise Untrusted(
-            f"the segment {name} is signed by no known key", hint="see `backupd identity show`, and --trust"
+            f"segment {name} is not signed by a trusted key", hint="see `backupd identity show`, and --trust"
         )
     if (segment.machine, segment.job, segment.name) != (target.machine, job, name):
         raise Untrusted(

@@ -269,7 +269,7 @@ def _require_one_kind(*, as_replica: bool, scrubbed: bool, limited: bool, told: 
             hint="add --as-replica or --scrub FILE; for a plain copy use `backupd restore`",
         )
     if limited and not scrubbed:
-        raise UsageError("--scrub-within limits nothing without --scrub", hint="add --scrub FILE, or omit it")
+        raise UsageError("--scrub-within has no effect without --scrub", hint="add --scrub FILE, or omit it")
     if scrubbed and any(each is not None for each in told):
         raise UsageError(_REPLICA_ONLY, hint="omit them: a scrubbed copy follows no source")
 

@@ -58,7 +58,7 @@ def check(ctx: typer.Context) -> None:
         if job.schedules.backup is not None and job.schedules.backup.retries and has_timer(job.name):
             say(
                 f"warning: jobs.{job.name}.schedules.backup.retries: {timer_of(job.name)} is enabled, and a timer"
-                " tries nothing again; only `backupd serve` does"
+                " does not retry; only `backupd serve` does"
             )
     for host, jobs in archived_twice(configuration).items():
         say(

@@ -140,8 +140,10 @@ def _archives_left(route: "CopyRoute", jobs: "Sequence[str]") -> "Sequence[str]"
     for job in jobs:
         if missing := route.ownership.catalogue.segments_missing(job, new, of=origin):
             texts.append(
-                f"the binlog archive of job {job} is not copied: {many(missing, 'segment')} on target {origin} and"
-                f" not on target {new}; moments that need them can be restored for as long as they are there"
+                f"the binlog archive of job {job} is not copied: {many(missing, 'segment')}"
+                f" {'is' if missing == 1 else 'are'} on target {origin} but not on target {new}; moments that need"
+                f" {'it' if missing == 1 else 'them'} can be restored as long as target {origin} keeps"
+                f" {'it' if missing == 1 else 'them'}"
             )
             tell(f"attention: {texts[-1]}")
     return texts

@@ -107,7 +107,8 @@ def drill(
         else:
             print_text(drill_table(result.checks))
             outcome = f"undecided: {result.undecided};" if result.undecided else "proven" if result.ok else "NOT proven"
-            say(f"{result.to_moment} {outcome} in {duration(result.seconds)}".strip())
+            of = "" if result.moment is None else f"moment {result.moment.name}: "
+            say(f"{of}{outcome} in {duration(result.seconds)}")
         if (error := _error_of(result, run.job)) is not None:
             with told():
                 raise error

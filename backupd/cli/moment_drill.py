@@ -55,7 +55,7 @@ def drilled_moment_of(
     """
     if to_time != RANDOM:
         if seed is not None:
-            raise UsageError("--seed belongs to --to-time random", hint="a moment that is named is not drawn")
+            raise UsageError("--seed belongs to --to-time random", hint="omit --seed, or use --to-time random")
         return moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest)
     if moment_of(None, to_gtid, before_gtid, to_position, latest=latest) is not None:
         raise UsageError("a moment is either drawn or named", hint=ONE_MOMENT)

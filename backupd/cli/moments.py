@@ -212,8 +212,8 @@ def tell_statements(plan: "RestorePlan") -> None:
     if tables := statements_in(plan.segments):
         named = some([on_one_line(table) for table in tables], _TOLD)
         tell(
-            f"the log changes {named} by statements instead of rows: some, such as with UUID() or LIMIT, have"
-            " another result when they are applied again; binlog_format = ROW avoids that"
+            f"the log changes {named} by statements instead of rows: some, such as with UUID() or LIMIT, give"
+            " a different result when applied again; binlog_format = ROW avoids that"
         )
 
 

@@ -96,14 +96,14 @@ def _former(configuration: "Configuration", catalogue: "Catalogue", job: "JobCon
 
     former = former_targets(job, catalogue)
     for name, backups in former.items():
-        found = f"job {job.name} does not name target {name}, which has {backups} of its backups:"
+        found = f"job {job.name} does not use target {name}, which has {backups} of its backups;"
         if name not in configuration.targets:
             tell(f"attention: {found} they stay, because the configuration no longer has that target")
         elif rule_on(job, name, catalogue) is None:
             tell(f"attention: {found} they stay, because no rule was ever set: see [jobs.{job.name}.retention.{name}]")
         else:
-            ruled = "its own rule" if name in job.retention.targets else "the last rule it had"
-            tell(f"{found} it is pruned by {ruled}")
+            ruled = "the target's own rule" if name in job.retention.targets else "the last rule that applied there"
+            tell(f"{found} they are pruned by {ruled}")
     return [name for name in former if name in configuration.targets]
 
 

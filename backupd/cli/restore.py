@@ -122,12 +122,12 @@ def restore(
     if moment is not None:
         if into is not None:
             raise UsageError(
-                "tables of a moment are not loaded into a running server: they are restored into a folder",
-                hint="--tables DB.T --to DIR with the moment: their files are then ready for import, as it tells",
+                "--into cannot load tables as of a moment",
+                hint="use --tables DB.T --to DIR with the moment, then import the files as the output says",
             )
         if to is None or [into_volume, into, schema, by].count(None) != 4 or prepare_replica or dry_run or json:
             raise UsageError(
-                "a moment is restored into a folder, and without the options of other restores",
+                "a restore to a moment needs --to DIR, and takes --tables but no other option of restores",
                 hint="give --to DIR, and --tables if you like; what a replica needs is printed anyway",
             )
         chosen = () if tables is None else tables_in(",".join(tables))
@@ -204,11 +204,11 @@ def _tell_where_its_archive_leads(run: "RunDetails", catalogue: "Catalogue", con
     with suppress(CatalogueError):
         rolled = leads_to_of(run, catalogue, configuration)
     if rolled is not None:
-        wanted = "For all of that" if rolled.to_the_end else "For a moment until then"
+        wanted = "To include all of it" if rolled.to_the_end else "To restore a moment until then"
         moment = "--latest" if rolled.to_the_end else "--to-time TIME"
         tell(
-            f"this is the backup alone, of {rolled.since:%Y-%m-%d %H:%M:%S} UTC: the binlog archive can roll it forward"
-            f" to {rolled.until:%Y-%m-%d %H:%M:%S} UTC. {wanted}: backupd restore {run.run_id} {moment} --to DIR"
+            f"this restores the backup alone, as of {rolled.since:%Y-%m-%d %H:%M:%S} UTC; the binlog archive reaches"
+            f" {rolled.until:%Y-%m-%d %H:%M:%S} UTC. {wanted}: backupd restore {run.run_id} {moment} --to DIR"
         )
 
 
@@ -295,7 +295,7 @@ def _plan(
     if json:
         print_document(loading_document(run_id, plan))
     else:
-        say(f"nothing of run {run_id} was loaded into {server.place.host}, and nothing is left: --dry-run")
+        say(f"dry run: nothing of run {run_id} was loaded into {server.place.host}, and nothing was left behind")
 
 
 def _into_server(

@@ -124,7 +124,7 @@ def _policy(name: str, table: _Tables) -> Iterator[Fault]:
     except BadValue:  # of which the schema tells
         return
     if windows and blackout and never_open(windows, blackout):
-        yield Fault(f"{path}.blackout", "leaves nothing of the windows", "no backup could ever begin: shorten one")
+        yield Fault(f"{path}.blackout", "covers all windows", "no backup could ever begin: shorten one")
 
 
 def _names(document: _Tables, clusters: Mapping[str, Sequence[str]]) -> Iterator[Fault]:
@@ -139,7 +139,8 @@ def _names(document: _Tables, clusters: Mapping[str, Sequence[str]]) -> Iterator
                 if not RUN_ID.fullmatch(f"{_NIGHT}-{stem}.{MOST_RETRIES + 1}"):
                     yield Fault(
                         path,
-                        f"the run ids of {whose} would be longer than 61 characters, or have others than a run id may",
+                        f"the run ids of {whose} would be longer than 61 characters, or contain characters that a run"
+                        " id must not have",
                         f"{_NIGHT}-{stem}.{MOST_RETRIES + 1} must be one: give it a shorter name",
                     )
                 if stem in stems:

@@ -145,7 +145,7 @@ def _binlog(path: str, job: Tables) -> Iterator[Fault]:
             yield Fault(
                 f"{path}.binlog.spool_limit",
                 f"is {format_size(limit)}, but a segment can have {format_size(segment)}",
-                f'write "{format_size(2 * segment)}" or more: an outage is bridged by what fits in there',
+                f'write "{format_size(2 * segment)}" or more: that much can wait while a target is away',
             )
 
 

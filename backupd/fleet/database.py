@@ -45,7 +45,7 @@ def address(text: str) -> URL:
     try:
         url = make_url(text)
     except ArgumentError as error:
-        raise UsageError("the address of the fleet's database is no URL", hint=f"write {_EXAMPLES}") from error
+        raise UsageError("the address of the fleet's database is not a URL", hint=f"write {_EXAMPLES}") from error
     kind = url.get_backend_name()
     if kind in ("postgresql", "postgres"):
         if find_spec("psycopg") is None:
@@ -56,7 +56,9 @@ def address(text: str) -> URL:
         return url.set(drivername="postgresql+psycopg")
     if kind == "sqlite" and url.database:
         return url.set(drivername="sqlite")
-    raise UsageError(f"the fleet's database cannot be a {kind}", hint=f"write {_EXAMPLES}")
+    if kind == "sqlite":
+        raise UsageError("the fleet's SQLite database must be a file", hint=f"write {_EXAMPLES}")
+    raise UsageError(f"a fleet's database cannot be {kind}: use PostgreSQL or SQLite", hint=f"write {_EXAMPLES}")
 
 
 def engine_for(url: URL, *, connections: int = 5, read_only: bool = False) -> Engine:

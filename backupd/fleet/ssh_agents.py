@@ -127,7 +127,7 @@ class SshAgents:
                 answer += piece
                 if len(answer) > MOST_ANSWER_BYTES:
                     raise HostRefuses(
-                        f"the agent of {_named(host)} says more than {MOST_ANSWER_BYTES >> 20} MiB",
+                        f"the agent of {_named(host)} sent more than {MOST_ANSWER_BYTES >> 20} MiB",
                         hint=_NO_ANSWER_HINT,
                     )
             await process.wait_closed()

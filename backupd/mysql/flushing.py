@@ -79,7 +79,7 @@ def restoration(saved: Mapping[str, str], now: Mapping[str, str]) -> Restoration
             values.append((name, min(was, most)))
         else:
             left.append(
-                f"{name} was changed to {found:g} by somebody else and stays so; before the lock it was {was:g}"
+                f"{name} was changed to {found:g} by somebody else and is left as it is; before the lock it was {was:g}"
             )
     return Restoration(tuple(values), tuple(left))
 

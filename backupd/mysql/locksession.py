@@ -297,7 +297,7 @@ class LockSession:
         if locks is not None and locks[0]["locks"] == "0":
             return "the server no longer lists it"
         if self._grant is None or _standing(position) != _standing(self._grant.position):
-            return f"the server moved from {self._grant and self._grant.position} to {position}"
+            return f"the server's position moved from {self._grant and self._grant.position} to {position}"
         return None
 
 

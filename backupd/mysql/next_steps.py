@@ -82,7 +82,10 @@ def _lines(manifest: Manifest, datadir: Path, position: Position | None) -> Iter
     yield from _before_it_starts(manifest, datadir)
     yield ""
     if lacks_what_it_received(manifest):
-        yield f"-- No replica, and no later moment: the binlog of {manifest.host} lacks what it gets from its source."
+        yield (
+            f"-- Cannot become a replica or be rolled forward: the binlog of {manifest.host} lacks what it gets from"
+            " its source."
+        )
         return
     yield from _as_replica(manifest, datadir, position)
     yield ""
@@ -115,7 +118,10 @@ def _as_replica(manifest: Manifest, datadir: Path, position: Position) -> Iterat
     yield only_of_its_series(manifest)
     yield f"-- To make it a replica of {manifest.host}: before a server starts here, in a shell:"
     yield f"--   cd {shlex.quote(str(datadir))} && rm -f {' '.join(OF_THE_OLD_SERVER)}"
-    yield "-- Its events are its source's: event_scheduler = OFF until each is DISABLE ON SLAVE (MySQL 8.2: REPLICA)."
+    yield (
+        "-- Its scheduled events belong to the source: event_scheduler = OFF until each is DISABLE ON SLAVE (MySQL 8.2:"
+        " REPLICA)."
+    )
     yield f"-- Start it with skip_slave_start, and a server_id that is not {old_id}. Then {naming_the_source(words)}:"
     yield from (f"{statement};" for statement in statements(words, position, wanted))
     yield f"{start_statement(words)};"

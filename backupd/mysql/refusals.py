@@ -108,7 +108,7 @@ def _lost(login: Login, said: str, doing: str) -> tuple[str, str]:
     if doing == CONNECTING and "timed out" in said:
         return (
             f"the server at {login.where} did not answer in time",
-            "it takes connections and says nothing: is it starting, or are its disks or its host overloaded?",
+            "it accepts connections but does not respond: is it starting, or are its disks or its host overloaded?",
         )
     return (
         f"the session with the server at {login.where} ended during: {doing} ({said})",

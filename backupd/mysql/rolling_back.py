@@ -42,7 +42,7 @@ def await_rollback(session: Session, table: Table, telling: Callable[[str], None
     session.execute("SET SESSION autocommit = 1, innodb_lock_wait_timeout = DEFAULT, lock_wait_timeout = DEFAULT")
     if not alone:
         raise StatementError(
-            f"{table} has changes of a prepared XA transaction, which an import would take for committed",
+            f"{table} has changes of a prepared XA transaction, which an import would treat as committed",
             hint="load the rows that are committed into a running server: `backupd restore` with --into, --by rows",
             number=ER.LOCK_WAIT_TIMEOUT,
             said="it has changes of a prepared XA transaction",

@@ -143,7 +143,10 @@ def obstacle_of_table(
     if is_free(to, number_of(tablespace, beneath)):
         return None
     if flavour_of(to) is Flavour.MYSQL:
-        return "the running server has or may get a tablespace of its number, and would not start if it died meanwhile"
+        return (
+            "the running server uses, or may assign, its tablespace number, and could not start after a crash during"
+            " the import"
+        )
     if (highest(to) or 0) - (highest(session) or 0) > MOST:
         return f"more than {MOST:,} tablespaces were made since in the running server"
     return None

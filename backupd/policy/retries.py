@@ -99,7 +99,7 @@ def still_planned(
 ) -> Again | NotAgain:
     """The same of a next try that is planned already: time has passed since, and the rules may have changed."""
     if number >= rules.tries:
-        return NotAgain(f"the job has {rules.tries} tries by now" if rules.retries else "the job has no retries by now")
+        return NotAgain(f"the job now has {rules.tries} tries" if rules.retries else "the job no longer has retries")
     at = retry_at if now < retry_at + _PUNCTUAL else now
     return _in_time(rules, due_at, at=at, reached=max(now, retry_at), next_due=next_due)
 

@@ -162,7 +162,7 @@ def _require_one_history(moment: Moment, having: Sequence[BinlogSegment], *, nam
             for server_id, _, at, file in sorted(found, key=lambda one: (one[2], one))[:2]
         ]
         raise UsageError(
-            f"{moment} is twice in the archive: {', and '.join(told)}",
+            f"{moment} occurs twice in the archive: {', and '.join(told)}",
             hint="name the moment by its GTID or time"
             if len(servers) > 1
             else "name the backup to begin with: `backupd restore RUN --to DIR …`; see `backupd binlog list JOB`",
@@ -309,8 +309,8 @@ def _refused(moment: Moment, within: Reach, having: Sequence[BinlogSegment]) -> 
     if isinstance(moment, Latest):
         last = max(stretch.until for stretch in within.stretches)
         return (
-            f"{moment} cannot be restored: what was archived last follows no good backup without a gap; what can be"
-            f" reached ends at {shown(last)}"
+            f"{moment} cannot be restored: there is a gap between the last good backup and the newest segments; the"
+            f" last reachable moment is {shown(last)}"
         )
     if having:
         return (

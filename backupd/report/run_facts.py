@@ -167,5 +167,9 @@ def outcome_of(check: Check) -> str:
 def _proof(drill: Drill) -> str:
     said = f"{sum(check.ok for check in drill.checks)} of {len(drill.checks)} checks"
     outcome = f"undecided ({drill.undecided})" if drill.undecided else "restored and started" if drill.ok else "FAILED"
-    outcome = f"{drill.to_moment} {outcome}".strip()
-    return f"{outcome}: {said} in {duration(drill.seconds)}, {drill.at:%Y-%m-%d %H:%M} UTC"
+    of = "" if drill.moment is None else f"moment {drill.moment.name}: "
+    return f"{of}{outcome}: {said} in {duration(drill.seconds)}, {drill.at:%Y-%m-%d %H:%M} UTC"
+
+
+def _second(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"

@@ -304,12 +304,12 @@ def test_a_backup_that_is_restored_alone_tells_where_its_archive_leads_on_to(
     terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, world: World
 ) -> None:
     world.back_up("r1")
-    assert "can roll it forward" not in terminal.run("restore", "r1", "--to", str(world.base / "before")).stderr
+    assert "the binlog archive reaches" not in terminal.run("restore", "r1", "--to", str(world.base / "before")).stderr
     archived = archiver.archive(written.origin, written.pieces(SMALL))
     followed_by(world, archived[3], "r1")
     said = terminal.run("restore", "r1", "--to", str(world.base / "alone")).stderr
-    assert "this is the backup alone, of " in said
-    assert "For all of that: backupd restore r1 --latest --to DIR" in said
+    assert "this restores the backup alone, as of " in said
+    assert "To include all of it: backupd restore r1 --latest --to DIR" in said
 
 
 def test_another_machine_s_backup_is_led_on_by_no_archive_of_this_one(
@@ -331,9 +331,9 @@ def test_who_restores_a_backup_of_before_a_gap_is_not_told_to_use_latest(
     other = replace(behind, chain="29991120T040000Z-0123abcd", number=1, previous="", digest="f" * 64)
     archiver.catalogue.add_segment(other, spooled=False)
     said = terminal.run("restore", "r1", "--to", str(world.base / "alone")).stderr
-    assert "For a moment until then: backupd restore r1 --to-time TIME --to DIR" in said
+    assert "To restore a moment until then: backupd restore r1 --to-time TIME --to DIR" in said
     refused = terminal.run("restore", "r1", "--latest", "--to", str(world.base / "latest"))
-    assert "what was archived last follows no good backup without a gap" in refused.stderr
+    assert "there is a gap between the last good backup and the newest segments" in refused.stderr
 
 
 @pytest.mark.parametrize("damage", ["UPDATE binlog_segments SET changes = '{'", "DELETE FROM identities"])
@@ -345,7 +345,7 @@ def test_a_backup_is_restored_though_the_catalogue_does_not_tell_where_its_archi
     with direct(world.places.catalogue, busy_timeout_seconds=1) as connection:
         connection.execute(damage)
     ended = terminal.run("restore", "r1", "--to", str(world.base / "alone"))
-    assert (ended.status, "can roll it forward" in ended.stderr) == (ExitStatus.OK, False)
+    assert (ended.status, "the binlog archive reaches" in ended.stderr) == (ExitStatus.OK, False)
 
 
 def test_a_backup_whose_drill_failed_leads_to_a_moment_where_it_is_named(

@@ -106,7 +106,7 @@ def test_a_command_that_makes_no_sense_is_status_2(
         (["--scrub", "FILE", "--server-id", "7"], "--server-id and --gtid are for replicas", "omit them"),
         (["--scrub", "FILE", "--file-position"], "--server-id and --gtid are for replicas", "omit them"),
         (["--scrub", "FILE", "--source", "db1"], "--server-id and --gtid are for replicas", "omit them"),
-        (["--as-replica", "--scrub-within", "1h"], "--scrub-within limits nothing", "add --scrub FILE"),
+        (["--as-replica", "--scrub-within", "1h"], "--scrub-within has no effect", "add --scrub FILE"),
         (["--scrub", "FILE", "--scrub-within", "0s"], "--scrub-within must be more than 0", "for example"),
         (["--scrub", "FILE", "--scrub-within", "soon"], '--scrub-within: "soon" is not a duration', "for example"),
         (["--scrub", "FILE", "--scrub-within", "90"], '"90" has no known unit of time', "for example"),

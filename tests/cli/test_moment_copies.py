@@ -104,7 +104,7 @@ def test_the_second_before_the_accident_is_reached_over_a_kill_and_an_interrupti
     told: list[str] = []
     with pytest.raises(Cancelled) as cancelled:
         interrupted(history, to, signal.SIGTERM, told)
-    assert "an earlier restore was killed while a server worked on these files: restoring them anew" in told
+    assert "an earlier restore was killed while a server worked on these files: restoring all files again" in told
     assert not (to / "of the killed server").exists()
     assert "run the same command to continue" in (cancelled.value.hint or "")
     assert not (to / RELAY_FOLDER).exists()
@@ -241,7 +241,7 @@ def test_an_export_that_is_killed_leaves_a_folder_that_is_marked(history: Histor
     killed.join()
     assert (to / INCOMPLETE).exists()
     done = site.run("restore", "--to", str(to), "--tables", "t.innodb,t.more", "--before-gtid", drop)
-    assert "was killed while a server worked on these files: restoring them anew" in done.stderr
+    assert "was killed while a server worked on these files: restoring all files again" in done.stderr
     assert (to / "tables" / "t" / "more.sql").exists()
 
 

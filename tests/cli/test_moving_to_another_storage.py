@@ -81,7 +81,7 @@ def test_all_backups_move_and_the_old_storage_is_pruned_by_the_last_rule_it_had(
 
     move.configure("new", more="[jobs.nightly.retention]\nkeep_last = 1\n")
     planned = move.type("prune", "--dry-run")
-    said = "job nightly does not name target old, which has 3 of its backups: it is pruned by the last rule it had"
+    said = "job nightly does not use target old, which has 3 of its backups; they are pruned by the last rule"
     assert said in planned.stderr
     fates = {tuple(line.split()[1:3]): line.split()[7] for line in planned.stdout.splitlines()[1:]}
     assert [fates["old", run_id] for run_id in ("r1", "r2", "r3")] == ["keep", "keep", "keep"]
@@ -93,7 +93,9 @@ def test_all_backups_move_and_the_old_storage_is_pruned_by_the_last_rule_it_had(
     assert (move.on(move.old), "r4" in move.on(move.new)) == ({"r1", "r2", "r3"}, True)
 
     move.configure("new", more="[jobs.nightly.retention.old]\nkeep_last = 1\n")
-    assert "target old, which has 3 of its backups: it is pruned by its own rule" in move.type("prune").stderr
+    assert (
+        "target old, which has 3 of its backups; they are pruned by the target's own rule" in move.type("prune").stderr
+    )
     assert move.on(move.old) == {"r3"}
 
     move.configure("new", has=("new",))
@@ -146,5 +148,5 @@ def test_it_is_told_that_no_copy_takes_the_binlog_archive_along(move: Move) -> N
     for _ in range(2):
         ended = move.terminal.run("copy", "--missing", "--from", "old", "--to", "new")
         assert ended.status == ExitStatus.ATTENTION
-        said = "the binlog archive of job nightly is not copied: 1 segment on target old and not on target new"
+        said = "the binlog archive of job nightly is not copied: 1 segment is on target old but not on target new"
         assert said in ended.stderr

@@ -56,7 +56,7 @@ TO_LOAD = ("restore", "r1", "--tables", "shop.orders", "--into", "db1", "--as", 
         (("--to", "/x", "--tables", "a.b", "--as", "x"), "--into HOST and --as NAME belong together", "give all three"),
         (
             ("--into", "db1", "--as", "x", "--tables", "a.b", "--latest"),
-            "tables of a moment are not loaded into a running server",
+            "--into cannot load tables as of a moment",
             "--tables DB.T --to DIR with the moment",
         ),
         (("--into", "db1", "--to", "/x", "--tables", "a.b"), "give one place to restore to", "--to DIR, or"),

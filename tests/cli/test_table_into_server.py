@@ -96,7 +96,7 @@ def test_a_dry_run_ends_after_having_told_and_leaves_nothing(
         assert ended.status == ExitStatus.OK, ended.stderr
         assert "into running as schema restored_1121, by rows: they go through its binary log" in ended.stderr
         assert "live.child is loaded without its triggers: told" in ended.stderr
-        assert ended.stdout == "nothing of run r1 was loaded into running, and nothing is left: --dry-run\n"
+        assert ended.stdout == "dry run: nothing of run r1 was loaded into running, and nothing was left behind\n"
         [table] = typing.run(*LOAD, "--dry-run", "--json").document["tables"]
         assert (table["table"], table["by"], table["triggers_left_out"]) == ("live.child", "rows", ["told"])
         assert table["bytes"] > 65536

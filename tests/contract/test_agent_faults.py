@@ -106,7 +106,7 @@ def test_an_answer_is_taken_whatever_is_said_beside_it(asking: Asking) -> None:
         (f"printf %s {shlex.quote(ANSWER[:60])}", "cannot be parsed"),
         ("exit 0", "without an answer"),
         ("echo 'backupd: \033[2Jnot found' >&2; exit 127", "ended with status 127 and without an answer"),
-        ("exec yes", "says more than 8 MiB"),
+        ("exec yes", "sent more than 8 MiB"),
     ],
 )
 def test_what_is_no_answer_is_refused_in_a_sentence(asking: Asking, script: str, fact: str) -> None:

@@ -125,7 +125,7 @@ def test_the_archive_goes_on_with_the_replica_that_takes_the_place_of_its_source
     [last_of_source] = [one for one in segments if one.origin.server_id == 7][-1:]
     place = f"{last_of_source.file}:{last_of_source.end}"
     refused = site.run(*("restore", "--to", str(tmp_path / "twice"), "--to-position", place), expect=ExitStatus.USAGE)
-    assert f"{place} is twice in the archive" in refused.stderr
+    assert f"{place} occurs twice in the archive" in refused.stderr
 
 
 def test_a_server_that_was_seeded_by_gtid_purged_is_archived_without_a_gap_over_rotations_and_a_failover(

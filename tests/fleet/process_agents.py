@@ -65,7 +65,7 @@ def _until_end(host: str, stream: IO[bytes], *, within_seconds: float) -> bytes:
 
     Raises:
         HostAway: it does not, in this time.
-        HostRefuses: it says more than any agent does.
+        HostRefuses: it sent more than any agent does.
     """
     said, until = bytearray(), time.monotonic() + within_seconds
     while True:
@@ -82,7 +82,7 @@ def _until_end(host: str, stream: IO[bytes], *, within_seconds: float) -> bytes:
 def too_much(host: str) -> HostRefuses:
     """An agent has said more than any agent does."""
     return HostRefuses(
-        f"the agent of {host} says more than {MOST_ANSWER_BYTES >> 20} MiB",
+        f"the agent of {host} sent more than {MOST_ANSWER_BYTES >> 20} MiB",
         hint="is the forced command of the control host's key on that host exactly `backupd agent`?",
     )
 

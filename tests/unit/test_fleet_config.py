@@ -91,7 +91,7 @@ def test_all_faults_are_told_at_once() -> None:
         "policies.heavy.retries: 9 is not at most 8",
         'policies.heavy.member: "nearest" does not say which member',
         'policies.heavy.blackout[0]: "20:00-24:00" is not a time window',
-        "policies.closed.blackout: leaves nothing of the windows",
+        "policies.closed.blackout: covers all windows",
         "targets.nas1.slots: 0 is not at least 1",
         "targets.nas1.max_rate: 1 B is less than 1 KiB",
     ):

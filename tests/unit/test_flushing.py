@@ -39,7 +39,7 @@ def test_what_somebody_has_changed_meanwhile_is_left_and_told() -> None:
     found = restoration(SAVED, {**FLUSHING, MAX_DIRTY: "75.000000"})
     assert found.values == ((LOW_WATER_MARK, 10.0),)
     assert found.left == (
-        "innodb_max_dirty_pages_pct was changed to 75 by somebody else and stays so; before the lock it was 90",
+        "innodb_max_dirty_pages_pct was changed to 75 by somebody else and is left as it is; before the lock it was 90",
     )
 
 

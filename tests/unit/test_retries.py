@@ -149,4 +149,4 @@ def test_a_planned_try_is_judged_anew_when_its_time_has_come() -> None:
     assert isinstance(verdict(at + 2 * MINUTE), NotAgain)
     assert verdict(at, next_due=at) == NotAgain("the next backup is due before that")
     none = RetryRules(0, 900.0, 4 * 3600.0, (), "UTC")
-    assert verdict(at, none) == NotAgain("the job has no retries by now")
+    assert verdict(at, none) == NotAgain("the job no longer has retries")

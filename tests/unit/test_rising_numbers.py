@@ -1,4 +1,4 @@
-"""Where numbers fall within a domain, a refusal says that a GTID cannot be found by its number."""
+"""Where numbers fall within a domain, a refusal says that it cannot be found by GTID."""
 
 from dataclasses import replace
 
@@ -26,5 +26,5 @@ LAST = replace(FIRST, gtid_start="0-1-101", gtid_end="0-2-100", gtid_state="0-1-
 )
 def test_a_number_that_another_server_may_have_passed_is_doubted(moment: Moment, told: bool) -> None:
     found = doubt(moment, [FIRST, LAST])
-    assert ("cannot be found by its number" in found) is told
+    assert ("cannot be found by GTID" in found) is told
     assert doubt(moment, [FIRST]) == ""  # of which no states are known

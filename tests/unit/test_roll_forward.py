@@ -388,7 +388,7 @@ def test_a_backup_of_a_clock_that_was_ahead_is_not_the_latest_of_all_that_is_arc
     taken = backup_after(written, 45)
     chosen = plan([ahead, taken], written[archived], Latest(), now=NOW)
     assert (chosen.backup, chosen.segments[-1]) == (taken, written[-1])
-    with pytest.raises(UsageError, match="what was archived last follows no good backup without a gap"):
+    with pytest.raises(UsageError, match="there is a gap between the last good backup and the newest segments"):
         plan([ahead], written[archived], Latest(), now=NOW)
 
 
@@ -421,7 +421,7 @@ def test_a_gtid_of_two_histories_is_refused() -> None:
     chain, began = "20261121T040000Z-0123abcd", BEGAN + timedelta(hours=12)
     anew = [replace(one, chain=chain, received_at=NOW, format=made_at(began)) for one in written]
     taken = [backup_after(written, 5), replace(backup_after(anew, 30), taken_at=NOW)]
-    with pytest.raises(UsageError, match=r"is twice in the archive: in .* and in ") as refused:
+    with pytest.raises(UsageError, match=r"occurs twice in the archive: in .* and in ") as refused:
         plan(taken, [*written, *anew], BeforeGtid("0-1-25"), now=NOW + timedelta(days=3))
     assert "name the backup" in refused.value.hint
     days_later = NOW + timedelta(days=3)
@@ -478,6 +478,6 @@ def test_what_two_histories_have_is_refused_where_there_is_one_backup_that_nobod
     anew = [replace(one, chain=chain, received_at=NOW, format=made_at(began)) for one in written]
     taken = [backup_after(written, 5)]
     moment = ToPosition(place_after(written, 25)) if place else BeforeGtid("0-1-25")
-    with pytest.raises(UsageError, match="is twice in the archive"):
+    with pytest.raises(UsageError, match="occurs twice in the archive"):
         plan(taken, [*old, *anew], moment, now=NOW + timedelta(days=3))
     assert plan(taken, [*old, *anew], moment, now=NOW + timedelta(days=3), named=True).backup == taken[0]

@@ -119,8 +119,8 @@ def test_a_load_into_a_host_that_the_configuration_has_no_more_is_a_sentence_and
 @pytest.mark.parametrize(
     ("server", "share"),
     [
-        (SERVER, "so each of its 2 connected replicas writes as much"),
-        (replace(SERVER, replicas=0), "so each replica that it has writes as much"),
+        (SERVER, "they go through its binary log to 2 connected replicas: each writes as much"),
+        (replace(SERVER, replicas=0), "they go through its binary log, and to any replica, which writes as much"),
         (replace(SERVER, logs=False), "its binary log is off, so no replica receives them"),
     ],
 )

@@ -312,6 +312,6 @@ def test_a_replica_that_does_not_log_what_it_receives_has_no_replica(manifest: M
     received = replace(manifest, server=replace(manifest.server, is_replica=True, settings=settings))
     with pytest.raises(UsageError, match="lacks what it gets from its source"):
         require_position(judged(received))  # as a manifest is read: the setting is known
-    assert "-- No replica, and no later moment" in next_steps(received, Path("/to"))
+    assert "-- Cannot become a replica or be rolled forward" in next_steps(received, Path("/to"))
     require_position(replace(received, server=replace(received.server, is_replica=False)))
     require_position(replace(MYSQL, server=replace(MYSQL.server, is_replica=True)))

@@ -69,7 +69,8 @@ def matching_client(facts: ServerFacts, path: Path | None = None) -> BinlogClien
             return client
         found.append(fault)
     raise ServerError(
-        f"no program here receives the binlog of {facts.flavour} {facts.version}; found: {', '.join(found) or 'none'}",
+        f"no installed client can receive the binlog of {facts.flavour} {facts.version}; found:"
+        f" {', '.join(found) or 'none'}",
         hint=f"{_PACKAGES[facts.flavour]}; or name it: binlog.client",
     )
 

@@ -62,7 +62,7 @@ class BinlogSource:
 
     @property
     def may_replay_otherwise(self) -> bool:
-        """Statements are logged as such, and some give another result when they are applied again."""
+        """Statements are logged as such, and some give a different result when applied again."""
         return self.format == _STATEMENT
 
     def length(self, file: str) -> int | None:

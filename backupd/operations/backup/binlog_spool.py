@@ -29,8 +29,8 @@ def examine(archive: BinlogConfig | None, tools: HostTools, *, mount: MountPoint
         yield Finding(
             _NAME,
             Level.WARNING,
-            f"{archive.spool} is on the volume of the server's data ({volume.full_name}): it is lost with it, takes its"
-            " room, and what is written there fills the snapshot's COW area",
+            f"{archive.spool} is on the volume of the server's data ({volume.full_name}): the archive would be lost"
+            " with it, take its space, and fill the snapshot's COW area",
             "set binlog.spool to a folder on other disks",
         )
     else:

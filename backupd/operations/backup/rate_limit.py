@@ -47,6 +47,6 @@ def examine(
     yield Finding(
         _NAME,
         Level.WARNING,
-        f"{told}; {size(copy.may_fill)} may be filled, and the copy will exceed copy.max_rate before that",
+        f"{told}; the limit is {size(copy.may_fill)}, and the copy will exceed copy.max_rate before that",
         f"raise copy.max_rate to {size(copy.least_rate)}/s or more, or raise snapshot.size",
     )

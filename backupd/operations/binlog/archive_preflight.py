@@ -77,7 +77,7 @@ def of_log(source: BinlogSource) -> Iterator[Finding]:
     else:
         yield ok("binlog archive", f"the log ends at {source.end.file}:{source.end.offset}")
     if source.may_replay_otherwise:
-        told = "binlog_format is STATEMENT: some statements have another result when they are applied again"
+        told = "binlog_format is STATEMENT: some statements give a different result when applied again"
         yield _warning("binlog format", told, "set binlog_format = ROW")
     else:
         yield ok("binlog format", source.format)

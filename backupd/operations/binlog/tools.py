@@ -56,7 +56,7 @@ def archive_tools(
 
     Raises:
         ConfigurationError: the job archives no binlog, or the server's password cannot be had.
-        ServerError: the server does not answer, or no program here receives its binlog.
+        ServerError: the server does not answer, or no installed client can receive its binlog.
         Refused: the catalogue is another machine's, or the signing key cannot be used.
     """
     config = binlog_of(job)

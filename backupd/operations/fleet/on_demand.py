@@ -78,7 +78,8 @@ def _require_ids(owed: OwedBackup) -> None:
         return
     whose = f"job {owed.job} of cluster {owed.cluster}" + (f" on {owed.only}" if owed.only else "")
     raise UsageError(
-        f"the run ids of {whose} would be longer than 61 characters, or have others than a run id may: {longest}",
+        f"the run ids of {whose} would be longer than 61 characters, or contain characters that a run id must not have:"
+        f" {longest}",
         hint=f"type `backupd fleet run {owed.cluster}` and let the policy choose the member"
         if owed.only
         else "give the cluster a shorter name in fleet.toml",

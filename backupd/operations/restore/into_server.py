@@ -230,8 +230,8 @@ def _against(
         raise _cannot_import(into, found)
     if found is None and into.by is None and server.logs:
         return (
-            "its binary log is on, and neither replicas nor a recovery from that log would have the tables;"
-            " --by tablespace accepts that"
+            "the server's binary log is on: its replicas, and a recovery from that log, would lack the tables"
+            " (--by tablespace imports anyway)"
         )
     return found
 

@@ -19,9 +19,11 @@ def beforehand(server: LoadingServer, place: LoadingPlace, size: int, ways: Sequ
             f" recovery from that log will have them"
         )
     elif server.replicas:
-        share = f"they go through its binary log, so each of its {server.replicas} connected replicas writes as much"
+        share = (
+            f"they go through its binary log to {words.many(server.replicas, 'connected replica')}: each writes as much"
+        )
     else:
-        share = "they go through its binary log, so each replica that it has writes as much"
+        share = "they go through its binary log, and to any replica, which writes as much"
     return (
         f"loading about {words.size(size)} (the files of the tables) into {place.host} as schema {place.schema},"
         f" {by}: {share}"

@@ -140,7 +140,7 @@ def hand_over(to: Path, *, like: Path, itself: bool) -> None:
         return
     for path in _all_in(to, itself=itself):
         if path.lstat().st_uid == 0:
-            with explained_write(path, hint=f"it is to belong to user {owner.st_uid}, who owns the restored files"):
+            with explained_write(path, hint=f"it must be owned by user {owner.st_uid}, who owns the restored files"):
                 os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 

@@ -104,8 +104,8 @@ def _require_by_number_alone(plan: RestorePlan) -> None:
     moment, last = plan.end.moment, plan.segments[-1]
     if isinstance(moment, ToGtid | BeforeGtid) and last.origin.flavour is Flavour.MARIADB:
         raise UsageError(
-            f"{moment} cannot be restored: no transaction in the archive has this GTID, although {last.name} has one of"
-            " its number",
+            f"{moment} cannot be restored: no transaction in the archive has this GTID, although {last.name} has one"
+            " with the same sequence number",
             hint=doubt(moment, [last]) or f"`backupd binlog search {last.job}` lists the GTIDs that there are",
         )
 

@@ -153,10 +153,10 @@ def _restored(
     """The files are as they were unpacked, or as a server has left them that was shut down."""
     manifest, to = copies.manifest, relocation.folder
     if folder.reached is not None and not tells_places(plan):  # even a copy that had arrived: handing it over failed
-        telling("an earlier restore had reached another server's binlog: restoring the files anew")
+        telling("an earlier restore had reached another server's binlog: restoring all files again")
         folder.emptied()
     if folder.is_spoilt:
-        telling("an earlier restore was killed while a server worked on these files: restoring them anew")
+        telling("an earlier restore was killed while a server worked on these files: restoring all files again")
         folder.emptied()
     if folder.exported:
         remove_tree(to / FOLDER)  # what is asked for now may be other tables

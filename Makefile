@@ -37,7 +37,7 @@ demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP an
 	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m tests.bench.three_targets
 
 # The one that takes longest goes last, so that what is wrong is seen early.
-test: check thorough-tests docker-tests lab-tests ## every promise (30 minutes on two processors)
+test: check thorough-tests docker-tests lab-tests ## every promise but those of figures, packages and a daemon's long life (30 minutes on two processors)
 
 check: lint types imports tests ## after every change: what takes no whole run, server or lab (about a minute)
 
@@ -98,7 +98,7 @@ docs-examples: setup-python setup-check setup-lab setup-s3 ## type the documenta
 
 # When what measures has changed, and before a release. Of what comes from a seed it tries all.
 test-all: export BACKUPD_TESTS_SHARE := full
-test-all: test thorough-matrix long-life fleet-night cloud-tests packaging-tests figure-tests lab-matrix test-matrix fire-tests ## every test, the packages, the figures and the matrix (three hours)
+test-all: test thorough-matrix long-life fleet-night cloud-tests packaging-tests figure-tests lab-matrix test-matrix fire-tests ## every test: also the matrices, clouds, packages, figures, a daemon's long life, a fleet's night, a campaign (three hours)
 
 figure-tests: setup-python setup-lab
 	$(BIN)/pytest tests/lab --timeout=900 --durations=10 -m figures

@@ -18,7 +18,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-OBJECT_NAMES = 50_000  # as an object has them; tar keeps some 75 bytes of each, a restore begins anew with an object
+OBJECT_NAMES = 50_000  # as an object has them; tar keeps some 75 bytes of each, a restore restarts with an object
 _NAMES_IN_BLOCK = 1024
 
 

@@ -70,7 +70,7 @@ def store_streams(
     this thread once for each object, and ends in it; what it opens is written by a thread of the stream's. Holes stay
     holes. Nothing is left running, whether this returns or raises.
 
-    An object that the spool has room for goes there, and to no sink yet. Where the spool fails in its middle it is read
+    An object that the spool has room for goes into it, to no sink yet. Where the spool fails in its middle it is read
     anew and goes to its sink.
 
     Raises:

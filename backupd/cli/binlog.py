@@ -65,7 +65,7 @@ def list_(
     ctx: typer.Context,
     job: ArchivedJobArgument,
     *,
-    target: Annotated[str | None, typer.Option("--target", help="Only by what is on this target.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="Consider only what is on this target.")] = None,
     json: JsonOption = False,
 ) -> None:
     """List what can be restored of a job: which moments, from which backup, what cannot and why, what is stored where.
@@ -129,20 +129,24 @@ def search(
     *,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", metavar="DB.T[,DB.U…]", help="Only what changes one of these. May be repeated."),
+        typer.Option(
+            "--table", metavar="DB.T[,DB.U…]", help="Only transactions that change one of these tables; repeatable."
+        ),
     ] = None,
     kind: Annotated[
         list[str] | None,
         typer.Option(
             "--kind",
             metavar="KIND[,KIND…]",
-            help=f"Only changes of these kinds: {', '.join(ChangeKind)}. May be repeated.",
+            help=f"Only changes of these kinds: {', '.join(ChangeKind)}; repeatable.",
         ),
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            "--since", metavar="TIME", help="Committed then or later: 2026-11-20T14:00, or 2h for so long ago."
+            "--since",
+            metavar="TIME",
+            help="Committed at this time or later: 2026-11-20T14:00, or 2h for that long ago.",
         ),
     ] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Committed before this time.")] = None,

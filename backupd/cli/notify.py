@@ -31,7 +31,7 @@ def try_out(
     *,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Send a test notification, as for a good backup, and show the result for each channel."""
+    """Send a test notification, as for a good backup, and show the result for each of [notifications.NAME]."""
     from backupd import wiring
     from backupd.operations import context
 
@@ -55,7 +55,8 @@ def digest_now(
     ctx: typer.Context,
     *,
     send: Annotated[
-        bool, typer.Option("--send", help="Send it to every channel that has digest in `on`, instead of showing it.")
+        bool,
+        typer.Option("--send", help="Send it by every notification that has digest in `on`, instead of showing it."),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:

@@ -43,7 +43,7 @@ def report(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="With --evidence, write to FILE what would else be printed."),
+        typer.Option(metavar="FILE", help="With --evidence, write to FILE instead of stdout."),
     ] = None,
 ) -> None:
     """Show what backups cost over months: locks, penalties, settling, copy rate, COW area; trends and outliers.

@@ -41,7 +41,9 @@ def run(
     run_id: Annotated[str | None, typer.Option(help="The run's id; default: generated from the time.")] = None,
     max_rate: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Read at most this much a second (200M); copy.max_rate where less."),
+        typer.Option(
+            metavar="SIZE", help="Read at most this much per second (200M); a lower copy.max_rate still applies."
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from backupd.vocabulary.records import RunDetails
     from backupd.vocabulary.storage import Backup
 
-# What RUN may be is the same everywhere; only `latest` alone is not, where a run without a backup is of no use.
+# What RUN may be is the same everywhere; only `latest` alone is not, where a run without a backup cannot be used.
 _AS_OF = "`as-of=TIME[:JOB]` (the newest good one of that time or earlier). With several jobs, `:JOB` is required."
 ANY_RUN = f"An id, its beginning, `latest[:JOB]`, `latest-good[:JOB]`, or {_AS_OF}"
 GOOD_RUN = f"An id, its beginning, `latest[:JOB]` or `latest-good[:JOB]` (both: the newest good one), or {_AS_OF}"

@@ -22,7 +22,7 @@ from backupd.vocabulary.records import RunDetails, RunError
 Exchange = Callable[[bytes], bytes]  # a request there, its answer back
 
 _Kind = TypeVar("_Kind", bound=Answer)
-_PASSING = frozenset({"catalogue-unavailable"})  # codes of what may be well again by itself
+_PASSING = frozenset({"catalogue-unavailable"})  # codes of what may recover by itself
 _LONGEST_SAID = 200  # characters of a stranger's words in a sentence of ours
 
 

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 
 def replace_ourselves() -> NoReturn:
-    """The command that this process was started with begins anew in it, whichever thread asks for that.
+    """The command that this process was started with starts again in it, whichever thread asks for that.
 
     Children that were left behind are nobody's then: see `reap`.
     """

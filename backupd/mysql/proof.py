@@ -14,7 +14,7 @@ atomic image of the locked server, its binlog cut at the recorded offset:
 - The end of the recovered redo log is at or after the LSN that was read under the lock, else commits are missing.
   (After, because InnoDB's background threads do not stand still.) MySQL tells how far it scanned, several times, and
   the checkpoint it began at.
-- The status counter of the LSN is of no use here: a server that starts writes redo of its own.
+- The status counter of the LSN does not help here: a server that starts writes redo of its own.
 """
 
 import re

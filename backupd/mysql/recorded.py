@@ -37,7 +37,7 @@ _LIBRARIES: Final = frozenset(
         *("type_mysql_json.so", "type_mysql_timestamp.so", "type_inet.so", "type_uuid.so"),
     }
 )
-# Theirs as well, of no use to files; some listen or reach out.
+# Theirs as well, without any effect on files; some listen or reach out.
 _IDLE_LIBRARIES: Final = frozenset(
     {
         *("handlersocket.so", "group_replication.so", "semisync_master.so", "semisync_slave.so", "rewriter.so"),

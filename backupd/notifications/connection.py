@@ -19,7 +19,7 @@ from backupd.vocabulary.errors import ConfigurationError, NotificationError
 def ended_after(seconds: float, socket_of: Callable[[], socket.socket | None]) -> Iterator[None]:
     """Within the block nothing waits for the other side any longer than this: its socket is shut down then.
 
-    A socket's own timeout begins anew with every byte. `socket_of` is asked then: STARTTLS puts another in its place.
+    A socket's own timeout starts again with every byte. `socket_of` is asked then: STARTTLS puts another in its place.
     """
     over = threading.Timer(seconds, lambda: _shut_down(socket_of()))
     over.daemon = True

@@ -312,7 +312,7 @@ def signer_of(catalogue: Catalogue, machine: Machine) -> Signer:
     """Signs as the catalogue's machine, which this is, with its key: one that it had, or a new one. The key is known.
 
     Raises:
-        Refused: the catalogue is another machine's, or the key is of no use.
+        Refused: the catalogue is another machine's, or the key cannot be used.
     """
     identity = catalogue.identity()
     identity.require_of(machine)

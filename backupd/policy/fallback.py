@@ -26,7 +26,7 @@ class FallbackRule:
     def words(self, now: datetime) -> str:
         """Who starts backups now, and why, in a sentence without its end."""
         if self.asked_at is None:
-            return "this host starts backups itself: no control host of a fleet has ever asked it for this job"
+            return "this host starts backups itself: no control host has ever contacted this host about this job"
         last, after = to_the_minute(self.asked_at), format_duration(self.after_seconds)
         if self.leaves_to_fleet(now):
             return f"left to the fleet, whose control host last asked this host for this job at {last}"

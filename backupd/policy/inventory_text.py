@@ -261,7 +261,7 @@ def _hosts_of_yaml(hosts: Any) -> dict[str, Mapping[str, str]]:
 
 
 def _texts(variables: Any) -> dict[str, str]:
-    """Those of a host or a group that are texts or numbers; the others are of no use here."""
+    """Those of a host or a group that are texts or numbers; the others are not used here."""
     return {
         str(key): str(value)
         for key, value in _table(variables).items()

@@ -22,7 +22,7 @@ def passes(error: BaseException) -> bool:
 
     | exit status | error | passes |
     |---|---|---|
-    | 4 | `Busy`: another run holds the job or the volume group | yes |
+    | 4 | `Busy`: another process holds what this needs, such as the job or the volume group | yes |
     | 5 | `NoTargetAnswers`: every target is away, found before anything was touched | yes |
     | 5 | `Refused`, `NotOurs`: somebody has to change something | no |
     | 6 | `LockNotGranted`: statements of others were in the way | yes |

@@ -21,7 +21,7 @@ _LABEL = 6  # columns that a time and the space behind it take
 def gantt(
     runs: Sequence[PlannedRun], targets: Mapping[str, SharedTarget], *, zone: str, width: int, ascii_only: bool
 ) -> str:
-    """Each target with what goes there, over the time from the first beginning to the last end; empty without runs."""
+    """Each target with its backups, over the time from the first beginning to the last end; empty without runs."""
     if not runs:
         return ""
     begin, end = min(run.begins_at for run in runs), max(run.ends_at for run in runs)

@@ -257,7 +257,7 @@ class _Daemon:
 
     @contextmanager
     def _survived(self) -> Iterator[None]:
-        """A catalogue that cannot be used is no reason to end: it may be well again at the next look."""
+        """A catalogue that cannot be used is no reason to end: it may have recovered at the next look."""
         try:
             yield
         except CatalogueError as error:

@@ -1,4 +1,4 @@
-"""The digest: how all jobs and targets stand, once a week, whether or not anything is wrong.
+"""The digest: how all jobs and targets stand, when service.digest says, whether or not anything is wrong.
 
 Knows: when it is due, what is in it, and its words: what is wrong comes first. A digest that was due while no daemon
 ran is told once by the next one, however many were.

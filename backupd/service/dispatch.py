@@ -165,7 +165,9 @@ class Dispatch:
         for schedule in late:
             due = due_slots(schedule.timetable, since=schedule.decided, now=now)
             if due.unlisted:
-                log.warning("%s of job %s: %d more before", schedule.activity, schedule.job, due.unlisted)
+                log.warning(
+                    "%s of job %s: %d older slots were missed as well", schedule.activity, schedule.job, due.unlisted
+                )
             if due.older and not self._leave(schedule, due.older, now):
                 self._miss(schedule, due.older, f"{SUPERSEDED}: {self._why(schedule, due.older[-1])}", now)
             if due.newest is not None:

@@ -269,7 +269,8 @@ FAMILIES = (
     ),
     Family(
         "backupd_disk_busy_seconds",
-        "How long the volume's disks were busy while the newest good backup's snapshot existed, summed, for whomever.",
+        "How long the volume's disks were busy while the newest good backup's snapshot existed, in total, whoever used"
+        " them.",
         _of_good(lambda run: run.bill.disk_seconds if run.bill else None),
     ),
     Family(

@@ -134,7 +134,7 @@ class WebProcess(PagesProcess):
             except ConnectionError:
                 return  # it has ended, which `keep_up` sees
             except (ValueError, RecursionError) as error:
-                log.error("stopped the pages' process, because it requested something that it may not: %s", error)
+                log.error("stopped the pages' process, because it made a request that is not allowed: %s", error)
                 started.kill()
 
 

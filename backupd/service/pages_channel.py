@@ -86,4 +86,4 @@ def _answer(question: bytes, seen: MachineView) -> object:
             found = seen.rooms.seen(within_seconds=max(0.0, min(seconds, _MOST_SECONDS)))
             return {name: asdict(target) for name, target in found.items()}
         case _:
-            raise ValueError("the pages' process requested something that it may not")
+            raise ValueError("the pages' process made a request that is not allowed")

@@ -124,7 +124,11 @@ class Receivers:
         """It is asked to end, once; and killed where it does not."""
         known, now = self._known.setdefault(job, _Receiver()), self._clock()
         if known.asked is None or known.asked[0] != pid:
-            log.info("job %s: the receiver of its binlog (process %d) is asked to end: it has other settings", job, pid)
+            log.info(
+                "job %s: the receiver of its binlog (process %d) is being stopped: its settings are out of date",
+                job,
+                pid,
+            )
             known.asked = (pid, now)
             self._signal(job, pid, signal.SIGTERM)
         elif now - known.asked[1] > PATIENCE_SECONDS:
@@ -156,7 +160,7 @@ def findings(configuration: Configuration, job: str, claims: Claims) -> Iterator
         yield Finding(
             "binlog receiver",
             Level.WARNING,
-            f"process {pid} archives the binlog by other settings than the configuration has now, such as recipients,"
+            f"process {pid} archives the binlog with settings that differ from the configuration, such as recipients,"
             " targets or the host",
             "systemctl reload backupd: the daemon then ends it and starts another one",
             attention=True,

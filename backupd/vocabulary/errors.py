@@ -40,7 +40,7 @@ _MEANINGS = {
     ExitStatus.INTERNAL: "internal error: a bug in backupd",
     ExitStatus.USAGE: "usage or configuration",
     ExitStatus.ATTENTION: "good, but attention needed",
-    ExitStatus.BUSY: "busy: another run holds the job or the volume group",
+    ExitStatus.BUSY: "busy: another process holds what this needs",
     ExitStatus.REFUSED: "refused by preflight, nothing touched",
     ExitStatus.SERVER: "server or lock",
     ExitStatus.SNAPSHOT: "snapshot failed or is void, or the backup was aborted: a limit was exceeded",
@@ -66,7 +66,7 @@ class BackupdError(Exception):
 
     @property
     def code(self) -> str:
-        """Stable name for machines: the class name in kebab-case (`target-full`)."""
+        """Stable name for machines: the class name in kebab-case (`no-room`)."""
         name = type(self).__name__
         return "".join("-" + c.lower() if c.isupper() else c for c in name).lstrip("-")
 
@@ -178,7 +178,7 @@ class TargetAway(TargetError):
 
 
 class NoRoom(TargetError):
-    """The target is full, as far as its storage says so."""
+    """The storage reports that the target is full."""
 
 
 class AlreadyThere(TargetError):
@@ -259,7 +259,7 @@ class CatalogueError(BackupdError):
 
 
 class CatalogueUnavailable(CatalogueError):
-    """The catalogue is locked by another process, or its disk is full or failed: it may be well again by itself."""
+    """The catalogue is locked by another process, or its disk is full or failed: it may recover by itself."""
 
 
 class FleetDatabaseError(CatalogueError):

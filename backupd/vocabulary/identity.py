@@ -60,7 +60,7 @@ class Identity:
 
 
 def new_name(host: str) -> str:
-    """A name that no other machine has: the host's, cleaned, and eight random digits."""
+    """A name that no other machine has: the host's, cleaned, and eight random hexadecimal digits."""
     cleaned = re.sub(r"[^a-z0-9]+", "-", host.lower().partition(".")[0])[:_LONGEST_HOST].strip("-")
     return f"{cleaned or 'host'}-{secrets.token_hex(4)}"
 

@@ -94,7 +94,7 @@ class NoticeKind(StrEnum):
     MISSED = "missed"
     ALARM = "alarm"  # something is wrong that no run has told of, or still is a day later
     OVER = "over"  # what an alarm was told of is no more
-    DIGEST = "digest"  # how all jobs stand, once a week
+    DIGEST = "digest"  # how all jobs stand, when service.digest says
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,7 +248,7 @@ def test_the_list_says_what_became_of_the_last_slot(world: World, terminal: Term
         ahead = datetime.now(UTC) + timedelta(days=3650)  # by a clock that was
         catalogue.take_slot(Slot("nightly", Activity.PROBE, ahead, SlotState.MISSED, ahead))
     lines = terminal.run("schedule", "list").stdout.splitlines()
-    assert lines[1].endswith("2026-01-10 12:00 busy: another run holds the job or the volume group")
+    assert lines[1].endswith("2026-01-10 12:00 busy: another process holds what this needs")
     assert lines[2].endswith("  2026-01-10 12:00 missed: it could not start")
     backup, probe = terminal.run("schedule", "list", "--json").document["schedules"]
     assert (backup["last"]["run_id"], backup["last"]["exit_status"]) == ("r1", ExitStatus.BUSY)

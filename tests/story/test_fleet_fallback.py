@@ -59,7 +59,7 @@ def test_a_host_whose_control_host_is_away_for_longer_goes_on_alone_and_says_so_
 
 def test_when_the_control_host_is_back_backups_are_the_fleets_again(host: Machine) -> None:
     host.at(NIGHT)
-    assert "no control host of a fleet has ever asked it" in host.newest().reason
+    assert "no control host has ever contacted this host" in host.newest().reason
     host.fail_run("r1")
     host.process().end(0)
     asked(host, NIGHT + timedelta(hours=5))

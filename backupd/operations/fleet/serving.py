@@ -116,7 +116,7 @@ def _planned(given: FleetSurroundings, contact: HostContact, night: date) -> Nig
 
 
 def _reloaded(given: FleetSurroundings, night: date) -> tuple[str, ...]:
-    """What is wrong with the file's inventory, or with the file; where it has changed, this process begins anew.
+    """What is wrong with the file's inventory, or with the file; where it has changed, this process restarts.
 
     An inventory may list the same in another order each time: what was just read is taken as it is.
     """

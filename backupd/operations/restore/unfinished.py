@@ -74,7 +74,7 @@ class Filling:
         self._put_down(replace(self._what, objects={}, worked_in=False, reached=None, exported=False))
 
     def worked_in(self) -> None:
-        """From now on a server changes the files: unless it is shut down, they are of no use.
+        """From now on a server changes the files: unless it is shut down, they cannot be used.
 
         Raises:
             UsageError: the folder's disk failed, or is full.

@@ -25,7 +25,7 @@ class Unfinished:
     made: bool = False  # the folder was made for it
     objects: Mapping[str, UnpackProgress] = field(default_factory=dict)
     worked_in: bool = False  # by a server: they are not what was unpacked any more
-    reached: Position | None = None  # where that server stood when it was shut down; None: files of no use
+    reached: Position | None = None  # where that server stood when it was shut down; None: files that cannot be used
     exported: bool = False  # tables of them, into a folder that was made for it
 
     @property

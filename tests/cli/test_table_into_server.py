@@ -100,7 +100,7 @@ def test_a_dry_run_ends_after_having_told_and_leaves_nothing(
         [table] = typing.run(*LOAD, "--dry-run", "--json").document["tables"]
         assert (table["table"], table["by"], table["triggers_left_out"]) == ("live.child", "rows", ["told"])
         assert table["bytes"] > 65536
-        assert table["reason"].startswith("its binary log is on")
+        assert table["reason"].startswith("the server's binary log is on")
         assert root.one("SHOW MASTER STATUS") == where
         assert root.query("SHOW DATABASES") == schemas
         root.execute("CREATE DATABASE restored_1121")

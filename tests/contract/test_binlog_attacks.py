@@ -106,7 +106,7 @@ def test_an_archive_whose_machine_has_another_identity_starts_again_by_itself(si
         site.run("identity", "new", "--yes")
         write(site.server)
         assert receiver.wait(60) == 2
-    assert "by now, and its archive" in (site.base / "receiver.log").read_text()
+    assert "was started as" in (site.base / "receiver.log").read_text()
     name = site.run("identity", "show").stdout.split()[1]
     with site.archiving():
         write(site.server)

@@ -22,7 +22,7 @@ def test_a_datadir_that_was_emptied_beneath_its_server_is_refused_as_long_as_tha
         for refused in (filling(server.datadir, WHAT), resumable(server.datadir, Unfinished("nightly", "r1", "c", ()))):
             with pytest.raises(Refused, match=r"a running server has .* as its datadir") as raised, refused:
                 pytest.fail("it was filled")
-            assert "SELECT what you need of that" in raised.value.hint
+            assert "SELECT the data you need first" in raised.value.hint
         after = server.datadir.stat()
         assert (after.st_mode, after.st_uid) == (before.st_mode, before.st_uid), "its server may still work in it"
 

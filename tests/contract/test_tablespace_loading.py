@@ -123,7 +123,9 @@ def test_a_server_with_a_binary_log_gets_rows_unless_the_operator_says_otherwise
     with mysql_server.session() as root:
         try:
             load(CHILD, to=mysql_server)
-            assert any(line.startswith("not by tablespace: its binary log is on, and neither") for line in told)
+            assert any(
+                line.startswith("not by tablespace: the server's binary log is on: its replicas") for line in told
+            )
             root.execute("DROP DATABASE restored")
             where = logged(root)
             loaded = load(CHILD, by=TABLESPACE, to=mysql_server)

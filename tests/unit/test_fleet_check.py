@@ -104,7 +104,7 @@ def test_a_host_that_makes_its_backup_just_now_is_fit() -> None:
         (good("db3", server="uuid-db2"), Level.REFUSED, "host db2", "have one id, uuid-db2"),
         (good("db3", follows="elsewhere:3306"), Level.WARNING, "cluster orders", "db3 follows elsewhere:3306"),
         (with_jobs("db3"), Level.WARNING, "cluster orders", "job nightly is not on db3"),
-        (good("db3", targets=("nas1", "nas9")), Level.WARNING, "target nas9", "it is used by db3, and has no table"),
+        (good("db3", targets=("nas1", "nas9")), Level.WARNING, "target nas9", "it is used by db3, but has no table"),
     ],
 )
 def test_what_a_host_is_not_is_found(told: HostDescription, level: Level, name: str, part: str) -> None:

@@ -287,7 +287,7 @@ def test_without_a_good_backup_nothing_can_be_restored() -> None:
 
 
 def test_the_latest_is_not_an_earlier_end_of_the_archive() -> None:
-    with pytest.raises(UsageError, match="follows no good backup without a gap"):
+    with pytest.raises(UsageError, match="there is a gap between the last good backup and the newest segments"):
         plan(TWO[:1], WRITTEN, Latest(), now=NOW)
 
 

@@ -96,7 +96,7 @@ def test_room_for_stripes_is_what_the_fullest_of_their_pvs_has() -> None:
         "not enough free extents on /dev/sda, /dev/sdb of vg0: 2 stripes need 41 on each, and /dev/sdb has 40"
     )
     assert caught.value.hint == (
-        "lower snapshot.size (now 339738624 bytes), lower snapshot.stripes (now 2) or extend the volume group:"
+        "lower snapshot.size (now 324MiB), lower snapshot.stripes (now 2) or extend the volume group:"
         " vgextend vg0 DEVICE"
     )
 

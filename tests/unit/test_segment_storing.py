@@ -128,7 +128,7 @@ def test_an_archive_at_work_ends_once_its_machine_has_another_name(site: Site) -
     site.goes_on(last)
     site.catalogue.take_identity(replace(site.catalogue.identity(), name="db2-0a1b2c3d"), Event.IDENTITY_NEW)
     assert (site.catalogue.waiting_segments(JOB), site.catalogue.archive_gaps(JOB)) == ((0, 0), []), "all looks well"
-    with pytest.raises(UsageError, match="this machine is db2-0a1b2c3d by now"):
+    with pytest.raises(UsageError, match="this machine is now db2-0a1b2c3d, but"):
         sender._send_all()
 
 

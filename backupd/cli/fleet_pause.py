@@ -24,7 +24,7 @@ def pause(
 ) -> None:
     """Begin no backup of a cluster, by a host, or at all until `fleet unpause`. Backups in progress continue.
 
-    What cannot begin before its window closes is missed, and is told as such.
+    What cannot begin before its window closes is missed, and is reported as such.
     """
     records, scope, of = _of(ctx, name, all_of_it)
     records.pause(scope, of, note)

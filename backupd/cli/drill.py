@@ -107,7 +107,7 @@ def drill(
         else:
             print_text(drill_table(result.checks))
             outcome = f"undecided: {result.undecided};" if result.undecided else "proven" if result.ok else "NOT proven"
-            of = "" if result.moment is None else f"moment {result.moment.name}: "
+            of = f"drill {result.to_moment}: " if result.to_moment else ""
             say(f"{of}{outcome} in {duration(result.seconds)}")
         if (error := _error_of(result, run.job)) is not None:
             with told():

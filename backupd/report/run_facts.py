@@ -167,7 +167,7 @@ def outcome_of(check: Check) -> str:
 def _proof(drill: Drill) -> str:
     said = f"{sum(check.ok for check in drill.checks)} of {len(drill.checks)} checks"
     outcome = f"undecided ({drill.undecided})" if drill.undecided else "restored and started" if drill.ok else "FAILED"
-    of = "" if drill.moment is None else f"moment {drill.moment.name}: "
+    of = f"{drill.to_moment}: " if drill.to_moment else ""
     return f"{of}{outcome}: {said} in {duration(drill.seconds)}, {drill.at:%Y-%m-%d %H:%M} UTC"
 
 

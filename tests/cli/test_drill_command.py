@@ -275,9 +275,9 @@ def test_a_moment_that_is_not_proven_casts_no_doubt_on_the_backup(
     assert ended.status == 9
     assert "the drill of run r2 to 2026-11-20 03:12:44 UTC failed: tables" in ended.stderr
     assert "hint: `backupd drill r2` tells whether the backup alone is sound" in ended.stderr
-    assert "moment 2026-11-20 03:12:44 UTC: NOT proven in 1.0 s" in ended.stdout
+    assert "drill to 2026-11-20 03:12:44 UTC: NOT proven in 1.0 s" in ended.stdout
     assert not world.row("r2").doubted
-    assert "moment 2026-11-20 03:12:44 UTC: FAILED" in terminal.run("show", "r2").stdout
+    assert "to 2026-11-20 03:12:44 UTC: FAILED" in terminal.run("show", "r2").stdout
     assert "FAILED, to 2026-11-20 03:12:44 UTC" in terminal.run("history").stdout
 
 

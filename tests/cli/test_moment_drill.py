@@ -102,12 +102,12 @@ def test_a_moment_that_is_drawn_is_proven_and_on_record_with_its_name(history: H
     done = site.run("drill", "--job", "nightly")
     (drawn,) = [line for line in done.stderr.splitlines() if "drawn with seed " in line]
     moment = drawn.partition("drawn with seed ")[2].partition(": ")[2]
-    assert f"moment {moment}: proven in" in done.stdout
+    assert f"drill to {moment}: proven in" in done.stdout
     shown = json.loads(site.run("show", RUN, "--json").stdout)["drills"][-1]
     assert (shown["moment"]["name"], shown["status"]) == (moment, "proven")
     names = ["restore", "gtid", "canary minutes", "tables", "clean shutdown"]
     assert [check["name"] for check in shown["checks"]] == names
-    assert f"to {moment} restored and started: 5 of 5 checks" in site.run("show", RUN).stdout
+    assert f"to {moment}: restored and started: 5 of 5 checks" in site.run("show", RUN).stdout
     assert f"yes, to {moment}" in site.run("history").stdout
     assert f"proven to {moment}, " in site.run("status", "nightly").stdout
     assert f"to {moment}" in site.run("report", "--evidence", "--since", "1d", "--json").stdout

@@ -57,7 +57,7 @@ TO_LOAD = ("restore", "r1", "--tables", "shop.orders", "--into", "db1", "--as", 
         (
             ("--into", "db1", "--as", "x", "--tables", "a.b", "--latest"),
             "--into cannot load tables as of a moment",
-            "--tables DB.T --to DIR with the moment",
+            "use --tables DB.T --to DIR with the moment",
         ),
         (("--into", "db1", "--to", "/x", "--tables", "a.b"), "give one place to restore to", "--to DIR, or"),
         (

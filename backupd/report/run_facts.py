@@ -169,7 +169,3 @@ def _proof(drill: Drill) -> str:
     outcome = f"undecided ({drill.undecided})" if drill.undecided else "restored and started" if drill.ok else "FAILED"
     of = f"{drill.to_moment}: " if drill.to_moment else ""
     return f"{of}{outcome}: {said} in {duration(drill.seconds)}, {drill.at:%Y-%m-%d %H:%M} UTC"
-
-
-def _second(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC"

@@ -311,6 +311,20 @@ def test_the_segment_that_was_received_last_stays_for_the_archive_to_go_on_behin
     job = replace(JOB, retention=replace(JOB.retention, keep_last=1))
     prune(job, (site.here, site.there), site.catalogue, ownership=site.ownership, now=NOW).require_complete()
     assert site.left(site.here) == [50]
+    assert prune(job, (site.here,), site.catalogue, ownership=site.ownership, now=NOW).segments == ()
+    assert site.left(site.here) == [50]
+
+
+def test_on_a_target_that_has_no_backup_yet_everything_stays(site: ArchiveSite) -> None:
+    """Nobody can tell what its first one will need."""
+    new = MemoryTarget("new")
+    site.ownership.take(new)
+    for one in site.segments:
+        new.stored[one.job, "binlog", one.name] = b"a segment"
+        site.catalogue.segment_stored(one.name, new.name, at=one.received_at)
+    done = prune(JOB, (site.here, new), site.catalogue, ownership=site.ownership, now=NOW)
+    assert (site.left(site.here), site.left(new)) == (list(range(30, 51)), list(range(1, 51)))
+    assert {fate.target for fate in done.segments} == {"here"}
 
 
 def test_a_folder_with_segments_and_no_owner_record_is_nobody_s(site: ArchiveSite) -> None:

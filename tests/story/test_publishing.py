@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from backupd.host.signals import cancellable
 from backupd.operations.copies.publishing import Published, publish_copies
+from backupd.policy import manifest as manifests
 from backupd.targets.listing import unknown_beside
 from backupd.vocabulary.errors import Cancelled, ExitStatus, TargetError, VerificationError
 from backupd.vocabulary.records import RunStatus
@@ -159,6 +160,26 @@ def test_bytes_that_vanish_after_they_were_read_back_make_no_success(
     assert (vault.stored, world.left()) == ({}, [])
 
 
+def test_a_manifest_without_its_bytes_that_cannot_be_taken_back_is_told_with_the_first_error(
+    world: World, vault: ToldTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(job: str, backup_id: str) -> None:
+        raise TargetError(f"{job}/{backup_id} is locked", hint="wait")
+
+    def harmed() -> None:
+        vault.told.clear()
+        lose(vault)
+        monkeypatch.setattr(vault, "remove", refuse)
+
+    vault.told["published"] = harmed
+    error = world.try_to_back_up()
+    assert isinstance(error, VerificationError)
+    assert "target vault does not list what was stored" in error.message
+    assert "and its manifest could not be removed: nightly/r1 is locked" in error.__notes__
+    assert (world.row().status, world.row().backups) == (RunStatus.FAILED, ())
+    assert world.left() == ["row of partial-objects vault/nightly/r1"], "for the next recovery"
+
+
 def test_a_target_whose_bytes_vanish_drops_out_and_the_other_has_the_backup(
     world: World, vault: ToldTarget, offsite: ToldTarget
 ) -> None:
@@ -220,6 +241,20 @@ def published(manifest: Manifest, targets: Sequence[MemoryTarget], *, max_rate: 
     publish_copies(manifest, targets, max_rate=max_rate, failing=lambda _: nullcontext(), published=done.append)
     assert {one.target.name for one in done} == {target.name for target in targets}
     return done
+
+
+def test_a_manifest_that_a_target_gives_back_otherwise_is_no_backup_and_does_not_stay() -> None:
+    target = ToldTarget(name="vault")
+    manifest = copied(target)
+
+    def exchange() -> None:
+        another = replace(manifest, host="db2")
+        target.stored[JOB, RUN, "manifest.json"] = manifests.to_text(another).encode()
+
+    target.told["published"] = exchange
+    with pytest.raises(VerificationError, match="the manifest on target vault is not what was written"):
+        published(manifest, [target])
+    assert target.backups() == []
 
 
 def test_all_targets_are_read_at_the_same_time_however_many_they_are() -> None:

@@ -75,6 +75,21 @@ def test_a_probe_waits_until_the_server_was_watched_undisturbed(world: World) ->
     assert world.left() == []
 
 
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_a_probe_that_fails_before_the_snapshot_leaves_the_gate_to_the_meter_and_is_told(
+    world: World, fails_at: int
+) -> None:
+    """While it lays its files, and while it measures."""
+    world.probe.disk.fail_at_call = fails_at
+    row = world.back_up(job=world.job(settle=SettleConfig(probe=True, windows=1, baseline_windows=1)))
+    assert row.status is RunStatus.ATTENTION
+    told = f"no probe: the gate relied on the passive meter alone: the disk was told to fail at call {fails_at}"
+    assert told in row.attention
+    before = [sample for sample in row.samples if sample.stage == "baseline"]
+    assert before[0].write_latency_ms == pytest.approx(world.write_milliseconds)
+    assert world.left() == []
+
+
 def test_a_copy_within_a_budget_records_how_fast_it_was_read(world: World) -> None:
     row = world.back_up(job=world.job(settle=ENDLESS, limits=LimitsConfig(max_latency=2.0)))
     assert [change.reason for change in row.pace] != []

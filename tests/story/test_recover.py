@@ -5,6 +5,7 @@ probe files, objects and children are those of a killed process. What a kernel w
 child writes down first, because the host is a fake, and what a server would keep of its appliers and settings.
 """
 
+import errno
 import os
 import pickle
 import shutil
@@ -338,6 +339,20 @@ def test_temporary_folders_of_killed_processes_go_with_recover_and_keep_no_backu
     recovery = recover(world)
     assert [holding.name for holding in recovery.given_back] == [str(folder)]
     assert recovery.runs == ()
+
+
+def test_a_temporary_folder_that_cannot_be_searched_keeps_no_recovery_from_its_end(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> tuple[Path, ...]:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    die_at(world, "host.mount")
+    world.remove_abandoned = fail
+    recovery = recover(world)
+    recovery.require_complete()
+    assert (recovery.runs, world.left()) == (("r1",), [])
+    assert "could not be searched for leftovers of dead processes: Input/output error" in caplog.text
 
 
 def test_a_drill_folder_that_resists_is_named_and_keeps_no_run_from_starting(

@@ -183,6 +183,28 @@ def test_what_a_killed_run_left_is_not_given_back_while_the_spool_s_disk_is_not_
     assert world.left() == []
 
 
+def test_what_a_killed_run_left_on_a_disk_that_fails_is_named_and_given_back_once_that_is_repaired(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die_at(world, "target.writing", job=with_spool(world))
+    really = Path.lstat
+
+    def fail(path: Path) -> os.stat_result:
+        if world.spool in path.parents:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return really(path)
+
+    with world.catalogue() as catalogue:
+        with monkeypatch.context() as failing:
+            failing.setattr(Path, "lstat", fail)
+            recovery = dead_runs(catalogue, world.tools)
+        folder = world.places.spool_folder(world.spool, world.name, "r1")
+        assert [why for _, why in recovery.left] == [f"{folder} cannot be read: Input/output error"]
+        assert recovery.hints == ("repair the spool's disk, then `backupd recover`",)
+        dead_runs(catalogue, world.tools).require_complete()
+    assert world.left() == []
+
+
 def test_one_job_s_dead_spool_stops_neither_another_job_nor_the_rest_of_a_recovery(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -260,6 +282,7 @@ def somebody_else_s(spool: Path) -> None:
         (lambda spool: (spool.rmdir(), spool.symlink_to(spool.parent)), "is a symbolic link", "copy.spool"),
         (lambda spool: (spool.rmdir(), spool.write_text("")), "is not a folder", "copy.spool"),
         (lambda spool: spool.chmod(0o770), "can be written by other users", "chmod 700"),
+        (lambda spool: spool.chmod(0o500), "is not writable", "chmod 700"),
         (somebody_else_s, "is owned by another user (7)", "chown"),
     ],
 )

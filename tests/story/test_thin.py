@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from backupd.config import SettleConfig
+from backupd.config import LimitsConfig, SettleConfig
 from backupd.operations.backup import preflight
-from backupd.vocabulary.errors import ExitStatus, GaveUp
+from backupd.vocabulary.errors import ExitStatus, GaveUp, Refused
 from backupd.vocabulary.records import Level, RunStatus
 from backupd.vocabulary.volumes import Volume
 from tests.fakes.lvm_host import LvmHost, thin_volume
@@ -88,6 +88,16 @@ def test_a_pool_beyond_the_limit_of_a_run_is_refused_before_it(tmp_path: Path, u
         error = world.try_to_back_up()
         assert error is not None
         assert error.exit_status is ExitStatus.REFUSED
+
+
+def test_a_pool_beyond_a_limit_that_the_job_sets_lower_is_refused_before_it_however_little_a_snapshot_needs(
+    tmp_path: Path,
+) -> None:
+    world = thin_world(tmp_path, used=330 * MIB)
+    error = world.try_to_back_up(job=world.job(limits=LimitsConfig(max_cow_fill=0.5)))
+    assert isinstance(error, Refused)
+    assert "thin pool labvg/pool is 55% full, limits.max_cow_fill is 50%" in error.message
+    assert "extend the pool (lvextend --size +SIZE labvg/pool), or raise the limit" in error.hint
 
 
 def test_check_says_that_the_volume_is_thin(tmp_path: Path) -> None:

@@ -19,10 +19,11 @@ from backupd.vocabulary.errors import CommandError, ExitStatus, NoTargetAnswers,
 from backupd.vocabulary.penalty import SnapshotLife
 from backupd.vocabulary.records import Finding, Level, RunStatus
 from backupd.vocabulary.servers import Blocker, Cluster, DataPath, Flavour, Membership
-from backupd.vocabulary.volumes import DeviceNumber, Layout, MountPoint, PvsGone, Segment
+from backupd.vocabulary.volumes import AUTO, DeviceNumber, FileIdentity, Layout, MountPoint, PvsGone, Segment
 from tests.fakes.lvm_host import FakeSnapshots, pv_uuid
 from tests.fakes.target import MemoryTarget
 from tests.story.world import World
+from tests.unit.test_placing import tuning
 
 
 @pytest.fixture
@@ -83,6 +84,16 @@ def free_bytes(count: int) -> Callable[[World], None]:
         world.memory = MemoryTarget(name="vault", free_bytes=count)
 
     return change
+
+
+def untold_room(world: World) -> None:
+    """As a bucket's is."""
+
+    class Bucket(MemoryTarget):
+        def require_usable(self) -> None:  # type: ignore[override]
+            super().require_usable()
+
+    world.memory = Bucket(name="vault")
 
 
 def mounted_as(filesystem: str) -> Callable[[World], None]:
@@ -200,6 +211,7 @@ LONG_QUERY = Blocker(7, "report", 300.0, "SELECT * FROM orders")
         ("snapshot room", full_group, REFUSED, "need 30, have 3"),
         ("target vault", as_it_is, OK, "writable"),
         ("target vault", no_target, REFUSED, "does not exist"),
+        ("target vault", untold_room, OK, "writable; free space unknown"),
         ("target vault", free_bytes(100), REFUSED, "100 B free for a volume with "),
         ("target vault", free_bytes(100_000), WARNING, "97.7 KiB free, and the backup is "),
         ("sysbench", as_it_is, OK, "installed"),
@@ -342,6 +354,27 @@ def test_a_pv_that_is_gone_needs_attention_and_stops_no_run(world: World) -> Non
     assert (area.level, area.attention) == (WARNING, True)
     assert area.detail == ("on any PV, not as snapshot.pvs says: /dev/nowhere is not a PV of labvg")
     assert area.hint.startswith("backupd probe nightly --tune --write ")
+
+
+def test_a_tuning_that_holds_no_more_is_told_with_the_command_that_measures_anew(world: World) -> None:
+    found = tuning(world.host)
+    world.host.failed.add("/dev/sde")
+    job = world.job(snapshot=SnapshotConfig(pvs=AUTO))
+    (told,) = [
+        finding
+        for finding in volume_checks.of_room(job, world.host.volume, world.host.group(), tuning=found)
+        if finding.name == "snapshot"
+    ]
+    assert (told.level, told.hint) == (WARNING, "measure again: backupd probe nightly --tune")
+    assert "its recommendation is ignored: the kernel has disabled /dev/sde" in told.detail
+
+
+def test_a_datadir_that_cannot_be_looked_at_is_refused_with_its_path(world: World) -> None:
+    def fail(path: Path) -> FileIdentity:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    with pytest.raises(SnapshotError, match=f"cannot read {world.datadir}: Permission denied"):
+        volume_checks.landmarks(world.database.paths, fail)
 
 
 def test_a_group_that_lacks_a_disk_is_refused_by_day_as_lvm_would_by_night(world: World) -> None:

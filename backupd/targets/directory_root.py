@@ -20,6 +20,7 @@ _READ_BYTES = 1 << 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _TRIES = 3  # of what another process may undo at any moment
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _AWAY = (errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENOTCONN)  # of NFS, or FUSE
 
 
@@ -61,13 +62,20 @@ class RootFolder:
                     f"{where} is mounted read-only",
                     ("check the kernel log for the reason (dmesg), then mount it writable"),
                 )
-            elif not self.path.is_dir():
-                message = f"{where} does not exist" if not self.path.exists() else f"{where} is not a folder"
-                kind = TargetError if self.path.exists() else TargetAway
+            elif wrong := self._what_is_there_instead():
+                kind, message = wrong[0], f"{where} {wrong[1]}"
                 hint = "mount its file system, or create the folder if no file system belongs there"
             else:
                 message, hint = f"could not {doing} {where}: {error.strerror or error}", _hint(error)
             raise kind(message, hint=hint) from error
+
+    def _what_is_there_instead(self) -> tuple[type[TargetError], str] | None:
+        """None where it is a folder, or nobody can look: then what failed before says why."""
+        try:
+            is_folder = stat.S_ISDIR(self.path.stat().st_mode)
+        except OSError as error:
+            return (TargetAway, "does not exist") if error.errno in _NOT_THERE else None
+        return None if is_folder else (TargetError, "is not a folder")
 
     def make_folders(self, folder: Path) -> None:
         """All levels below the target's own folder, each durable in the one above.

@@ -15,7 +15,7 @@ import pytest
 
 from backupd.policy.owner_record import OwnerRecord
 from backupd.targets.directory import DirectoryTarget
-from backupd.vocabulary.errors import AlreadyThere, TargetError
+from backupd.vocabulary.errors import AlreadyThere, TargetAway, TargetError
 from tests.contract.test_target_segments import put_segment
 from tests.contract.test_targets import MANIFEST
 from tests.fakes.target import MACHINE
@@ -107,6 +107,34 @@ def test_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("")
     with pytest.raises(TargetError, match="is not a folder"):
         DirectoryTarget("store", tmp_path / "store", machine=MACHINE).require_usable()
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.ESTALE, TargetAway),  # of NFS whose server has forgotten it
+        (errno.ENOTCONN, TargetAway),  # of FUSE whose process has died
+        (errno.EIO, TargetError),
+        (errno.EACCES, TargetError),
+    ],
+)
+def test_a_folder_that_cannot_be_looked_at_is_told_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[TargetError]
+) -> None:
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
+    really = Path.stat
+
+    def fail(path: Path, **how: Any) -> os.stat_result:
+        if path.is_relative_to(tmp_path):
+            failing(number)()
+        return really(path, **how)
+
+    monkeypatch.setattr(Path, "stat", fail)
+    for ask in (target.require_usable, target.backups, target.owner):
+        with pytest.raises(TargetError, match=rf"target store \({tmp_path}\): {os.strerror(number)}") as told:
+            ask()  # type: ignore[operator]
+        assert type(told.value) is kind
+        assert told.value.hint
 
 
 FAULTS = [

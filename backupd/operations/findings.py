@@ -17,3 +17,8 @@ def ok(name: str, detail: str) -> Finding:
 def refused(name: str, error: BackupdError) -> Finding:
     """What could not be found out forbids a run."""
     return Finding(name, Level.REFUSED, error.message, error.hint)
+
+
+def reason(error: OSError | BackupdError) -> str:
+    """What the operating system, or we, say of it."""
+    return str(error.strerror or error) if isinstance(error, OSError) else error.message

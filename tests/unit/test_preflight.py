@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from backupd.lvm.extending import further_bytes
 from backupd.operations.backup import binlog_spool, preflight, volume_checks
 from backupd.operations.tools import FilesystemRoom
 from backupd.policy.snapshot_plan import plan_snapshot
+from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import CommandError, ExitStatus, NoTargetAnswers, Refused, SnapshotError
 from backupd.vocabulary.penalty import SnapshotLife
 from backupd.vocabulary.records import Finding, Level, RunStatus
@@ -369,12 +371,16 @@ def test_a_tuning_that_holds_no_more_is_told_with_the_command_that_measures_anew
     assert "its recommendation is ignored: the kernel has disabled /dev/sde" in told.detail
 
 
-def test_a_datadir_that_cannot_be_looked_at_is_refused_with_its_path(world: World) -> None:
+def test_a_datadir_that_cannot_be_looked_at_is_refused_with_its_path(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(path: Path) -> FileIdentity:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
-    with pytest.raises(SnapshotError, match=f"cannot read {world.datadir}: Permission denied"):
-        volume_checks.landmarks(world.database.paths, fail)
+    monkeypatch.setattr(world.host, "identity", fail)
+    found = findings(world)["datadir"]
+    assert (found.level, found.detail) == (REFUSED, f"cannot read {world.datadir}: Input/output error")
+    assert found.hint
 
 
 def test_a_group_that_lacks_a_disk_is_refused_by_day_as_lvm_would_by_night(world: World) -> None:
@@ -615,6 +621,53 @@ def test_a_file_of_the_server_s_that_cannot_be_read_is_on_no_volume_that_is_know
     found = findings(world)
     assert (found["one volume"].level, found["parallel applier"].level) == (REFUSED, REFUSED)
     assert "redo /stale/redo cannot be read ([Errno 116] Stale file handle)" in found["one volume"].detail
+
+
+def test_a_target_on_a_mount_that_has_died_stops_no_run_that_has_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a FUSE mount is whose process was killed: nobody can even ask what lies there."""
+    dead = world.base / "dead"
+    dead.mkdir()
+    world.others = [DirectoryTarget("offsite", dead, machine=world.name)]  # type: ignore[list-item]
+    really = Path.stat
+
+    def fail(path: Path, **how: Any) -> os.stat_result:
+        if path.is_relative_to(dead):
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+        return really(path, **how)
+
+    monkeypatch.setattr(Path, "stat", fail)
+    job = world.job(targets=("vault", "offsite"), copy=CopyConfig(spool=world.spool))
+    found = findings(world, job)
+    assert found["target offsite"].level is WARNING
+    assert "Transport endpoint is not connected" in found["target offsite"].detail
+    assert found["folder of target offsite"].level is WARNING
+    assert (found["spool"].level, found["folder of target vault"].level) == (OK, OK)
+    row = world.back_up(job=job)
+    assert (row.status, [backup.target for backup in row.backups]) == (RunStatus.ATTENTION, ["vault"])
+
+
+def test_a_folder_of_the_server_s_on_a_file_system_that_has_died_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = world.base / "lost"
+    really, mount_of = Path.stat, World.mount_of
+
+    def fail(path: Path, **how: Any) -> os.stat_result:
+        if path.is_relative_to(lost):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return really(path, **how)
+
+    def refuse(self: World, path: Path) -> MountPoint:
+        if path.is_relative_to(lost):
+            raise SnapshotError(f"cannot read {path}: Input/output error")
+        return mount_of(self, path)
+
+    monkeypatch.setattr(Path, "stat", fail)
+    monkeypatch.setattr(World, "mount_of", refuse)
+    stray("redo", str(lost))(world)
+    assert f"redo {lost} cannot be read" in findings(world)["one volume"].detail
 
 
 def test_a_binlog_spool_whose_disk_fails_stops_no_backup(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

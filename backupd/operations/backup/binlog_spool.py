@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from backupd.config import BinlogConfig
 from backupd.host.filesystem import existing
-from backupd.operations.findings import HOST_FAULTS, ok
+from backupd.operations.findings import HOST_FAULTS, ok, reason
 from backupd.operations.tools import HostTools
 from backupd.vocabulary.records import Finding, Level
 from backupd.vocabulary.volumes import MountPoint, Volume
@@ -22,8 +22,8 @@ def examine(archive: BinlogConfig | None, tools: HostTools, *, mount: MountPoint
     try:
         there = tools.files.mount_of(existing(archive.spool))
     except (OSError, *HOST_FAULTS) as error:
-        why = (error.strerror or str(error)) if isinstance(error, OSError) else error.message
-        yield Finding(_NAME, Level.WARNING, f"{archive.spool} cannot be used ({why})", "check its disk: binlog.spool")
+        told = f"{archive.spool} cannot be used ({reason(error)})"
+        yield Finding(_NAME, Level.WARNING, told, "check its disk: binlog.spool")
         return
     if there.device == mount.device:
         yield Finding(

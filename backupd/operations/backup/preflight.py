@@ -12,7 +12,6 @@ from pathlib import Path
 
 from backupd.archive.options import option_files
 from backupd.config import JobConfig, LockStrategy
-from backupd.host.filesystem import existing
 from backupd.mysql.facts import binlog_limit
 from backupd.operations.backup import (
     binlog_spool,
@@ -372,25 +371,19 @@ def _hooks(job: JobConfig) -> Iterator[Finding]:
 
 
 def _places(tools: Tools, ready: Ready) -> Iterator[Finding]:
-    """What we write while the volume's write-back is frozen must not wait for it, nor fill its COW area."""
     places = {
         "catalogue": tools.places.catalogue,
         "run folder": tools.places.run,
         "staging folder": tools.places.staging,
         **{f"folder of target {target.name}": target.folder for target in tools.targets if target.folder},
     }
-    for name, path in places.items():
-        if tools.files.mount_of(existing(path)).device == ready.mount.device:
-            yield Finding(
-                name,
-                Level.REFUSED,
-                f"{path} is on the volume that is snapshotted ({ready.volume.full_name})",
-                "move it to another volume: it would freeze under the lock, and be lost with the data",
-            )
-        else:
-            yield ok(name, f"{path} is not on {ready.volume.full_name}")
+    return volume_checks.of_places(places, ready.volume, ready.mount, tools.files.mount_of)
 
 
 def _folder(path: Path) -> Path:
+    """Of what cannot be looked at, which was told by then, the folder that it is in."""
     resolved = path.resolve()
-    return resolved if resolved.is_dir() else resolved.parent
+    with contextlib.suppress(OSError):
+        if resolved.is_dir():
+            return resolved
+    return resolved.parent

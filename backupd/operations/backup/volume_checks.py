@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from backupd.config import JobConfig
+from backupd.host.filesystem import existing
 from backupd.lvm.mounting import FILESYSTEMS
 from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS, LASTING
-from backupd.operations.findings import HOST_FAULTS, ok, refused
+from backupd.operations.findings import HOST_FAULTS, ok, reason, refused
 from backupd.policy.chunk_size import Chunks
 from backupd.policy.cow_area import RISK, is_at_home
 from backupd.policy.snapshot_plan import plan_snapshot
@@ -235,7 +236,9 @@ def landmarks(paths: tuple[DataPath, ...], identity: Callable[[Path], FileIdenti
     try:
         return {path.path: identity(path.path) for path in paths if path.role in LASTING and path.path.exists()}
     except OSError as error:
-        raise SnapshotError(f"cannot read {error.filename}: {error.strerror}") from error
+        raise SnapshotError(
+            f"cannot read {error.filename}: {error.strerror}", hint="check the kernel log: dmesg"
+        ) from error
 
 
 def of_links(paths: tuple[DataPath, ...]) -> Iterator[Finding]:
@@ -276,3 +279,27 @@ def of_keys(
             "the backup would hold the key next to the data it protects: keep the key on another volume, and a copy"
             " elsewhere",
         )
+
+
+def of_places(
+    places: Mapping[str, Path], volume: Volume, mount: MountPoint, mount_of: Callable[[Path], MountPoint]
+) -> Iterator[Finding]:
+    """What we write while the volume's write-back is frozen must not wait for it, nor fill its COW area. A folder that
+    cannot be looked at is not known to lie there: what it is for tells, if that cannot be used.
+    """
+    for name, path in places.items():
+        try:
+            there = mount_of(existing(path))
+        except (OSError, *HOST_FAULTS) as error:
+            told = f"it is unknown whether {path} is on the volume that is snapshotted: {reason(error)}"
+            yield Finding(name, Level.WARNING, told, "mount its file system again, or repair its disk")
+            continue
+        if there.device == mount.device:
+            yield Finding(
+                name,
+                Level.REFUSED,
+                f"{path} is on the volume that is snapshotted ({volume.full_name})",
+                "move it to another volume: it would freeze under the lock, and be lost with the data",
+            )
+        else:
+            yield ok(name, f"{path} is not on {volume.full_name}")

@@ -15,14 +15,14 @@ from backupd.config import CopyConfig
 from backupd.host.filesystem import existing, identity, remove_tree
 from backupd.host.holdings import HoldingJournal, held, not_waiting_for_ever
 from backupd.mysql import KEYS
-from backupd.operations.findings import HOST_FAULTS, ok
+from backupd.operations.findings import HOST_FAULTS, ok, reason
 from backupd.operations.tools import HostTools
 from backupd.report.words import size
 from backupd.targets import Target
 from backupd.vocabulary.errors import CleanupIncomplete, SpoolError
 from backupd.vocabulary.records import Finding, Holding, HoldingKind, Level
 from backupd.vocabulary.servers import DataPath
-from backupd.vocabulary.volumes import MountPoint, Volume
+from backupd.vocabulary.volumes import DeviceNumber, MountPoint, Volume
 
 _LEFT_BYTES, _LEFT_SHARE = 1 << 30, 10  # a tenth of the file system, at least a gibibyte, is left to others
 _OWNER_S = stat.S_IRWXU
@@ -113,11 +113,10 @@ def examine(
     except SpoolError as error:
         yield Finding("spool", Level.REFUSED, error.message, error.hint)
     except (OSError, *HOST_FAULTS) as error:
-        why = error.strerror if isinstance(error, OSError) else error.message
         yield Finding(
             "spool",
             Level.WARNING,
-            f"{root} cannot be used ({why}): everything would be streamed, as without a spool",
+            f"{root} cannot be used ({reason(error)}): everything would be streamed, as without a spool",
             "check its disk, or remove copy.spool",
         )
 
@@ -145,7 +144,7 @@ def _of_place(
             whose = f"the server's {path.role} ({path.path})"
             raise SpoolError(f"{root} is on the file system of {whose}", hint=elsewhere)
     for target in targets:
-        if target.folder and tools.files.mount_of(existing(target.folder)).device == there.device:
+        if target.folder and _device_of(target.folder, tools) == there.device:
             shares = (
                 f"{root} is on the file system of target {target.name}, which reads and writes while backups are sent"
             )
@@ -158,6 +157,14 @@ def _of_place(
             f"{root} shares {', '.join(shared)} with {volume.full_name}: writing there slows down the server",
             "move it to other disks",
         )
+
+
+def _device_of(folder: Path, tools: HostTools) -> DeviceNumber | None:
+    """None where nobody can look: the target's own finding says why."""
+    try:
+        return tools.files.mount_of(existing(folder)).device
+    except (OSError, *HOST_FAULTS):
+        return None
 
 
 def _of_room(copy: CopyConfig, tools: HostTools, *, used: int) -> Finding:

@@ -22,7 +22,8 @@ BUSY_TIMEOUT_SECONDS = 30.0
 
 Write = tuple[Executable, Sequence[Mapping[str, Any]]]  # a statement, and its rows where it is one for many
 
-_OWNER = "run backupd as root or as the user that the catalogue belongs to"
+OWNER = "run backupd as root or as the user that the catalogue belongs to"
+ITS_DISK = "check its disk: df, dmesg"
 MAKE_ROOM = "free space on its file system"
 DAMAGED = (
     "move the file away with its -wal and -shm, once nothing has it open; then `backupd identity adopt MACHINE`, which"
@@ -30,17 +31,17 @@ DAMAGED = (
 )
 _UNDECODABLE = "Could not decode to UTF-8"  # which the driver says without a code
 _FAULTS = {  # sqlite.org/rescode.html, primary codes
-    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", _OWNER),
-    sqlite3.SQLITE_PERM: ("cannot be opened", _OWNER),
-    sqlite3.SQLITE_AUTH: ("cannot be opened", _OWNER),
-    sqlite3.SQLITE_READONLY: ("cannot be written", _OWNER),
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", OWNER),
+    sqlite3.SQLITE_PERM: ("cannot be opened", OWNER),
+    sqlite3.SQLITE_AUTH: ("cannot be opened", OWNER),
+    sqlite3.SQLITE_READONLY: ("cannot be written", OWNER),
     sqlite3.SQLITE_NOTADB: (
         "is not a catalogue",
         f"set another file as the catalogue in the configuration; if it was one, {DAMAGED}",
     ),
     sqlite3.SQLITE_CORRUPT: ("is damaged", DAMAGED),
     sqlite3.SQLITE_FULL: ("cannot be written: no space left", MAKE_ROOM),
-    sqlite3.SQLITE_IOERR: ("cannot be read or written: the disk failed or is full", "check its disk: df, dmesg"),
+    sqlite3.SQLITE_IOERR: ("cannot be read or written: the disk failed or is full", ITS_DISK),
     sqlite3.SQLITE_BUSY: ("is locked by another process", "check which one has it open: fuser -v FILE"),
     sqlite3.SQLITE_LOCKED: ("is locked by another process", "check which one has it open: fuser -v FILE"),
 }

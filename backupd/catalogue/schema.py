@@ -25,7 +25,9 @@ from backupd.catalogue.columns import to_row
 from backupd.catalogue.database import (
     BUSY_TIMEOUT_SECONDS,
     DAMAGED,
+    ITS_DISK,
     MAKE_ROOM,
+    OWNER,
     direct,
     engine_for,
     explained,
@@ -120,7 +122,12 @@ def _newer(path: Path, found: str) -> CatalogueError:
 
 def _require_file(path: Path) -> None:
     """The file is there, if only empty. Never opened when it exists: closing it would drop SQLite's own locks on it."""
-    if path.is_dir():
+    try:
+        is_folder = path.is_dir()
+    except OSError as error:
+        hint = OWNER if isinstance(error, PermissionError) else ITS_DISK
+        raise CatalogueError(f"the catalogue {path} cannot be opened: {error.strerror}", hint=hint) from error
+    if is_folder:
         raise CatalogueError(f"the catalogue {path} is a folder", hint="set a file in the configuration")
     folder = path.absolute().parent
     try:

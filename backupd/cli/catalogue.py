@@ -147,11 +147,12 @@ def check(ctx: typer.Context) -> None:
     The exit status is 13 where it is damaged. A digit or letter that was changed within a value shows in `audit
     verify`, where the audit trail tells of it.
     """
+    from backupd.host.filesystem import is_absent
     from backupd.operations import context
 
     configuration = context.configuration_or_defaults(ctx.obj.config)
     path = configuration.catalogue.path
-    if not path.exists():
+    if is_absent(path):
         raise CatalogueError(
             f"there is no catalogue {path}",
             hint="`backupd identity adopt MACHINE` makes one; `backupd catalogue rebuild --target T` adds each target's"

@@ -271,6 +271,17 @@ def existing(path: Path) -> Path:
     return next(candidate for candidate in (path, *path.parents) if candidate.exists())
 
 
+def is_absent(path: Path) -> bool:
+    """Nothing is there. Of what this user may not look at, that is not known: whoever opens it is told why."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def used_bytes(path: Path) -> int:
     """How much of the file system of `path` is in use: the upper bound of what a copy of it reads."""
     return shutil.disk_usage(path).used

@@ -10,6 +10,7 @@ from pathlib import Path
 from backupd.catalogue.store import Catalogue
 from backupd.config import DEFAULT_PATH, Configuration, JobConfig, load, locate
 from backupd.host import machine_ids
+from backupd.host.filesystem import is_absent
 from backupd.vocabulary.errors import UsageError
 
 
@@ -29,7 +30,7 @@ def configuration_or_defaults(explicit: Path | None) -> Configuration:
         ConfigurationError: listing every fault; also where a file is named that is not there.
     """
     path = locate(explicit, os.environ)
-    return Configuration() if path == DEFAULT_PATH and not path.exists() else load(path)
+    return Configuration() if path == DEFAULT_PATH and is_absent(path) else load(path)
 
 
 def job(configuration: Configuration, name: str) -> JobConfig:

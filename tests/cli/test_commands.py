@@ -38,6 +38,7 @@ from tests.mutations import sealed
 from tests.story.stored import damaged, put
 from tests.story.world import World
 from tests.unit import test_receivers as receivers
+from tests.unit.test_catalogue_file import without_root_s_rights
 
 ROOT = Path(__file__).parents[2]
 
@@ -205,6 +206,26 @@ def test_a_configuration_that_is_not_there_is_status_2(terminal: Terminal, tmp_p
     ended = terminal.run("history", configuration=tmp_path / "nowhere.toml")
     assert (ended.status, ended.stdout) == (ExitStatus.USAGE, "")
     assert "nowhere.toml" in ended.stderr
+
+
+def test_whoever_may_not_look_into_the_configuration_s_folder_is_told_to_be_root(tmp_path: Path) -> None:
+    """As the package makes it; without that folder these commands do without a configuration."""
+    (folder := tmp_path / "etc").mkdir(mode=0o000)
+    script = (
+        "import sys; from pathlib import Path; from backupd.operations import context\n"
+        "context.DEFAULT_PATH = Path(sys.argv.pop(1)); context.locate = lambda *_: context.DEFAULT_PATH\n"
+        "from backupd.cli.main import main; main()"
+    )
+    argv = [sys.executable, "-c", script, str(folder / "backupd.toml")]
+    for command in (["history"], ["recover"], ["catalogue", "check"]):
+        ended = subprocess.run(
+            without_root_s_rights([*argv, *command]), capture_output=True, text=True, check=False, cwd=ROOT
+        )
+        assert (ended.returncode, ended.stdout) == (ExitStatus.USAGE, "")
+        assert ended.stderr.splitlines() == [
+            f"error: cannot read {folder / 'backupd.toml'}: permission denied",
+            "hint: backupd must be able to read it: run it as root",
+        ]
 
 
 @pytest.mark.parametrize("command", NEED_A_CATALOGUE, ids=" ".join)

@@ -191,6 +191,18 @@ def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_a_folder_that_may_not_be_looked_into_is_refused(tmp_path: Path) -> None:
+    """As the package's own is to anybody who has forgotten `sudo`."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    Catalogue.open(folder / "catalogue.db").close()
+    folder.chmod(0o000)
+    said = refusal_for_a_plain_user(folder / "catalogue.db")
+    assert said.startswith(
+        f"the catalogue {folder / 'catalogue.db'} cannot be opened: Permission denied / run backupd as"
+    )
+
+
 @pytest.mark.thorough
 def test_a_file_that_may_not_be_read_is_refused(path: Path) -> None:
     Catalogue.open(path).close()

@@ -235,6 +235,14 @@ def test_an_owner_record_whose_answer_was_lost_has_succeeded(
     assert not target.succeed(record(1, "b"))
 
 
+def test_an_owner_record_that_may_not_be_written_is_told(store: MemoryBlobStore, target: BlobTarget) -> None:
+    store.faults["put"] = [refused(Trouble.DENIED)] * EVER
+    with pytest.raises(TargetError, match="does not let backupd write an owner record to it") as told:
+        target.succeed(record(1))
+    assert told.value.hint == store.permissions
+    assert target.owner() is None
+
+
 # --- before a run ----------------------------------------------------------------------------------------------------
 
 
@@ -320,6 +328,30 @@ def test_an_object_that_was_exchanged_in_the_middle_is_not_read_on(store: Memory
     store.faults["read"] = [exchanged]
     with pytest.raises(TargetError):
         get(target)
+
+
+def test_what_comes_too_short_is_no_object(store: MemoryBlobStore, target: BlobTarget) -> None:
+    """The service says how long it is, and then gives less."""
+    put(target, LARGE)
+    target.publish(MANIFEST)
+    for key, (body, stored, at) in store.blobs.items():
+        store.blobs[key] = body[:1], stored, at
+    with pytest.raises(TargetError, match=r"it gave 1 of \d+ bytes"):
+        get(target)
+    with pytest.raises(TargetError, match="it ended at byte 1"):
+        target.manifest(JOB, RUN)
+
+
+def test_a_manifest_that_is_removed_while_it_is_read_is_none(store: MemoryBlobStore, target: BlobTarget) -> None:
+    put(target, SMALL)
+    target.publish(MANIFEST)
+
+    def removed(_: Callable[[], None]) -> None:
+        raise BlobFailure(Trouble.MISSING, "it is gone")
+
+    store.faults["read"] = [removed]
+    with pytest.raises(TargetError, match="unfinished"):
+        target.manifest(JOB, RUN)
 
 
 def test_a_store_that_says_it_removed_and_keeps_is_found_out(store: MemoryBlobStore, target: BlobTarget) -> None:

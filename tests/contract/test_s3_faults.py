@@ -388,6 +388,24 @@ def test_a_store_that_does_not_give_up_an_upload_is_told_of(world: World) -> Non
     world.require_nothing_left()
 
 
+def test_where_nobody_may_look_for_parts_the_store_s_word_is_taken_that_they_are_gone(world: World) -> None:
+    world.proxy.always("ListParts", refuse(403, "AccessDenied"))
+    world.proxy.always("CompleteMultipartUpload", EXPIRED)
+    with pytest.raises(TargetError, match="expired"):
+        world.put(LARGE)
+    world.require_nothing_left()
+
+
+def test_an_object_of_more_parts_than_a_store_takes_is_told_with_the_setting_and_leaves_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backupd.targets.s3_upload.MOST_PARTS", 1)
+    with pytest.raises(TargetError, match=f"has more than 1 parts of {PART} bytes") as told:
+        world.put(LARGE)
+    assert told.value.hint == "raise this target's part_size"
+    world.require_nothing_left()
+
+
 def test_as_many_parts_are_sent_at_once_as_were_asked_for_and_no_more(world: World) -> None:
     world.target = s3_target(replace(world.config, parts_in_flight=2))
     together = threading.Barrier(2)
@@ -572,6 +590,20 @@ def test_an_object_that_ends_too_early_is_an_error(world: World, fault: Fault) -
         b"".join(pieces)
 
 
+def test_an_answer_that_never_brings_a_byte_is_given_up(world: World) -> None:
+    def bring_none(exchange: Exchange) -> None:
+        status, headers, body = exchange.ask_server(exchange.body())
+        exchange.answer(status, headers, b"", length=len(body))
+        exchange.cut()
+
+    put(world.server, LARGE)
+    world.proxy.always("GetObject", bring_none)
+    with pytest.raises(TargetError, match=f"could not read {NAME} from") as told:
+        get(world.target)
+    assert told.value.hint
+    assert world.proxy.seen["GetObject"] > 1
+
+
 def test_an_object_that_was_exchanged_in_the_middle_is_not_read_on(world: World) -> None:
     put(world.server, LARGE)
 
@@ -728,6 +760,35 @@ def test_segments_that_a_busy_store_did_not_get_to_are_removed_by_another_reques
     world.target.remove_segments(JOB, [segment_name(CHAIN, 1)])
     assert list(world.server.segments(JOB)) == []
     assert world.proxy.seen["DeleteObjects"] == 2
+
+
+def test_a_removal_of_segments_that_the_store_fails_at_is_told_and_they_stay(world: World) -> None:
+    put_segment(world, 1)
+    world.proxy.always("DeleteObjects", INTERNAL)
+    with pytest.raises(TargetError, match="could not remove from"):
+        world.target.remove_segments(JOB, [segment_name(CHAIN, 1)])
+    assert list(world.server.segments(JOB)) == [segment_name(CHAIN, 1)]
+
+
+@pytest.mark.parametrize(("operation", "content"), [("PutObject", SMALL), ("CompleteMultipartUpload", LARGE)])
+def test_a_segment_whose_answer_was_lost_is_known_by_its_mark_when_the_store_says_that_there_is_one(
+    world: World, operation: str, content: bytes
+) -> None:
+    name = segment_name(CHAIN, 1)
+    world.proxy.next(operation, lose_the_answer, refuse(412, "PreconditionFailed"))
+    with world.target.writing(JOB, BINLOG, name) as writer:
+        writer.write(content)
+    assert dict(world.server.segments(JOB)) == {name: len(content)}
+
+
+def test_where_nobody_may_look_whose_a_segment_is_it_is_not_taken_for_ours(world: World) -> None:
+    world.proxy.always("PutObject", refuse(412, "PreconditionFailed"))
+    world.proxy.always("GetObject", refuse(403, "AccessDenied"))
+    with (
+        pytest.raises(TargetError, match="does not let backupd"),
+        world.target.writing(JOB, BINLOG, segment_name(CHAIN, 1)) as writer,
+    ):
+        writer.write(SMALL)
 
 
 def put_segment(world: World, number: int) -> None:

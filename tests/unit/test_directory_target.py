@@ -222,6 +222,59 @@ def test_damaged_manifest_is_told_from_a_missing_one(tmp_path: Path) -> None:
         target.manifest(JOB, RUN)
 
 
+def test_a_folder_that_is_removed_again_and_again_is_told_at_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[None] = []
+
+    def gone(*_: object, **__: object) -> None:
+        tries.append(None)
+        failing(errno.ENOENT)()
+
+    monkeypatch.setattr(Path, "mkdir", gone)
+    with pytest.raises(TargetError, match=f"could not write {NAME} to target store"):
+        put(DirectoryTarget("store", tmp_path, machine=MACHINE), b"x")
+    assert len(tries) > 1
+
+
+def test_what_was_written_is_forgotten_by_the_page_cache_while_more_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dirty pages without a bound would throttle the server's own writes."""
+    forgotten: list[tuple[int, int]] = []
+    monkeypatch.setattr("backupd.targets.directory._WRITE_BEHIND_BYTES", 4096)
+    monkeypatch.setattr(
+        os, "posix_fadvise", lambda _file, start, size, _advice: forgotten.append((start, start + size))
+    )
+    content = os.urandom(3 * 4096)
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
+    with target.writing(JOB, RUN, NAME) as writer:
+        for start in range(0, len(content), 1024):
+            writer.write(content[start : start + 1024])
+    assert forgotten == [(0, 4096), (0, 8192), (4096, 12288), (0, 0)], "and all of it at the end"
+    assert (tmp_path / MACHINE / JOB / RUN / NAME).read_bytes() == content
+
+
+def test_an_object_that_is_removed_while_it_is_listed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
+    put(target, b"x")
+    with target.writing(JOB, RUN, "index.jsonl.zst") as writer:
+        writer.write(b"xy")
+    really = os.scandir
+
+    @contextlib.contextmanager
+    def listed(path: Path) -> Any:
+        with really(path) as entries:
+            found = list(entries)
+        (tmp_path / MACHINE / JOB / RUN / NAME).unlink()
+        yield found
+
+    monkeypatch.setattr(os, "scandir", listed)
+    assert target.objects(JOB, RUN) == {"index.jsonl.zst": 2}
+
+
 def _is_file(descriptor: int) -> bool:
     return not os.path.isdir(f"/proc/self/fd/{descriptor}")  # noqa: PTH112 - Path would resolve nothing more
 
@@ -452,6 +505,15 @@ def test_a_segment_that_is_there_already_has_its_name_durably_once_that_is_told(
     with pytest.raises(TargetError, match="Input/output error") as failed:
         put_segment(target, b"x")
     assert not isinstance(failed.value, AlreadyThere)
+
+
+def test_where_there_are_no_hard_links_a_segment_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on exFAT and SMB."""
+    monkeypatch.setattr(os, "link", failing(errno.EPERM))
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
+    put_segment(target, b"x")
+    assert [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()] == [b"x"]
+    assert list(target.segments(JOB).values()) == [1]
 
 
 def test_where_there_are_no_hard_links_an_owner_record_is_created_under_its_name(

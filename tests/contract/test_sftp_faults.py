@@ -20,10 +20,13 @@ from backupd import wiring
 from backupd.config import SftpConfig
 from backupd.host.signals import cancellable
 from backupd.operations import context
+from backupd.targets.names import BINLOG
 from backupd.targets.sftp import SftpTarget
-from backupd.vocabulary.errors import Cancelled, TargetError
+from backupd.vocabulary.binlogs import segment_name
+from backupd.vocabulary.errors import AlreadyThere, Cancelled, TargetError
 from tests.contract.sftp_server import sftp_config, sftp_server, sftp_target
 from tests.contract.tcp_proxy import Proxy, proxy
+from tests.contract.test_target_segments import CHAIN, FIRST, NAMES, put_segment
 from tests.contract.test_targets import JOB, MANIFEST, NAME, RUN, get, plant, put, record
 from tests.fakes.target import MACHINE
 from tests.processes import children
@@ -227,6 +230,81 @@ def test_an_object_that_has_the_name_already_stays_where_a_new_one_s_rename_was_
     assert (get(target), files(store)) == (b"mine", [NAME])
 
 
+def test_a_rename_whose_answer_was_lost_is_known_by_the_name(
+    sftp_server: SshServer, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, lost = asyncssh.SFTPClient.posix_rename, [True]
+
+    async def lose_the_answer(sftp: asyncssh.SFTPClient, *names: str) -> None:
+        await really(sftp, *names)
+        if lost.pop() if lost else False:
+            raise asyncssh.ConnectionLost("cut")
+
+    monkeypatch.setattr(asyncssh.SFTPClient, "posix_rename", lose_the_answer)
+    target = sftp_target(sftp_config(sftp_server, store))
+    put(target, CONTENT)
+    assert (get(target), files(store), lost) == (CONTENT, [NAME], [])
+
+
+@pytest.mark.parametrize("another", [False, True])
+def test_a_manifest_that_was_linked_by_half_is_finished_unless_another_has_the_name(
+    sftp_server: SshServer, store: Path, monkeypatch: pytest.MonkeyPatch, another: bool
+) -> None:
+    """SFTP's own rename makes a link and removes the old name then: the server may die in between."""
+    really, broken = asyncssh.SFTPClient.rename, [True]
+
+    async def break_off(sftp: asyncssh.SFTPClient, path: str, final: str) -> None:
+        if not broken:
+            return await really(sftp, path, final)
+        broken.pop()
+        if another:
+            Path(final).write_text("another one's")
+        else:
+            os.link(path, final)
+        raise asyncssh.ConnectionLost("cut")
+
+    monkeypatch.setattr(asyncssh.SFTPClient, "rename", break_off)
+    target = sftp_target(sftp_config(sftp_server, store))
+    put(target, b"x")
+    if another:
+        with pytest.raises(TargetError):
+            target.publish(MANIFEST)
+        assert (store / MACHINE / JOB / RUN / "manifest.json").read_text() == "another one's"
+    else:
+        target.publish(MANIFEST)
+        assert target.manifest(JOB, RUN) == MANIFEST
+    assert files(store) == sorted([NAME, "manifest.json"])
+
+
+def test_a_removal_whose_answer_is_lost_is_told_as_that(
+    sftp_server: SshServer, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cut(*_: object) -> None:
+        raise asyncssh.ConnectionLost("cut")
+
+    target = sftp_target(sftp_config(sftp_server, store))
+    put_segment(target, b"x")
+    with monkeypatch.context() as cutting:
+        cutting.setattr(asyncssh.SFTPClient, "remove", cut)
+        with pytest.raises(TargetError, match="lost the connection to target store"):
+            target.remove_segments(JOB, [FIRST])
+    target.remove_segments(JOB, [FIRST])
+    assert files(store) == []
+
+
+def test_nobody_waits_for_the_answer_of_a_silent_server_about_an_object_that_is_not_wanted_any_more(
+    sftp_server: SshServer, store: Path
+) -> None:
+    target = sftp_target(sftp_config(sftp_server, store))
+    put(target, b"x", name="first")
+    unwanted, began = threading.Event(), time.monotonic()
+    with frozen(sftp_server):
+        threading.Timer(0.2, unwanted.set).start()
+        with pytest.raises(TargetError), target.writing(JOB, RUN, NAME, unwanted=unwanted) as writer:
+            writer.write(CONTENT)
+    assert time.monotonic() - began < 15  # of a timeout of 20 s
+
+
 def test_owner_records_wait_for_no_outage(between: Proxy, sftp_server: SshServer, store: Path) -> None:
     """A live run's are written every minute; before its lock it waits for the answer."""
     target = through(between, sftp_server, store, outage_seconds=600)
@@ -384,6 +462,97 @@ def new_key(path: Path, kind: str, *, passphrase: str = "") -> Path:
     """The file of its public half."""
     subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-f", path], check=True)
     return path.with_name(f"{path.name}.pub")
+
+
+# --- the server ---------------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_opens_no_folder_is_trusted_with_its_names(
+    sftp_server: SshServer, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those do that are not OpenSSH's: there is no other way to have a folder synced."""
+    really = asyncssh.SFTPClient.open
+
+    def refuse_folders(sftp: asyncssh.SFTPClient, path: str, *how: object, **more: object) -> object:
+        if Path(path).is_dir():
+            raise asyncssh.SFTPFailure("Failure")
+        return really(sftp, path, *how, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(asyncssh.SFTPClient, "open", refuse_folders)
+    target = sftp_target(sftp_config(sftp_server, store))
+    put(target, CONTENT)
+    put_segment(target, b"x")
+    with pytest.raises(ZeroDivisionError), target.writing(JOB, BINLOG, NAMES[1]) as writer:
+        writer.write(b"y")
+        raise ZeroDivisionError
+    target.publish(MANIFEST)
+    assert (get(target), dict(target.segments(JOB))) == (CONTENT, {FIRST: 1})
+    assert files(store) == sorted([NAME, FIRST, "manifest.json"])
+
+
+def test_a_folder_that_the_server_removes_again_and_again_is_told_at_last(
+    sftp_server: SshServer, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[None] = []
+
+    async def gone(*_: object) -> None:
+        tries.append(None)
+        raise asyncssh.SFTPNoSuchFile("No such file")
+
+    monkeypatch.setattr(asyncssh.SFTPClient, "mkdir", gone)
+    with pytest.raises(TargetError, match=f"could not write {NAME} to target store"):
+        put(sftp_target(sftp_config(sftp_server, store)), b"x")
+    assert len(tries) > 1
+
+
+@pytest.mark.parametrize("named", ["record", "segment"])
+def test_a_name_that_the_server_refuses_to_give_is_told_and_leaves_nothing(
+    sftp_server: SshServer, store: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    """It says "Failure", as it does where there is one: of a full disk, too."""
+
+    async def refuse(*_: object) -> None:
+        raise asyncssh.SFTPFailure("Failure")
+
+    target = sftp_target(sftp_config(sftp_server, store))
+    monkeypatch.setattr(asyncssh.SFTPClient, "rename", refuse)
+    with pytest.raises(TargetError, match="Failure") as told:
+        target.succeed(record(1)) if named == "record" else put_segment(target, b"x")
+    assert not isinstance(told.value, AlreadyThere)
+    assert files(store) == []
+
+
+def test_more_segments_than_are_asked_for_at_once_are_listed_and_removed(
+    sftp_server: SshServer, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for most in ("_PAGE", "_AT_ONCE"):
+        monkeypatch.setattr(f"backupd.targets.sftp_segments.{most}", 2)
+    target = sftp_target(sftp_config(sftp_server, store))
+    names = [segment_name(CHAIN, number) for number in range(1, 6)]
+    for name in names:
+        put_segment(target, b"x", name)
+    assert sorted(target.segments(JOB)) == names
+    target.remove_segments(JOB, names[:-1])
+    assert list(target.segments(JOB)) == names[-1:]
+
+
+def test_a_large_object_is_synced_while_it_is_written(
+    sftp_server: SshServer, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one sync at the end would take longer for than anybody waits for an answer."""
+    synced: list[None] = []
+    really = asyncssh.SFTPClientFile.fsync
+
+    async def told(file: asyncssh.SFTPClientFile) -> None:
+        synced.append(None)
+        await really(file)
+
+    monkeypatch.setattr(asyncssh.SFTPClientFile, "fsync", told)
+    monkeypatch.setattr("backupd.targets.sftp_writer._SYNC_BYTES", 1 << 20)
+    target = sftp_target(sftp_config(sftp_server, store))
+    put(target, CONTENT)
+    assert get(target) == CONTENT
+    assert len(synced) >= 4, "three times, at the end, and of its folders"
 
 
 # --- the folder ------------------------------------------------------------------------------------------------------

@@ -8,17 +8,19 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from backupd.config import AzureConfig, GcsConfig, TargetKind
 from backupd.targets import azure, bounded_answers, gcs
 from backupd.targets.blobs import BlobTarget
-from backupd.vocabulary.errors import TargetError
+from backupd.vocabulary.errors import TargetAway, TargetError
 from tests.contract.s3_server import IMPATIENT
 from tests.contract.test_targets import JOB, NAME, RUN
 from tests.fakes.target import MACHINE
@@ -33,6 +35,7 @@ class Storage:
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.say: Say = partial(answer, status=500)
+        self.say_to: Callable[[BaseHTTPRequestHandler, bytes], None] | None = None  # with what was sent
 
 
 def answer(
@@ -63,10 +66,10 @@ def storage() -> Iterator[Storage]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             self.close_connection = True
             with suppress(ConnectionError):  # whoever asked has heard enough
-                found.say(self)
+                found.say(self) if found.say_to is None else found.say_to(self, body)
 
         do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
 
@@ -81,6 +84,12 @@ def storage() -> Iterator[Storage]:
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@pytest.fixture(autouse=True)
+def _says_as_told(storage: Storage) -> Iterator[None]:
+    yield
+    storage.say_to = None
 
 
 @pytest.fixture
@@ -274,6 +283,145 @@ def test_no_answer_of_google_s_is_read_without_an_end(
     storage.say = say
     with pytest.raises(TargetError, match=r"could not be parsed \(TooLong\)"):
         googles.manifest(JOB, RUN)
+
+
+# --- an upload to Google ---------------------------------------------------------------------------------------------
+
+
+class Uploads:
+    """Google's answers to an object that is sent in parts; of each part it keeps no more than `keeps` bytes."""
+
+    def __init__(self, storage: Storage, keeps: int) -> None:
+        self.content, self.keeps, self.ends_complete, self.refuses = b"", keeps, True, 0
+        self._url = storage.url
+
+    def __call__(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        if handler.command == "POST":
+            answer(handler, headers={"Location": f"{self._url}/session?upload_id=1"})
+        elif handler.command == "DELETE":
+            answer(handler, status=499)
+        elif handler.command == "GET":
+            answer(handler, status=404)
+        elif self.refuses:
+            answer(handler, status=self.refuses)
+        else:
+            span, _, total = handler.headers["Content-Range"].removeprefix("bytes ").partition("/")
+            known = len(self.content) - int(span.partition("-")[0])
+            assert known >= 0
+            self.content += body[known:][: self.keeps]  # Google passes over what it has
+            if total != "*" and self.ends_complete:
+                answer(handler, status=200, body=b"{}")
+            else:
+                answer(handler, status=308, headers={"Range": f"bytes=0-{len(self.content) - 1}"} if self.keeps else {})
+
+
+CONTENT = bytes(range(256)) * (80 << 10)  # 20 MiB: more than the parts of 16 MiB that a target has if nobody says more
+
+
+def test_what_google_does_not_keep_of_a_part_is_sent_again(storage: Storage, googles: BlobTarget) -> None:
+    storage.say_to = uploads = Uploads(storage, keeps=5 << 20)
+    with suppress(TargetError), googles.writing(JOB, RUN, NAME) as writer:  # nothing tells of the object afterwards
+        writer.write(CONTENT)
+    assert uploads.content == CONTENT
+
+
+def test_a_part_of_which_google_keeps_nothing_is_an_error(storage: Storage, googles: BlobTarget) -> None:
+    storage.say_to = Uploads(storage, keeps=0)
+    with (
+        pytest.raises(TargetError, match=r"of the bytes from 0 to \d+ the server kept only those up to 0"),
+        googles.writing(JOB, RUN, NAME) as writer,
+    ):
+        writer.write(CONTENT)
+
+
+def test_an_upload_that_google_does_not_call_complete_is_no_object(storage: Storage, googles: BlobTarget) -> None:
+    storage.say_to = uploads = Uploads(storage, keeps=1 << 30)
+    uploads.ends_complete = False
+    with (
+        pytest.raises(TargetError, match=r"the upload is not complete: it has bytes=0-\d+ of"),
+        googles.writing(JOB, RUN, NAME) as writer,
+    ):
+        writer.write(CONTENT)
+
+
+def test_a_part_that_google_refuses_is_told_with_what_it_says(storage: Storage, googles: BlobTarget) -> None:
+    storage.say_to = uploads = Uploads(storage, keeps=0)
+    uploads.refuses = 403
+    with pytest.raises(TargetError, match="does not let backupd"), googles.writing(JOB, RUN, NAME) as writer:
+        writer.write(CONTENT)
+
+
+@pytest.mark.parametrize(("status", "kind"), [(503, TargetAway), (403, TargetError)])
+def test_a_removal_that_google_refuses_is_told(
+    storage: Storage, googles: BlobTarget, status: int, kind: type[TargetError]
+) -> None:
+    def say(handler: BaseHTTPRequestHandler) -> None:
+        if handler.command == "DELETE":
+            answer(handler, status=status)
+        else:
+            answer(handler, body=json.dumps({"items": [item()]}).encode(), headers={"Content-Type": "application/json"})
+
+    storage.say = say
+    with pytest.raises(TargetError) as told:
+        googles.remove(JOB, RUN)
+    assert type(told.value) is kind
+    assert told.value.hint
+
+
+# --- who we are -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "words"),
+    [
+        (400, b'{"error": "invalid_grant", "error_description": "as told"}', TargetError, "does not accept the"),
+        (503, b'{"error": "temporarily_unavailable"}', TargetAway, "could not"),
+    ],
+)
+def test_a_token_that_google_refuses_is_told_by_whether_it_may_come_later(
+    storage: Storage,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    status: int,
+    body: bytes,
+    kind: type[TargetError],
+    words: str,
+) -> None:
+    from tests.servers.clouds import _private, _service_account
+
+    waiting = SimpleNamespace(sleep=lambda _: None)  # the package asks again by itself, for 12 seconds
+    monkeypatch.setattr("google.auth._exponential_backoff.time", waiting)
+    storage.say = partial(answer, status=status, body=body, headers={"Content-Type": "application/json"})
+    config = GcsConfig(
+        name="store",
+        type=TargetKind.GCS,
+        bucket="bucket",
+        prefix="tests",
+        endpoint=storage.url,
+        credentials_file=_private(tmp_path / "gcs.json", json.dumps(_service_account(f"{storage.url}/token"))),
+        timeout_seconds=5.0,
+        outage_seconds=0.001,
+    )
+    with pytest.raises(TargetError, match=words) as told:
+        gcs.gcs_target(config, machine=MACHINE, patience=IMPATIENT).machines()
+    assert type(told.value) is kind
+    assert told.value.hint
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "url"),
+    [
+        (None, "https://account.blob.core.windows.net/container"),
+        ("https://account.blob.core.example.com/", "https://account.blob.core.example.com/container"),
+        ("http://127.0.0.1:10000", "http://127.0.0.1:10000/account/container"),
+    ],
+)
+def test_an_account_of_azure_s_is_in_the_host_s_name_and_an_emulator_s_in_the_path(
+    azures: BlobTarget, endpoint: str | None, url: str
+) -> None:
+    assert isinstance(azures._config, AzureConfig)
+    config = replace(azures._config, endpoint=endpoint, prefix="")
+    assert azure.azure_target(config, machine=MACHINE).location(JOB, RUN).startswith(f"{url}/")
 
 
 def test_an_object_that_a_cloud_has_no_room_for_is_refused_before_its_first_byte(

@@ -1,0 +1,245 @@
+"""Where an archive begins to receive, and what ends that: by what its server tells, without one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from backupd.config import BinlogConfig
+from backupd.mysql.binlog.endings import EndKind, ReceiverEnd
+from backupd.mysql.binlog.receiver import ReceivedBytes, Receiver
+from backupd.mysql.binlog.source import BinlogSource, LogState, ServerBinlog
+from backupd.operations.binlog.archive import ArchiveTools, _Archive, _settle
+from backupd.operations.binlog.segment_author import SegmentAuthor
+from backupd.operations.binlog.storing import Senders
+from backupd.policy.binlog_chain import PlacedBackup
+from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogPlace, segment_name
+from backupd.vocabulary.errors import ServerError, UsageError
+from tests.binlog_segments import BEGAN, FIRST, sealed_chain
+from tests.signers import signer
+from tests.unit.test_segment_storing import JOB, Site
+
+END = BinlogPlace("binlog.000009", 4000)
+SOURCE = BinlogSource(
+    FIRST.origin,
+    "ROW",
+    END,
+    "0-1-99",
+    "",
+    tuple(ServerBinlog(f"binlog.{number:06}", 4000) for number in (7, 8, 9)),
+    None,
+    encrypted=False,
+    own_writes=True,
+)
+AWAY = ReceiverEnd(EndKind.SERVER_AWAY, "the server is away")
+GONE = ReceiverEnd(EndKind.PLACE_GONE, "the server has purged it")
+
+
+class Client:
+    """A receiver that brings nothing, and ends so after it has been looked at a few times; None: it does not."""
+
+    def __init__(self, end: ReceiverEnd | None, looks: int) -> None:
+        self._end, self._looks = end, looks
+
+    @property
+    def ended(self) -> ReceiverEnd | None:
+        self._looks -= 1
+        return self._end if self._looks < 0 else None
+
+    def poll(self) -> list[ReceivedBytes]:
+        return []
+
+    def wait(self, seconds: float) -> None:
+        """Nothing comes."""
+
+
+class Server:
+    """What an archive is told, and from where on it asked for the log."""
+
+    def __init__(self, site: Site) -> None:
+        self.site, self.source = site, SOURCE
+        self.end: ReceiverEnd | None = AWAY
+        self.looks = 0  # before that end
+        self.backups: list[PlacedBackup] = []
+        self.log = LogState(END, "")
+        self.begun: list[BinlogPlace] = []
+
+    @contextmanager
+    def receiving(self, begin: BinlogPlace) -> Iterator[Receiver]:
+        self.begun.append(begin)
+        yield cast(Receiver, Client(self.end, self.looks))
+
+    def minute(self) -> None:
+        raise ServerError("the server is read-only")
+
+    def archive(self) -> _Archive:
+        store, catalogue = self.site.store, self.site.catalogue
+        tools = ArchiveTools(
+            claims=store.ownership.claims,
+            catalogue=catalogue,
+            store=store,
+            source=lambda: self.source,
+            end_of_log=lambda _: self.log,
+            sizes_of_log=lambda: self.source.files,
+            promoted=lambda *_: pytest.fail("no other server answers"),
+            receiving=self.receiving,
+            backups=lambda: self.backups,
+            author=lambda origin: SegmentAuthor(catalogue.identity().name, JOB, origin, (), signer()),
+            minute=self.minute,
+        )
+        return _Archive(JOB, BinlogConfig(), tools, Senders([]))
+
+    def gaps(self) -> list[str]:
+        return [gap.reason for gap in self.site.catalogue.archive_gaps(JOB)]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    with site.catalogue:
+        yield site
+
+
+@pytest.fixture
+def server(site: Site) -> Server:
+    return Server(site)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done every few seconds or minutes is done each time."""
+    for name in ("_ASK_SECONDS", "_MINUTE_SECONDS"):
+        monkeypatch.setattr(f"backupd.operations.binlog.archive.{name}", -1.0)
+
+
+def test_it_goes_on_behind_the_last_segment(server: Server) -> None:
+    assert server.archive()._receive() == "the server is away"
+    assert (server.begun, server.gaps()) == ([BinlogPlace("binlog.000007", 3004)], [])
+
+
+def test_a_chain_that_a_rebuilt_catalogue_has_told_as_ended_goes_on_where_no_target_has_more_of_it(
+    server: Server, site: Site
+) -> None:
+    last = site.segments[-1]
+    site.catalogue.archive_gap(JOB, ArchiveGap(last.chain, CATALOGUE_LOST, BEGAN, last.last_at))
+    server.archive()._receive()
+    assert (server.begun, server.gaps()) == ([BinlogPlace("binlog.000007", 3004)], [])
+
+
+def test_a_chain_that_a_target_has_more_of_than_the_catalogue_does_not_go_on(server: Server, site: Site) -> None:
+    last = site.segments[-1]
+    site.targets[0].stored[JOB, "binlog", segment_name(last.chain, last.number + 1)] = b"a segment"
+    site.catalogue.archive_gap(JOB, ArchiveGap(last.chain, CATALOGUE_LOST, BEGAN, last.last_at))
+    server.archive()._receive()
+    assert (server.begun, server.gaps()) == ([END], [CATALOGUE_LOST])
+
+
+def test_what_the_server_has_purged_is_a_gap_and_it_is_received_from_its_end_on(server: Server) -> None:
+    server.source = replace(SOURCE, files=SOURCE.files[1:])
+    server.archive()._receive()
+    assert server.gaps() == ["the server has no binlog binlog.000007 with 3004 bytes any more"]
+    assert server.begun == [END]
+
+
+def test_a_file_that_was_archived_whole_and_has_another_length_was_reset(server: Server, site: Site) -> None:
+    last = replace(site.segments[-1], file_ended=True)
+    site.catalogue.left_spool([last.name])
+    site.goes_on(last)
+    server.archive()._receive()
+    assert server.gaps() == ["binlog.000007 has 4000 bytes and not 3004 any more: the log was reset"]
+
+
+def test_a_backup_whose_place_is_purged_before_it_is_received_is_no_beginning_the_next_time(
+    server: Server, site: Site
+) -> None:
+    site.catalogue.left_spool([segment.name for segment in site.segments])
+    site.catalogue.forget_segments([segment.name for segment in site.segments])
+    place = BinlogPlace("binlog.000008", 100)
+    server.backups = [PlacedBackup("r1", place, "0-1-50", datetime.now(UTC))]
+    server.end = GONE
+    archive = server.archive()
+    assert archive._receive() == archive._receive() == "the server has purged it"
+    assert (server.begun, server.gaps()) == ([place, END], [])
+
+
+def test_a_chain_whose_place_is_purged_ends_and_the_next_one_begins_behind_it(server: Server, site: Site) -> None:
+    server.end = GONE
+    archive = server.archive()
+    archive._receive()
+    assert server.gaps() == ["the server has purged it"]
+    archive._receive()
+    assert server.begun == [BinlogPlace("binlog.000007", 3004), END]
+
+
+def test_a_silent_connection_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backupd.operations.binlog.archive._SILENT_SECONDS", 0.0)
+    server.end = None
+    assert server.archive()._receive().startswith("nothing has arrived for")
+
+
+@pytest.mark.usefixtures("at_once")
+def test_how_far_it_is_behind_is_recorded_while_nothing_arrives(
+    server: Server, site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And that no canary row can be written keeps it from nothing."""
+    server.looks = 2
+    assert server.archive()._receive() == "the server is away"
+    record = site.catalogue.records([JOB], at=datetime.now(UTC) + timedelta(seconds=1))[JOB].archive
+    assert record.behind_bytes == (4000 - 3004) + 4000 + 4000
+    assert "the canary row of this minute was not written: the server is read-only" in caplog.text
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_server_that_begins_to_leave_something_out_of_its_log_ends_the_chain(server: Server) -> None:
+    server.looks, server.log = 2, LogState(END, "Binlog_Do_DB is set")
+    assert server.archive()._receive() == "Binlog_Do_DB is set"
+    (reason,) = server.gaps()
+    assert reason.endswith("Binlog_Do_DB is set")
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_log_that_ends_before_what_was_received_was_reset(server: Server) -> None:
+    server.looks, server.log = 2, LogState(BinlogPlace("binlog.000001", 500), "")
+    server.archive()._receive()
+    assert server.gaps() == ["the server's log ends at binlog.000001:500, before what was received: it was reset"]
+
+
+# --- what a process that died had done by half ------------------------------------------------------------------------
+
+
+def settle(server: Server) -> None:
+    _settle(JOB, server.archive()._tools)
+
+
+def test_what_is_no_segment_leaves_the_spool(server: Server, site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    stranger = segment_name(FIRST.chain, 9)
+    site.spool.keep(stranger, b"", b"no segment\n")
+    settle(server)
+    assert f"{stranger} in the binlog spool is of no use" in caplog.text
+    assert sorted(site.spool.sizes()) == [segment.name for segment in site.segments]
+
+
+def test_a_spool_with_another_machine_s_segments_is_not_archived_into(server: Server, site: Site) -> None:
+    (other,) = sealed_chain(
+        1, signer(), first=replace(FIRST, machine="db9-00000000", chain="20261121T040000Z-0123abcd")
+    )
+    site.spool.keep(other.segment.name, b"", other.content)
+    with pytest.raises(UsageError, match=r"has .* of machine db9-00000000, and this is") as told:
+        settle(server)
+    assert "`backupd identity adopt db9-00000000`" in told.value.hint
+    assert other.segment.name in site.spool.sizes()
+
+
+def test_what_is_lost_with_the_spool_and_another_target_has_is_a_gap_of_the_target_that_lacks_it(
+    server: Server, site: Site
+) -> None:
+    first = site.segments[0]
+    site.catalogue.segment_stored(first.name, "here", at=BEGAN)
+    site.spool.forget(first.name)
+    settle(server)
+    (reason,) = server.gaps()
+    assert reason.startswith(f"target there lacks segments from {first.name} on, which others have")

@@ -322,7 +322,8 @@ def test_on_a_target_that_has_no_backup_yet_everything_stays(site: ArchiveSite) 
     for one in site.segments:
         new.stored[one.job, "binlog", one.name] = b"a segment"
         site.catalogue.segment_stored(one.name, new.name, at=one.received_at)
-    done = prune(JOB, (site.here, new), site.catalogue, ownership=site.ownership, now=NOW)
+    job = replace(JOB, targets=(*JOB.targets, "new"))
+    done = prune(job, (site.here, new), site.catalogue, ownership=site.ownership, now=NOW)
     assert (site.left(site.here), site.left(new)) == (list(range(30, 51)), list(range(1, 51)))
     assert {fate.target for fate in done.segments} == {"here"}
 

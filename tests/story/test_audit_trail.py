@@ -15,6 +15,7 @@ from backupd.operations.upkeep.audit import AuditResult, check_trail
 from backupd.operations.upkeep.rebuild import rebuild
 from backupd.targets import Target
 from backupd.vocabulary.errors import TargetError, VerificationError
+from backupd.vocabulary.records import Check, Drill
 from backupd.vocabulary.storage import Manifest
 from tests.contract.test_targets import MANIFEST
 from tests.fakes.target import BELIEVED, MemoryTarget
@@ -123,6 +124,23 @@ def test_a_row_that_was_changed_is_named(site: Site) -> None:
 def test_a_run_whose_row_was_taken_out_is_named(site: Site) -> None:
     site.force("DELETE FROM backups WHERE run_id = 'r2'", "DELETE FROM runs WHERE run_id = 'r2'")
     assert "row 3 of the audit chain names run r2, which is not in the catalogue" in texts(site.look())
+
+
+@pytest.mark.parametrize(("status", "told"), [("failed", True), ("attention", False)])
+def test_a_run_that_is_made_another_s_opposite_is_named(site: Site, status: str, told: bool) -> None:
+    """What needs attention is good as well: a run may come to that later."""
+    site.force(f"UPDATE runs SET status = '{status}' WHERE run_id = 'r2'")
+    said = f"has run r2 as success, the catalogue as {status}: its row was changed"
+    assert (said in texts(site.look())) is told
+
+
+def test_drills_that_were_taken_out_are_counted(site: Site) -> None:
+    for hour in (1, 2):
+        drill = Drill("r2", False, (Check("t", False, "1", "2"),), 1.0, NOW + timedelta(hours=hour))
+        site.catalogue.record_drill(drill)
+    site.look().require_sound()
+    site.force("DELETE FROM drills WHERE id = (SELECT min(id) FROM drills)")
+    assert "the audit chain has 2 failed drills of run r2, the catalogue 1" in texts(site.look())
 
 
 def test_removed_backups_keep_their_rows_and_one_that_was_taken_out_is_named(site: Site) -> None:

@@ -20,7 +20,7 @@ from backupd.targets import BackupSource, Target
 from backupd.vocabulary.errors import Cancelled, TargetError
 from backupd.vocabulary.records import RunStatus
 from tests.fakes.target import BELIEVED
-from tests.story.test_recover import die_at, recover
+from tests.story.test_recover import die_at, recover, wait_until_dead
 from tests.story.world import ToldTarget, World
 
 pytestmark = pytest.mark.exhaustive
@@ -194,6 +194,42 @@ def test_who_waits_for_the_clean_up_does_not_wait_for_it(world: World) -> None:
         )
     assert happened[:2] == [RunStatus.FAILED, "read back"]
     assert world.row("r1").status is RunStatus.ATTENTION
+
+
+def test_another_recovery_that_is_quicker_leaves_nothing_to_do(world: World) -> None:
+    die_at(world, "target.reading")
+    quicker: list[Recovery] = []
+    with world.catalogue() as catalogue:
+        slower = dead_runs(
+            catalogue, world.tools, finishing=world.finishing, released=lambda: quicker.append(recover(world))
+        )
+    assert [len(one.finished) for one in (*quicker, slower)] == [1, 0]
+    slower.require_complete()
+    assert (is_whole(world.target), world.row().status, world.left()) == (True, RunStatus.ATTENTION, [])
+
+
+def test_a_run_that_died_once_one_target_had_its_backup_says_which(world: World, both: tuple[Target, Target]) -> None:
+    def die() -> None:
+        while not world.row().backups:
+            threading.Event().wait(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+        world.at["offsite.reading"] = die
+        try:
+            world.back_up()
+        finally:
+            os._exit(1)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    wait_until_dead(world, "r1")
+    with world.catalogue() as catalogue:
+        dead_runs(catalogue, world.tools)
+    row = world.row()
+    assert row.status is RunStatus.ATTENTION
+    assert "its process died before the run ended; the backup is on vault" in row.attention
+    recover(world).require_complete()
+    assert [is_whole(target) for target in both] == [True, True]
 
 
 @pytest.mark.parametrize("moment", ["target.listed", "target.reading"])

@@ -45,6 +45,16 @@ def test_the_row_of_a_good_run_says_everything_that_was_measured(world: World, m
     assert row.ended_at is not None
 
 
+def test_option_files_are_stored_with_the_backup(world: World) -> None:
+    options = world.base / "my.cnf"
+    options.write_text("[mysqld]\ninnodb_buffer_pool_size = 1G\npassword = hunter22\n")
+    assert world.back_up(job=world.job(copy=CopyConfig(option_files=(options,)))).status is RunStatus.SUCCESS
+    found = unpacked(world.backups / "r1" / "options.tar.zst")
+    (text,) = found.values()
+    assert b"innodb_buffer_pool_size = 1G" in text
+    assert b"hunter22" not in text
+
+
 def test_a_good_run_has_its_bill_and_so_has_its_manifest(world: World) -> None:
     row = world.back_up()
     assert row.bill is not None

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from backupd.vocabulary.errors import ExitStatus, TargetError, VerificationError
+from backupd.vocabulary.errors import ExitStatus, NoTargetAnswers, Refused, TargetAway, TargetError, VerificationError
 from backupd.vocabulary.records import RunStatus
 from tests.fakes.target import MemoryTarget
-from tests.story.world import World
+from tests.story.world import ToldTarget, World
 
 
 def assert_failed_and_clean(world: World, status: ExitStatus) -> None:
@@ -49,6 +49,22 @@ def test_a_manifest_that_changes_on_its_way_is_no_backup(world: World) -> None:
     with pytest.raises(VerificationError):
         world.back_up()
     assert_failed_and_clean(world, ExitStatus.VERIFICATION)
+
+
+@pytest.mark.parametrize(("kind", "raised"), [(TargetAway, NoTargetAnswers), (TargetError, Refused)])
+def test_the_only_target_that_fails_once_it_was_found_usable_refuses_the_run(
+    world: World, monkeypatch: pytest.MonkeyPatch, kind: type[TargetError], raised: type[Refused]
+) -> None:
+    """One that is away may be back: then the run is tried again."""
+
+    def fail(*_: object) -> bool:
+        raise kind("it cannot be written to", hint="look at it")
+
+    monkeypatch.setattr(ToldTarget, "succeed", fail)
+    error = world.try_to_back_up()
+    assert type(error) is raised
+    assert (error.message, error.hint) == ("target vault: it cannot be written to", "look at it")
+    assert (world.row().status, world.left(), world.stored()) == (RunStatus.REFUSED, [], [])
 
 
 def test_a_target_that_fills_up_in_mid_copy_ends_the_run(world: World) -> None:

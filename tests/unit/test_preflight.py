@@ -342,6 +342,23 @@ def test_credentials_that_end_soon_need_attention(world: World, hours: float, wo
     assert ("create new ones" in told.hint) == bool(words)
 
 
+def test_a_run_that_is_told_so_says_it_as_well(world: World) -> None:
+    world.memory = MemoryTarget("vault", access_ends=datetime.now(UTC) + timedelta(days=2, hours=1))
+    row = world.back_up()
+    assert row.status is RunStatus.ATTENTION
+    (told,) = row.attention
+    assert told.startswith("target vault: writable, ")
+    assert "its credentials end in 2 days" in told
+
+
+def test_a_server_that_cannot_be_asked_refuses_the_run(world: World) -> None:
+    database(fails_at=1)(world)
+    error = world.try_to_back_up()
+    assert isinstance(error, Refused)
+    assert "server: cannot connect" in error.message
+    assert (world.row().status, world.left()) == (RunStatus.REFUSED, [])
+
+
 def test_credentials_that_end_soon_hide_nothing_that_is_worse(world: World) -> None:
     world.others = [MemoryTarget("cloud", access_ends=datetime.now(UTC), free_bytes=0)]
     told = findings(world, last_stored_bytes=1)["target cloud"]

@@ -27,6 +27,7 @@ from backupd.operations.upkeep.recover import Recovery
 from backupd.policy import manifest as manifests
 from backupd.targets import BackupSource
 from backupd.targets.directory import DirectoryTarget
+from backupd.targets.listing import unknown_beside
 from backupd.vocabulary.errors import (
     Busy,
     Cancelled,
@@ -211,6 +212,39 @@ def test_an_object_that_is_missing_is_found_before_anything_is_written(world: Wo
     with pytest.raises(VerificationError, match=r"does not list what was stored: binlog\.tar\.zst is missing"):
         copy(world)
     assert list(offsite.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("harm", "found"),
+    [
+        (lambda file: file.write_bytes(file.read_bytes() + b"x"), "found more"),
+        (lambda file: os.truncate(file, file.stat().st_size - 1), r"found \d+"),
+    ],
+    ids=["longer", "shorter"],
+)
+def test_an_object_that_changes_its_size_once_it_was_listed_is_no_copy(
+    world: World, offsite: ToldTarget, harm: Callable[[Path], object], found: str
+) -> None:
+    def change() -> None:
+        world.at.clear()
+        harm(world.backups / "r1" / "data-1.tar.zst")
+
+    world.at["offsite.writing"] = change
+    with pytest.raises(VerificationError, match=rf"copy of run r1 on target vault is broken: data-1.*, {found}"):
+        copy(world)
+    assert (lying(offsite), world.left()) == (set(), [])
+
+
+def test_what_lies_beside_a_copy_that_nobody_knows_is_told(world: World, offsite: ToldTarget) -> None:
+    def put_a_note() -> None:
+        world.at.clear()
+        (Path(offsite.location("nightly", "r1")) / "Thumbs.db").write_text("a thumb")
+
+    world.at["offsite.publish"] = put_a_note
+    done = copy(world)
+    assert done is not None
+    assert unknown_beside(["Thumbs.db"], "offsite") in done.attentions
+    assert verify_backup(BackupSource(offsite, "nightly", "r1", BELIEVED)).whole
 
 
 def test_a_destination_that_loses_bytes_has_no_copy(world: World) -> None:

@@ -283,6 +283,17 @@ def test_a_backup_that_was_complete_is_never_removed(world: World) -> None:
     assert (world.backups / "r2" / "manifest.json").exists()
 
 
+def test_an_upload_of_a_dead_run_s_is_given_back_by_its_target(world: World) -> None:
+    given_back: list[str] = []
+    world.also_released = {HoldingKind.UPLOAD: lambda holding: given_back.append(holding.name)}
+    die_at(world, "target.writing")
+    whose = {"target": "vault", "machine": world.name, "job": "nightly", "backup": "r1", "name": "data-1.tar.zst"}
+    with world.catalogue() as catalogue:
+        catalogue.hold("r1", Holding(HoldingKind.UPLOAD, "an upload's id", whose))
+    recover(world).require_complete()
+    assert (given_back, world.left()) == (["an upload's id"], [])
+
+
 def test_a_stray_child_of_a_dead_run_is_ended(world: World) -> None:
     stray = subprocess.Popen(["sleep", "60"], start_new_session=True)
     with world.catalogue() as catalogue, catalogue.open_run("nightly", "db1", run_id="r1") as run:

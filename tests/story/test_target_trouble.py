@@ -1,10 +1,12 @@
 """A target that loses, changes or refuses what is written to it: there is no backup then, and nothing of it either."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from backupd.policy.owner_record import OwnerRecord
 from backupd.vocabulary.errors import ExitStatus, NoTargetAnswers, Refused, TargetAway, TargetError, VerificationError
 from backupd.vocabulary.records import RunStatus
 from tests.fakes.target import MemoryTarget
@@ -65,6 +67,22 @@ def test_the_only_target_that_fails_once_it_was_found_usable_refuses_the_run(
     assert type(error) is raised
     assert (error.message, error.hint) == ("target vault: it cannot be written to", "look at it")
     assert (world.row().status, world.left(), world.stored()) == (RunStatus.REFUSED, [], [])
+
+
+def test_a_machine_that_is_faster_by_a_moment_keeps_its_folder(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have looked, and found the folder theirs: the storage gives the next record to one of them."""
+    really = ToldTarget.succeed
+
+    def overtaken(target: ToldTarget, record: OwnerRecord) -> bool:
+        really(target, replace(record, incarnation="f" * 32, host="its clone"))
+        return really(target, record)
+
+    monkeypatch.setattr(ToldTarget, "succeed", overtaken)
+    error = world.try_to_back_up()
+    assert isinstance(error, Refused)
+    assert "another machine uses this identity" in error.message
+    assert error.message.endswith("by host its clone; was this one cloned?")
+    assert (world.left(), world.stored()) == ([], [])
 
 
 def test_a_target_that_fills_up_in_mid_copy_ends_the_run(world: World) -> None:

@@ -18,6 +18,7 @@ from backupd.vocabulary.alarms import OF_TARGETS, AlarmKind
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import RunError
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
+from backupd.vocabulary.storage import Backup
 
 ABOUT = ("", *Activity)
 RUN = "20261121-020000-4e97"
@@ -66,6 +67,22 @@ def test_each_failure_answers_with_commands_that_backupd_knows(
         assert {"another good copy", "next try", "type now", "page"} <= answer.keys()
         for line in answer["type now"].splitlines():
             require_known(line)
+
+
+def test_how_far_it_has_looked_for_another_copy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be an older one that nobody has removed."""
+    monkeypatch.setattr("backupd.operations.upkeep.failure_answers._LOOK_BACK", 1)
+    answers = FailureAnswers(RunLogs(tmp_path), "", lambda _job, _activity: None)
+    with Catalogue.open(tmp_path / "catalogue.sqlite") as catalogue:
+        for run_id in ("r1", "r2"):
+            with catalogue.open_run("nightly", "db1", run_id=run_id) as run:
+                run.complete([Backup("vault", f"vault/{run_id}", 10, 5, 1, "b" * 64)])
+        catalogue.removed("r2", "vault", because="a test")
+        assert answers.of_check("nightly", catalogue=catalogue)["another good copy"] == "NO: none of 1 runs"
+        monkeypatch.undo()
+        found = answers.of_check("nightly", catalogue=catalogue)["another good copy"]
+    assert found.startswith("yes, ")
+    assert "run r1 on vault" in found
 
 
 def test_it_names_what_the_alarm_is_of() -> None:

@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -364,6 +365,25 @@ def test_a_temporary_folder_that_cannot_be_searched_keeps_no_recovery_from_its_e
     recovery.require_complete()
     assert (recovery.runs, world.left()) == (("r1",), [])
     assert "could not be searched for leftovers of dead processes: Input/output error" in caplog.text
+
+
+def test_a_staging_folder_on_a_disk_that_fails_costs_no_backup_and_no_recovery(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only drills need it."""
+    really = Path.stat
+
+    def fail(path: Path, **how: Any) -> os.stat_result:
+        if path.is_relative_to(world.places.staging):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return really(path, **how)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(Path, "stat", fail)
+        assert world.back_up().backups != ()
+        recover(world).require_complete()
+    assert f"{world.places.staging} could not be searched for leftovers of dead drills: Input/output" in caplog.text
+    assert world.left() == []
 
 
 def test_a_drill_folder_that_resists_is_named_and_keeps_no_run_from_starting(

@@ -56,6 +56,15 @@ def look_around(tools: HostTools, machine: str, spools: Iterable[Path], *, every
     )
 
 
+def drill_folders(tools: HostTools) -> tuple[Path, ...]:
+    """Of live drills, and of dead ones; none where that cannot be read, which costs nobody else anything."""
+    try:
+        return tools.places.drill_folders()
+    except OSError as error:
+        log.warning("%s could not be searched for leftovers of dead drills: %s", tools.places.staging, error.strerror)
+        return ()
+
+
 def suspects(catalogue: Catalogue, seen: HostLeftovers) -> list[str]:
     """Runs that hold something, are said to be running, or whose marks are here: dead and live ones.
 

@@ -21,7 +21,7 @@ from backupd.operations.restore.verify import manifest_of
 from backupd.operations.tools import HostTools
 from backupd.operations.upkeep.dead_run_journal import DEATH, DeadRunJournal, died
 from backupd.operations.upkeep.finishing import MaxRate, finish
-from backupd.operations.upkeep.leftovers import HostLeftovers, holdings_of, look_around, suspects
+from backupd.operations.upkeep.leftovers import HostLeftovers, drill_folders, holdings_of, look_around, suspects
 from backupd.policy import manifest as manifests
 from backupd.targets import BackupSource, Target
 from backupd.targets.listing import require_listed
@@ -110,7 +110,7 @@ def dead_runs(
     for run_id in suspects(catalogue, seen):
         with suppress(Busy), tools.claims.run(run_id):
             _recover_run(ownership, tools, run_id, seen, found)
-    for folder in tools.places.drill_folders():
+    for folder in drill_folders(tools):
         with suppress(Busy), tools.claims.run(folder.name):
             holding = Holding(HoldingKind.STAGING, str(folder))
             _give_back(DeadRunJournal(catalogue, folder.name), tools, holding, found)

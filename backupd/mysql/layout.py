@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pymysql.constants import ER
 
+from backupd.host.filesystem import read_plain
 from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS
 from backupd.mysql.facts import key_files
 from backupd.mysql.session import Row, Session, StatementError
@@ -59,6 +60,7 @@ _TABLESPACES = {
 # MySQL each data file (os0file.cc). One of them is enough: MySQL loses the lock of a file that CLONE has read.
 _CONTROL = "aria_log_control"
 _KEPT_LOCKED = (_CONTROL, "ibdata1", "ibtmp1", "mysql.ibd")
+_LONGEST_PATH = 4096  # bytes (PATH_MAX)
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, pid
 
 _TEMPORARY = "ibtmp"  # innodb_temporary: recreated at every start
@@ -222,10 +224,20 @@ def links(datadir: Path) -> Iterator[DataPath]:
                 role = ABSOLUTE_LINK if path.readlink().is_absolute() else "symlink"
                 yield DataPath(role, path.resolve(), must_share=True)
             else:
-                yield DataPath(DATA_DIRECTORY, Path(path.read_text().strip()).resolve(), must_share=True)
+                yield DataPath(DATA_DIRECTORY, _told_by(path).resolve(), must_share=True)
     for name in sorted(folders):
         with suppress(FileNotFoundError):
             yield from links(datadir / name)
+
+
+def _told_by(isl: Path) -> Path:
+    """The path in an `.isl` file, as the server reads it: bytes up to a NUL. Whoever may write here wrote them.
+
+    Raises:
+        OSError: it is no plain file, or larger than a path is.
+    """
+    told = read_plain(isl, beneath=isl.parent, at_most=_LONGEST_PATH)
+    return Path(os.fsdecode(told.partition(b"\0")[0].strip()))
 
 
 def _external_tablespaces(session: Session, facts: ServerFacts) -> Iterator[DataPath]:

@@ -4,12 +4,13 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from backupd.mysql.layout import links, require_open, require_own
+from backupd.mysql.layout import DATA_DIRECTORY, explained_datadir, links, require_open, require_own
 from backupd.mysql.login import Login
 from backupd.mysql.session import Session
 from backupd.vocabulary.errors import ServerError
@@ -112,3 +113,31 @@ def test_a_schema_that_is_dropped_while_the_datadir_is_walked_is_no_error(
     assert [found.path for found in links(tmp_path)] == [Path("/srv/t.ibd")]
     with pytest.raises(FileNotFoundError):
         list(links(tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize(
+    ("content", "leads_to"),
+    [
+        (b"/srv/gr\xf6\xdfe/t.ibd\n", Path(os.fsdecode(b"/srv/gr\xf6\xdfe/t.ibd"))),  # in the server's own encoding
+        (b"/srv/t.ibd\0and more", Path("/srv/t.ibd")),  # the server reads no further
+    ],
+)
+def test_a_list_of_tablespaces_may_hold_anything(tmp_path: Path, content: bytes, leads_to: Path) -> None:
+    (tmp_path / "t.isl").write_bytes(content)
+    assert [(found.role, found.path) for found in links(tmp_path)] == [(DATA_DIRECTORY, leads_to)]
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    ("plant", "said"),
+    [
+        (os.mkfifo, "it is not the file that should be there"),
+        (lambda path: path.write_bytes(b"/" * (8 << 20)), "it has more than 4096 bytes"),
+    ],
+)
+def test_what_is_no_list_of_tablespaces_is_told_and_keeps_nobody_waiting(
+    tmp_path: Path, plant: Callable[[Path], object], said: str
+) -> None:
+    plant(tmp_path / "t.isl")
+    with pytest.raises(ServerError, match=f"cannot read the server's datadir: .*{said}"), explained_datadir():
+        list(links(tmp_path))

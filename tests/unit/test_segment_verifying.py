@@ -100,6 +100,20 @@ def test_what_was_changed_is_lost_and_recorded_so(archive: Archive, change: Call
     assert archive.verify().unrecorded == [name], "its remains are told from now on"
 
 
+def test_what_no_target_gives_as_it_was_recorded_is_told_of_each(archive: Archive) -> None:
+    """One has lost a bit of it; on the other lies one that the same machine has signed, but not this one."""
+    first = archive.chain[0].segment
+    (another,) = sealed_chain(1, SIGNER, first=replace(first, gtid_end="0-1-11"))
+    archive.change(0, lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    archive.change(0, lambda _: another.content, archive.other)
+    reader = replace(archive.reader, targets=[archive.target, archive.other])
+    with pytest.raises(VerificationError) as told:
+        reader.content(first)
+    assert told.value.__notes__ == [f"the segment {first.name} on target cloud is not the one that was recorded"]
+    archive.change(0, lambda _: archive.chain[0].content, archive.other)
+    assert reader.content(first).startswith(first.name.encode())
+
+
 def test_one_that_is_missing_everywhere_has_no_row_any_more(archive: Archive) -> None:
     name = archive.names[2]
     for target in (archive.target, archive.other):

@@ -88,7 +88,7 @@ def read_back(
     machine = catalogue.identity().name
     for name in targets:
         place = wiring.target(configuration, name, machine)
-        reader = SegmentReader(job, [place], catalogue.trust(machine), manner.identities)
+        reader = SegmentReader(job, [place], manner.identities)
         try:
             found = verify_segments(place, catalogue, reader, share=manner.share, undisturbed=undisturbed)
             results.append(_document(found))

@@ -356,7 +356,7 @@ def segments_read(
         [target] if target is not None else targets_with_segments(configuration, job, catalogue.stored_segments(job))
     )
     targets = [wiring.target(configuration, name, machine) for name in names]
-    return SegmentReader(job, targets, catalogue.trust(machine), identities)
+    return SegmentReader(job, targets, identities)
 
 
 def _place(text: str) -> "BinlogPlace":

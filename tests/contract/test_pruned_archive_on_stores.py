@@ -52,7 +52,7 @@ def test_what_is_pruned_is_gone_and_the_rest_is_found_and_read_again(target: Tar
         prune(job, (target,), catalogue, ownership=ownership, now=now).require_complete()
         left = [one.segment for one in chain[3:]]
         assert sorted(target.segments("nightly")) == [segment.name for segment in left]
-        found = verify_segments(target, catalogue, SegmentReader("nightly", [target], trust))
+        found = verify_segments(target, catalogue, SegmentReader("nightly", [target]))
         assert (found.read, found.lost, found.breaks, found.errors) == (3, [], [], [])
     with Catalogue.open(tmp_path / "new.db", machine=lambda: machine) as empty:
         (rebuilt,) = rebuild_segments(target, empty, trust)

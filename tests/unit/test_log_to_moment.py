@@ -17,7 +17,6 @@ from backupd.policy import gtid
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.moments import ToPosition, ToTime
 from backupd.policy.roll_forward import RestorePlan
-from backupd.policy.trust import Trust
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, LoggedTransaction, SegmentOrigin
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.servers import Flavour
@@ -46,7 +45,7 @@ class Archived(SegmentReader):
 
 
 def archived_in(size: int) -> Archived:
-    return Archived("nightly", (), Trust(), pieces=tuple(WrittenBinlogs(ORIGIN, ((FILE, LOG),)).pieces(size)))
+    return Archived("nightly", (), pieces=tuple(WrittenBinlogs(ORIGIN, ((FILE, LOG),)).pieces(size)))
 
 
 def _segment(piece: CutPiece, number: int) -> BinlogSegment:

@@ -16,7 +16,6 @@ from backupd.operations.binlog.segment_reader import SegmentReader
 from backupd.operations.binlog.verifying import SegmentsVerified, verify_segments
 from backupd.policy.binlog_chain import PlacedBackup, rows
 from backupd.policy.reach import Hole, reach
-from backupd.policy.trust import Trust
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace
 from backupd.vocabulary.errors import TargetError, VerificationError
 from tests.binlog_segments import FIRST, StoredSegment, lay_segments, sealed_chain
@@ -42,7 +41,7 @@ class Archive:
         for one in self.chain:
             catalogue.add_segment(one.segment, spooled=False)
             self.store(one, self.target, self.other)
-        self.reader = SegmentReader("nightly", [self.target], Trust(frozenset([SIGNER.public])))
+        self.reader = SegmentReader("nightly", [self.target])
 
     def store(self, one: StoredSegment, *targets: MemoryTarget) -> None:
         for target in targets:
@@ -277,11 +276,6 @@ def test_others_entries_are_told_and_let_be(archive: Archive) -> None:
     found = archive.verify()
     assert (found.strangers, found.lost) == (["notes.txt"], [])
     assert "notes.txt" in archive.target.segments("nightly")
-
-
-def test_what_is_as_it_was_recorded_needs_no_key_that_is_still_known(archive: Archive) -> None:
-    archive.reader = replace(archive.reader, trust=Trust())
-    assert (archive.verify().read, archive.there()) == (6, archive.names)
 
 
 def test_encrypted_ones_are_compared_as_stored_and_opened_with_an_identity(

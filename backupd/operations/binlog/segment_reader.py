@@ -14,11 +14,10 @@ from backupd.archive.segment_bytes import require_key, require_stored, unseal
 from backupd.mysql.binlog.events import EventStream, LogEvent, detached
 from backupd.mysql.binlog.layout import MAGIC
 from backupd.policy.segment_file import LONGEST_LINE, from_line
-from backupd.policy.trust import Trust
 from backupd.targets import Target
 from backupd.targets.names import BINLOG
 from backupd.vocabulary.binlogs import BinlogSegment
-from backupd.vocabulary.errors import BackupdError, TargetError, Untrusted, VerificationError
+from backupd.vocabulary.errors import BackupdError, TargetError, VerificationError
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
@@ -34,7 +33,6 @@ class SegmentReader:
 
     job: str
     targets: Sequence[Target]  # the first is preferred
-    trust: Trust
     identities: "Identities | None" = None
 
     def require_key(self, segments: Sequence[BinlogSegment]) -> None:
@@ -83,18 +81,6 @@ class SegmentReader:
                 pass
             return True
 
-    def described(self, target: Target, name: str) -> BinlogSegment:
-        """What a segment on a target says of itself, where its author is believed.
-
-        Raises:
-            TargetError: it cannot be read.
-            VerificationError, Unreadable: it is no segment, or was changed.
-            Untrusted: nobody known has signed it.
-        """
-        with target.reading(self.job, BINLOG, name) as chunks:
-            line, _ = _split(chunks, name)
-        return self._believed(from_line(line), name)
-
     def events(self, segment: BinlogSegment) -> Iterator[LogEvent]:
         """Its events, with the places that they have in the server's own file.
 
@@ -119,13 +105,6 @@ class SegmentReader:
                 hint=_ASK_ANOTHER,
             )
         return found
-
-    def _believed(self, segment: BinlogSegment, name: str) -> BinlogSegment:
-        if not self.trust.believes(segment.signature):
-            raise Untrusted(f"the segment {name} is not signed by a trusted key", hint=_ASK_ANOTHER)
-        if segment.name != name or segment.job != self.job:
-            raise Untrusted(f"what is called {name} is segment {segment.name} of job {segment.job}", hint=_ASK_ANOTHER)
-        return segment
 
 
 def beginning_of(segment: BinlogSegment) -> bytes:

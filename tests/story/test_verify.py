@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backupd.operations.restore.verify import share_of, verify_backup
+from backupd.operations.restore.verify import share_of, verify_backup, verify_object
 from backupd.policy import manifest as manifests
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import TargetError, Unreadable, UsageError, VerificationError
@@ -195,6 +195,35 @@ def test_frames_that_do_not_add_up_are_none(target: MemoryTarget) -> None:
         target.stored[key("manifest.json")] = manifests.to_text(short).encode()
         with pytest.raises(VerificationError, match="do not add up"):
             verify_backup(copy(target))
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "says"),
+    [
+        (lambda _: (), VerificationError, "lists no object"),
+        (lambda objects: (*objects, objects[0]), Unreadable, "does not list each object exactly once"),
+    ],
+    ids=["none", "one twice"],
+)
+def test_a_manifest_of_no_objects_or_of_one_twice_is_none(
+    target: MemoryTarget, change: Any, kind: type[VerificationError], says: str
+) -> None:
+    manifest = manifests.from_text(target.stored[key("manifest.json")])
+    other = replace(manifest, objects=change(manifest.objects))
+    target.stored[key("manifest.json")] = manifests.to_text(other).encode()
+    with pytest.raises(kind, match=says):
+        verify_backup(copy(target))
+
+
+def test_an_object_is_compared_as_a_whole_and_to_its_end(target: MemoryTarget) -> None:
+    """As a run reads its copies back: the frames are the manifest's word, as their sum is."""
+    stored = manifests.from_text(target.stored[key("manifest.json")]).objects[0]
+    verify_object(target, JOB, RUN, stored)
+    with pytest.raises(VerificationError, match=rf"{stored.name}: expected stored sha256 0{{64}}, found"):
+        verify_object(target, JOB, RUN, replace(stored, stored_sha256="0" * 64))
+    target.stored[key(stored.name)] += b"\0"
+    with pytest.raises(VerificationError, match=rf"expected {stored.stored_bytes} stored bytes, found more"):
+        verify_object(target, JOB, RUN, stored)
 
 
 def test_a_target_that_cannot_be_read_says_nothing_of_the_backup(target: MemoryTarget) -> None:

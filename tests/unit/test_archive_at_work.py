@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -15,14 +15,17 @@ from backupd.mysql.binlog.receiver import ReceivedBytes, Receiver
 from backupd.mysql.binlog.source import BinlogSource, LogState, ServerBinlog
 from backupd.operations.binlog.archive import ArchiveTools, _Archive, _settle
 from backupd.operations.binlog.segment_author import SegmentAuthor
+from backupd.operations.binlog.start_points import behind, following_place, taken_over
 from backupd.operations.binlog.storing import Senders
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogPlace, segment_name
 from backupd.vocabulary.errors import ServerError, UsageError
-from tests.binlog_segments import BEGAN, FIRST, sealed_chain
+from backupd.vocabulary.servers import Flavour
+from tests.binlog_segments import BEGAN, FIRST, chain_of, sealed_chain
 from tests.signers import signer
 from tests.unit.test_segment_storing import JOB, Site
 
+OTHER = replace(FIRST.origin, server_id=2)
 END = BinlogPlace("binlog.000009", 4000)
 SOURCE = BinlogSource(
     FIRST.origin,
@@ -208,7 +211,56 @@ def test_a_log_that_ends_before_what_was_received_was_reset(server: Server) -> N
     assert server.gaps() == ["the server's log ends at binlog.000001:500, before what was received: it was reset"]
 
 
+# --- another server answers -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("last", "source", "why"),
+    [
+        ({}, {"origin": replace(OTHER, flavour=Flavour.MYSQL)}, "another server answers: 10.11.19-MariaDB, id 2"),
+        ({"within_transaction": True}, {}, "; the archive ends within a transaction of the server before"),
+        ({}, {"own_writes": False}, "; log_slave_updates is off there: its log lacks what it got from others"),
+        ({}, {"gtid": "0-1-5,1-3-9"}, "; it has executed 0-1-5,1-3-9, and 0-1-10 is archived"),
+    ],
+)
+def test_why_another_server_s_log_does_not_go_on_with_what_is_archived(
+    last: dict[str, Any], source: dict[str, Any], why: str
+) -> None:
+    told = replace(SOURCE, **{"origin": OTHER, "gtid": "0-1-10", **source})
+    found = taken_over(replace(FIRST, **last), told, lambda *_: pytest.fail("its log is not asked for"))
+    assert isinstance(found, str)
+    assert found.startswith("another server answers: 10.11.19-MariaDB, id 2")
+    assert found.endswith(why)
+
+
+def test_behind_an_open_transaction_it_begins_where_that_began() -> None:
+    """What has come of it is received again, and not kept again."""
+    whole, begun, more = FIRST, *(replace(one, within_transaction=True) for one in chain_of(3)[1:])
+    found = behind(more, following_place(more), [whole, begun, more])
+    assert (found.begin, found.gtids) == (BinlogPlace(whole.file, whole.end), whole.gtid_end)
+    assert (found.archived, found.before) == (BinlogPlace(more.file, more.end), more)
+    alone = behind(begun, following_place(begun), [begun])
+    assert (alone.begin, alone.gtids) == (BinlogPlace(begun.file, begun.start), begun.gtid_start)
+
+
 # --- what a process that died had done by half ------------------------------------------------------------------------
+
+
+def test_what_was_written_by_half_leaves_the_spool_as_it_is_opened(site: Site, tmp_path: Path) -> None:
+    half = tmp_path / "spool" / JOB / f"{site.segments[0].name}.part"
+    half.write_bytes(b"half of it")
+    site.spool.open()
+    assert not half.exists()
+    assert sorted(site.spool.sizes()) == [segment.name for segment in site.segments]
+
+
+def test_a_minute_later_the_folder_is_looked_at_again_and_the_next_segment_stored(site: Site) -> None:
+    sender, last = site.at_work()
+    records = dict(site.targets[0].records)
+    site.goes_on(last)
+    sender._send_all()
+    assert last.name in site.targets[0].segments(JOB)
+    assert site.targets[0].records == records, "nothing new was to be said of it"
 
 
 def settle(server: Server) -> None:

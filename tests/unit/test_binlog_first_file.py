@@ -3,7 +3,9 @@
 import base64
 import struct
 import zlib
+from contextlib import nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import cast
 
 import pytest
@@ -11,11 +13,12 @@ import pytest
 from backupd.config import BinlogConfig
 from backupd.mysql.binlog.layout import MAGIC
 from backupd.mysql.binlog.source import BinlogSource
-from backupd.operations.binlog.cutting import CutPiece
+from backupd.operations.binlog.cutting import CutPiece, OtherHistory
 from backupd.operations.binlog.receiving import Receiving
 from backupd.operations.binlog.segment_author import SegmentAuthor
-from backupd.operations.binlog.start_points import behind, following_place
-from backupd.vocabulary.binlogs import BinlogSegment, SegmentOrigin
+from backupd.operations.binlog.start_points import Beginning, behind, following_place
+from backupd.policy.binlog_chain import PlacedBackup
+from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, SegmentOrigin
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour
 from tests.binlog_segments import FIRST, UUID
@@ -70,3 +73,25 @@ def test_the_next_file_is_that_of_the_server_that_was_asked() -> None:
     assert [piece.end for piece in received(1)] == [len(begun_by(1))]
     with pytest.raises(ServerError, match=r"expected server 1, but server 2 sent binlog.000008"):
         received(2)
+
+
+def begun(beginning: Beginning) -> None:
+    """Whatever that server's file begins with is taken, once it was made sure of."""
+    asked = BinlogSource(WITHOUT_GTIDS.origin, "ROW", None, "", "", (), None, encrypted=False, own_writes=True)
+    Receiving(Kept(), beginning, cast(SegmentAuthor, None), BinlogConfig(), asked).take(
+        beginning.begin.file, begun_by(1), file_ended=True
+    )
+
+
+def test_a_file_of_the_same_name_that_begins_otherwise_is_another_one() -> None:
+    last = replace(WITHOUT_GTIDS, file_ended=False, end=4, format=base64.b64encode(begun_by(2)).decode())
+    with pytest.raises(OtherHistory, match=r"binlog.000007 is another file than before: the server's binlogs were"):
+        begun(behind(last, following_place(last), [last]))
+
+
+def test_a_file_that_was_begun_after_the_backup_is_not_the_one_that_followed_it() -> None:
+    place = BinlogPlace("binlog.000008", 4)
+    for seconds, raised in ((999, pytest.raises(OtherHistory, match="is newer than backup r1")), (1001, nullcontext())):
+        backup = PlacedBackup("r1", place, "", datetime.fromtimestamp(seconds, UTC))
+        with raised:
+            begun(Beginning("20261120T040000Z-0123abcd", place, "", "", archived=place, backup=backup))

@@ -476,7 +476,7 @@ def test_a_server_that_opens_no_folder_is_trusted_with_its_names(
     def refuse_folders(sftp: asyncssh.SFTPClient, path: str, *how: object, **more: object) -> object:
         if Path(path).is_dir():
             raise asyncssh.SFTPFailure("Failure")
-        return really(sftp, path, *how, **more)  # type: ignore[arg-type]
+        return really(sftp, path, *how, **more)
 
     monkeypatch.setattr(asyncssh.SFTPClient, "open", refuse_folders)
     target = sftp_target(sftp_config(sftp_server, store))

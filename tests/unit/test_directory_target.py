@@ -132,7 +132,7 @@ def test_a_folder_that_cannot_be_looked_at_is_told_with_the_reason(
     monkeypatch.setattr(Path, "stat", fail)
     for ask in (target.require_usable, target.backups, target.owner):
         with pytest.raises(TargetError, match=rf"target store \({tmp_path}\): {os.strerror(number)}") as told:
-            ask()  # type: ignore[operator]
+            ask()
         assert type(told.value) is kind
         assert told.value.hint
 

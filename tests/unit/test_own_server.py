@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from backupd.mysql.layout import DATA_DIRECTORY, explained_datadir, links, require_open, require_own
+from backupd.mysql import DATA_DIRECTORY
+from backupd.mysql.layout import explained_datadir, links, require_open, require_own
 from backupd.mysql.login import Login
 from backupd.mysql.session import Session
 from backupd.vocabulary.errors import ServerError

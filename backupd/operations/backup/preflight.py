@@ -381,7 +381,7 @@ def _places(tools: Tools, ready: Ready) -> Iterator[Finding]:
 
 
 def _folder(path: Path) -> Path:
-    """Of what cannot be looked at, which was told by then, the folder that it is in."""
+    """The folder itself, or the one that a file is in; so of what cannot be read, which is refused anyway."""
     resolved = path.resolve()
     with contextlib.suppress(OSError):
         if resolved.is_dir():

@@ -284,8 +284,8 @@ def of_keys(
 def of_places(
     places: Mapping[str, Path], volume: Volume, mount: MountPoint, mount_of: Callable[[Path], MountPoint]
 ) -> Iterator[Finding]:
-    """What we write while the volume's write-back is frozen must not wait for it, nor fill its COW area. A folder that
-    cannot be looked at is not known to lie there: what it is for tells, if that cannot be used.
+    """What we write while the volume's write-back is frozen must not wait for it, nor fill its COW area. Of a folder
+    that cannot be read nobody knows whether it lies there. That refuses no run: an unusable target is told as such.
     """
     for name, path in places.items():
         try:

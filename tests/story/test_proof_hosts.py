@@ -199,6 +199,17 @@ def of_a_newer_backupd(world: World, file: Path) -> None:
     file.write_text(json.dumps({**body, "signature": asdict(HOST.sign(_meaning(body)))}))
 
 
+def signed_with(key: str, value: object) -> Attack:
+    """By the proof host itself."""
+
+    def attack(world: World, file: Path) -> None:
+        body = {**json.loads(file.read_text()), key: value}
+        del body["signature"]
+        file.write_text(json.dumps({**body, "signature": asdict(HOST.sign(_meaning(body)))}))
+
+    return attack
+
+
 def huge(world: World, file: Path) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), "host": "x" * (1 << 20)}))
 
@@ -237,6 +248,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
         edited("position", {"file": "bin.000001", "offset": -1, "gtid": None}),
         "it was changed after it was signed",
     ),
+    "of another job": (signed_with("job", "weekly"), "it is of another backup"),
     "moved to another run": (moved_to_the_other_run, "it is of another backup"),
     "of another manifest": (kept_for_another_manifest, "it is of another manifest than the one on record"),
     "renamed": (renamed, "its name is that of another one"),
@@ -265,6 +277,24 @@ def test_what_was_tampered_with_is_ignored_in_one_line_and_keeps_no_other_from_c
     assert backed_up.row("r2").drills == (later,)
     lines = [record.getMessage() for record in caplog.records if "do not count" in record.getMessage()]
     assert [why in line for line in lines] == ([True] if why else [])
+
+
+@pytest.mark.parametrize("position", [7, {"file": 7, "offset": 1}, {"file": "a.1", "offset": "1"}, {"file": "a.1"}])
+def test_a_position_that_is_none_leaves_the_rest_of_a_proof_as_it_is(backed_up: World, position: object) -> None:
+    drill = drilled()
+    signed_with("position", position)(backed_up, leave(backed_up, drill))
+    assert read(backed_up) == []
+    assert backed_up.row("r1").drills == (drill,)
+
+
+def test_an_undecided_proof_is_told_in_the_log_with_its_limit(
+    backed_up: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    leave(backed_up, replace(drilled(ok=False), checks=GOOD, undecided="no answer within 5 min"))
+    with caplog.at_level("INFO"):
+        read(backed_up)
+    said = "says of run r1 on target vault: undecided: no answer within 5 min"
+    assert [one for one in caplog.messages if one.endswith(said)]
 
 
 @pytest.mark.parametrize(

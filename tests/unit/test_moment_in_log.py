@@ -1,14 +1,15 @@
 """Which segments are read again to know what a moment has: those with canary rows, and the last, from their start."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from backupd.operations.restore.moment.log_to_moment import log_end
-from backupd.operations.restore.moment.moment_in_log import _rows_to_read, moment_in_log
+from backupd.operations.restore.moment.moment_in_log import _Course, _rows_to_read, moment_in_log
 from backupd.policy import gtid
 from backupd.policy.binlog_chain import PlacedBackup
+from backupd.policy.canary_minutes import LoggedMinutes
 from backupd.policy.moments import Latest, Moment, ToPosition
 from backupd.policy.roll_forward import EndCondition, RestorePlan
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, ChangeKind, TableChange
@@ -50,6 +51,36 @@ def test_only_what_may_have_a_minutes_row_is_read_from_where_a_transaction_begin
 
 def test_without_a_segment_there_is_nothing_to_read() -> None:
     assert _rows_to_read([]) == []
+
+
+MINUTES = ("backupd_canary", "minutes")
+
+
+@pytest.mark.parametrize(
+    ("change", "noted"),
+    [
+        (TableChange(*MINUTES, ChangeKind.INSERT, 2), LoggedMinutes.wrote),
+        (TableChange(*MINUTES, ChangeKind.DELETE, 1), LoggedMinutes.purged),
+        (TableChange(*MINUTES, ChangeKind.TRUNCATE, 0), LoggedMinutes.emptied),
+        (TableChange("backupd_canary", "", ChangeKind.DROP, 0), LoggedMinutes.emptied),
+        (TableChange(*MINUTES, ChangeKind.UPDATE, 1), LoggedMinutes.changed),
+        (TableChange(*MINUTES, ChangeKind.ALTER, 0), None),
+        (TableChange("shop", "minutes", ChangeKind.DELETE, 1), None),
+    ],
+    ids=lambda one: str(getattr(one, "kind", "")),
+)
+def test_what_becomes_of_canary_rows_is_noted_by_its_kind_and_others_tables_are_not_theirs(
+    change: TableChange, noted: Callable[..., None] | None
+) -> None:
+    start = BinlogPlace("a.000001", 4)
+    way = RestorePlan(PlacedBackup("r1", start, "", AT), (), start, EndCondition(Latest(), met_in_last=False))
+    at, course, expected = int(AT.timestamp()) + 60, _Course(way), _Course(way).minutes
+    course._note(change, at)
+    if noted is LoggedMinutes.emptied:
+        noted(expected)
+    elif noted is not None:
+        noted(expected, at, *([2] if noted is LoggedMinutes.wrote else []))
+    assert course.minutes == expected
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,17 @@ class Killed(BaseException):
 class RememberedSteps:
     """An engine's steps, in memory: each is done once, also by the next control host."""
 
-    def __init__(self, stories: NightStories, owed: OwedBackup, log: dict[str, object], prefix: str = "") -> None:
-        self._stories, self._owed, self._log, self._prefix = stories, owed, log, prefix
+    def __init__(
+        self,
+        stories: NightStories,
+        owed: OwedBackup,
+        log: dict[str, object],
+        prefix: str = "",
+        *,
+        at_slot: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`at_slot` is called once a try has the slot that it waited for."""
+        self._stories, self._owed, self._log, self._prefix, self._at_slot = stories, owed, log, prefix, at_slot
 
     def step(self, name: str, act: Callable[[], object]) -> object:
         """See `StorySteps`."""
@@ -47,6 +56,7 @@ class RememberedSteps:
 
     def attempt(self, host: str, number: int, turn: int) -> object:
         """See `StorySteps`."""
+        self._at_slot()
         inner = RememberedSteps(self._stories, self._owed, self._log, f"{number}.{turn} ")
         return self._stories.attempt(self._owed, host, number, inner)
 
@@ -86,6 +96,7 @@ class Control:
         self.told: list[FleetBackup] = []
         self.terms = NightTerms(RULE, TryRule(retries=2, retry_after_seconds=0.001))
         self.log: dict[str, object] = {}
+        self.at_slot: list[Callable[[], object]] = []  # one for each try that gets its slot
 
     def backup(self, **changed: Any) -> FleetBackup:
         """What became of it."""
@@ -94,10 +105,14 @@ class Control:
         one = owed(self.agents, **changed)
         self.records.owe([FleetBackup(one, FleetState.WAITING)])
         self.wishes.read()
-        stories.backup(one, RememberedSteps(stories, one, self.log))
+        stories.backup(one, RememberedSteps(stories, one, self.log, at_slot=self._at_slot))
         found = self.records.backup(one.id)
         assert found is not None
         return found
+
+    def _at_slot(self) -> None:
+        if self.at_slot:
+            self.at_slot.pop(0)()
 
     def started(self) -> list[tuple[str, str]]:
         """All runs that any host began, in order of hosts."""
@@ -314,6 +329,37 @@ def test_what_is_cancelled_while_it_waits_never_begins(control: Control) -> None
     control.records.ask_to_cancel(one.id, "by hand")
     cancelled = control.backup(not_before=begin)
     assert (cancelled.state, cancelled.said) == (FleetState.CANCELLED, "by hand")
+    assert control.started() == []
+
+
+def test_what_is_cancelled_while_it_waits_for_its_slot_never_begins(control: Control) -> None:
+    """Which may take hours to come."""
+
+    def cancel_it() -> None:
+        control.records.ask_to_cancel(RUN, "by hand")
+        control.wishes.read()
+
+    control.at_slot = [cancel_it]
+    cancelled = control.backup()
+    assert (cancelled.state, cancelled.said) == (FleetState.CANCELLED, "by hand")
+    assert control.started() == []
+
+
+def test_a_host_that_is_away_once_the_slot_is_there_is_replaced_by_another_member(control: Control) -> None:
+    control.at_slot = [lambda: setattr(control.agents.hosts["db1"], "away", True)]
+    assert control.backup().state is FleetState.DONE
+    assert control.started() == [("db2", RUN)]
+
+
+def test_what_was_ended_while_it_waited_for_its_slot_stays_as_it_was_ended(control: Control) -> None:
+    def end_it() -> None:
+        known = control.records.backup(RUN)
+        assert known is not None
+        control.records.keep(replace(known, state=FleetState.MISSED, said="no slot came", changed_at=datetime.now(UTC)))
+
+    control.at_slot = [end_it]
+    missed = control.backup()
+    assert (missed.state, missed.said) == (FleetState.MISSED, "no slot came")
     assert control.started() == []
 
 

@@ -144,7 +144,7 @@ def test_a_chain_that_a_target_has_more_of_than_the_catalogue_does_not_go_on(ser
 def test_what_the_server_has_purged_is_a_gap_and_it_is_received_from_its_end_on(server: Server) -> None:
     server.source = replace(SOURCE, files=SOURCE.files[1:])
     server.archive()._receive()
-    assert server.gaps() == ["the server has no binlog binlog.000007 with 3004 bytes any more"]
+    assert server.gaps() == ["the server no longer has binlog.000007 up to byte 3004"]
     assert server.begun == [END]
 
 
@@ -153,7 +153,7 @@ def test_a_file_that_was_archived_whole_and_has_another_length_was_reset(server:
     site.catalogue.left_spool([last.name])
     site.goes_on(last)
     server.archive()._receive()
-    assert server.gaps() == ["binlog.000007 has 4000 bytes and not 3004 any more: the log was reset"]
+    assert server.gaps() == ["binlog.000007 now has 4000 bytes, and 3004 were archived: the log was reset"]
 
 
 def test_a_backup_whose_place_is_purged_before_it_is_received_is_no_beginning_the_next_time(
@@ -218,7 +218,7 @@ def test_a_log_that_ends_before_what_was_received_was_reset(server: Server) -> N
     ("last", "source", "why"),
     [
         ({}, {"origin": replace(OTHER, flavour=Flavour.MYSQL)}, "another server answers: 10.11.19-MariaDB, id 2"),
-        ({"within_transaction": True}, {}, "; the archive ends within a transaction of the server before"),
+        ({"within_transaction": True}, {}, "; the archive ends within a transaction of the previous server"),
         ({}, {"own_writes": False}, "; log_slave_updates is off there: its log lacks what it got from others"),
         ({}, {"gtid": "0-1-5,1-3-9"}, "; it has executed 0-1-5,1-3-9, and 0-1-10 is archived"),
     ],
@@ -271,7 +271,7 @@ def test_what_is_no_segment_leaves_the_spool(server: Server, site: Site, caplog:
     stranger = segment_name(FIRST.chain, 9)
     site.spool.keep(stranger, b"", b"no segment\n")
     settle(server)
-    assert f"{stranger} in the binlog spool is of no use" in caplog.text
+    assert f"{stranger} in the binlog spool cannot be used" in caplog.text
     assert sorted(site.spool.sizes()) == [segment.name for segment in site.segments]
 
 

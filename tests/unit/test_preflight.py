@@ -348,7 +348,7 @@ def test_a_run_that_is_told_so_says_it_as_well(world: World) -> None:
     assert row.status is RunStatus.ATTENTION
     (told,) = row.attention
     assert told.startswith("target vault: writable, ")
-    assert "its credentials end in 2 days" in told
+    assert "its credentials expire in 2 days" in told
 
 
 def test_a_server_that_cannot_be_asked_refuses_the_run(world: World) -> None:

@@ -43,7 +43,7 @@ def answer(
 ) -> None:
     """With this, whatever was asked."""
     handler.send_response(status)
-    for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+    for name, value in {"Content-Length": str(len(body)), "Connection": "close", **(headers or {})}.items():
         handler.send_header(name, value)
     handler.end_headers()
     if handler.command != "HEAD":

@@ -50,7 +50,7 @@ _SAID = {  # what a page is for, which must be there without scripts
     "archive": (
         "running, asked the server 19 s ago",
         "18.0 KiB when the server was asked",
-        "has no binlog binlog.001196",
+        "no longer has binlog.001196",
     ),
     "not-found": ("no run",),
 }

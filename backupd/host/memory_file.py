@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from backupd.vocabulary.errors import CommandError
+from backupd.vocabulary.errors import HostExhausted
 
 
 @contextmanager
@@ -15,7 +15,7 @@ def memory_file(text: str = "") -> Iterator[int]:
     """Its descriptor, at its beginning; it is there for as long as anybody has it open.
 
     Raises:
-        CommandError: there is no memory, or no descriptor, for it.
+        HostExhausted: there is no memory, or no descriptor, for it.
     """
     try:
         file = os.fdopen(os.memfd_create("stream"), "w+b", buffering=0)
@@ -36,6 +36,6 @@ def written(descriptor: int) -> str:
     return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode("utf-8", "replace")
 
 
-def _no_room(error: OSError) -> CommandError:
+def _no_room(error: OSError) -> HostExhausted:
     reason = (error.strerror or str(error)).lower()
-    return CommandError(f"no program can be started: {reason}", hint="check the free memory (free -m) and ulimit -n")
+    return HostExhausted(f"no program can be started: {reason}", hint="check the free memory (free -m) and ulimit -n")

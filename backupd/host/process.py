@@ -5,6 +5,7 @@ and parse what comes back; nothing else in backupd starts a process.
 """
 
 import contextlib
+import errno
 import logging
 import math
 import os
@@ -25,9 +26,11 @@ from backupd.host.memory_file import memory_file, written
 from backupd.host.own_files import is_our_process
 from backupd.host.priority import spare
 from backupd.host.signals import shielded
-from backupd.vocabulary.errors import CommandError
+from backupd.vocabulary.errors import CommandError, HostExhausted
 
 log = logging.getLogger(__name__)
+
+_EXHAUSTED = frozenset({errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE})  # of the host, not the program
 
 _PARTING_SECONDS = 300.0  # for a child that must not be killed to end
 _GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL of a process group
@@ -289,8 +292,9 @@ def _start(
         raise CommandError(f"program not found: {argv[0]}", hint=f"install the package that has {argv[0]}") from error
     except OSError as error:  # it may not be executed, or the machine has no room for one more process
         reason = (error.strerror or str(error)).lower()
-        raise CommandError(
-            f"{argv[0]} cannot be started: {reason}", hint=("check its mode and the free memory (free -m)")
+        kind = HostExhausted if error.errno in _EXHAUSTED else CommandError
+        raise kind(
+            f"{argv[0]} cannot be started: {reason}", hint="check its mode and the free memory (free -m)"
         ) from error
 
 

@@ -16,7 +16,7 @@ from backupd.host import process
 from backupd.mysql.facts import KEYRING_COMPONENT, key_files
 from backupd.mysql.recorded import libraries
 from backupd.mysql.server_programs import ServerProgram
-from backupd.vocabulary.errors import CommandError, KeyUnreadable, ServerError
+from backupd.vocabulary.errors import CommandError, HostExhausted, KeyUnreadable, ServerError
 from backupd.vocabulary.servers import Flavour, ServerFacts
 
 _KNOWN = "component_keyring_file"
@@ -84,9 +84,12 @@ def plugin_folder(program: ServerProgram) -> Path:
 
     Raises:
         ServerError: it does not say.
+        HostExhausted: this host has no room for any program.
     """
     try:
         said = process.run([*program.argv, "--verbose", "--help"], timeout_seconds=_SECONDS).stdout
+    except HostExhausted:
+        raise
     except CommandError as error:
         raise ServerError(f"{program.path} did not report where its plugins are: {error.message}") from error
     for line in said.splitlines():

@@ -12,12 +12,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
+from shlex import quote
 
 from backupd.host import process as programs
 from backupd.host.sandbox import ending_argv
 from backupd.host.signals import shielded
 from backupd.mysql.relocation import Relocation
-from backupd.vocabulary.errors import CleanupIncomplete, ServerError
+from backupd.vocabulary.errors import CleanupIncomplete, CommandError, ServerError
 
 _END_SECONDS = 30.0
 _ITS_ACCOUNTS = frozenset({"mysql", "mariadb"})  # whom a server's files may belong to, of those known here
@@ -75,7 +76,7 @@ class Account:
             try:
                 self._give_back(copy, owner, closed)
             except CleanupIncomplete as second:
-                error.add_note(second.message)
+                error.add_note(f"{second.message}; {second.hint}")
             raise
         self._give_back(copy, owner, closed)
 
@@ -99,16 +100,19 @@ class Account:
         assert self.ids is not None
         uid, gid = self.ids
         with shielded():
-            self._end_all()
             try:
+                self._end_all()
                 if self.ids != (owner.st_uid, owner.st_gid):
                     _change_owner(copy.folder, users={uid: owner.st_uid}, groups={gid: owner.st_gid})
                 for descriptor, user in closed.items():
                     os.fchown(descriptor, user, -1)
-            except OSError as error:
+            except (OSError, CommandError) as error:
+                why = error.strerror if isinstance(error, OSError) else error.message
+                of_it = quote(str(copy.folder))
                 raise CleanupIncomplete(
-                    f"files in {copy.folder} still belong to user {uid}: {error.strerror}",
-                    hint=f"chown -R --from={uid} {owner.st_uid} {copy.folder}",
+                    f"files in {copy.folder} still belong to user {uid}: {why}",
+                    hint=f"chown -R --from={uid} {owner.st_uid} {of_it};"
+                    f" chown -R --from=:{gid} :{owner.st_gid} {of_it}",
                 ) from error
 
     def _end_all(self) -> None:

@@ -63,11 +63,14 @@ def prepared() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
-        raise Undecided(
+        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        undecided = Undecided(
             f"no server could be started on the restored files: {where}{error.strerror}",
             hint=f"check the free space and the mode of {_temporary()}, and those of the folder with the copy",
-        ) from error
+        )
+        for note in getattr(error, "__notes__", ()):
+            undecided.add_note(note)
+        raise undecided from error
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from backupd.host.sandbox import Bounds, not_confined
 from backupd.mysql.dialect import DIALECTS
 from backupd.mysql.facts import version_number
 from backupd.mysql.scratch_account import ids_of_nobody
-from backupd.vocabulary.errors import CommandError, ServerError
+from backupd.vocabulary.errors import CommandError, HostExhausted, ServerError
 from backupd.vocabulary.servers import Flavour, ServerFacts
 
 _PROGRAMS_IN = ("usr/sbin", "usr/bin", "sbin", "bin")  # of a folder with a server: a package's, a tarball's
@@ -60,11 +60,14 @@ def matching_program(facts: ServerFacts, folders: Sequence[Path] = ()) -> Server
     Raises:
         ServerError: there is none, or it is of another series.
         UsageError: nothing on this host can keep a program in a folder within its bounds.
+        HostExhausted: it has no room for any program.
     """
     found = []
     for path, loader in _programs(facts.flavour, folders):
         try:
             flavour, version, number = _version((*loader, path), _changed_at(path))
+        except HostExhausted:
+            raise
         except (CommandError, ServerError) as error:
             found.append(f"{path}, which did not report its version ({error.message})")
             continue

@@ -248,6 +248,10 @@ class CommandError(BackupdError):
     """Another program failed, was not found, or passed its deadline. Adapters wrap it in their own kind."""
 
 
+class HostExhausted(CommandError):
+    """This host has no memory, process or descriptor left for another program: it was asked nothing."""
+
+
 class UnexpectedOutput(BackupdError):
     """Another program printed something that the parser does not know; the message carries the text."""
 

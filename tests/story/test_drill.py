@@ -18,7 +18,17 @@ from backupd.mysql.refusals import StatementError
 from backupd.mysql.scratch import ScratchServer
 from backupd.operations.restore.drill import drill
 from backupd.targets import BackupSource
-from backupd.vocabulary.errors import Busy, Cancelled, KeyUnreadable, ServerError, TargetError, Undecided
+from backupd.vocabulary.errors import (
+    BackupdError,
+    Busy,
+    Cancelled,
+    CleanupIncomplete,
+    HostExhausted,
+    KeyUnreadable,
+    ServerError,
+    TargetError,
+    Undecided,
+)
 from backupd.vocabulary.records import Check
 from tests.fakes.target import BELIEVED
 from tests.story.stored import damaged
@@ -82,17 +92,41 @@ def test_a_stop_signal_while_the_server_is_asked_is_no_failed_check(
     assert backed_up.left() == []
 
 
-def test_a_limit_of_the_drill_s_own_is_no_answer(backed_up: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "limit",
+    [
+        Undecided("the server on the restored files did not answer within 1800 s"),
+        HostExhausted("no program can be started: too many open files"),
+    ],
+    ids=["time", "descriptors"],
+)
+def test_a_limit_of_the_drill_s_own_is_no_answer(
+    backed_up: World, monkeypatch: pytest.MonkeyPatch, limit: BackupdError
+) -> None:
     @contextmanager
-    def out_of_time(self: object) -> Iterator[None]:
-        raise Undecided("the server on the restored files did not answer within 1800 s")
+    def at_its_end(self: object) -> Iterator[None]:
+        raise limit
         yield
 
-    monkeypatch.setattr("backupd.operations.restore.drill.ScratchServer.running", out_of_time)
+    monkeypatch.setattr("backupd.operations.restore.drill.ScratchServer.running", at_its_end)
     result = drill(copies(backed_up), backed_up.tools)
     assert (result.ok, result.failed) == (False, False)
-    assert result.undecided == "the server on the restored files did not answer within 1800 s"
+    assert result.undecided == limit.message
     assert [(check.name, check.ok) for check in result.checks] == [("restore", True)]
+    assert backed_up.left() == []
+
+
+def test_what_a_drill_could_not_clean_up_is_no_answer_of_the_backup(
+    backed_up: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def kept(self: object) -> Iterator[None]:
+        raise CleanupIncomplete("files in /staging still belong to user 61001: Input/output error")
+        yield
+
+    monkeypatch.setattr("backupd.operations.restore.drill.ScratchServer.running", kept)
+    with pytest.raises(CleanupIncomplete, match="still belong to user 61001"):
+        drill(copies(backed_up), backed_up.tools)
     assert backed_up.left() == []
 
 

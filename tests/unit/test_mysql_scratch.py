@@ -17,7 +17,7 @@ from backupd.mysql.recorded import judged
 from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.scratch import RunningServer, ScratchServer, first_error
 from backupd.mysql.scratch_account import Account
-from backupd.mysql.scratch_places import ScratchPlaces
+from backupd.mysql.scratch_places import ScratchPlaces, prepared
 from backupd.mysql.server_programs import ServerProgram
 from backupd.mysql.session import Session
 from backupd.mysql.startup import (
@@ -28,7 +28,14 @@ from backupd.mysql.startup import (
     require_tablespaces,
     server_argv,
 )
-from backupd.vocabulary.errors import CleanupIncomplete, KeyUnreadable, ServerError, Unreadable
+from backupd.vocabulary.errors import (
+    CleanupIncomplete,
+    CommandError,
+    KeyUnreadable,
+    ServerError,
+    Undecided,
+    Unreadable,
+)
 from backupd.vocabulary.servers import Flavour, ServerFacts
 from tests.fakes.server import FACTS
 from tests.unit.test_seeding import MARIADB as MANIFEST
@@ -414,6 +421,7 @@ def test_files_that_cannot_be_given_back_are_told_with_the_command_that_does_it(
     (copy / "data").mkdir(parents=True)
     os.chown(copy / "data", owner, owner)
     left = f"files in {copy} still belong to user {its}: No space left on device"
+    does_it = f"chown -R --from={its} {owner} {copy}; chown -R --from=:{its} :{owner} {copy}"
 
     def refused(*_words: object, **_named: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -426,9 +434,34 @@ def test_files_that_cannot_be_given_back_are_told_with_the_command_that_does_it(
         if failed:
             raise Unreadable("the server ended")
     if failed:
-        assert told.value.__notes__ == [left]
+        assert told.value.__notes__ == [f"{left}; {does_it}"]
     else:
-        assert (str(told.value), told.value.hint) == (left, f"chown -R --from={its} {owner} {copy}")
+        assert (str(told.value), told.value.hint) == (left, does_it)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_cannot_be_ended_keeps_nobody_from_hearing_how_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_words: object, **_named: object) -> None:
+        raise CommandError("pkill did not end within 30 s")
+
+    (tmp_path / "data").mkdir()
+    os.chown(tmp_path / "data", 61002, 61002)
+    monkeypatch.setattr("backupd.host.process.run", refused)
+    relocation = Relocation(tmp_path, "data", Path("/srv/data"))
+    with pytest.raises(Unreadable) as told, Account((61001, 61001), alone=True).lent(relocation):
+        raise Unreadable("the server ended")
+    assert "still belong to user 61001: pkill did not end within 30 s; chown -R" in told.value.__notes__[0]
+
+
+def test_a_folder_that_no_descriptor_was_free_to_list_is_named_by_no_number() -> None:
+    """`os.fwalk` knows a folder by its descriptor, and so does its error."""
+    error = OSError(errno.EMFILE, os.strerror(errno.EMFILE), 4)
+    error.add_note("files still belong to user 61001")
+    with pytest.raises(Undecided, match="on the restored files: Too many open files") as told, prepared():
+        raise error
+    assert told.value.__notes__ == ["files still belong to user 61001"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

@@ -18,7 +18,7 @@ from backupd.host import process
 from backupd.host.authorities import places
 from backupd.mysql.login import Login
 from backupd.vocabulary.binlogs import BinlogPlace
-from backupd.vocabulary.errors import CommandError, ServerError
+from backupd.vocabulary.errors import CommandError, HostExhausted, ServerError
 from backupd.vocabulary.escaping import on_one_line
 from backupd.vocabulary.servers import Flavour, ServerFacts
 
@@ -56,12 +56,15 @@ def matching_client(facts: ServerFacts, path: Path | None = None) -> BinlogClien
 
     Raises:
         ServerError: there is none, or all are of the wrong flavour or of an older major series.
+        HostExhausted: this host has no room for any program.
     """
     names = (str(path),) if path is not None else tuple(filter(process.found, _NAMES[facts.flavour]))
     found: list[str] = []
     for name in names:
         try:
             client = _asked(name)
+        except HostExhausted:
+            raise
         except CommandError as error:
             found.append(on_one_line(f"{name}, which did not report its version ({error.message})"))
             continue

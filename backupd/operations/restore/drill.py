@@ -23,6 +23,8 @@ from backupd.targets import BackupSource
 from backupd.vocabulary.errors import (
     BackupdError,
     Cancelled,
+    CleanupIncomplete,
+    HostExhausted,
     NotAsRecorded,
     NotHeld,
     Undecided,
@@ -115,9 +117,9 @@ def _checks(copy: _Copy, folder: Path, telling: Callable[[str], None]) -> _Answe
     telling("starting a server on the restored files")
     try:
         checks, position = _ask_the_server(copy, telling)
-    except (Cancelled, UsageError):
+    except (Cancelled, CleanupIncomplete, UsageError):
         raise
-    except Undecided as error:
+    except (HostExhausted, Undecided) as error:
         log.warning("drill: %s", error.message)
         return (restored,), None, error.message
     except BackupdError as error:

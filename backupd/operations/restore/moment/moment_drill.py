@@ -34,6 +34,8 @@ from backupd.targets import BackupSource
 from backupd.vocabulary.errors import (
     BackupdError,
     Cancelled,
+    CleanupIncomplete,
+    HostExhausted,
     NotHeld,
     TargetError,
     Undecided,
@@ -140,9 +142,9 @@ class _Proving:
                 confined=wanted.confined,
                 telling=self._telling,
             )
-        except (Cancelled, UsageError, TargetError):
+        except (Cancelled, CleanupIncomplete, UsageError, TargetError):
             raise
-        except (NotHeld, Undecided) as error:
+        except (HostExhausted, NotHeld, Undecided) as error:
             return self._undecided((), error)
         except BackupdError as error:
             return self._failed((), error)
@@ -150,9 +152,9 @@ class _Proving:
         done = (Check("restore", ok=True, expected=_AS_LOGGED, found=_AS_LOGGED),)
         try:
             found = (*done, *self._compared(manifest, restored))
-        except (Cancelled, UsageError, TargetError):
+        except (Cancelled, CleanupIncomplete, UsageError, TargetError):
             raise
-        except Undecided as error:
+        except (HostExhausted, Undecided) as error:
             return self._undecided(done, error)
         except BackupdError as error:
             return self._failed(done, error)

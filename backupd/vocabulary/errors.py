@@ -251,6 +251,8 @@ class CommandError(BackupdError):
 class HostExhausted(CommandError):
     """This host has no memory, process or descriptor left for another program: it was asked nothing."""
 
+    exit_status = ExitStatus.UNDECIDED
+
 
 class UnexpectedOutput(BackupdError):
     """Another program printed something that the parser does not know; the message carries the text."""

@@ -15,7 +15,7 @@ from tests.servers import s3server
 SITE: LabSite = guest_site()
 HOLD_BUDGET_SECONDS = 2.0
 WAIT_SECONDS = 2.0  # for a lock
-KEEP = 2  # backups of each job, by its retention: a run removes what is more
+KEEP = 3  # backups of each job, by its retention: a run removes what is more, and `prune` finds one beside a proven one
 KEEP_LESS = 1  # when it is `prune` that has to find something
 RUN_FOLDER = Path("/run/backupd")
 

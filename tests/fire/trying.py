@@ -209,9 +209,7 @@ def _of_nightly(machine: Machine) -> list[str]:
 def _may_have_left(outcome: Outcome) -> bool:
     """It died, or says what could not be released or ended, or that it lost the catalogue in which it says so."""
     ended = outcome.ended
-    said = any(
-        words in ended.errors for words in ("clean-up incomplete", "could not be removed", "left running: process")
-    )
+    said = any(words in ended.errors for words in ("clean-up incomplete", "the lock file ", "left running: process"))
     return said or ended.status in (None, ExitStatus.CATALOGUE, ExitStatus.CLEANUP)
 
 

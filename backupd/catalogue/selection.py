@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Select, func, select
 from backupd.catalogue import tables
 from backupd.catalogue.details import details, newest_first, our_newest
 from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.instants import to_the_second
 from backupd.vocabulary.records import RunDetails, RunKind
 from backupd.vocabulary.selectors import Selector, parse_selector
 
@@ -173,8 +174,8 @@ def _no_backup(connection: Connection, selector: Selector, target: str | None, o
         hint = f"`backupd status` shows what is on which target{known}; name a backup of another machine by its id"
         return UsageError(f"there is no backup{of} yet{on}", hint=f"{hint}{_newest_of_others(connection, target)}")
     return UsageError(
-        f"there is no backup{of}{on} that was taken by {selector.by:%Y-%m-%d %H:%M:%S} UTC",
-        hint=f"the oldest one is run {oldest.run_id}, taken by {oldest.snapshot_by:%Y-%m-%d %H:%M:%S} UTC",
+        f"there is no backup{of}{on} that was taken by {to_the_second(selector.by)}",
+        hint=f"the oldest one is run {oldest.run_id}, taken by {to_the_second(oldest.snapshot_by)}",
     )
 
 

@@ -15,6 +15,7 @@ from backupd.cli.output import draws_dots_here, print_document, print_text, say,
 from backupd.cli.selection import TargetOption, identities_in
 from backupd.vocabulary.binlogs import ChangeKind
 from backupd.vocabulary.errors import Cancelled, UsageError
+from backupd.vocabulary.instants import to_the_second
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -175,7 +176,7 @@ def search(
     _print_found(found, job, json=json)
     end = wanted.until or datetime.now(UTC)
     if not (found.transactions or json) and (newest is None or newest.received_at < end):
-        archived = "nothing" if newest is None else f"nothing later than {newest.received_at:%Y-%m-%d %H:%M:%S} UTC"
+        archived = "nothing" if newest is None else f"nothing later than {to_the_second(newest.received_at)}"
         tell(f"hint: {archived} is archived: `backupd binlog status {job}` says how far the archive is")
     if found.unread:
         raise found.unread[0]

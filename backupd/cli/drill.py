@@ -15,6 +15,7 @@ from backupd.cli.moments import BeforeGtidOption, LatestOption, ToGtidOption, To
 from backupd.cli.output import print_document, print_text, say, tell
 from backupd.cli.selection import GOOD_RUN, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.vocabulary.errors import BackupdError, Busy, Undecided, UsageError, VerificationError
+from backupd.vocabulary.instants import to_the_minute
 from backupd.vocabulary.records import CLEAN_SHUTDOWN
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ class _Wanted:
                 continue
             run = self.catalogue.run(wanted.run_id)  # as it is since nobody removes it
             if self._may_read(run):
-                when = f"it has the oldest proof, of {run.proven_at:%Y-%m-%d %H:%M} UTC" if run.proven_at else ""
+                when = f"it has the oldest proof, of {to_the_minute(run.proven_at)}" if run.proven_at else ""
                 tell(f"run {run.run_id} of job {run.job}: {when or 'the newest that no drill has proven'}")
                 return run
         raise UsageError("there is no backup to drill", hint="see `backupd history`")

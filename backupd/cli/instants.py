@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.instants import to_the_minute
 
 SinceOption = Annotated[
     str | None,
@@ -28,7 +29,7 @@ def span(since: str | None, until: str | None, *, now: datetime) -> tuple[dateti
     begin = None if since is None else instant("--since", since, now=now)
     end = None if until is None else instant("--until", until, now=now)
     if begin is not None and begin > now:
-        raise UsageError(f"--since {since} is in the future", hint=f"it is {now:%Y-%m-%d %H:%M} UTC")
+        raise UsageError(f"--since {since} is in the future", hint=f"it is {to_the_minute(now)}")
     if begin is not None and end is not None and end <= begin:
         raise UsageError(f"--since {since} is not before --until {until}", hint="--since must be the earlier one")
     return begin, end

@@ -13,6 +13,7 @@ from backupd.cli.instants import instant
 from backupd.cli.output import print_text, say, tell
 from backupd.cli.selection import copies_of, run_of, sources_of, targets_with_segments, unpruned
 from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.instants import to_the_second
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -277,7 +278,7 @@ def _tell(found: FoundMoment, restored: "RestoredMoment", *, steps: bool) -> Non
     from backupd.mysql.restored_owner import restored_owner
 
     last = restored.committed_at
-    committed = "no transaction was applied" if last is None else f"last commit {last:%Y-%m-%d %H:%M:%S} UTC"
+    committed = "no transaction was applied" if last is None else f"last commit {to_the_second(last)}"
     say(f"restored run {found.run.run_id} and its binlog up to {found.moment}: datadir {restored.datadir}")
     say(f"position: {position_in_words(restored.position)}, {committed}")
     if steps:

@@ -11,6 +11,7 @@ from backupd.operations.backup.phases import BackupTelling
 from backupd.report.phase_words import doing
 from backupd.report.words import duration, size
 from backupd.vocabulary.escaping import on_one_line
+from backupd.vocabulary.instants import to_the_second
 from backupd.vocabulary.records import Phase
 
 if TYPE_CHECKING:  # one loads the server's driver, the other is for terminals alone
@@ -126,7 +127,7 @@ class ApplyingLines:
 
 def _log_as_of(progress: "ApplyingProgress") -> str:
     at = progress.logged_at
-    return "the log" if at is None else f"the log as of about {at:%Y-%m-%d %H:%M:%S} UTC"
+    return "the log" if at is None else f"the log as of about {to_the_second(at)}"
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from backupd.cli.moments import (
 from backupd.cli.output import print_text, say, tell
 from backupd.cli.selection import GOOD_RUN, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.vocabulary.errors import CatalogueError, ExitStatus, UsageError
+from backupd.vocabulary.instants import to_the_second
 from backupd.vocabulary.servers import LoadingWay
 
 if TYPE_CHECKING:
@@ -207,8 +208,8 @@ def _tell_where_its_archive_leads(run: "RunDetails", catalogue: "Catalogue", con
         wanted = "To include all of it" if rolled.to_the_end else "To restore a moment until then"
         moment = "--latest" if rolled.to_the_end else "--to-time TIME"
         tell(
-            f"this restores the backup alone, as of {rolled.since:%Y-%m-%d %H:%M:%S} UTC; the binlog archive reaches"
-            f" {rolled.until:%Y-%m-%d %H:%M:%S} UTC. {wanted}: backupd restore {run.run_id} {moment} --to DIR"
+            f"this restores the backup alone, as of {to_the_second(rolled.since)}; the binlog archive reaches"
+            f" {to_the_second(rolled.until)}. {wanted}: backupd restore {run.run_id} {moment} --to DIR"
         )
 
 

@@ -8,6 +8,7 @@ import typer
 
 from backupd.cli.output import tell
 from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.instants import to_the_second
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -58,8 +59,8 @@ def run_of(catalogue: "Catalogue", wanted: str, *, target: str | None = None) ->
     if not selector.said:
         return catalogue.run(wanted)
     run = catalogue.run_with_backup(selector, target=target)
-    if selector.by is not None:
-        tell(f"run {run.run_id} of job {run.job}: its snapshot was taken by {run.snapshot_by:%Y-%m-%d %H:%M:%S} UTC")
+    if selector.by is not None and run.snapshot_by is not None:
+        tell(f"run {run.run_id} of job {run.job}: its snapshot was taken by {to_the_second(run.snapshot_by)}")
     return run
 
 

@@ -29,6 +29,7 @@ from backupd.mysql.seeding import (
 )
 from backupd.mysql.sqltext import comment
 from backupd.vocabulary.errors import Unreadable
+from backupd.vocabulary.instants import to_the_second
 from backupd.vocabulary.servers import Flavour, Position, ReplicaPosition
 from backupd.vocabulary.storage import Manifest
 
@@ -54,7 +55,7 @@ def next_steps(
     position = found or (manifest.position if manifest.locked else None)
     head = (
         f"-- Run {manifest.run_id} of job {manifest.job}: {manifest.host}, {manifest.server.flavour}"
-        f" {manifest.server.version}, as of {manifest.created_at:%Y-%m-%d %H:%M:%S} UTC.\n"
+        f" {manifest.server.version}, as of {to_the_second(manifest.created_at)}.\n"
     )
     lines = _lines(manifest, datadir, position) if reached is None else _lines_of_moment(manifest, datadir, reached)
     return head + "\n".join(lines) + "\n"

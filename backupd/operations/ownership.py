@@ -29,6 +29,7 @@ from backupd.policy.trust import Known
 from backupd.targets import Target
 from backupd.vocabulary.errors import BackupdError, Busy, NoRoom, NotOurs, TargetAway, VerificationError
 from backupd.vocabulary.identity import Identity, Machine
+from backupd.vocabulary.instants import to_the_second
 
 log = logging.getLogger(__name__)
 
@@ -304,7 +305,7 @@ class Renewal:
 def _sentence(found: OwnerRecord, target: Target) -> str:
     return (
         f"another machine uses this identity ({found.machine}): it wrote last on target {target.name}"
-        f" at {found.at:%Y-%m-%d %H:%M:%S} UTC, by host {found.host}; was this one cloned?"
+        f" at {to_the_second(found.at)}, by host {found.host}; was this one cloned?"
     )
 
 

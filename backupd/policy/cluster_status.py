@@ -13,6 +13,7 @@ from backupd.policy.member_choice import owing
 from backupd.vocabulary.alarms import Severity
 from backupd.vocabulary.escaping import Prose
 from backupd.vocabulary.fleet import ClusterSummary, Control, FleetBackup, FleetState
+from backupd.vocabulary.instants import to_the_minute
 
 TOO_OLD = 1.5  # intervals: as of a single host's job
 AWAY = timedelta(minutes=15)  # a host that is restarted is away for a moment
@@ -168,7 +169,7 @@ def _made_alone(summary: ClusterSummary) -> str:
     if summary.alone is None:
         return ""
     host, at = summary.alone
-    return f"; {host} made one without it at {at:%Y-%m-%d %H:%M} UTC"
+    return f"; {host} made one without it at {to_the_minute(at)}"
 
 
 def _of(terms: WatchedCluster, job: str, only: str) -> str:

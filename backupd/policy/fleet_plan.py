@@ -17,6 +17,7 @@ from backupd.policy.member_choice import MemberRule, choose_member, described_jo
 from backupd.policy.night_times import closed_between, night_span, openings
 from backupd.policy.timetable import stable_offset
 from backupd.vocabulary.fleet import DescribedJob, OwedBackup, SeenHost, Span
+from backupd.vocabulary.instants import to_the_minute
 from backupd.vocabulary.schedule import Blackout
 
 ASSUMED_SECONDS: Final = 3600.0  # of a backup of which nobody knows anything yet, in a fleet without any
@@ -185,8 +186,8 @@ def _candidate(
     last_good = max((one.last_good_at for one in told.values() if one.last_good_at is not None), default=None)
     following = known.next_after(night, terms)
     due = None if last_good is None else last_good + timedelta(seconds=terms.every_seconds)
-    if terms.every_seconds and due is not None and following is not None and due >= following:
-        return NotOwed(terms.cluster, job, only, f"the last good one, of {last_good:%Y-%m-%d %H:%M} UTC, is new enough")
+    if terms.every_seconds and last_good and due and following and due >= following:
+        return NotOwed(terms.cluster, job, only, f"the last good one, of {to_the_minute(last_good)}, is new enough")
     begin, end = _span(opened, terms, job, only)
     ordered = _by_preference(members, job, seen, terms.rule)
     first = next((told[host] for host in ordered if host in told), None)

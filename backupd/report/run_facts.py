@@ -8,7 +8,7 @@ from backupd.mysql import UNLOCKED, confirmed_words
 from backupd.policy.write_penalty import penalty_of
 from backupd.report.gate_words import gate_words
 from backupd.report.words import duration, instant, ratio, size
-from backupd.vocabulary.instants import to_the_second
+from backupd.vocabulary.instants import to_the_minute, to_the_second
 from backupd.vocabulary.penalty import SPOOL_STAGE
 from backupd.vocabulary.records import Check, Drill, Phase, RunDetails, SnapshotFacts
 from backupd.vocabulary.servers import LockReceipt, Position, ReplicaPosition
@@ -168,4 +168,4 @@ def _proof(drill: Drill) -> str:
     said = f"{sum(check.ok for check in drill.checks)} of {len(drill.checks)} checks"
     outcome = f"undecided ({drill.undecided})" if drill.undecided else "restored and started" if drill.ok else "FAILED"
     of = f"{drill.to_moment}: " if drill.to_moment else ""
-    return f"{of}{outcome}: {said} in {duration(drill.seconds)}, {drill.at:%Y-%m-%d %H:%M} UTC"
+    return f"{of}{outcome}: {said} in {duration(drill.seconds)}, {to_the_minute(drill.at)}"

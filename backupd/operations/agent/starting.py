@@ -27,6 +27,7 @@ from backupd.operations.agent.states import AGENT_VARIABLE, mark_of, run_of, sta
 from backupd.operations.liveness import live_process
 from backupd.vocabulary.errors import Busy, CatalogueError, CommandError, Refused
 from backupd.vocabulary.fleet import RunState, StartOrder
+from backupd.vocabulary.instants import to_the_minute
 from backupd.vocabulary.records import RunError, RunStatus
 
 _UNIT_SECONDS = 10.0  # for systemd to execute the command
@@ -139,7 +140,7 @@ def _require_free(configuration: Configuration, catalogue: Catalogue, order: Sta
     if pause is not None:
         note = f": {pause.note}" if pause.note else ""
         raise Refused(
-            f"job {job} was paused on that host at {pause.at:%Y-%m-%d %H:%M} UTC{note}",
+            f"job {job} was paused on that host at {to_the_minute(pause.at)}{note}",
             hint=f"`backupd schedule resume {job}` there lets it run again",
         )
     if holder := Claims(configuration.paths.run).holder_of_job(job):

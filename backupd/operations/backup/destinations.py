@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from backupd.targets import Target
 from backupd.vocabulary.errors import TargetAway, TargetError
+from backupd.vocabulary.instants import to_the_minute
 from backupd.vocabulary.records import Finding, Level
 from backupd.vocabulary.units import compared_sizes, rounded_size
 
@@ -86,7 +87,7 @@ def _with_end(room: Finding, target: Target, now: datetime) -> Finding:
         return room
     days = max(0, (ends - now).days)
     when = f"in {days} day{'' if days == 1 else 's'}" if days else "today"
-    told = f"{room.detail}; its credentials expire {when}, on {ends.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    told = f"{room.detail}; its credentials expire {when}, on {to_the_minute(ends)}"
     new = f"create new ones for target {target.name}: after that it accepts no copy"
     hint = "; ".join(filter(None, [room.hint, new]))
     return Finding(room.name, Level.WARNING, told, hint, attention=True)

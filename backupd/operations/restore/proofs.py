@@ -24,6 +24,7 @@ from backupd.targets import BackupSource, Target
 from backupd.targets.names import is_proof, proof_name
 from backupd.vocabulary.errors import TargetAway, TargetError
 from backupd.vocabulary.escaping import is_one_line, some
+from backupd.vocabulary.instants import to_the_second
 from backupd.vocabulary.records import Check, Drill, DrilledMoment, RunDetails
 from backupd.vocabulary.servers import Position
 from backupd.vocabulary.storage import Signature
@@ -257,9 +258,9 @@ def _require_of_copy(body: Mapping[str, Any], drill: Drill, source: BackupSource
     if hosts.digest is not None and body["manifest"] != hosts.digest:
         raise _Ignored("it is of another manifest than the one on record")
     if drill.at > hosts.now:
-        raise _Ignored(f"it is dated in the future: {drill.at:%Y-%m-%d %H:%M:%S} UTC")
+        raise _Ignored(f"it is dated in the future: {to_the_second(drill.at)}")
     if drill.at < hosts.since:
-        raise _Ignored(f"it is older than the backup: {drill.at:%Y-%m-%d %H:%M:%S} UTC")
+        raise _Ignored(f"it is older than the backup: {to_the_second(drill.at)}")
 
 
 def _drill(body: Mapping[str, Any], source: BackupSource) -> Drill:

@@ -9,6 +9,7 @@ import io
 import os
 import stat
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from backupd.host import filesystem
@@ -29,19 +30,13 @@ def files(fire: Fire, patches: Patches) -> None:
     opened, opened_by_python, syncfs = os.open, io.open, filesystem._libc.syncfs
 
     def open_under_fire(path: Any, flags: int, *rest: Any, **named: Any) -> int:
-        place = where() if flags & _CREATES else ""
-        if not place:
-            return opened(path, flags, *rest, **named)
-        with fire.passing(f"file create < {place}", refusals={When.BEFORE: _no_space}):
+        with _point(fire, "create") if flags & _CREATES else nullcontext():
             return opened(path, flags, *rest, **named)
 
     def file_under_fire(file: Any, mode: str = "r", buffering: int = -1, *rest: Any, **named: Any) -> Any:
-        place = where() if set(mode) & set("wxa+") else ""
-        if not place:
+        if not set(mode) & set("wxa+") or not where():
             return opened_by_python(file, mode, buffering, *rest, **named)
-        if isinstance(file, int):
-            return _file(fire, opened_by_python, file, mode, buffering, *rest, **named)
-        with fire.passing(f"file create < {place}", refusals={When.BEFORE: _no_space}):
+        with nullcontext() if isinstance(file, int) else _point(fire, "create"):
             return _file(fire, opened_by_python, file, mode, buffering, *rest, **named)
 
     patches.set(os, "open", open_under_fire)
@@ -51,13 +46,16 @@ def files(fire: Fire, patches: Patches) -> None:
 
 def _under_fire(fire: Fire, verb: str, effect: Callable[..., Any]) -> Callable[..., Any]:
     def under_fire(*words: Any, **named: Any) -> Any:
-        place = where()
-        if not place:
-            return effect(*words, **named)
-        with fire.passing(f"file {verb} < {place}", refusals={When.BEFORE: _no_space}):
+        with _point(fire, verb):
             return effect(*words, **named)
 
     return under_fire
+
+
+def _point(fire: Fire, verb: str) -> AbstractContextManager[object]:
+    """The block is a pass where it is done on backupd's behalf."""
+    place = where()
+    return fire.passing(f"file {verb} < {place}", refusals={When.BEFORE: _no_space}) if place else nullcontext()
 
 
 class _RawFile(io.FileIO):
@@ -67,10 +65,7 @@ class _RawFile(io.FileIO):
 
     def write(self, chunk: Any, /) -> Any:
         """As `io.FileIO` does."""
-        place = where()
-        if not place:
-            return super().write(chunk)
-        with self.fire.passing(f"file write < {place}", refusals={When.BEFORE: _no_space}):
+        with _point(self.fire, "write"):
             return super().write(chunk)
 
 

@@ -34,7 +34,7 @@ from tests.story.test_prune import JOB
 
 __all__ = ["s3_service", "sftp_server", "target"]
 
-AT = datetime(2026, 11, 20, 4, tzinfo=UTC)
+AT = datetime.now(UTC) - timedelta(days=8)  # the stores go by the real clock, and a backup of the future stays
 STORES = pytest.mark.parametrize("target", ["directory", "sftp", "s3", "blobs"], indirect=True)
 
 

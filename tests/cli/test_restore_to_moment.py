@@ -32,7 +32,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
 
 @pytest.mark.timeout(1500)  # a hundred of them
 def test_moments_drawn_by_a_seed_are_as_a_witness_has_them(history: History, tmp_path: Path) -> None:
-    assert differences(history, drawn(history, seeded(100, usual=10), seed=SEED), tmp_path) == []
+    assert differences(history, drawn(history, seeded(100, usual=5), seed=SEED), tmp_path) == []
 
 
 def test_what_was_restored_and_where_it_stands_is_told(history: History, tmp_path: Path) -> None:

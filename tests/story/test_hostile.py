@@ -2,7 +2,7 @@
 
 Whatever lies on the target, no file outside of the restored folder is changed or read, no program runs that was not
 meant to, no other backup is taken for the recorded one, and each command ends within a minute, in 256 MiB, with a
-sentence. Each attack is tried against every fifth of its commands, and in `make test-all` against all of them.
+sentence. Each attack is tried against one in eight of its commands, and in `make test-all` against all of them.
 """
 
 import fcntl

@@ -172,7 +172,7 @@ def ratio(more: Path, fewer: Path, question: Callable[[Catalogue], Any]) -> floa
     return min(took[many]) / min(took[few])
 
 
-@pytest.mark.exhaustive
+@pytest.mark.matrix
 @pytest.mark.timeout(300)
 def test_a_question_takes_no_longer_among_a_hundred_times_as_many_runs(few: Path, many: Path) -> None:
     ratios = {name: ratio(many, few, ask) for name, ask in QUESTIONS.items()}

@@ -258,7 +258,7 @@ def test_no_label_tells_one_run_from_another(catalogue: Catalogue, tmp_path: Pat
     assert names == {"backup_job", "version", "result", "kind", "phase", "when", "target"}
 
 
-@pytest.mark.exhaustive
+@pytest.mark.matrix
 @pytest.mark.timeout(300)
 def test_a_hundred_thousand_runs_are_told_sooner_than_they_are_counted(tmp_path: Path, shared_folder: Path) -> None:
     """A quarter of it, where nothing else runs (25 ms): what an answer costs does not depend on the machine's pace."""

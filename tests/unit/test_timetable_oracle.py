@@ -173,7 +173,7 @@ def test_ten_years_of_every_zone_have_no_slot_skipped_and_none_doubled(share: in
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("year", DECADES[: seeded(len(DECADES), usual=2)])
+@pytest.mark.parametrize("year", DECADES[: seeded(len(DECADES), usual=1)])
 def test_no_change_of_any_clock_skips_a_slot_or_doubles_one(year: int) -> None:
     """Changes at one instant from one offset to one other are one."""
     compared: set[tuple[Stretch, ...]] = set()

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backupd.host import process
+from backupd.host.mountinfo import mounts
 from backupd.host.process import ChildLedger
 from backupd.lvm import TAG, devicemapper
 from backupd.lvm.devicemapper import MappedDevice
-from backupd.lvm.mounting import mount_to_write, mounts
+from backupd.lvm.mounting import mount_to_write
 from backupd.vocabulary.errors import CommandError, Refused, SnapshotError, UnexpectedOutput
 from backupd.vocabulary.volumes import Volume
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backupd.host import process as programs
+from backupd.host.mountinfo import mounts
 from backupd.lvm import report
 from backupd.lvm.blank import signatures
 from backupd.lvm.devicemapper import SYSFS, mapped_as
-from backupd.lvm.mounting import mounts
 from backupd.lvm.refusals import reporting
 from backupd.lvm.report import LabelledDisk
 from backupd.vocabulary.errors import Refused, SnapshotError

@@ -1,6 +1,6 @@
 """A snapshot's file system made readable, and which mounted file system a path is on.
 
-Knows: mount options, `/proc/self/mountinfo`, who keeps a mount busy.
+Knows: mount options, who keeps a mount busy.
 
 A volume that is ours to fill is mounted to be written. Every snapshot is mounted read-only by its device path (its
 UUID is the origin's too), and its log is replayed: the LV itself is writable, so XFS and ext4 can, and the writes go
@@ -12,18 +12,17 @@ MiB of the COW area with replay, 0.9 MiB without.)
 
 import logging
 import os
-import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from backupd.host import process as programs
+from backupd.host.mountinfo import Mounted, mounts
 from backupd.host.own_files import private_folder
 from backupd.host.process import ChildLedger
 from backupd.lvm.snapshots import active_volume
 from backupd.lvm.xfs_log import needs_no_replay
-from backupd.vocabulary.errors import CommandError, SnapshotError, UnexpectedOutput
+from backupd.vocabulary.errors import CommandError, SnapshotError
 from backupd.vocabulary.volumes import DeviceNumber, MountPoint, Snapshot
 
 log = logging.getLogger(__name__)
@@ -42,20 +41,7 @@ _EXT4_AT, _EXT4_BYTES, _EXT4_MAGIC, _HAS_JOURNAL = 1024, 1024, 0xEF53, 0x4  # th
 _DEVICES = Path("/dev/block")
 _PAUSE_SECONDS = 0.25
 _SECONDS = 120.0  # a log replay reads from a disk that is at work
-_MOUNTS = Path("/proc/self/mountinfo")
 _PROCESSES = Path("/proc")
-_ESCAPE = re.compile(r"\\([0-7]{3})")
-
-
-@dataclass(frozen=True, slots=True)
-class Mounted:
-    """One line of mountinfo."""
-
-    device: DeviceNumber
-    root: str  # the folder of the file system that is seen here; not `/` for a bind mount
-    path: Path
-    filesystem: str
-    options: tuple[str, ...] = ()  # of the file system, not of this mount of it
 
 
 class LinuxMounts:
@@ -212,43 +198,10 @@ def own_roots(ours: Path) -> tuple[Path, ...]:
     return tuple(path for path in found if not path.is_relative_to(ours))
 
 
-def mounts() -> tuple[Mounted, ...]:
-    """Everything that is mounted, in our mount namespace, in the kernel's order."""
-    return parse_mountinfo(os.fsdecode(_MOUNTS.read_bytes()))  # as text, a carriage return would end a line
-
-
-def parse_mountinfo(text: str) -> tuple[Mounted, ...]:
-    """The lines of mountinfo (proc_pid_mountinfo(5)); a blank, tab, newline or backslash in a path is octal there.
-
-    Only a newline ends a line. Whatever else Python takes for the end of one (a form feed, U+2028) stands in a path as
-    it is, and any user who may mount by FUSE chooses one.
-
-    Raises:
-        UnexpectedOutput: with the line.
-    """
-    return tuple(_parse_line(line) for line in text.split("\n") if line)
-
-
 def mount_argv(device: Path, at: Path, *, filesystem: str, replay: bool = True) -> list[str]:
     """The command that mounts a snapshot; `replay` False only for an XFS that needs none."""
     options = _OPTIONS + _EXTRA[filesystem] + ("" if replay else _WITHOUT_REPLAY)
     return ["mount", "-t", filesystem, "-o", options, "--", str(device), str(at)]
-
-
-def _parse_line(line: str) -> Mounted:
-    try:
-        before, _, after = line.partition(" - ")
-        _, _, device, root, path, *_ = before.split(" ")
-        major, _, minor = device.partition(":")
-        filesystem, _, options = (*after.split(" "), "", "")[:3]
-        number = DeviceNumber(int(major), int(minor))
-        return Mounted(number, _plain(root), Path(_plain(path)), filesystem, tuple(options.split(",")))
-    except ValueError as error:
-        raise UnexpectedOutput(f"a line of mountinfo could not be parsed: {line}") from error
-
-
-def _plain(field: str) -> str:
-    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), field)
 
 
 def _filesystem_of(snapshot: Snapshot) -> str:

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from backupd.host.mountinfo import mounts
 from backupd.lvm.devicemapper import SYSFS, mapped_as
-from backupd.lvm.mounting import mounts
 from backupd.vocabulary.errors import SnapshotError
 from backupd.vocabulary.extents import Use, UseKind
 from backupd.vocabulary.volumes import DeviceNumber

@@ -91,6 +91,9 @@ class Server(Protocol):
         """The file of every InnoDB table and general tablespace as it is now, with its space id.
 
         A file is named relative to the datadir, or absolutely. There may be hundreds of thousands.
+
+        Raises:
+            ServerError: it cannot be asked, or by now is not that of the datadir here, or sees other files there.
         """
 
     def unsafe_tables(self, facts: ServerFacts) -> tuple[str, ...]:

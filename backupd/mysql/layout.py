@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,24 +21,25 @@ from pymysql.constants import ER
 from backupd.host.filesystem import read_plain
 from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS
 from backupd.mysql.facts import key_files
+from backupd.mysql.server_view import require_same_view
 from backupd.mysql.session import Row, Session, StatementError
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import DataPath, Flavour, ServerFacts
 
-# role, variable, must share the volume; an empty variable means the datadir.
+# Role, variable; an empty variable means the datadir. These must share the volume.
 _FOLDERS = (
-    ("system tablespace", "innodb_data_home_dir", True),
-    ("redo", "innodb_log_group_home_dir", True),
-    ("undo", "innodb_undo_directory", True),
-    ("doublewrite", "innodb_doublewrite_dir", True),
-    ("aria log", "aria_log_dir_path", True),
-    ("rocksdb", "rocksdb_datadir", True),
-    ("rocksdb log", "rocksdb_wal_dir", True),
+    ("system tablespace", "innodb_data_home_dir"),
+    ("redo", "innodb_log_group_home_dir"),
+    ("undo", "innodb_undo_directory"),
+    ("doublewrite", "innodb_doublewrite_dir"),
+    ("aria log", "aria_log_dir_path"),
+    ("rocksdb", "rocksdb_datadir"),
+    ("rocksdb log", "rocksdb_wal_dir"),
 )
-_FILES = (
-    ("binlog", "log_bin_basename", False),
-    ("binlog", "log_bin_index", False),
-    ("relay log", "relay_log_basename", False),
+_FILES = (  # these need not
+    ("binlog", "log_bin_basename"),
+    ("binlog", "log_bin_index"),
+    ("relay log", "relay_log_basename"),
 )
 
 _NOT_BELOW_THE_DATADIR = {
@@ -81,6 +82,7 @@ def data_paths(session: Session, facts: ServerFacts) -> tuple[DataPath, ...]:
             *_external_tablespaces(session, facts),
             *links(facts.datadir.resolve()),
         ]
+        _require_same_view(variables, facts.datadir, found)
     return tuple(dict.fromkeys(found))
 
 
@@ -100,8 +102,20 @@ def require_server_of(session: Session, datadir: Path) -> Mapping[str, str]:
         )
     with explained_datadir():
         require_own(variables, datadir, far_address=session.far_address)
-        require_open(variables, datadir)
+        _require_same_view(variables, datadir, configured(variables, datadir))
     return variables
+
+
+def _require_same_view(variables: Mapping[str, str], datadir: Path, paths: Iterable[DataPath]) -> None:
+    """Of these, what must be in the snapshot is to the server what it is to us, as far as its process is known.
+
+    Raises:
+        ServerError: the files in the datadir are nobody's, or the server has others at one of these paths.
+        OSError: the datadir cannot be read.
+    """
+    server = require_open(variables, datadir)
+    if server is not None:
+        require_same_view(server, datadir.resolve(), (path.path for path in paths if path.must_share))
 
 
 def require_own(variables: Mapping[str, str], datadir: Path, *, far_address: str | None) -> None:
@@ -133,9 +147,11 @@ def require_own(variables: Mapping[str, str], datadir: Path, *, far_address: str
         )
 
 
-def require_open(variables: Mapping[str, str], datadir: Path) -> None:
-    """A server has the files open that are seen here. One with mounts of its own has others under that name, and so
-    has one over whose folder a volume was mounted after it had started. Where none of these files is, nothing is told.
+def require_open(variables: Mapping[str, str], datadir: Path) -> int | None:
+    """A server has the files open that are seen here: its process, None where that is not of our PID namespace.
+
+    One with mounts of its own has others under that name, and so has one over whose folder a volume was mounted after
+    it had started. Where none of these files is, nothing is told.
 
     Raises:
         ServerError: none has. A snapshot would show files of nobody's.
@@ -143,20 +159,24 @@ def require_open(variables: Mapping[str, str], datadir: Path) -> None:
     """
     control = _within(datadir, variables.get("aria_log_dir_path", "")) / _CONTROL
     here = [path for path in (control, *(datadir / name for name in _KEPT_LOCKED)) if path.exists()]
-    if here and not any(_is_locked(path) for path in here):
+    holders = [holder for path in here if (holder := _holder(path)) is not None]
+    if here and not holders:
         raise ServerError(
             f"no server has the files in {datadir} open: the one that answers has others under that name",
             hint="does it run in a container, or was a volume mounted over its folder after it had started?"
             f" See `findmnt --target {datadir}` and /proc/PID/mountinfo of the server",
         )
+    return next((holder for holder in holders if holder > 0), None)
 
 
-def _is_locked(path: Path) -> bool:
-    """By another process, whatever namespace it is in. Nothing is locked by asking."""
+def _holder(path: Path) -> int | None:
+    """The other process that has it locked, whatever mounts it has; 0 where it is of no PID namespace of ours, None
+    where there is none. Nothing is locked by asking.
+    """
     with path.open("rb") as file:
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind: int = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))[0]
-    return kind != fcntl.F_UNLCK
+        kind, *_, process = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
+    return None if kind == fcntl.F_UNLCK else int(process)
 
 
 def _kept_uuid(datadir: Path) -> str:
@@ -184,23 +204,24 @@ def tablespaces(session: Session, facts: ServerFacts) -> Mapping[str, int]:
     """The file of every InnoDB table and general tablespace with its space id, relative to the datadir where below it.
 
     Raises:
-        ServerError: the server cannot be asked.
+        ServerError: the server cannot be asked, or is not that of the datadir here.
     """
+    require_server_of(session, facts.datadir)  # else a file that is not there would be taken for a dropped table's
     rows = session.rows(_TABLESPACES[facts.flavour])
     return {file.removeprefix("./"): int(space) for file, space in rows if file is not None and space is not None}
 
 
 def configured(variables: Mapping[str, str], datadir: Path) -> Iterator[DataPath]:
     """The folders and files that the server's variables name."""
-    for role, variable, must_share in _FOLDERS:
+    for role, variable in _FOLDERS:
         if variable in variables:
-            yield DataPath(role, _within(datadir, variables[variable]), must_share=must_share)
+            yield DataPath(role, _within(datadir, variables[variable]), must_share=True)
     home = _within(datadir, variables.get("innodb_data_home_dir", ""))
     for name in _system_files(variables.get("innodb_data_file_path", "")):
         yield DataPath("system tablespace", _within(home, name), must_share=True)
-    for role, variable, must_share in _FILES:
+    for role, variable in _FILES:
         if variables.get(variable):
-            yield DataPath(role, _within(datadir, variables[variable]).parent, must_share=must_share)
+            yield DataPath(role, _within(datadir, variables[variable]).parent, must_share=False)
 
 
 def links(datadir: Path) -> Iterator[DataPath]:

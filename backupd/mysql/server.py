@@ -42,7 +42,7 @@ class MysqlServer:
         """The file of every InnoDB table and general tablespace as it is now, with its space id.
 
         Raises:
-            ServerError: the server cannot be asked.
+            ServerError: the server cannot be asked, or is not that of the datadir here.
         """
         with self._connect() as session:
             return layout.tablespaces(session, facts)

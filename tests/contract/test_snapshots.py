@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from backupd.host import process
+from backupd.host.mountinfo import mounts
 from backupd.lvm import Mounts, Snapshots
-from backupd.lvm.mounting import LinuxMounts, mount_of, mounts
+from backupd.lvm.mounting import LinuxMounts, mount_of
 from backupd.lvm.snapshots import LvmSnapshots
 from backupd.policy.named_pvs import named_pvs
 from backupd.policy.snapshot_plan import plan_snapshot

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from backupd.lvm.mounting import FILESYSTEMS, LinuxMounts, mount_argv, mount_of, mount_to_write, mounts, parse_mountinfo
+from backupd.host.mountinfo import mounts, parse_mountinfo
+from backupd.lvm.mounting import FILESYSTEMS, LinuxMounts, mount_argv, mount_of, mount_to_write
 from backupd.vocabulary.errors import SnapshotError, UnexpectedOutput
 from backupd.vocabulary.volumes import DeviceNumber, Snapshot
 from tests.fakes.ledger import Ledger
@@ -26,7 +27,7 @@ def test_mountinfo_is_read_with_its_octal_escapes() -> None:
     root, data, sub = parse_mountinfo(LINES)
     assert (root.path, root.filesystem, root.device) == (Path("/"), "overlay", DeviceNumber(0, 19))
     assert (data.path, data.filesystem, data.device) == (Path("/mnt/my data"), "xfs", DeviceNumber(254, 0))
-    assert (sub.root, sub.path, sub.filesystem) == ("/sub\tdir", Path("/mnt/a\\b"), "ext4")
+    assert (sub.root, sub.path, sub.filesystem) == (Path("/sub\tdir"), Path("/mnt/a\\b"), "ext4")
 
 
 def test_a_file_system_that_is_on_two_devices_is_known_by_its_options(
@@ -34,7 +35,7 @@ def test_a_file_system_that_is_on_two_devices_is_known_by_its_options(
 ) -> None:
     """As Linux tells of an XFS with a log of its own; the part that is on the other device is in no snapshot."""
     file = tmp_path / "mountinfo"
-    monkeypatch.setattr("backupd.lvm.mounting._MOUNTS", file)
+    monkeypatch.setattr("backupd.host.mountinfo._OURS", file)
     number = tmp_path.stat().st_dev
     line = f"40 23 {os.major(number)}:{os.minor(number)} / / rw - xfs /dev/mapper/vg-data rw,attr2,{{}}noquota\n"
     file.write_text(line.format("logdev=/dev/sdb1,logbufs=8,"))
@@ -48,7 +49,7 @@ def test_only_a_newline_ends_a_line_of_mountinfo(tmp_path: Path, monkeypatch: py
     odd = b"/home/a/\r \x0b \x0c \x1c \x1d \x1e \xc2\x85 \xe2\x80\xa8 \xe2\x80\xa9 \xff".replace(b" ", b"")
     file = tmp_path / "mountinfo"
     file.write_bytes(b"40 23 0:50 / " + odd + b" rw,nosuid,nodev - fuse.sshfs a@b: rw,user_id=1000\n" + LINES.encode())
-    monkeypatch.setattr("backupd.lvm.mounting._MOUNTS", file)
+    monkeypatch.setattr("backupd.host.mountinfo._OURS", file)
     found = mounts()
     assert [one.filesystem for one in found] == ["fuse.sshfs", "overlay", "xfs", "ext4"]
     assert os.fsencode(found[0].path) == odd
@@ -220,6 +221,6 @@ def test_an_ext4_whose_journal_is_on_another_device_is_known_by_its_superblock(
         block[at : at + size] = value.to_bytes(size, "little")
     (tmp_path / name).write_bytes(bytes(1024) + block)
     (tmp_path / "mountinfo").write_text(f"40 23 {name} / / rw - ext4 /dev/mapper/vg-data rw\n")
-    monkeypatch.setattr("backupd.lvm.mounting._MOUNTS", tmp_path / "mountinfo")
+    monkeypatch.setattr("backupd.host.mountinfo._OURS", tmp_path / "mountinfo")
     monkeypatch.setattr("backupd.lvm.mounting._DEVICES", tmp_path)
     assert mount_of(tmp_path).elsewhere == told

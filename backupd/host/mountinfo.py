@@ -1,0 +1,84 @@
+"""What is mounted, and where a path lies in its file system, by the kernel's own list (proc_pid_mountinfo(5)).
+
+Knows: that a process may have mounts of its own, and that its list may be read without any privilege, unlike its files.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from backupd.vocabulary.errors import UnexpectedOutput
+from backupd.vocabulary.volumes import DeviceNumber
+
+_OURS = Path("/proc/self/mountinfo")
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """One line of mountinfo."""
+
+    device: DeviceNumber
+    root: Path  # the folder of the file system that is seen here; not `/` for a bind mount
+    path: Path
+    filesystem: str
+    options: tuple[str, ...] = ()  # of the file system, not of this mount of it
+
+
+def mounts(process: int | None = None) -> tuple[Mounted, ...]:
+    """Everything that is mounted, as we see it or another process does, by its names of it, in the kernel's order.
+
+    Raises:
+        OSError: that process has ended, or is hidden from us.
+    """
+    file = _OURS if process is None else Path(f"/proc/{process}/mountinfo")
+    return parse_mountinfo(os.fsdecode(file.read_bytes()))  # as text, a carriage return would end a line
+
+
+def place(path: Path, mounted: Sequence[Mounted]) -> tuple[DeviceNumber, Path] | None:
+    """Where a (resolved) path of whoever has these mounts lies: the device, and the path in its file system."""
+    over = [one for one in mounted if path.is_relative_to(one.path)]
+    if not over:
+        return None
+    top = max(enumerate(over), key=lambda pair: (len(pair[1].path.parts), pair[0]))[1]  # the last one covers
+    return top.device, top.root / path.relative_to(top.path)
+
+
+def shown_at(there: tuple[DeviceNumber, Path], mounted: Sequence[Mounted]) -> Iterator[Path]:
+    """Under which paths whoever has these mounts sees what lies there."""
+    device, path = there
+    for one in mounted:
+        if one.device == device and path.is_relative_to(one.root):
+            at = one.path / path.relative_to(one.root)
+            if place(at, mounted) == there:
+                yield at
+
+
+def parse_mountinfo(text: str) -> tuple[Mounted, ...]:
+    """The lines of mountinfo (proc_pid_mountinfo(5)); a blank, tab, newline or backslash in a path is octal there.
+
+    Only a newline ends a line. Whatever else Python takes for the end of one (a form feed, U+2028) stands in a path as
+    it is, and any user who may mount by FUSE chooses one.
+
+    Raises:
+        UnexpectedOutput: with the line.
+    """
+    return tuple(_parse_line(line) for line in text.split("\n") if line)
+
+
+def _parse_line(line: str) -> Mounted:
+    try:
+        before, _, after = line.partition(" - ")
+        _, _, device, root, path, *_ = before.split(" ")
+        major, _, minor = device.partition(":")
+        filesystem, _, options = (*after.split(" "), "", "")[:3]
+        number = DeviceNumber(int(major), int(minor))
+        return Mounted(number, Path(_plain(root)), Path(_plain(path)), filesystem, tuple(options.split(",")))
+    except ValueError as error:
+        raise UnexpectedOutput(f"a line of mountinfo could not be parsed: {line}") from error
+
+
+def _plain(field: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), field)

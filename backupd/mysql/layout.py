@@ -227,28 +227,41 @@ def configured(variables: Mapping[str, str], datadir: Path) -> Iterator[DataPath
 def links(datadir: Path) -> Iterator[DataPath]:
     """Where symlinks and `.isl` files in the datadir lead: tables that are elsewhere though they seem here.
 
-    What is dropped meanwhile leads nowhere.
+    So do those in folders of its file system that a relative link leads to. What is dropped meanwhile leads nowhere.
 
     Raises:
         OSError: a folder cannot be read, or the datadir is not there.
     """
+    yield from _links(datadir, {datadir.resolve()})
+
+
+def _links(folder: Path, entered: set[Path]) -> Iterator[DataPath]:
     folders, led = [], []
-    with os.scandir(datadir) as entries:  # which tells what each is without a look at it: there may be a million
+    with os.scandir(folder) as entries:  # which tells what each is without a look at it: there may be a million
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 folders.append(entry.name)
             elif entry.is_symlink() or entry.name.endswith(".isl"):
                 led.append(entry.name)
-    for path in (datadir / name for name in sorted(led)):
+    for path in (folder / name for name in sorted(led)):
         with suppress(FileNotFoundError):
-            if path.is_symlink():
-                role = ABSOLUTE_LINK if path.readlink().is_absolute() else "symlink"
-                yield DataPath(role, path.resolve(), must_share=True)
-            else:
+            if not path.is_symlink():
                 yield DataPath(DATA_DIRECTORY, _told_by(path).resolve(), must_share=True)
+            elif path.readlink().is_absolute():
+                yield DataPath(ABSOLUTE_LINK, path.resolve(), must_share=True)
+            else:
+                there = path.resolve()
+                yield DataPath("symlink", there, must_share=True)
+                if _is_new_folder(there, entered) and there.stat().st_dev == folder.stat().st_dev:
+                    entered.add(there)
+                    yield from _links(there, entered)
     for name in sorted(folders):
         with suppress(FileNotFoundError):
-            yield from links(datadir / name)
+            yield from _links(folder / name, entered)
+
+
+def _is_new_folder(path: Path, entered: set[Path]) -> bool:
+    return path.is_dir() and entered.isdisjoint((path, *path.parents))
 
 
 def _told_by(isl: Path) -> Path:

@@ -67,15 +67,22 @@ def require_self_contained(relocation: Relocation, *folders: Path) -> None:
         ServerError: naming the first that does.
     """
     home = relocation.folder.resolve()
-    for each in (relocation.datadir, *folders):
+    for each in folders:
         _require_within(each, relocation, home)
-    for folder, names, files in os.walk(relocation.datadir, onerror=_raise):
-        for path in (Path(folder) / name for name in names + files):
-            if path.is_symlink() or path.suffix == ".isl":
-                _require_within(path, relocation, home)
+    entered = {_require_within(relocation.datadir, relocation, home)}
+    walked = [relocation.datadir]
+    for each in walked:
+        for folder, names, files in os.walk(each, onerror=_raise):
+            for path in (Path(folder) / name for name in names + files):
+                if path.is_symlink() or path.suffix == ".isl":
+                    there = _require_within(path, relocation, home)
+                    if path.is_dir() and entered.isdisjoint((there, *there.parents)):
+                        entered.add(there)
+                        walked.append(relocation.folder / there.relative_to(home))
 
 
-def _require_within(path: Path, relocation: Relocation, home: Path) -> None:
+def _require_within(path: Path, relocation: Relocation, home: Path) -> Path:
+    """Where it leads to."""
     leads_to = Path(os.path.realpath(path))  # links that lead to one another lead nowhere, and so nowhere else
     if path.suffix == ".isl" and not path.is_symlink() and path.is_file():
         told = read_from_copy(relocation.folder, path, at_most=_LONGEST_PATH).strip()
@@ -86,6 +93,7 @@ def _require_within(path: Path, relocation: Relocation, home: Path) -> None:
         raise ServerError(
             f"{path.relative_to(relocation.folder)} points outside the restored copy, to {leads_to}", hint=NOT_HERE
         )
+    return leads_to
 
 
 def read_from_copy(folder: Path, path: Path, *, at_most: int) -> str:

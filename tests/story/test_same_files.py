@@ -149,6 +149,29 @@ def test_tablespaces_behind_a_relative_link_are_found_where_they_are(world: Worl
     assert "large/orders.ibd" in unpacked(stored(world, "data-1.tar.zst"))
 
 
+def test_a_table_that_got_a_data_directory_of_its_own_after_the_preflight_ends_the_run(world: World) -> None:
+    """Its file is elsewhere, and so nowhere in the datadir: it would be taken for one that was dropped."""
+    world.database.lost = {"shop/far.ibd": 7}
+    world.at["lock.granted"] = lambda: (world.datadir / "shop" / "far.isl").write_text("/mnt/nvme/shop/far.ibd")
+    error = world.try_to_back_up()
+    assert isinstance(error, SnapshotError)
+    assert "tables with their own DATA DIRECTORY, created since the preflight: shop/far.isl" in error.message
+    assert "rebuild the tables inside the datadir" in error.hint
+    assert_failed_and_clean(world, world.row(), error, ExitStatus.SNAPSHOT)
+    assert world.stored() == []
+
+
+def test_a_table_of_another_server_beside_the_datadir_is_not_asked_where_it_lies(world: World) -> None:
+    elsewhere, another = world.mount_root / "large", world.mount_root / "another" / "far.isl"
+    (world.datadir / "shop").rename(elsewhere)
+    (world.datadir / "shop").symlink_to("../large")
+    world.database.paths = (*world.database.paths, DataPath("symlink", elsewhere, must_share=True))
+    another.parent.mkdir()
+    another.write_text("/mnt/nvme/far.ibd")
+    assert world.back_up().error is None
+    assert "another/far.isl" in unpacked(stored(world, "data-1.tar.zst"))
+
+
 def test_another_file_system_within_the_datadir_is_refused(world: World) -> None:
     world.nested, world.nested_device = (world.datadir / "shop",), DeviceNumber(8, 2)
     error = world.try_to_back_up()

@@ -386,6 +386,19 @@ def test_an_isl_file_is_read_if_it_is_a_small_plain_one(tmp_path: Path) -> None:
     require_self_contained(copy)  # and nobody waits for somebody to write into it
 
 
+def test_a_schema_behind_a_link_of_the_copy_leads_nowhere_either(tmp_path: Path) -> None:
+    copy = planted(tmp_path)
+    large = copy.folder / "large"
+    large.mkdir()
+    (copy.datadir / "shop").symlink_to("../large")
+    (large / "round").symlink_to("../large")
+    (large / "all").symlink_to("..")
+    require_self_contained(copy)
+    (large / "t.isl").write_text("/srv/live/t.ibd")
+    with pytest.raises(ServerError, match=r"^large/t\.isl points outside the restored copy, to /srv/live/t\.ibd"):
+        require_self_contained(copy)
+
+
 def log_of(folder: Path) -> RunningServer:
     return RunningServer(cast("Popen[bytes]", None), cast(Session, None), ScratchPlaces(folder))
 

@@ -116,6 +116,21 @@ def test_a_schema_that_is_dropped_while_the_datadir_is_walked_is_no_error(
         list(links(tmp_path / "nothing"))
 
 
+def test_tables_elsewhere_are_found_in_a_schema_behind_a_relative_link_too(tmp_path: Path) -> None:
+    """Which is where preflight itself advises to move one; a link that leads round ends nowhere."""
+    datadir, large = tmp_path / "data", tmp_path / "large" / "shop"
+    (datadir / "own").mkdir(parents=True)
+    large.mkdir(parents=True)
+    (datadir / "shop").symlink_to("../large/shop")
+    (datadir / "same").symlink_to("own")
+    (large / "round").symlink_to("../shop")
+    (large / "back").symlink_to("../../data")
+    (large / "t.isl").write_bytes(b"/srv/t.ibd")
+    found = list(links(datadir))
+    assert [one.path for one in found if one.role == DATA_DIRECTORY] == [Path("/srv/t.ibd")]
+    assert {one.path for one in found if one.role == "symlink"} == {datadir, datadir / "own", large}
+
+
 @pytest.mark.parametrize(
     ("content", "leads_to"),
     [

@@ -59,6 +59,7 @@ def copy_snapshot(
     listing = list_members(root, exclusions, redo)
     if redo is not None:
         run.redo_left_out(redo.left_out)
+    image.require_no_table_elsewhere(ready, listing)
     image.require_tablespaces(ready, root, listing, point.tablespaces, again=lambda: tablespaces_of(attempt))
     tail = contents.earlier_stored(ready, tail, listing)
     kept = Contents(root, listing, contents.binlog_cut(ready, tail, root, live=point.binlogs))

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from backupd.archive.listing import Listing
 from backupd.operations.backup.preflight import Ready
+from backupd.operations.backup.volume_checks import REBUILD
 from backupd.vocabulary.errors import SnapshotError
 from backupd.vocabulary.escaping import some
 from backupd.vocabulary.volumes import FileIdentity
@@ -81,6 +82,23 @@ def require_same_files(ready: Ready, at: Path, identify: Identify) -> None:
                 f" {expected.inode}, found {found.inode}",
                 hint=_hint(live),
             )
+
+
+def require_no_table_elsewhere(ready: Ready, listing: Listing) -> None:
+    """No table has got a DATA DIRECTORY of its own since the preflight: of such a one the image has a `.isl` alone.
+
+    Raises:
+        SnapshotError: one has; names it.
+    """
+    shared = (path.path for path in ready.paths if path.must_share and path.path.is_relative_to(ready.root))
+    folders = tuple(os.fsencode(f"{path.relative_to(ready.root)}/".removeprefix("./")) for path in shared)
+    names = (entry.name for entry in listing.entries if not entry.folder)
+    tables = [os.fsdecode(name) for name in names if name.endswith(b".isl") and name.startswith(folders)]
+    if tables:
+        raise SnapshotError(
+            f"tables with their own DATA DIRECTORY, created since the preflight: {some(tables, _NAMED_AT_MOST)}",
+            hint=REBUILD,
+        )
 
 
 def require_tablespaces(

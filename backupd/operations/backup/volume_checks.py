@@ -27,7 +27,10 @@ from backupd.vocabulary.volumes import FileIdentity, MountPoint, ThinPool, Volum
 _WAY_OUT = (
     "`backupd recover` removes this machine's own; for another machine's, or one that nobody needs: lvremove VG/LV"
 )
-
+REBUILD = (  # of a table with its own DATA DIRECTORY
+    "a restored server would open the live files during recovery, because its redo log has these paths: rebuild the"
+    " tables inside the datadir"
+)
 
 _UNEQUAL = "mismatches exist"  # of a RAID that was scrubbed: nothing of it is being changed
 _HEALTH = {  # what LVM says of a RAID and waiting does not cure (lvmraid(7), "Health"): what does
@@ -257,8 +260,7 @@ def of_links(paths: tuple[DataPath, ...]) -> Iterator[Finding]:
             "data directory",
             Level.REFUSED,
             f"tables with their own DATA DIRECTORY: {', '.join(tables)}",
-            "a restored server would open the live files during recovery, because its redo log has these paths:"
-            " rebuild the tables inside the datadir",
+            REBUILD,
         )
 
 

@@ -69,8 +69,8 @@ class Lock(Protocol):
             LockNotGranted: not within the retry budget; nothing is locked.
             LockLost: on leaving the block: the session or the position changed, or the budget was passed; before it:
                 the budget was passed while the engines wrote their logs.
-            ServerError: the server failed, or another one answers than that of `of`; its session is closed, and so
-                nothing is locked.
+            ServerError: the server failed, writes no redo log, or another one answers than that of `of`; its session is
+                closed, and so nothing is locked.
         """
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from backupd.mysql import redo
 from backupd.mysql.positions import replica_status
 from backupd.mysql.replication import cluster_of
 from backupd.mysql.session import Session, StatementError
@@ -117,7 +118,6 @@ def server_facts(session: Session) -> ServerFacts:
         ServerError: it cannot be asked.
     """
     variables = session.variables()
-    redo = session.status("Innodb_redo_log_enabled")  # MySQL from 8.0.21; where it is missing it cannot be disabled
     return ServerFacts(
         flavour=Flavour.MARIADB if _ONLY_MARIADB in variables else Flavour.MYSQL,
         version=variables["version"],
@@ -129,7 +129,7 @@ def server_facts(session: Session) -> ServerFacts:
         # MariaDB has NO_LOCK and NO_LOCK_NO_ADMIN beside ON, from 12.0 on (MDEV-36425).
         read_only=any(variables.get(name, "OFF") not in ("OFF", "0") for name in ("read_only", "super_read_only")),
         is_replica=is_replica(session),
-        redo_logging=redo != "OFF",
+        redo_logging=not redo.is_disabled(session.query(redo.ENABLED)),
         page_size=int(variables["innodb_page_size"]),
         settings=_settings(session, variables),
         cluster=cluster_of(session, variables),

@@ -19,7 +19,7 @@ from backupd.host.signals import shielded
 from backupd.mysql import UNPROVEN, confirmed_words
 from backupd.mysql.locksession import Grant, LockSession, Parting, Strategy
 from backupd.mysql.session import Connect, Session, StatementError
-from backupd.vocabulary.errors import LockNotGranted
+from backupd.vocabulary.errors import LockLost, LockNotGranted
 from backupd.vocabulary.servers import LockReceipt, Position
 
 __all__ = ["AUTO", "STRATEGIES", "HeldServerLock", "ServerLock", "best_strategy"]
@@ -139,13 +139,12 @@ class ServerLock:
                         journal.append(held.words)
                     raise
                 with shielded():
-                    lost = session.give_back()
-                    held.returned(
-                        session.ended_at, session.parting, proven=lost is None, reached_lsn=session.reached_lsn
-                    )
+                    fault = session.give_back()
+                    proven = not isinstance(fault, LockLost)
+                    held.returned(session.ended_at, session.parting, proven=proven, reached_lsn=session.reached_lsn)
                     journal.append(held.words)
-            if lost is not None:
-                raise lost
+            if fault is not None:
+                raise fault
         finally:
             for line in journal:
                 log.info("lock: %s", line)

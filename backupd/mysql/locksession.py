@@ -44,7 +44,7 @@ from backupd.mysql.layout import require_server_of
 from backupd.mysql.positions import PositionReader, position_reader
 from backupd.mysql.session import Connect, Row, Session, StatementError, whole_seconds
 from backupd.mysql.watchdog import Watchdog
-from backupd.vocabulary.errors import LockLost
+from backupd.vocabulary.errors import LockLost, ServerError
 from backupd.vocabulary.servers import Blocker, Flavour, Position
 
 FLUSH_ENGINE_LOGS = "FLUSH NO_WRITE_TO_BINLOG ENGINE LOGS"
@@ -133,7 +133,8 @@ class LockSession:
         """A new session and its watchdog's, for the length of the block; after it nothing is locked.
 
         Raises:
-            ServerError: the server cannot be reached, does not let us in, or is not that of the datadir `of`.
+            ServerError: the server cannot be reached, does not let us in, is not that of the datadir `of`, or writes no
+                redo log.
         """
         answer_seconds = limits.wait_timeout_seconds + limits.hold_budget_seconds + _PREPARING_SECONDS
         with (
@@ -143,6 +144,7 @@ class LockSession:
         ):
             guard.execute(f"SET SESSION wait_timeout = {whole_seconds(answer_seconds)}")
             require_server_of(session, of)
+            redo.require_enabled(session)
             yield cls(session, watchdog, strategy, limits, _prepared(session, limits))
 
     @property
@@ -181,17 +183,18 @@ class LockSession:
             raise
         return self._grant
 
-    def give_back(self) -> LockLost | None:
-        """Read the proof and unlock, in one packet. Nothing is held any more; the answer is what was wrong, if it was.
+    def give_back(self) -> ServerError | None:
+        """Read the proof and unlock, in one packet. Nothing is held any more; the answer is what was wrong, if it was:
+        a LockLost, or that meanwhile the server writes no redo log, which is asked for once nobody waits any more.
 
         Returned and not raised, so that the caller reads its clock first.
         """
         proof = (_METADATA_LOCKS,) if self._terms.metadata_locks else ()
         count = (_UNDER_WAY,) if self._terms.statements else ()
         asked = (*self._terms.reader.statements, *proof, _SESSION, *count)
-        reached = (redo.REACHED,) if self._terms.flavour is Flavour.MARIADB else ()
+        after = redo.REACHED if self._terms.flavour is Flavour.MARIADB else redo.ENABLED
         began = time.monotonic()
-        answers = self._session.stream((*asked, self._strategy.release, *reached))
+        answers = self._session.stream((*asked, self._strategy.release, after))
         try:
             told = [next(answers) for _ in asked]
             proven = time.monotonic()
@@ -206,13 +209,17 @@ class LockSession:
             raise
         self._unlocked_at = time.monotonic()
         self._watchdog.relax()
-        self.reached_lsn = _number(answers) if reached else None
+        afterwards = _last(answers)
+        if self._terms.flavour is Flavour.MARIADB:
+            self.reached_lsn = next((int(row["Value"] or 0) for row in afterwards), None)
         stalled = _writing(told.pop()) if count else None
         self.parting = Parting(proven - began, self._unlocked_at - proven, stalled)
         session = told.pop()
         locks = told.pop() if proof else None
         changed = self._changed(session, self._terms.reader.position(told), locks)
-        return _lost(changed) if changed else None
+        if changed:
+            return _lost(changed)
+        return redo.disabled() if redo.is_disabled(afterwards) else None
 
     def give_up(self, error: BaseException) -> None:
         """Nothing is held any more. That the lock was lost meanwhile becomes a note on the error."""
@@ -344,13 +351,12 @@ def _answered(session: Session, statement: str) -> list[Row] | None:
         return None
 
 
-def _number(answers: Iterator[list[Row]]) -> int | None:
-    """None where the server tells none, or has ended: the lock is over, and nothing is taken from it."""
+def _last(answers: Iterator[list[Row]]) -> list[Row]:
+    """Nothing where the server tells nothing, or has ended: the lock is over, and nothing is taken from it."""
     try:
-        row = next(iter(next(answers)), None)
+        return next(answers)
     except StatementError:
-        return None
-    return int(row["Value"] or 0) if row is not None else None
+        return []
 
 
 def _writing(running: list[Row]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from backupd.mysql import UNLOCKED, UNPROVEN
+from backupd.mysql import UNLOCKED, UNPROVEN, redo
 from backupd.mysql.layout import require_server_of
 from backupd.mysql.positions import lsn_statement
 from backupd.mysql.session import Connect
@@ -40,10 +40,11 @@ class NoLock:
         """Nothing is locked, and nobody waits. The LSN is what was on disk before the block: a recovery reaches it.
 
         Raises:
-            ServerError: the server cannot be asked, or is not that of the datadir `of`.
+            ServerError: the server cannot be asked, is not that of the datadir `of`, or writes no redo log.
         """
         with self._connect() as session:
             require_server_of(session, of)
+            redo.require_enabled(session)
             statement = lsn_statement(session)
             row = session.one(statement) if statement else None
         yield HeldNothing(int(row["Value"] or 0) if row else None)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from backupd.archive.options import option_files
 from backupd.config import JobConfig, LockStrategy
+from backupd.mysql import redo
 from backupd.mysql.facts import binlog_limit
 from backupd.operations.backup import (
     binlog_spool,
@@ -216,8 +217,8 @@ def _server(job: JobConfig, tools: Tools, facts: ServerFacts) -> Iterator[Findin
         yield Finding(
             "redo logging",
             Level.REFUSED,
-            "redo logging is disabled: a snapshot of this server cannot be recovered",
-            "ALTER INSTANCE ENABLE INNODB REDO_LOG",
+            redo.DISABLED,
+            redo.ENABLE,
         )
     yield _binlog(job, facts)
     if job.lock.strategy is LockStrategy.NONE:

@@ -81,10 +81,19 @@ _RECORDED = (
 )
 
 _LOADED_PLUGINS = """
-    SELECT GROUP_CONCAT(DISTINCT PLUGIN_LIBRARY ORDER BY PLUGIN_LIBRARY) FROM information_schema.PLUGINS
-    WHERE PLUGIN_LIBRARY IS NOT NULL AND PLUGIN_STATUS = 'ACTIVE'
+    SELECT GROUP_CONCAT(DISTINCT PLUGIN_LIBRARY ORDER BY PLUGIN_LIBRARY) AS libraries,
+    GROUP_CONCAT(DISTINCT IF(PLUGIN_TYPE = 'STORAGE ENGINE', PLUGIN_NAME, NULL) ORDER BY PLUGIN_NAME) AS engines
+    FROM information_schema.PLUGINS WHERE PLUGIN_STATUS = 'ACTIVE'
     AND PLUGIN_TYPE IN ('STORAGE ENGINE', 'ENCRYPTION', 'DATA TYPE', 'FUNCTION', 'DAEMON')
 """
+_ENGINES = "storage_engines"  # a setting: those that are active
+_ROWS_ELSEWHERE = {  # engines by their plugins' names: on other servers, in object storage, in folders of their own
+    "COLUMNSTORE": "ColumnStore",
+    "FEDERATED": "FEDERATED",
+    "NDBCLUSTER": "NDB",
+    "S3": "S3",
+    "SPIDER": "Spider",
+}
 
 
 # MySQL's dictionary keeps absolute paths of what is outside of its datadir, and a server on a copy
@@ -165,6 +174,15 @@ def lacks_key_password(facts: ServerFacts) -> bool:
     return facts.settings.get(_WITHHELD) == "ON"
 
 
+def engines_elsewhere(facts: ServerFacts) -> tuple[str, ...]:
+    """The engines that this server has and whose rows no snapshot of its datadir shows.
+
+    Whether there are tables of them nobody tells us: of INFORMATION_SCHEMA an account sees the tables that it may read.
+    """
+    engines = facts.settings.get(_ENGINES, "").upper().split(",")
+    return tuple(name for plugin, name in _ROWS_ELSEWHERE.items() if plugin in engines)
+
+
 def binlog_header(facts: ServerFacts) -> int:
     """Bytes of a binlog file that come before what positions count: MySQL's header of an encrypted one.
 
@@ -213,7 +231,8 @@ def _settings(session: Session, variables: Mapping[str, str]) -> Mapping[str, st
     if not recorded.get(_FILEKEY, "FILE:").startswith("FILE:"):  # the password itself, which no backup is to hold
         recorded |= {_FILEKEY: "", _WITHHELD: "ON"}
     recorded[SYSTEM_ZONE] = system_zone(session)
-    recorded["plugin_libraries"] = session.value(_LOADED_PLUGINS) or ""
+    plugins = session.one(_LOADED_PLUGINS) or {}
+    recorded |= {"plugin_libraries": plugins.get("libraries") or "", _ENGINES: plugins.get("engines") or ""}
     if _ONLY_MARIADB not in variables:
         recorded |= _keyring(session)
         recorded[_EXTERNAL] = "\n".join(row["file"] or "" for row in session.query(_EXTERNAL_TABLESPACES))

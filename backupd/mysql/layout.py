@@ -35,6 +35,8 @@ _FOLDERS = (
     ("aria log", "aria_log_dir_path"),
     ("rocksdb", "rocksdb_datadir"),
     ("rocksdb log", "rocksdb_wal_dir"),
+    ("tokudb", "tokudb_data_dir"),
+    ("tokudb log", "tokudb_log_dir"),
 )
 _FILES = (  # these need not
     ("binlog", "log_bin_basename"),

@@ -142,6 +142,8 @@ def test_the_facts_are_what_the_server_runs_with(mysql_server: MariadbServer) ->
     assert facts.binlog_expire_seconds is None
     assert (facts.read_only, facts.is_replica, facts.redo_logging, facts.page_size) == (False, False, True, 16384)
     assert facts.settings["innodb_log_file_size"] == str(16 << 20)
+    assert {"Aria", "InnoDB", "MyISAM"} <= set(facts.settings["storage_engines"].split(","))
+    assert facts.settings["plugin_libraries"] == ""
     assert "relay_log_basename" in facts.settings  # by which the relay logs are left out of the archive
 
 

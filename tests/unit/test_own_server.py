@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from backupd.mysql import DATA_DIRECTORY
-from backupd.mysql.layout import explained_datadir, links, require_open, require_own
+from backupd.mysql.layout import configured, explained_datadir, links, require_open, require_own
 from backupd.mysql.login import Login
 from backupd.mysql.session import Session
 from backupd.vocabulary.errors import ServerError
@@ -114,6 +114,15 @@ def test_a_schema_that_is_dropped_while_the_datadir_is_walked_is_no_error(
     assert [found.path for found in links(tmp_path)] == [Path("/srv/t.ibd")]
     with pytest.raises(FileNotFoundError):
         list(links(tmp_path / "nothing"))
+
+
+def test_the_folders_of_tokudb_must_share_the_volume_as_rocksdbs_must(tmp_path: Path) -> None:
+    variables = {"tokudb_data_dir": "/srv/toku", "tokudb_log_dir": "", "rocksdb_datadir": "./#rocksdb"}
+    assert {(found.path, found.must_share) for found in configured(variables, tmp_path)} == {
+        (Path("/srv/toku"), True),
+        (tmp_path, True),
+        (tmp_path / "#rocksdb", True),
+    }
 
 
 def test_tables_elsewhere_are_found_in_a_schema_behind_a_relative_link_too(tmp_path: Path) -> None:

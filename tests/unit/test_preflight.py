@@ -231,6 +231,23 @@ def test_a_finding(world: World, name: str, trouble: Callable[[World], None], le
     assert bool(found[name].hint) == (level is not OK)
 
 
+@pytest.mark.parametrize(
+    ("engines", "told"),
+    [
+        ("Aria,Columnstore,InnoDB,SPIDER", "the rows of any ColumnStore or Spider tables are not in the backup"),
+        ("FEDERATED,InnoDB", "the rows of any FEDERATED tables are not in the backup"),
+        ("Aria,CSV,InnoDB,MyISAM,RocksDB,TokuDB", None),
+    ],
+)
+def test_an_engine_that_keeps_its_rows_elsewhere_needs_attention(world: World, engines: str, told: str | None) -> None:
+    """Under every strategy: nothing else would say that such a table comes back empty, or not at all."""
+    facts(settings={"storage_engines": engines})(world)
+    found = findings(world).get("engines elsewhere")
+    assert (found and (found.level, found.attention, found.detail.startswith(told or ""))) == (
+        (WARNING, True, True) if told else None
+    )
+
+
 def test_a_file_system_that_is_on_two_devices_is_refused_before_the_lock() -> None:
     """The kernel mounts no XFS without its log's device, and that one is in no snapshot."""
     mount = MountPoint(Path("/data"), DeviceNumber(254, 0), "xfs", elsewhere=("logdev=/dev/sdb1",))

@@ -214,12 +214,8 @@ def _data_paths(tools: Tools, facts: ServerFacts, findings: list[Finding]) -> tu
 def _server(job: JobConfig, tools: Tools, facts: ServerFacts) -> Iterator[Finding]:
     yield _grants(job, tools)
     if not facts.redo_logging:
-        yield Finding(
-            "redo logging",
-            Level.REFUSED,
-            redo.DISABLED,
-            redo.ENABLE,
-        )
+        yield Finding("redo logging", Level.REFUSED, redo.DISABLED, redo.ENABLE)
+    yield from volume_checks.of_engines(facts)
     yield _binlog(job, facts)
     if job.lock.strategy is LockStrategy.NONE:
         yield from lock_free.examine(tools.server, facts)

@@ -12,6 +12,7 @@ from backupd.config import JobConfig
 from backupd.host.filesystem import existing
 from backupd.lvm.mounting import FILESYSTEMS
 from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS, LASTING
+from backupd.mysql.facts import engines_elsewhere
 from backupd.operations.findings import HOST_FAULTS, ok, reason, refused
 from backupd.policy.chunk_size import Chunks
 from backupd.policy.cow_area import RISK, is_at_home
@@ -21,7 +22,7 @@ from backupd.vocabulary.errors import SnapshotError
 from backupd.vocabulary.gauges import Tuning, place_words
 from backupd.vocabulary.penalty import SnapshotLife
 from backupd.vocabulary.records import Finding, Level
-from backupd.vocabulary.servers import DataPath
+from backupd.vocabulary.servers import DataPath, ServerFacts
 from backupd.vocabulary.volumes import FileIdentity, MountPoint, ThinPool, Volume, VolumeGroup
 
 _WAY_OUT = (
@@ -261,6 +262,18 @@ def of_links(paths: tuple[DataPath, ...]) -> Iterator[Finding]:
             Level.REFUSED,
             f"tables with their own DATA DIRECTORY: {', '.join(tables)}",
             REBUILD,
+        )
+
+
+def of_engines(facts: ServerFacts) -> Iterator[Finding]:
+    """What no snapshot of this volume shows, and nothing of the copy misses."""
+    if engines := engines_elsewhere(facts):
+        yield Finding(
+            "engines elsewhere",
+            Level.WARNING,
+            f"the rows of any {' or '.join(engines)} tables are not in the backup: they are not in the datadir",
+            "back them up where they are; if there are no such tables, uninstall the engine's plugin",
+            attention=True,
         )
 
 

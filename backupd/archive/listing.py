@@ -9,6 +9,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import overload
 
 from backupd.archive.redo import RedoCut
@@ -32,9 +33,9 @@ class Entry:
     linked: tuple[int, int] | None = None  # device and inode of a file that has several names
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Listing:
-    """What an archive will hold, in its order: a folder before what is in it."""
+    """What an archive will hold, in its order: a folder before what is in it. Summed up once: of many it takes long."""
 
     entries: Sequence[Entry]
     redo: RedoCut | None = None  # a file of which not all is stored
@@ -44,12 +45,12 @@ class Listing:
         """All that is not a folder."""
         return sum(not entry.folder for entry in self.entries)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """An estimate of the tar stream's length."""
         return sum(entry.size for entry in self.entries)
 
-    @property
+    @cached_property
     def largest(self) -> int:
         """Of the entries, the one that takes most of the stream."""
         return max((entry.size for entry in self.entries), default=0)

@@ -18,6 +18,7 @@ else:
     from backports import zstd
 
 FRAME_BYTES = 64 << 20  # plain bytes in a frame: where reading may begin, once an index says where frames are
+MOST_FRAME_BYTES = 152 << 20  # of a backup that would have too many frames: as stored it is less than `LARGEST_FRAME`
 
 _SMALL_JOB_LEVEL = 3  # up to this level small jobs cost nothing and save 30 MiB; above, they cost most of the speed
 _SMALL_JOB_BYTES = 2 << 20

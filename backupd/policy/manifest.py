@@ -31,10 +31,13 @@ from backupd.policy.signing import Signer, is_signed
 from backupd.policy.typed_json import DocumentKind, digests, plain
 from backupd.vocabulary.errors import Unreadable, VerificationError
 from backupd.vocabulary.storage import Manifest
+from backupd.vocabulary.units import size_words
 
 MAJOR, MINOR = 1, 3
 
-MOST_BYTES = 32 << 20  # of a document: frames of 11 TiB are as much
+MOST_BYTES = 32 << 20  # of a document: its reader holds it, and what was made of it, in memory
+MOST_FRAMES = 1 << 17  # of a backup, and in each of its objects one more: they take three quarters of that
+MOST_OBJECTS = 1 << 13  # of a backup
 _MOST_VALUES = 1 << 20  # in it: five for each frame
 
 _SIGNED = b"backupd manifest 1\0"  # before the digest that is signed: such a signature is of nothing else
@@ -54,11 +57,21 @@ _KIND = DocumentKind(
 
 
 def to_text(manifest: Manifest) -> str:
-    """The document that is stored, ending with a line feed."""
+    """The document that is stored, ending with a line feed.
+
+    Raises:
+        VerificationError: nobody could read it back.
+    """
     body = _body(manifest)
     text = StringIO()  # of a large backup's frames there are half a million lines: never a list of them
     text.writelines(json.JSONEncoder(indent=2, default=plain).iterencode({**body, "digest": _digest(body)}))
     text.write("\n")
+    if text.tell() > MOST_BYTES:
+        raise VerificationError(
+            f"the manifest would be larger than the {size_words(MOST_BYTES)} that are read of one: the backup has"
+            f" {len(manifest.objects)} objects",
+            hint="raise copy.object_size where it is set",
+        )
     return text.getvalue()
 
 

@@ -5,11 +5,14 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from backupd.archive.packing import CopyManner
 from backupd.config import CopyConfig, JobConfig
+from backupd.operations.backup import copying, storing
 from backupd.operations.backup.phases import BackupTelling
 from backupd.operations.restore.verify import verify_backup
 from backupd.operations.tools import FilesystemRoom
@@ -86,6 +89,22 @@ def test_what_does_not_fit_streams_while_the_snapshot_exists(world: World) -> No
     assert names == [*(f"data-{number}.tar.zst" for number in range(1, len(names) - 1)), "binlog.tar.zst", *names[-1:]]
     assert verify_backup(BackupSource(world.target, "nightly", "r1", BELIEVED)).whole
     assert world.left() == []
+
+
+def test_no_server_is_so_large_that_its_manifest_has_no_room_for_its_frames_and_objects(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storing, "MOST_FRAMES", 4)
+    monkeypatch.setattr(storing, "MOST_OBJECTS", 8)
+    monkeypatch.setattr(storing, "_LEAST_SPOOLED", 1)
+    monkeypatch.setattr(copying, "CopyManner", partial(CopyManner, frame_bytes=1 << 16))
+    for number in range(24):
+        (world.datadir / "shop" / f"t{number}.ibd").write_bytes(bytes(3 * MIB))
+    world.back_up(job=with_spool(world, spool_size=64 * MIB))
+    *data, _, _ = world.target.manifest("nightly", "r1").objects
+    assert 0 < stage(world, "spool") < 64 * MIB < stage(world, "digest")  # some is sent, some is streamed
+    assert 1 < len(data) <= 8
+    assert sum(len(each.frames) for each in data) <= 4 + len(data)
 
 
 def test_a_file_system_without_room_spools_nothing(world: World) -> None:

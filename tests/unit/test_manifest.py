@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backupd.archive.frames import LARGEST_FRAME
+from backupd.archive.stations import MOST_FRAME_BYTES
 from backupd.policy import manifest as manifests
+from backupd.policy.manifest import MOST_FRAMES, MOST_OBJECTS
 from backupd.vocabulary.errors import Unreadable, VerificationError
 from backupd.vocabulary.escaping import is_one_line
 from backupd.vocabulary.run_section import (
@@ -545,6 +548,34 @@ def test_a_signature_and_a_digest_that_are_wrong_are_told_with_what_to_do() -> N
     with pytest.raises(Unreadable) as outside:
         manifests.from_text(sealed({**BODY, "datadir": "/x"}))
     assert outside.value.hint == "something other than backupd wrote it: restore another backup"
+
+
+def test_the_largest_backup_has_a_manifest_that_is_read_back() -> None:
+    frame = Frame(MOST_FRAME_BYTES, MOST_FRAME_BYTES, "f" * 64)
+    empty = StoredObject(f"data-{MOST_OBJECTS}.tar.zst.age", 1 << 50, 1 << 50, "f" * 64, "f" * 64, 1 << 40, ())
+
+    def document(*objects: StoredObject) -> tuple[int, int]:
+        text = manifests.to_text(replace(ONE, objects=objects))
+        return len(text), sum(map(text.count, ",[{"))
+
+    size, values = document(empty)
+    framed, framed_values = document(replace(empty, frames=(frame,) * 1000))
+    second, second_values = document(empty, empty)
+    frames = MOST_FRAMES + MOST_OBJECTS  # each object has a frame that is not full
+    least = size + (framed - size) * frames // 1000 + (second - size) * MOST_OBJECTS
+    assert least < manifests.MOST_BYTES - (1 << 20)  # what a run tells of itself is less
+    assert values + (framed_values - values) * frames // 1000 + (second_values - values) * MOST_OBJECTS < 1 << 20
+    assert MOST_FRAME_BYTES + (1 << 20) < LARGEST_FRAME  # what does not compress grows
+
+
+def test_a_manifest_that_nobody_could_read_back_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = manifests.to_text(ONE)
+    monkeypatch.setattr(manifests, "MOST_BYTES", len(text))
+    assert manifests.to_text(ONE) == text
+    monkeypatch.setattr(manifests, "MOST_BYTES", len(text) - 1)
+    with pytest.raises(VerificationError, match="the manifest would be larger than") as refused:
+        manifests.to_text(ONE)
+    assert refused.value.hint
 
 
 def test_no_more_is_read_than_any_manifest_has() -> None:

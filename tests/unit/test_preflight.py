@@ -13,7 +13,7 @@ import pytest
 
 from backupd.config import BinlogConfig, CopyConfig, JobConfig, LimitsConfig, SettleConfig, SnapshotConfig, SnapshotSize
 from backupd.lvm.extending import further_bytes
-from backupd.operations.backup import binlog_spool, preflight, volume_checks
+from backupd.operations.backup import binlog_spool, preflight, storing, volume_checks
 from backupd.operations.tools import FilesystemRoom
 from backupd.policy.snapshot_plan import plan_snapshot
 from backupd.targets.directory import DirectoryTarget
@@ -288,6 +288,18 @@ def test_nothing_of_ours_may_lie_on_the_volume_that_is_snapshotted(world: World,
 def test_a_target_needs_room_for_the_last_backup_and_a_tenth(world: World, free: int, level: Level) -> None:
     free_bytes(free)(world)
     assert findings(world, last_stored_bytes=1000)["target vault"].level is level
+
+
+def test_more_than_a_backup_can_hold_is_refused_before_any_of_it_is_copied(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = world.tools.files.used_bytes(world.mount_root)
+    monkeypatch.setattr(storing, "MOST_BYTES", used)
+    assert "size" not in findings(world)
+    monkeypatch.setattr(storing, "MOST_BYTES", used - 1)
+    found = findings(world)["size"]
+    assert (found.level, f"{used} bytes are used" in found.detail) == (REFUSED, True)
+    assert found.hint
 
 
 def rate_limit(world: World, max_rate: int | None, *past: SnapshotLife) -> Finding | None:

@@ -21,6 +21,7 @@ from backupd.operations.backup import (
     preflush,
     rate_limit,
     replicas,
+    storing,
     volume_checks,
 )
 from backupd.operations.copies import spool_folder
@@ -114,10 +115,11 @@ def examine(
     findings += _probe(job, tools)
     findings += _option_files(job)
     findings += _hooks(job)
-    if ready is not None:
+    if ready is not None and used is not None:
+        findings += volume_checks.of_size(used, most=storing.MOST_BYTES)
         ready = replace(ready, targets=reached.usable, unusable=reached.unusable)
         findings += _places(tools, ready)
-        findings += _rate_limit(job, ready, past, tunings, used_bytes=tools.files.used_bytes(ready.mount.path))
+        findings += _rate_limit(job, ready, past, tunings, used_bytes=used)
         findings += spool_folder.examine(
             job.copy, tools, tools.targets, mount=ready.mount, volume=ready.volume, paths=ready.paths
         )

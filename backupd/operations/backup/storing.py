@@ -6,7 +6,7 @@ and the index after it.
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -18,13 +18,16 @@ from backupd.archive.packing import CopyManner
 from backupd.archive.sending import store_spooled
 from backupd.archive.sources import BinlogCut
 from backupd.archive.spool import Spool, Spooled
+from backupd.archive.stations import MOST_FRAME_BYTES
 from backupd.archive.stopwatch import together
 from backupd.archive.stream import at_most_spooled, store_binlog, store_content, store_streams
 from backupd.config import CopyConfig
+from backupd.policy.manifest import MOST_FRAMES, MOST_OBJECTS
 from backupd.vocabulary.penalty import Throughput
 from backupd.vocabulary.storage import StoredObject
 
 OPTIONS_OBJECT = "options.tar.zst"
+MOST_BYTES = MOST_FRAMES * MOST_FRAME_BYTES  # plain ones of a backup: its manifest has room for no more frames
 
 _HARDLY_LESS = 64  # what cannot be compressed grows by less than a part in so many: zstd's blocks, age's chunks
 _LEAST_SPOOLED = 16 << 20  # plain bytes of an object that is made small for the spool
@@ -104,6 +107,7 @@ class Storing:
             TargetError: no target is left.
             Anything that the governor raises.
         """
+        manner = self._in_frames(manner)
         contents, open_object = self.contents, self._open_object(manner)
         streams = store_streams(
             contents.root,
@@ -134,6 +138,7 @@ class Storing:
             TargetError: no target is left.
             Anything that the governor raises.
         """
+        manner = self._in_frames(manner)
         sent = store_spooled(stored.spooled, self._open_object(manner), streams=self.copy.streams, manner=manner)
         objects = sorted((*stored.objects, *sent.objects), key=lambda each: _place(each.name))
         throughput = together(stored.throughput, _without_writing(sent.throughput))
@@ -151,15 +156,25 @@ class Storing:
         return StoredContents(tuple(objects), stored.throughput)
 
     def _open_object(self, manner: CopyManner) -> Callable[[str], AbstractContextManager[Sink]]:
-        at_most = self.contents.at_most(self.copy.object_size)
+        at_most = self.contents.at_most(max(self.copy.object_size, self._least_object))
         return lambda name: self.opened(name, at_most=at_most, idle=lambda: manner.governor.pace(0))
 
     @property
     def _object_size(self) -> int:
         """At most an eighth of a spool that has no room for everything: an object that does not fit is streamed."""
         if self.spool is None or self.contents.at_most_spooled <= (room := self.spool.room):
-            return self.copy.object_size
-        return min(self.copy.object_size, max(_LEAST_SPOOLED, room // 8))
+            return max(self.copy.object_size, self._least_object)
+        return max(min(self.copy.object_size, max(_LEAST_SPOOLED, room // 8)), self._least_object)
+
+    @property
+    def _least_object(self) -> int:
+        """The manifest has room for twice as many: an object may end well before its size is reached."""
+        return self.contents.size // (MOST_OBJECTS // 2)
+
+    def _in_frames(self, manner: CopyManner) -> CopyManner:
+        """The same with frames so large that the manifest has room for all of them."""
+        least = min(-(-self.contents.size // MOST_FRAMES), MOST_FRAME_BYTES)
+        return replace(manner, frame_bytes=max(manner.frame_bytes, least))
 
 
 def _place(name: str) -> tuple[bool, int, str]:

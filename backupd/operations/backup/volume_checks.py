@@ -23,6 +23,7 @@ from backupd.vocabulary.gauges import Tuning, place_words
 from backupd.vocabulary.penalty import SnapshotLife
 from backupd.vocabulary.records import Finding, Level
 from backupd.vocabulary.servers import DataPath, ServerFacts
+from backupd.vocabulary.units import compared_sizes
 from backupd.vocabulary.volumes import FileIdentity, MountPoint, ThinPool, Volume, VolumeGroup
 
 _WAY_OUT = (
@@ -77,6 +78,18 @@ def of_volume(volume: Volume) -> Iterator[Finding]:
         )
     yield _other_snapshots(volume)
     yield _state(volume)
+
+
+def of_size(used: int, *, most: int) -> Iterator[Finding]:
+    """A refusal where no backup can hold what its file system has: it would be found out when all had been copied."""
+    if used > most:
+        have, least = compared_sizes(used, most)
+        yield Finding(
+            "size",
+            Level.REFUSED,
+            f"{have} are used on its file system, and a backup can have {least} at most",
+            "move what is not the server's to another volume",
+        )
 
 
 def _state(volume: Volume) -> Finding:

@@ -12,7 +12,7 @@ import pytest
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig, RetentionConfig
 from backupd.host.claims import Claims
-from backupd.operations.ownership import Ownership
+from backupd.operations.ownership import Ownership, ownership_of
 from backupd.operations.upkeep.prune import Pruning, after_run, prune
 from backupd.targets.names import proof_name
 from backupd.vocabulary.errors import Busy, TargetError
@@ -22,6 +22,7 @@ from backupd.vocabulary.storage import Backup, StoredBackup
 from tests.contract.test_targets import MANIFEST
 from tests.fakes.target import MACHINE, MemoryTarget
 from tests.mutations import sealed
+from tests.story.world import World
 
 NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
 CALLS = 19  # of a target in the pruning of four backups, of which two go
@@ -441,6 +442,30 @@ def test_a_proof_that_was_written_as_its_backup_was_removed_goes(site: Site) -> 
     (gone,) = site.prune().removed
     assert (gone.decision.backup_id, "when retention had removed the backup" in gone.decision.reason) == ("r1", True)
     assert site.on(site.here) == {"r2", "r3", "r4"}
+
+
+def test_a_folder_that_could_not_go_with_its_backup_goes_once_nothing_of_others_is_in_it(world: World) -> None:
+    """NFS keeps what somebody has open as `.nfs…`; a NAS has a folder of its own in each."""
+    job = world.job(retention=RetentionConfig(keep_last=1))
+    for run_id in ("r1", "r2"):
+        world.back_up(run_id)
+    folder = world.backups / "r1"
+
+    def pruned() -> tuple[bool, str]:
+        with world.catalogue() as catalogue:
+            done = prune(job, (world.target,), catalogue, ownership=ownership_of(catalogue, world.tools))
+        (fate,) = (fate for fate in done.fates if fate.decision.backup_id == "r1")
+        return fate.removed, fate.decision.reason
+
+    (folder / ".nfs000000000b1").write_bytes(b"held open by a tape backup")
+    assert pruned() == (True, "expired: not among the last 1")
+    assert pruned() == (False, "the backup was removed; what is left is not backupd's: it has .nfs000000000b1")
+    (folder / proof_name(NOW)).write_bytes(b"{}")
+    assert pruned()[0]
+    assert [path.name for path in folder.iterdir()] == [".nfs000000000b1"]
+    (folder / ".nfs000000000b1").unlink()
+    assert pruned() == (True, "left over: the empty folder of a backup that was removed")
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("days", [-10, 0, 10, 900])

@@ -86,7 +86,8 @@ def found_on(work: PruneWork, target: Target) -> list[StoredBackup]:
     _note_vanished(work, target, expected | work.again[target.name], stored)
     listed = {one.backup_id for one in stored}
     for run in expected.values():
-        if run.run_id not in listed and _is_being_removed(run, target):
+        backup = _on(run, target)
+        if run.run_id not in listed and backup is not None and backup.is_being_removed:
             stored.append(StoredBackup(work.job.name, run.run_id, finished=False, at=run.started_at))
     return stored
 
@@ -271,11 +272,6 @@ def _agree(stored: StoredBackup, run: RunDetails) -> bool:
     return run.ended_at is not None and run.started_at <= stored.at <= run.ended_at + _CLOCKS_DIFFER
 
 
-def _is_being_removed(run: RunDetails, target: Target) -> bool:
-    backup = run.backup_on(target.name)
-    return backup is not None and backup.is_being_removed
-
-
 def _note_kept(
     work: PruneWork,
     target: Target,
@@ -364,11 +360,8 @@ def _unfinished(work: PruneWork, target: Target, stored: StoredBackup, known: Kn
     backup = None if run is None else run.backup_on(target.name)
     if backup is not None and backup.is_being_removed:
         return RetentionDecision(stored.backup_id, keep=False, reason=backup.removed_because)
-    if backup is not None and _is_late_proof(stored, target, backup):
-        reason = "left over: the result of a drill that ended when retention had removed the backup"
-        return RetentionDecision(stored.backup_id, keep=False, reason=reason)
     if backup is not None:
-        return RetentionDecision(stored.backup_id, keep=True, reason="it was complete before: its manifest was removed")
+        return _once_complete(stored, target, backup)
     if run is not None and work.catalogue.pending_manifest(run.run_id) is not None:
         return RetentionDecision(stored.backup_id, keep=True, reason="unfinished: `backupd recover` may finish it")
     foreign = [name for name in target.objects(stored.job, stored.backup_id) if not is_ours(name)]
@@ -383,12 +376,19 @@ def _unfinished(work: PruneWork, target: Target, stored: StoredBackup, known: Kn
     return RetentionDecision(stored.backup_id, keep=False, reason="left over: unfinished, and no run is working on it")
 
 
-def _is_late_proof(stored: StoredBackup, target: Target, backup: Backup) -> bool:
-    """Nothing is there but what a proof host wrote beside a backup that we were just removing, and that is gone."""
-    if backup.removed_at is None or backup.removed_because == GONE:
-        return False
+def _once_complete(stored: StoredBackup, target: Target, backup: Backup) -> RetentionDecision:
+    """Beside a backup that we were removing a proof host may have written, and its folder stays while others use it."""
     there = target.objects(stored.job, stored.backup_id)
-    return bool(there) and all(map(is_proof, there))
+    ours = list(filter(is_ours, there))
+    if backup.removed_at is None or backup.removed_because == GONE or not all(map(is_proof, ours)):
+        return RetentionDecision(stored.backup_id, keep=True, reason="it was complete before: its manifest was removed")
+    if ours:
+        reason = "left over: the result of a drill that ended when retention had removed the backup"
+    elif there:
+        reason = f"the backup was removed; what is left is not backupd's: it has {min(there)}"
+    else:
+        reason = "left over: the empty folder of a backup that was removed"
+    return RetentionDecision(stored.backup_id, keep=bool(there) and not ours, reason=reason)
 
 
 def _holds_its_lock(work: PruneWork, run_id: str) -> bool:

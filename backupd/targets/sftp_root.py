@@ -11,7 +11,7 @@ from asyncssh import SFTPClient
 
 from backupd.config import SftpConfig
 from backupd.targets.ssh import SshLine
-from backupd.vocabulary.errors import NoRoom, TargetError
+from backupd.vocabulary.errors import NoRoom, TargetAway, TargetError
 
 FAILURES = (asyncssh.Error, OSError)
 TIDY_SECONDS = 1.0  # for each thing that is done after a failure that is told already
@@ -33,16 +33,21 @@ class SftpRoot:
         return f"{self._server}{path}"
 
     async def present(self, sftp: SFTPClient) -> SFTPClient:
-        """The folder is there and, where a sentinel is named, its file system is mounted."""
+        """The folder is there and, where a sentinel is named, its file system is mounted.
+
+        Raises:
+            TargetAway: it is not, and may be later.
+            TargetError: something else is there.
+        """
         if self._sentinel is not None and await sftp.exists(f"{self.path}/{self._sentinel}"):
             return sftp
         if not await sftp.isdir(self.path):
-            raise TargetError(
-                f"{self.line.where} does not exist or is not a folder",
-                hint="mount its file system there, or create the folder",
-            )
+            hint = "mount its file system there, or create the folder"
+            if await sftp.exists(self.path):
+                raise TargetError(f"{self.line.where} is not a folder", hint=hint)
+            raise TargetAway(f"{self.line.where} does not exist", hint=hint)
         if self._sentinel is not None:
-            raise TargetError(
+            raise TargetAway(
                 f"the file system of {self.line.where} is not mounted: there is no {self._sentinel} in it",
                 hint=f"mount it on that machine; only if it is mounted: touch {self.path}/{self._sentinel} there",
             )

@@ -34,11 +34,14 @@ _BROKEN = (asyncssh.SFTPConnectionLost, asyncssh.SFTPNoConnection, asyncssh.SFTP
 
 
 class Unreachable(TargetAway):
-    """There is no connection, and nobody has said why: that may pass."""
+    """There is no connection, or none any more, and nobody has said why: that may pass."""
 
 
 def is_answer(error: BaseException) -> bool:
-    """Whether the server has said so, and what was asked for was not done. Otherwise nobody knows whether it was."""
+    """Whether the server has said so, and what was asked for was not done. Otherwise nobody knows whether it was.
+
+    That a file system is not mounted there, which may pass as well, is an answer.
+    """
     if isinstance(error, asyncssh.SFTPError):
         return not isinstance(error, _BROKEN)
     return isinstance(error, TargetError) and not isinstance(error, Unreachable)
@@ -144,7 +147,7 @@ class SshLine:
         """What this error means to a person; `doing` completes "could not ..."."""
         where = self.where
         if isinstance(error, TimeoutError):
-            return TargetError(
+            return Unreachable(
                 f"{where} did not answer for {self._config.timeout_seconds:g} s",
                 hint=(
                     "is that machine, its network or its storage overloaded or down? `timeout` sets how long"
@@ -165,7 +168,7 @@ class SshLine:
             return TargetError(
                 (f"could not {doing} {where}: {error.reason}"), hint="check the log of sshd on that machine"
             )
-        return TargetError(
+        return Unreachable(
             f"lost the connection to {where}: {_reason(error)}",
             hint="check the log of sshd on that machine, and the network in between",
         )

@@ -23,7 +23,7 @@ from backupd.operations import context
 from backupd.targets.names import BINLOG
 from backupd.targets.sftp import SftpTarget
 from backupd.vocabulary.binlogs import segment_name
-from backupd.vocabulary.errors import AlreadyThere, Cancelled, TargetError
+from backupd.vocabulary.errors import AlreadyThere, Cancelled, TargetAway, TargetError
 from tests.contract.sftp_server import sftp_config, sftp_server, sftp_target
 from tests.contract.tcp_proxy import Proxy, proxy
 from tests.contract.test_target_segments import CHAIN, FIRST, NAMES, put_segment
@@ -286,7 +286,7 @@ def test_a_removal_whose_answer_is_lost_is_told_as_that(
     put_segment(target, b"x")
     with monkeypatch.context() as cutting:
         cutting.setattr(asyncssh.SFTPClient, "remove", cut)
-        with pytest.raises(TargetError, match="lost the connection to target store"):
+        with pytest.raises(TargetAway, match="lost the connection to target store"):
             target.remove_segments(JOB, [FIRST])
     target.remove_segments(JOB, [FIRST])
     assert files(store) == []
@@ -357,6 +357,13 @@ def test_a_line_that_stays_silent_is_given_up(between: Proxy, sftp_server: SshSe
     with pytest.raises(TargetError, match=r"no answer for 3 s"), target.reading(JOB, RUN, NAME) as chunks:
         between.stall()
         b"".join(chunks)
+
+
+def test_a_server_that_falls_silent_in_preflight_is_away(sftp_server: SshServer, store: Path) -> None:
+    target = sftp_target(sftp_config(sftp_server, store, timeout_seconds=0.5))
+    target.backups()
+    with frozen(sftp_server), pytest.raises(TargetAway, match=r"did not answer for 0\.5 s"):
+        target.require_usable()
 
 
 def test_a_signal_ends_the_wait_for_a_silent_server(sftp_server: SshServer, store: Path) -> None:
@@ -558,19 +565,25 @@ def test_a_large_object_is_synced_while_it_is_written(
 # --- the folder ------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_is_not_there_is_a_sentence(sftp_server: SshServer, store: Path) -> None:
+def test_a_folder_that_is_not_there_may_come_back(sftp_server: SshServer, store: Path) -> None:
     config = sftp_config(sftp_server, store / "missing")
     assert "does not exist" in refusal(config).message
     for touch in touches(sftp_target(config)):
-        with pytest.raises(TargetError, match="does not exist"):
+        with pytest.raises(TargetAway, match="does not exist"):
             touch()
     assert list(store.iterdir()) == []
+
+
+def test_something_else_in_the_folders_place_does_not(sftp_server: SshServer, store: Path) -> None:
+    (store / "file").touch()
+    refused = refusal(sftp_config(sftp_server, store / "file"))
+    assert ("is not a folder" in refused.message, isinstance(refused, TargetAway)) == (True, False)
 
 
 def test_a_file_system_that_is_not_mounted_is_neither_written_nor_read(sftp_server: SshServer, store: Path) -> None:
     target = sftp_target(sftp_config(sftp_server, store, sentinel=".mounted"))
     for touch in (*touches(target), target.require_usable):
-        with pytest.raises(TargetError, match=r"is not mounted: there is no \.mounted in it"):
+        with pytest.raises(TargetAway, match=r"is not mounted: there is no \.mounted in it"):
             touch()
     assert list(store.iterdir()) == []
     (store / ".mounted").touch()

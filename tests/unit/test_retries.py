@@ -5,13 +5,16 @@ from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
+import asyncssh
 import pytest
 from botocore import exceptions as aws
 
+from backupd.config import SftpConfig, TargetKind
 from backupd.policy.retries import Again, NotAgain, RetryRules, passes, planned, still_planned
 from backupd.targets.directory import DirectoryTarget
+from backupd.targets.outages import Patience
 from backupd.targets.s3_errors import explained
-from backupd.targets.ssh import Unreachable
+from backupd.targets.ssh import SshLine, Unreachable
 from backupd.vocabulary import errors
 from backupd.vocabulary.errors import BackupdError, ExitStatus, TargetAway, TargetError
 from backupd.vocabulary.schedule import Blackout
@@ -107,6 +110,25 @@ def test_a_store_that_answers_no_does_not_pass(error: Exception, away: bool) -> 
     with pytest.raises(TargetError) as raised, explained("bucket b", "write to"):
         raise error
     assert passes(raised.value) is away
+
+
+@pytest.mark.parametrize(
+    ("error", "away"),
+    [
+        (TimeoutError(), True),
+        (asyncssh.ConnectionLost("cut"), True),
+        (asyncssh.SFTPConnectionLost("cut"), True),
+        (ConnectionResetError(), True),
+        (asyncssh.SFTPPermissionDenied("denied"), False),
+        (asyncssh.SFTPFailure("failure"), False),
+        (asyncssh.SFTPOpUnsupported("no fsync"), False),
+    ],
+)
+def test_an_sftp_server_that_falls_silent_or_is_lost_may_come_back(error: Exception, away: bool) -> None:
+    config = SftpConfig(
+        name="nas", type=TargetKind.SFTP, address="nas", user="me", path=Path("/srv"), key_file=Path("/key")
+    )
+    assert passes(SshLine(config, Patience()).sentence(error, "write to")) is away
 
 
 # --- when ------------------------------------------------------------------------------------------------------------

@@ -6,14 +6,19 @@ Knows: how such a thread is waited for. It is a daemon, so that it keeps nobody 
 import errno
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from backupd.host.signals import shielded
+from backupd.vocabulary.errors import Cancelled
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_TICK_SECONDS = 0.1  # until a signal is looked for again
+_END_SECONDS = 5.0  # for what is half done when a signal comes
 
 
 def await_end(thread: threading.Thread, *, within_seconds: float) -> None:
@@ -37,7 +42,7 @@ def goes_on(thread: threading.Thread, *, after_seconds: float) -> bool:
 
 
 def answered(ask: Callable[[], T], *, within_seconds: float, name: str) -> T:
-    """What `ask` returns, or raises, in a thread of this name.
+    """What `ask` returns, or raises, in a thread of this name. A signal ends the wait, and leaves `ask` some seconds.
 
     Raises:
         TimeoutError: it has done neither in time, and may do so later.
@@ -52,9 +57,15 @@ def answered(ask: Callable[[], T], *, within_seconds: float, name: str) -> T:
             errors.append(error)
 
     thread = threading.Thread(target=work, name=name, daemon=True)
-    with shielded():
-        thread.start()
-        thread.join(within_seconds)
+    deadline = time.monotonic() + within_seconds
+    try:
+        with shielded():
+            thread.start()
+        while (left := deadline - time.monotonic()) > 0 and goes_on(thread, after_seconds=min(left, _TICK_SECONDS)):
+            pass
+    except Cancelled:
+        await_end(thread, within_seconds=_END_SECONDS)
+        raise
     if errors:
         raise errors[0]
     if not answers:

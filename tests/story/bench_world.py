@@ -12,7 +12,8 @@ from backupd.host.process import ChildLedger
 from backupd.operations.measure.bench import plan_bench, run_bench
 from backupd.operations.measure.bench_steps import BenchTelling
 from backupd.operations.tools import BenchTools, HostTools, Instruments, Versions
-from backupd.operations.upkeep.recover import Recovery, dead_runs
+from backupd.operations.upkeep.recover import dead_runs
+from backupd.operations.upkeep.recovery import Recovery
 from backupd.vocabulary.benches import BenchHost, BenchPlan, BenchRecord, BenchRequest, LayoutBench, PublishedTable
 from backupd.vocabulary.errors import CommandError, SnapshotError
 from backupd.vocabulary.gauges import DiskCounters, FileLoad, Mode, ProcessorTimes

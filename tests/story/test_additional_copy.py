@@ -23,7 +23,7 @@ from backupd.operations.restore.verify import verify_backup
 from backupd.operations.upkeep.additional_copy import AdditionalCopy, CopyRoute, clean_up, copy_run, missing
 from backupd.operations.upkeep.audit import check_trail
 from backupd.operations.upkeep.prune import prune
-from backupd.operations.upkeep.recover import Recovery
+from backupd.operations.upkeep.recovery import Recovery
 from backupd.policy import manifest as manifests
 from backupd.targets import BackupSource
 from backupd.targets.directory import DirectoryTarget

@@ -6,15 +6,22 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from backupd.config import CopyConfig
 from backupd.host.signals import cancellable
-from backupd.vocabulary.errors import Cancelled, SnapshotError
+from backupd.operations.backup.run import run_backup
+from backupd.operations.ownership import ownership_of
+from backupd.operations.upkeep.prune import prune
+from backupd.operations.upkeep.recover import dead_runs
+from backupd.vocabulary.errors import Cancelled, CleanupIncomplete, SnapshotError
 from backupd.vocabulary.records import HoldingKind, RunStatus
 from tests.fakes.server import SETTINGS
+from tests.fakes.target import MemoryTarget
+from tests.story.test_recover import die_at
 from tests.story.world import World
 
 pytestmark = pytest.mark.timeout(30)  # what is tested is that nothing waits for ever
@@ -28,11 +35,13 @@ class Storage:
     def __init__(self, world: World) -> None:
         self._world = world
         self._stood, self._answers = threading.Event(), threading.Event()
+        self.asked: list[str] = []
 
     def hang(self, verb: str) -> None:
         verb_of_target = getattr(self._world.vault_target, verb)
 
         def hangs(*given: Any, **named: Any) -> Any:
+            self.asked.append(verb)
             self.stand()
             return verb_of_target(*given, **named)
 
@@ -54,6 +63,7 @@ def _nobody_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backupd.operations.ownership._UNDER_WAY_SECONDS", 0.2)
     monkeypatch.setattr("backupd.host.claims._AWAITED_SECONDS", 0.2)
     monkeypatch.setattr("backupd.host.holdings._STORAGE_SECONDS", 0.2)
+    monkeypatch.setattr("backupd.operations.hanging_targets._ANSWER_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -86,7 +96,7 @@ def test_a_run_is_cancelled_although_an_owner_record_is_being_written_to_a_targe
     with pytest.raises(Cancelled), cancellable():
         world.back_up()
     assert world.row().status is RunStatus.CANCELLED
-    assert left(world) == ["row of partial-objects vault/nightly/r1"]
+    assert left(world) == [REMAINS]
     assert world.tools.claims.holder_of_job("nightly") is None
 
 
@@ -99,7 +109,82 @@ def test_a_run_that_fails_ends_although_the_target_hangs_that_its_objects_are_to
         world.back_up()
     assert "clean-up incomplete: target vault does not answer" in "".join(caught.value.__notes__)
     assert world.row().status is RunStatus.FAILED
-    assert left(world) == ["row of partial-objects vault/nightly/r1"]
+    assert left(world) == [REMAINS]
+
+
+REMAINS = "row of partial-objects vault/nightly/r1"
+
+
+def test_a_backup_never_asks_a_target_of_other_jobs_for_what_a_dead_run_left_there(
+    world: World, storage: Storage
+) -> None:
+    die_at(world, "target.writing")
+    storage.hang("owner")
+    offsite = MemoryTarget("offsite", machine=world.name)
+    other, tools = world.job(name="other", targets=("offsite",)), replace(world.tools, targets=(offsite,))
+    with world.catalogue() as catalogue:
+        run_backup(other, tools, catalogue, run_id="r2")
+    assert world.row("r2").status is RunStatus.SUCCESS
+    assert (storage.asked, world.left()) == ([], [REMAINS])
+    error = world.row().error
+    assert error is not None
+    assert "something that it held is left: `backupd recover` cleans it up" in error.hint
+
+
+@pytest.mark.parametrize("verb", ["require_usable", "owner", "succeed"])
+def test_a_run_goes_on_with_the_target_that_is_left_although_the_other_one_hangs(
+    world: World, storage: Storage, verb: str
+) -> None:
+    world.others = [MemoryTarget("offsite", machine=world.name)]
+    storage.hang(verb)
+    row = world.back_up(job=world.job(targets=("vault", "offsite")))
+    assert row.status is RunStatus.ATTENTION
+    assert "target vault has no copy of this run: target vault does not answer" in " ".join(row.attention)
+    assert [backup.target for backup in row.backups] == ["offsite"]
+    assert left(world) == []
+
+
+@pytest.mark.parametrize("verb", ["owner", "remove"])
+def test_host_and_server_are_released_before_a_target_is_asked_for_what_dead_runs_left_there(
+    world: World, storage: Storage, verb: str
+) -> None:
+    die_at(world, "host.unmount", job=world.job(copy=CopyConfig(spool=world.spool)))
+    storage.hang(verb)
+    seen: list[tuple[list[str], list[str]]] = []
+    with world.catalogue() as catalogue:
+        recovery = dead_runs(
+            catalogue,
+            world.tools,
+            finishing=world.finishing,
+            released=lambda: seen.append((left(world), list(storage.asked))),
+        )
+        with pytest.raises(CleanupIncomplete, match="vault/nightly/r1 is left: target vault does not answer"):
+            recovery.require_complete()
+    assert seen == [([REMAINS], [])]
+    assert left(world) == [REMAINS]
+
+
+def test_a_target_that_hangs_is_asked_once_however_much_dead_runs_left_on_it(world: World, storage: Storage) -> None:
+    die_at(world, "target.writing")
+    storage.hang("owner")
+    with world.catalogue() as catalogue:
+        one = next(holding for _, holding in catalogue.holdings("r1") if holding.kind is HoldingKind.PARTIAL)
+        catalogue.hold("r1", replace(one, name="vault/nightly/r0", detail={**one.detail, "backup": "r0"}))
+        assert len(dead_runs(catalogue, world.tools).left) == 2
+    assert storage.asked == ["owner"]
+
+
+def test_a_pruning_goes_on_with_the_target_that_is_left_although_the_other_one_hangs(
+    world: World, storage: Storage
+) -> None:
+    storage.hang("owner")
+    offsite = MemoryTarget("offsite", machine=world.name)
+    with world.catalogue() as catalogue:
+        ownership = ownership_of(catalogue, world.tools)
+        pruning = prune(world.job(), (world.vault_target, offsite), catalogue, ownership=ownership)
+    assert [(name, error.message) for name, error in pruning.failures] == [
+        ("vault", "target vault does not answer within 0.2 s")
+    ]
 
 
 def test_the_lock_is_asked_for_beside_a_target_that_hangs(

@@ -12,7 +12,8 @@ from backupd.operations.backup.phases import BackupTelling
 from backupd.operations.ownership import Ownership, ownership_of
 from backupd.operations.upkeep.prune import Pruning, prune
 from backupd.operations.upkeep.rebuild import rebuild
-from backupd.operations.upkeep.recover import Recovery, dead_runs
+from backupd.operations.upkeep.recover import dead_runs
+from backupd.operations.upkeep.recovery import Recovery
 from backupd.policy.owner_record import OwnerRecord
 from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import ExitStatus, NotOurs, Refused, TargetError

@@ -27,7 +27,8 @@ from backupd.host.process import start_time
 from backupd.host.signals import cancellable
 from backupd.lvm import Snapshots
 from backupd.operations.backup.phases import BackupTelling
-from backupd.operations.upkeep.recover import Recovery, dead_runs
+from backupd.operations.upkeep.recover import dead_runs
+from backupd.operations.upkeep.recovery import Recovery
 from backupd.targets import Target
 from backupd.vocabulary.errors import Busy, Cancelled, CleanupIncomplete, ExitStatus, NoRoom, SnapshotError, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind, Phase, RunStatus

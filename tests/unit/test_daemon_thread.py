@@ -1,11 +1,16 @@
 """A call that may never end is waited for for a while, and no longer."""
 
 import errno
+import os
+import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from backupd.host.daemon_thread import answered
+from backupd.host.signals import cancellable
+from backupd.vocabulary.errors import Cancelled
 
 
 def fail() -> int:
@@ -21,12 +26,46 @@ def test_what_a_call_raises_is_raised() -> None:
         answered(fail, within_seconds=10, name="asking")
 
 
-def test_a_call_that_does_not_end_is_left_to_itself() -> None:
+@pytest.fixture
+def hanging() -> Iterator[threading.Event]:
+    """What a call waits for that is let go at the end."""
     answers = threading.Event()
+    yield answers
+    answers.set()
+    for thread in threading.enumerate():
+        if thread.name == "hangs":
+            thread.join()
+
+
+def test_a_call_that_does_not_end_is_left_to_itself(hanging: threading.Event) -> None:
     with pytest.raises(TimeoutError, match=r"no answer for 0\.05 s") as caught:
-        answered(answers.wait, within_seconds=0.05, name="hangs")
+        answered(hanging.wait, within_seconds=0.05, name="hangs")
     assert caught.value.errno == errno.ETIMEDOUT
     (thread,) = (thread for thread in threading.enumerate() if thread.name == "hangs")
     assert thread.daemon
-    answers.set()
-    thread.join()
+
+
+def test_a_signal_ends_the_wait_for_a_call_that_does_not_end(
+    monkeypatch: pytest.MonkeyPatch, hanging: threading.Event
+) -> None:
+    monkeypatch.setattr("backupd.host.daemon_thread._END_SECONDS", 0.05)
+
+    def hangs() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        hanging.wait()
+
+    with pytest.raises(Cancelled), cancellable():
+        answered(hangs, within_seconds=60, name="hangs")
+
+
+def test_what_is_half_done_when_a_signal_comes_is_done() -> None:
+    came, done = threading.Event(), []
+
+    def works() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        came.wait(0.2)  # longer than a signal is waited for
+        done.append("whole")
+
+    with pytest.raises(Cancelled), cancellable():
+        answered(works, within_seconds=60, name="works")
+    assert done == ["whole"]

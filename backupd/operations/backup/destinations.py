@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from backupd.operations.hanging_targets import answer_of
 from backupd.targets import Target
 from backupd.vocabulary.errors import TargetAway, TargetError
 from backupd.vocabulary.instants import to_the_minute
@@ -67,8 +68,7 @@ def _finding(
     """A target that is away has its name in `away` from now on."""
     name = f"{TARGET}{target.name}"
     try:
-        free = target.require_usable()
-        was_emptied = require_ours(target)
+        free, was_emptied = answer_of(target, lambda: (target.require_usable(), require_ours(target)))
     except TargetError as error:
         if isinstance(error, TargetAway):
             away.add(target.name)

@@ -121,7 +121,7 @@ def examine(
         findings += _places(tools, ready)
         findings += _rate_limit(job, ready, past, tunings, used_bytes=used)
         findings += spool_folder.examine(
-            job.copy, tools, tools.targets, mount=ready.mount, volume=ready.volume, paths=ready.paths
+            job.copy, tools, ready.targets, mount=ready.mount, volume=ready.volume, paths=ready.paths
         )
         findings += binlog_spool.examine(job.binlog, tools, mount=ready.mount, volume=ready.volume)
     return Examination(tuple(findings), ready, targets_away=reached.all_away)
@@ -374,7 +374,7 @@ def _places(tools: Tools, ready: Ready) -> Iterator[Finding]:
         "catalogue": tools.places.catalogue,
         "run folder": tools.places.run,
         "staging folder": tools.places.staging,
-        **{f"folder of target {target.name}": target.folder for target in tools.targets if target.folder},
+        **{f"folder of target {target.name}": target.folder for target in ready.targets if target.folder},
     }
     return volume_checks.of_places(places, ready.volume, ready.mount, tools.files.mount_of)
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from backupd.archive.spool import Spool
 from backupd.catalogue.store import Catalogue
@@ -27,6 +28,7 @@ from backupd.operations.backup.settling import note_what_needs_attention, observ
 from backupd.operations.copies import spool_folder
 from backupd.operations.copies.fan_out import Copies
 from backupd.operations.copies.publishing import Published, publish_copies
+from backupd.operations.hanging_targets import answer_of
 from backupd.operations.ownership import Ownership, ownership_of
 from backupd.operations.tools import Tools
 from backupd.operations.upkeep import recover
@@ -78,7 +80,8 @@ def run_backup(
         )
         with shielded():  # a signal between its thread's start and the block would leave the thread behind
             claimed.enter_context(cost_meter)
-        telling.begun(recover.dead_runs(catalogue, tools, every_disk=False, spool=job.copy.spool).runs)
+        dead = recover.dead_runs(catalogue, tools, every_disk=False, targets=job.targets, spool=job.copy.spool)
+        telling.begun(dead.runs)
         phases = claimed.enter_context(phases_of(job, run, telling))
         with phases.enter(Phase.PREFLIGHT):
             last = catalogue.last_stored_bytes(job.name)
@@ -139,7 +142,7 @@ def _taken(ready: Ready, ownership: Ownership) -> Ready:
     unusable = dict(ready.unusable)
     for target in ready.targets:
         try:
-            ownership.take(target)
+            answer_of(target, partial(ownership.take, target))
         except TargetError as error:
             if target is ready.targets[-1] and not usable:
                 kind = NoTargetAnswers if isinstance(error, TargetAway) else Refused

@@ -14,6 +14,7 @@ from functools import partial
 
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig
+from backupd.operations.hanging_targets import answer_of
 from backupd.operations.ownership import Ownership
 from backupd.operations.upkeep.former_targets import rule_on
 from backupd.operations.upkeep.prune_plan import (
@@ -112,8 +113,8 @@ def prune(
                 catalogue.remember_rule(job.name, target.name, rule)
             with _failing_alone(work, target):
                 if dry_run:
-                    ownership.require_ours(target)
-                elif not ownership.take_as_room_allows(target):
+                    answer_of(target, partial(ownership.require_ours, target))
+                elif not answer_of(target, partial(ownership.take_as_room_allows, target)):
                     work.full.add(target.name)
                 stored = found_on(work, target)
                 plan = plan_for(work, target, stored)

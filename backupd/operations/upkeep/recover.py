@@ -6,13 +6,13 @@ its catalogue, and with it its name, finds what it had made by tag again once it
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from backupd.catalogue.store import Catalogue
-from backupd.host.holdings import give_back
+from backupd.host.holdings import give_back, not_waiting_for_ever
 from backupd.host.live_progress import LiveRuns
 from backupd.host.signals import shielded
 from backupd.operations.ownership import Ownership, ownership_of
@@ -22,6 +22,7 @@ from backupd.operations.tools import HostTools
 from backupd.operations.upkeep.dead_run_journal import DEATH, DeadRunJournal, died
 from backupd.operations.upkeep.finishing import MaxRate, finish
 from backupd.operations.upkeep.leftovers import HostLeftovers, drill_folders, holdings_of, look_around, suspects
+from backupd.operations.upkeep.recovery import Recovery, Remains
 from backupd.policy import manifest as manifests
 from backupd.targets import BackupSource, Target
 from backupd.targets.listing import require_listed
@@ -30,7 +31,6 @@ from backupd.vocabulary.errors import (
     Busy,
     Cancelled,
     CatalogueError,
-    CleanupIncomplete,
     TargetError,
     Unreadable,
     VerificationError,
@@ -40,40 +40,12 @@ from backupd.vocabulary.storage import StoredBackup
 
 log = logging.getLogger(__name__)
 
-_RESISTS = "stop what keeps it busy, then `backupd recover` again"
 _UNREADABLE = "the catalogue is damaged, not the target: restore a copy of the catalogue, then `backupd recover`"
 _ON_TARGETS = (HoldingKind.PARTIAL, HoldingKind.UPLOAD)
+_ON_STORAGE = (*_ON_TARGETS, HoldingKind.SPOOL)
 _NOT_YET = (
     "its run started before this boot: the machine that this one was cloned from may work on it for two more minutes"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """What was found of dead runs, and what could not be released."""
-
-    runs: tuple[str, ...]
-    given_back: tuple[Holding, ...]
-    left: tuple[tuple[Holding, str], ...]
-    kept: tuple[tuple[Holding, str], ...] = ()  # for now, and why: the next recovery looks again
-    finished: tuple[Holding, ...] = ()  # copies that are backups now
-    pending: tuple[Holding, ...] = ()  # copies that may be whole, and were not to be finished now
-    unseen: tuple[tuple[str, str], ...] = ()  # what could not be looked for, and why: more of that may be left
-    hints: tuple[str, ...] = ()  # what to do about what is left, or could not be looked for
-
-    def require_complete(self) -> None:
-        """Raise when anything of ours is left, or may be.
-
-        Raises:
-            CleanupIncomplete: naming each thing.
-        """
-        if self.left or self.unseen:
-            left = [f"{holding.kind} {holding.name} is left: {why}" for holding, why in self.left]
-            unseen = [f"{what} of dead runs could not be looked for: {why}" for what, why in self.unseen]
-            raise CleanupIncomplete(
-                "; ".join((*left, *unseen)),
-                hint="; ".join(self.hints),
-            )
 
 
 def dead_runs(
@@ -81,6 +53,7 @@ def dead_runs(
     tools: HostTools,
     *,
     every_disk: bool = True,
+    targets: Collection[str] | None = None,
     spool: Path | None = None,
     finishing: MaxRate | None = None,
     released: Callable[[], None] = lambda: None,
@@ -89,11 +62,14 @@ def dead_runs(
 
     Without `every_disk` no disk is read for marks of groups, arrays and spools but this `spool`, and the catalogue's
     rows tell of them alone: a disk that hangs, and is none of the job's, must not keep a backup waiting. Nor must the
-    temporary folder, where any user can put any number of files under a name of ours.
+    temporary folder, where any user can put any number of files under a name of ours. So it is with targets: where
+    some are named (`targets`), what is on others stays for `backupd recover`.
+
+    What is on targets comes last, and one that does not answer keeps nobody else's remains. `released` is called
+    before any is asked: host and server have everything back by then.
 
     Copies whose bytes may be whole are read back last, at the rate that `finishing` tells, for as long as that takes,
-    and become backups. Without it they stay as they are: a run that begins cannot wait for that. `released` is called
-    when all else is done.
+    and become backups. Without it they stay as they are: a run that begins cannot wait for that.
 
     Runs that are alive are left alone. Nothing is raised for a thing that resists: it is in `left`, logged as ERROR.
     Nor is it where LVM or a disk cannot be asked for marks: what the catalogue's rows tell of is released all the
@@ -106,10 +82,13 @@ def dead_runs(
     machine = ownership.require_here().name
     spools = tools.places.spools if every_disk else (spool,) if spool is not None else ()
     seen = look_around(tools, machine, spools, every_disk=every_disk)
-    found = _Found(unseen=seen.unseen)
+    found = Remains(unseen=seen.unseen)
+    dead: dict[str, bool] = {}
     for run_id in suspects(catalogue, seen):
         with suppress(Busy), tools.claims.run(run_id):
-            _recover_run(ownership, tools, run_id, seen, found)
+            dead[run_id] = _give_back_host(catalogue, tools, run_id, seen, found)
+            if not _on_targets(catalogue, run_id):
+                _end(DeadRunJournal(catalogue, run_id), found, whole=dead.pop(run_id))
     for folder in drill_folders(tools):
         with suppress(Busy), tools.claims.run(folder.name):
             holding = Holding(HoldingKind.STAGING, str(folder))
@@ -118,77 +97,83 @@ def dead_runs(
         found.given_back += _abandoned(tools)
     _forget_progress(tools)
     tools.claims.forget_dead()
+    released()
+    for run_id, whole in dead.items():
+        with suppress(Busy), tools.claims.run(run_id):
+            _recover_targets(ownership, tools, run_id, found, targets=targets, whole=whole)
     if finishing is None:
         for holding in found.pending:
             log.warning("copy %s of a dead run may be complete: `backupd recover` reads it back", holding.name)
         return found.recovery(pending=found.pending)
-    released()
     for run_id, copies in found.copies.items():
         with suppress(Busy), tools.claims.run(run_id):
             _finish(ownership, tools, run_id, copies, finishing, found)
     return found.recovery()
 
 
-@dataclass(slots=True)
-class _Found:
-    """What has become of dead runs so far."""
-
-    unseen: tuple[tuple[str, BackupdError], ...]
-    runs: list[str] = field(default_factory=list)
-    given_back: list[Holding] = field(default_factory=list)
-    left: list[tuple[Holding, BackupdError]] = field(default_factory=list)
-    kept: list[tuple[Holding, str]] = field(default_factory=list)
-    finished: list[Holding] = field(default_factory=list)
-    copies: dict[str, list[Holding]] = field(default_factory=dict)  # by run: those that may be whole
-
-    @property
-    def pending(self) -> tuple[Holding, ...]:
-        """The copies of all runs."""
-        return tuple(holding for held in self.copies.values() for holding in held)
-
-    def recovery(self, *, pending: Sequence[Holding] = ()) -> Recovery:
-        """The same for whoever asked."""
-        return Recovery(
-            tuple(self.runs),
-            tuple(self.given_back),
-            tuple((holding, error.message) for holding, error in self.left),
-            tuple(self.kept),
-            finished=tuple(self.finished),
-            pending=tuple(pending),
-            unseen=tuple((what, error.message) for what, error in self.unseen),
-            hints=tuple(dict.fromkeys(error.hint or _RESISTS for _, error in (*self.left, *self.unseen))),
-        )
-
-
-def _recover_run(ownership: Ownership, tools: HostTools, run_id: str, seen: HostLeftovers, found: _Found) -> None:
-    """What this dead run left is released, but for its copies that may be whole; its row says so."""
-    catalogue = ownership.catalogue
-    journal, resisted = DeadRunJournal(catalogue, run_id), len(found.left) + len(found.kept)
+def _give_back_host(catalogue: Catalogue, tools: HostTools, run_id: str, seen: HostLeftovers, found: Remains) -> bool:
+    """Whether all that this dead run left is released now but what is on targets."""
+    journal, resisted = DeadRunJournal(catalogue, run_id), len(found.left)
     at_work: BackupdError | None = None  # a program of the dead run's that must finish, and has not yet
     for holding in holdings_of(catalogue, tools, run_id, seen):
+        if holding.kind in _ON_TARGETS:
+            continue
+        if holding.kind is HoldingKind.FILESYSTEM and at_work is not None:
+            found.left.append((holding, at_work))  # it bears no mark of ours: nobody would find it once it is made
+        else:
+            failure = _give_back(journal, tools, holding, found)
+            at_work = failure if holding.kind is HoldingKind.CHILD and failure is not None else at_work
+    return len(found.left) == resisted
+
+
+def _recover_targets(
+    ownership: Ownership,
+    tools: HostTools,
+    run_id: str,
+    found: Remains,
+    *,
+    targets: Collection[str] | None,
+    whole: bool,
+) -> None:
+    """What this dead run left on these targets is released, but for its copies that may be whole; its row says so.
+
+    `whole`: it has left nothing else.
+    """
+    catalogue = ownership.catalogue
+    journal, resisted = DeadRunJournal(catalogue, run_id), len(found.left) + len(found.kept)
+    for holding in _on_targets(catalogue, run_id):
+        is_copy, target = holding.kind is HoldingKind.PARTIAL, holding.detail["target"]
+        if is_copy and journal.has_backup_on(target):
+            journal.released(holding)  # it died between its row's success and this row's end
+            continue
+        elsewhere = targets is not None and target not in targets
         try:
-            if holding.kind in _ON_TARGETS and _is_no_remains(ownership, tools, journal, holding, found):
+            if not elsewhere and _is_no_remains(ownership, tools, journal, holding, found):
                 continue
         except Cancelled:
             raise
         except BackupdError as error:
             found.left.append((holding, error))
             continue
-        if holding.kind is HoldingKind.PARTIAL and catalogue.pending_manifest(run_id) is not None:
+        if is_copy and catalogue.pending_manifest(run_id) is not None:
             found.copies.setdefault(run_id, []).append(holding)
-        elif holding.kind is HoldingKind.FILESYSTEM and at_work is not None:
-            found.left.append((holding, at_work))  # it bears no mark of ours: nobody would find it once it is made
+        elif elsewhere:
+            whole = False
         else:
-            failure = _give_back(journal, tools, holding, found)
-            at_work = failure if holding.kind is HoldingKind.CHILD and failure is not None else at_work
-    whole = len(found.left) + len(found.kept) == resisted
-    journal.end(whole=whole, pending=found.copies.get(run_id, ()))
-    found.runs.append(run_id)
-    log.info("recovered run %s", run_id)
+            _give_back(journal, tools, holding, found)
+    whole = whole and len(found.left) + len(found.kept) == resisted
+    _end(journal, found, whole=whole)
+
+
+def _end(journal: DeadRunJournal, found: Remains, *, whole: bool) -> None:
+    """The dead run's row says what became of it."""
+    journal.end(whole=whole, pending=found.copies.get(journal.run_id, ()))
+    found.runs.append(journal.run_id)
+    log.info("recovered run %s", journal.run_id)
 
 
 def _is_no_remains(
-    ownership: Ownership, tools: HostTools, journal: "DeadRunJournal", holding: Holding, found: _Found
+    ownership: Ownership, tools: HostTools, journal: DeadRunJournal, holding: Holding, found: Remains
 ) -> bool:
     """Whether this upload or copy stays where it is: it is a backup, or might be at work elsewhere.
 
@@ -196,16 +181,13 @@ def _is_no_remains(
         NotOurs: somebody else has written to its folder.
         TargetError: nobody can tell.
     """
-    if holding.kind is HoldingKind.PARTIAL and journal.has_backup_on(holding.detail["target"]):
-        journal.released(holding)  # it died between its row's success and this row's end
-        return True
     target = tools.target_of(holding)
-    if _may_be_at_work(ownership, journal.run_id, target):
+    if found.answer_of(target, partial(_may_be_at_work, ownership, journal.run_id, target)):
         found.kept.append((holding, _NOT_YET))
         return True
     if holding.kind is not HoldingKind.PARTIAL:
         return False
-    published = _published(journal.catalogue, journal.run_id, target, holding)
+    published = found.answer_of(target, partial(_published, journal.catalogue, journal.run_id, target, holding))
     if published is not None and _entered(journal.catalogue, journal.run_id, target, holding, published):
         found.finished.append(holding)
     return published is not None
@@ -270,7 +252,7 @@ def _finish(
     run_id: str,
     asked: Sequence[Holding],
     finishing: MaxRate,
-    found: _Found,
+    found: Remains,
 ) -> None:
     """What is whole of these copies of a dead run is a backup, what is not is released; the rest waits.
 
@@ -329,10 +311,14 @@ def _require_there(ownership: Ownership, target: Target, holding: Holding) -> No
         )
 
 
-def _give_back(journal: "DeadRunJournal", tools: HostTools, holding: Holding, found: _Found) -> BackupdError | None:
+def _give_back(journal: DeadRunJournal, tools: HostTools, holding: Holding, found: Remains) -> BackupdError | None:
     """It is released now, or left with the reason."""
+    releases = tools.releases
+    if holding.kind in _ON_STORAGE:
+        bounded = not_waiting_for_ever(releases[holding.kind], where=_where(holding))
+        releases = {**releases, holding.kind: bounded}
     with shielded():
-        failure = give_back(journal, holding, tools.releases)
+        failure = give_back(journal, holding, releases)
     if failure is None:
         found.given_back.append(holding)
     else:
@@ -340,9 +326,20 @@ def _give_back(journal: "DeadRunJournal", tools: HostTools, holding: Holding, fo
     return failure
 
 
+def _where(holding: Holding) -> str:
+    """The storage that this is on, in words."""
+    on_target = holding.kind in _ON_TARGETS
+    return f"target {holding.detail['target']}" if on_target else f"the spool {Path(holding.name).parent}"
+
+
+def _on_targets(catalogue: Catalogue, run_id: str) -> list[Holding]:
+    """What a run has written to targets, or begun to."""
+    return [holding for _, holding in catalogue.holdings(run_id) if holding.kind in _ON_TARGETS]
+
+
 def _copies(catalogue: Catalogue, run_id: str) -> list[Holding]:
     """What a run has written to targets, and was not recorded as a backup yet."""
-    return [holding for _, holding in catalogue.holdings(run_id) if holding.kind is HoldingKind.PARTIAL]
+    return [holding for holding in _on_targets(catalogue, run_id) if holding.kind is HoldingKind.PARTIAL]
 
 
 def _abandoned(tools: HostTools) -> list[Holding]:

@@ -13,9 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from backupd.host.process import found, run
+from backupd.vocabulary.errors import CommandError
+
 log = logging.getLogger(__name__)
 
 OWN_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # of a service's main process, of no child
+UNIT_SECONDS = 10.0  # for systemd to take a unit, or to tell of one
 _BOOTED = Path("/run/systemd/system")  # sd_booted(3)
 
 
@@ -27,18 +31,41 @@ def ourselves(configuration: Path) -> tuple[str, ...]:
 def unit_argv(name: str, variable: str, command: Sequence[str], *, wait: bool = True) -> list[str]:
     """A transient unit that is forgotten when it has ended, however it did; it is found by a variable, `NAME=VALUE`.
 
-    With `wait` this ends with the unit's own status; without, as soon as the command has been executed, or cannot be.
+    With `wait` this ends with the unit's own status; without, as soon as systemd has taken it: its process may come
+    much later, as the unit waits for others (`is_unit_there`).
     """
-    unit = re.sub(r"[^0-9A-Za-z_.-]", "-", name)
     return [
-        *("systemd-run", "--quiet", "--collect", *(("--wait",) if wait else ("--property=Type=exec",))),
-        *(f"--unit=backupd-run-{unit}", f"--description=backupd {name}", f"--setenv={variable}", "--", *command),
+        *("systemd-run", "--quiet", "--collect", "--wait" if wait else "--no-block", f"--unit={_unit(name)}"),
+        *(f"--description=backupd {name}", f"--setenv={variable}", "--", *command),
     ]
+
+
+def is_unit_there(name: str) -> bool:
+    """Whether such a unit waits for others, or has a process. So it may where systemd does not tell."""
+    if not units_can_be_asked_for():
+        return False
+    argv = ["systemctl", "show", "--property=Job,ActiveState", f"{_unit(name)}.service"]
+    try:
+        lines = run(argv, timeout_seconds=UNIT_SECONDS).stdout.splitlines()
+    except CommandError as error:
+        log.warning("systemd does not tell of %s: %s", _unit(name), error.message)
+        return True
+    told = {name: value for name, _, value in (line.partition("=") for line in lines)}
+    return told.get("Job", "") not in ("", "0") or told.get("ActiveState") not in ("inactive", "failed")
+
+
+def units_can_be_asked_for() -> bool:
+    """Whether this process may have systemd start units: only root can."""
+    return os.geteuid() == 0 and is_booted_by_systemd() and found("systemd-run")
 
 
 def is_booted_by_systemd() -> bool:
     """Whether the system's own systemd can be asked for units."""
     return _BOOTED.is_dir()
+
+
+def _unit(name: str) -> str:
+    return f"backupd-run-{re.sub(r'[^0-9A-Za-z_.-]', '-', name)}"
 
 
 def output_file(folder: Path, name: str) -> IO[bytes] | None:

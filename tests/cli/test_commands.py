@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ import typer
 
 from backupd import __version__, wiring
 from backupd import cli as backupd_cli
+from backupd.catalogue.agent_records import AgentStart
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.cli import tree
@@ -30,7 +33,7 @@ from backupd.host.signals import cancellable
 from backupd.operations import context
 from backupd.operations.backup import run_surroundings
 from backupd.vocabulary.errors import Cancelled, CatalogueUnavailable, ExitStatus, UsageError
-from backupd.vocabulary.records import Holding, HoldingKind, RunStatus
+from backupd.vocabulary.records import Holding, HoldingKind, RunError, RunStatus
 from tests.cli.terminal import Terminal
 from tests.fakes.target import MACHINE
 from tests.full_disk import no_room_in_catalogues
@@ -409,6 +412,21 @@ def test_a_backup_is_told_as_good_though_the_catalogue_cannot_tell_where_it_lead
     monkeypatch.setattr(context, "catalogue", catalogue)
     ended = terminal.run("run", "nightly", "--run-id", "r1", "--json")
     assert (ended.status, ended.document["status"], ended.document["archive"]) == (ExitStatus.OK, "success", None)
+
+
+def test_a_run_that_comes_once_its_control_host_gave_it_up_begins_nothing(terminal: Terminal, world: World) -> None:
+    asked = AgentStart("r1", "nightly", None, datetime.now(UTC), 1, 1)
+    with world.catalogue() as catalogue:
+        catalogue.take_start(asked)
+        catalogue.take_start(replace(asked, run_id="r2"))
+        catalogue.start_failed("r1", RunError("command", "systemd-run did not end within 10 s", "", 14))
+        catalogue.start_cancelled("r2")
+    for run_id, why in (("r1", "was told that it could not be started"), ("r2", "cancelled it")):
+        ended = terminal.run("run", "nightly", "--run-id", run_id)
+        assert (ended.status, ended.stdout) == (ExitStatus.CANCELLED, "")
+        assert f"error: run {run_id} does not begin: the control host {why}" in ended.stderr
+    with world.catalogue() as catalogue:
+        assert (catalogue.runs(), world.left(), world.stored()) == ([], [], [])
 
 
 def test_a_busy_job_is_status_4(terminal: Terminal, world: World) -> None:

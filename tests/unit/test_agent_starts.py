@@ -199,6 +199,90 @@ def test_a_run_is_started_as_a_person_would_type_it_and_is_found_by_its_mark(hos
     assert said.read_text() == "run nightly --run-id r1 --max-rate 1048576 here/r1 \n"
 
 
+# --- under systemd ---------------------------------------------------------------------------------------------------
+
+SYSTEMD_RUN = """#!/bin/sh
+cd $(dirname $0)
+[ ! -e hangs ] || exec sleep 60
+echo Job=7 >waiting
+case " $* " in *" --no-block "*) ;; *) exec sleep 60;; esac
+"""
+SYSTEMCTL = """#!/bin/sh
+cd $(dirname $0)
+[ ! -e hangs ] || exec sleep 60
+[ "$3" = backupd-run-r1.service ] || exit 1
+echo ActiveState=inactive
+[ ! -e waiting ] || cat waiting
+"""
+
+
+@dataclass
+class Systemd:
+    """A unit that it is asked for waits for others, and nothing answers while it hangs."""
+
+    host: Host
+    folder: Path
+    patches: pytest.MonkeyPatch
+
+    def start(self) -> RunStatus | None:
+        """As an agent does that has ended then."""
+        launcher = DetachedRuns(("backupd",), self.folder / "log")
+        return start(self.host.configuration, self.host.catalogue, ORDER, launcher).status
+
+    def hang(self) -> None:
+        (self.folder / "hangs").touch()
+        for module in ("backupd.host.launching", "backupd.operations.agent.starting"):
+            self.patches.setattr(f"{module}.UNIT_SECONDS", 0.2)
+
+    def forget(self) -> None:
+        """The unit has gone, and never had a process."""
+        (self.folder / "waiting").unlink()
+
+
+@pytest.fixture
+def systemd(host: Host, monkeypatch: pytest.MonkeyPatch) -> Systemd:
+    folder = host.folder / "systemd"
+    folder.mkdir()
+    for name, script in (("systemd-run", SYSTEMD_RUN), ("systemctl", SYSTEMCTL)):
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setattr("backupd.host.launching._BOOTED", folder)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("backupd.operations.agent.states.is_alive", lambda _process: False)  # this one is no agent
+    return Systemd(host, folder, monkeypatch)
+
+
+def test_a_run_whose_unit_waits_for_others_is_starting_until_the_unit_is_gone(host: Host, systemd: Systemd) -> None:
+    assert systemd.start() is RunStatus.RUNNING
+    assert state_of(host.configuration, host.catalogue, "r1").phase == "starting"
+    systemd.forget()
+    assert host.state() is RunStatus.FAILED
+
+
+def test_a_run_is_not_called_failed_while_systemd_does_not_tell_of_its_unit(host: Host, systemd: Systemd) -> None:
+    systemd.start()
+    systemd.hang()
+    assert host.state() is RunStatus.RUNNING
+    cancel(host.configuration, host.catalogue, "r1")
+    assert host.state() is RunStatus.CANCELLED
+
+
+def test_a_run_that_waits_is_cancelled_at_once(host: Host, systemd: Systemd) -> None:
+    systemd.start()
+    assert cancel(host.configuration, host.catalogue, "r1").status is RunStatus.CANCELLED
+
+
+def test_a_run_that_systemd_starts_although_it_hung_for_too_long_is_ended(host: Host, systemd: Systemd) -> None:
+    systemd.hang()
+    mark = mark_of(host.catalogue, "r1")
+    process = detached(["sleep", "60"], output=None, environment={AGENT_VARIABLE: mark})
+    while variable_of(process.pid, AGENT_VARIABLE) != mark:
+        os.sched_yield()
+    assert systemd.start() is RunStatus.FAILED
+    assert process.wait(30) == -15
+
+
 # --- what a host tells of itself -------------------------------------------------------------------------------------
 
 

@@ -19,9 +19,9 @@ from backupd.catalogue.agent_records import AgentStart
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
 from backupd.host.claims import Claims
-from backupd.host.launching import OWN_VARIABLES, is_booted_by_systemd, output_file, unit_argv
+from backupd.host.launching import OWN_VARIABLES, UNIT_SECONDS, output_file, unit_argv, units_can_be_asked_for
 from backupd.host.marked_processes import marked_processes
-from backupd.host.process import detached, found, run, start_time
+from backupd.host.process import detached, run, start_time
 from backupd.operations import context
 from backupd.operations.agent.states import AGENT_VARIABLE, mark_of, run_of, state_of
 from backupd.operations.liveness import live_process
@@ -30,7 +30,6 @@ from backupd.vocabulary.fleet import RunState, StartOrder
 from backupd.vocabulary.instants import to_the_minute
 from backupd.vocabulary.records import RunError, RunStatus
 
-_UNIT_SECONDS = 10.0  # for systemd to execute the command
 _OF_THE_SESSION = ("SSH_ORIGINAL_COMMAND", "SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY", "SSH_AUTH_SOCK")
 
 
@@ -38,10 +37,10 @@ class RunLauncher(Protocol):
     """Starts runs that outlive us."""
 
     def start(self, order: StartOrder, mark: str) -> None:
-        """A process is there that bears this in its `AGENT_VARIABLE`.
+        """A process is there that bears this in its `AGENT_VARIABLE`, or will be once what it waits for is done.
 
         Raises:
-            CommandError: it could not be started.
+            CommandError: it could not be started, or nobody knows: systemd hangs, and may start it later.
         """
 
 
@@ -58,9 +57,9 @@ class DetachedRuns:
     def start(self, order: StartOrder, mark: str) -> None:
         """`backupd run JOB --run-id ID`; its output is in the journal, or in a file in `logs`."""
         argv = [*self.program, *arguments(order)]
-        if os.geteuid() == 0 and is_booted_by_systemd() and found("systemd-run"):
+        if units_can_be_asked_for():
             variable = f"{AGENT_VARIABLE}={mark}"
-            run(unit_argv(order.run_id, variable, argv, wait=False), timeout_seconds=_UNIT_SECONDS)
+            run(unit_argv(order.run_id, variable, argv, wait=False), timeout_seconds=UNIT_SECONDS)
             return
         with ExitStack() as closing:
             output = output_file(self.logs, order.run_id)
@@ -99,7 +98,8 @@ def start(configuration: Configuration, catalogue: Catalogue, order: StartOrder,
             launcher.start(order, mark_of(catalogue, order.run_id))
         except CommandError as error:
             kept = RunError(error.code, error.message, error.hint, int(error.exit_status))
-            catalogue.start_failed(order.run_id, kept)
+            catalogue.start_failed(order.run_id, kept)  # a run that comes later all the same begins nothing then
+            _end_unrecorded(catalogue, order.run_id)
     return state_of(configuration, catalogue, order.run_id)
 
 
@@ -114,13 +114,18 @@ def cancel(configuration: Configuration, catalogue: Catalogue, run_id: str) -> R
             catalogue.start_cancelled(run_id)
     found_run = run_of(catalogue, run_id)
     if found_run is None:
-        for pid in marked_processes(AGENT_VARIABLE, mark_of(catalogue, run_id)):  # no row yet: nothing to clean up
-            _terminate(pid)
+        _end_unrecorded(catalogue, run_id)
     elif found_run.status is RunStatus.RUNNING:
         process = live_process(catalogue, run_id)
         if process is not None:
             _terminate(process[0])
     return state_of(configuration, catalogue, run_id)
+
+
+def _end_unrecorded(catalogue: Catalogue, run_id: str) -> None:
+    """The process of a run that has no row yet has been sent SIGTERM, if there is one."""
+    for pid in marked_processes(AGENT_VARIABLE, mark_of(catalogue, run_id)):
+        _terminate(pid)
 
 
 def _is_known(catalogue: Catalogue, order: StartOrder) -> bool:

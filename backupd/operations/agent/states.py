@@ -10,6 +10,7 @@ from pathlib import Path
 from backupd.catalogue.agent_records import AgentStart
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
+from backupd.host.launching import is_unit_there
 from backupd.host.live_progress import LiveRuns
 from backupd.host.marked_processes import marked
 from backupd.host.process import is_alive
@@ -98,8 +99,13 @@ def mark_of(catalogue: Catalogue, run_id: str) -> str:
 
 
 def _may_still_come(start: AgentStart, mark: str) -> bool:
-    """A process is there that is the run, or is about to start it."""
-    return is_alive((start.pid, start.process_start)) or marked(AGENT_VARIABLE, mark)
+    """A process is there that is the run, or is about to start it; or systemd has it wait for others.
+
+    What waits when it is cancelled begins nothing any more.
+    """
+    if is_alive((start.pid, start.process_start)) or marked(AGENT_VARIABLE, mark):
+        return True
+    return start.cancelled_at is None and is_unit_there(start.run_id)
 
 
 def _never_came(start: AgentStart, logs: Path) -> RunState:

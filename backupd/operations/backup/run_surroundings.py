@@ -73,6 +73,7 @@ def run_job(job: JobConfig, around: Surroundings, *, run_id: str, max_rate: int 
         cancellable(),
     ):
         try:
+            _require_awaited(catalogue, run_id)
             tools = around.tools(catalogue)
             with around.telling() as telling:
                 told = replace(telling, begun=begun)
@@ -98,6 +99,20 @@ def run_job(job: JobConfig, around: Surroundings, *, run_id: str, max_rate: int 
             around.failed(catalogue)
             raise
         return catalogue.run(run_id)
+
+
+def _require_awaited(catalogue: Catalogue, run_id: str) -> None:
+    """A control host that has asked for this run still waits for it: its unit may have waited for others for hours.
+
+    Raises:
+        Cancelled: it has cancelled the run, or was told that it could not be started.
+    """
+    start = catalogue.agent_start(run_id)
+    if start is not None and (start.cancelled_at is not None or start.error is not None):
+        why = "cancelled it" if start.error is None else "was told that it could not be started"
+        raise Cancelled(
+            f"run {run_id} does not begin: the control host {why}", hint="nothing was touched; ask for another run"
+        )
 
 
 def _is_good(catalogue: Catalogue, run_id: str) -> bool:

@@ -25,6 +25,7 @@ class Mounted:
     path: Path
     filesystem: str
     options: tuple[str, ...] = ()  # of the file system, not of this mount of it
+    read_only: bool = False  # the file system, or this mount of it
 
 
 def mounts(process: int | None = None) -> tuple[Mounted, ...]:
@@ -71,11 +72,12 @@ def parse_mountinfo(text: str) -> tuple[Mounted, ...]:
 def _parse_line(line: str) -> Mounted:
     try:
         before, _, after = line.partition(" - ")
-        _, _, device, root, path, *_ = before.split(" ")
+        _, _, device, root, path, of_mount, *_ = before.split(" ")
         major, _, minor = device.partition(":")
-        filesystem, _, options = (*after.split(" "), "", "")[:3]
-        number = DeviceNumber(int(major), int(minor))
-        return Mounted(number, Path(_plain(root)), Path(_plain(path)), filesystem, tuple(options.split(",")))
+        filesystem, _, of_filesystem = (*after.split(" "), "", "")[:3]
+        number, options = DeviceNumber(int(major), int(minor)), tuple(of_filesystem.split(","))
+        read_only = "ro" in (*of_mount.split(","), *options)
+        return Mounted(number, Path(_plain(root)), Path(_plain(path)), filesystem, options, read_only)
     except ValueError as error:
         raise UnexpectedOutput(f"a line of mountinfo could not be parsed: {line}") from error
 

@@ -13,7 +13,7 @@ MiB of the COW area with replay, 0.9 MiB without.)
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from backupd.host import process as programs
@@ -42,6 +42,7 @@ _DEVICES = Path("/dev/block")
 _PAUSE_SECONDS = 0.25
 _SECONDS = 120.0  # a log replay reads from a disk that is at work
 _PROCESSES = Path("/proc")
+_FIRST_PROCESS = 1
 
 
 class LinuxMounts:
@@ -136,18 +137,36 @@ def mount_of(path: Path) -> MountPoint:
     Raises:
         SnapshotError: the path does not exist, or nobody may look at it.
     """
+    device, mounted = _mounted_above(path, mounts())
+    return MountPoint(mounted.path, device, mounted.filesystem, PurePosixPath(mounted.root), _elsewhere(mounted))
+
+
+def is_read_only_on_host(path: Path) -> bool:
+    """Whether nobody can write where a path is, by the mounts of process 1: those that systemd gives to its services.
+
+    A service's own may all be read-only (`ProtectSystem=strict`), and statvfs tells that of a file system which others
+    write to. Its superblock alone would not tell of a bind mount that is read-only for everybody.
+
+    Raises:
+        SnapshotError: the path does not exist, or nobody may look at it.
+        OSError: nobody may look at process 1.
+    """
+    return _mounted_above(path, mounts(_FIRST_PROCESS))[1].read_only
+
+
+def _mounted_above(path: Path, mounted: Sequence[Mounted]) -> tuple[DeviceNumber, Mounted]:
+    """The device of a path as `stat` gives it, and on which of these mounts the path is."""
     try:
         number = os.stat(path).st_dev  # noqa: PTH116 (follows links, as the server does)
         real = path.resolve()
     except OSError as error:
         raise SnapshotError(f"cannot read {path}: {error.strerror}") from error
     device = DeviceNumber(os.major(number), os.minor(number))
-    above = [m for m in mounts() if real.is_relative_to(m.path)]
+    above = [m for m in mounted if real.is_relative_to(m.path)]
     same = [m for m in above if m.device == device] or above  # btrfs shows another number in mountinfo than in stat
     if not same:
-        raise SnapshotError(f"{path} is on no file system listed in /proc/self/mountinfo")
-    deepest = max(enumerate(same), key=lambda pair: (len(pair[1].path.parts), pair[0]))[1]  # the last one covers
-    return MountPoint(deepest.path, device, deepest.filesystem, PurePosixPath(deepest.root), _elsewhere(deepest))
+        raise SnapshotError(f"{path} is on no file system listed in mountinfo")
+    return device, max(enumerate(same), key=lambda pair: (len(pair[1].path.parts), pair[0]))[1]  # the last one covers
 
 
 def _elsewhere(mounted: Mounted) -> tuple[str, ...]:

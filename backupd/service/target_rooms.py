@@ -4,6 +4,7 @@ Knows: how often to look, and that a look may never return.
 """
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +12,9 @@ from dataclasses import dataclass
 
 from backupd.config import Configuration, DirectoryConfig
 from backupd.host.filesystem import room
+from backupd.lvm.mounting import is_read_only_on_host
+from backupd.service.systemd import runs_us
+from backupd.vocabulary.errors import SnapshotError
 
 log = logging.getLogger(__name__)
 
@@ -25,11 +29,16 @@ class SeenTarget:
 
 
 def look_at(target: DirectoryConfig) -> SeenTarget:
-    """What the kernel says of the folder; nothing is written there."""
+    """What the kernel says of the folder; nothing is written there.
+
+    Under systemd it is asked whether the runs can write there, which are units of their own: all is read-only to us.
+    """
     try:
         (target.path / (target.sentinel or "")).stat()
         free, size, read_only = room(target.path)
-    except OSError:
+        if runs_us(os.environ):
+            read_only = is_read_only_on_host(target.path)
+    except (OSError, SnapshotError):
         return SeenTarget(up=False)
     return SeenTarget(up=target.path.is_dir() and not read_only, free=free, size=size)
 

@@ -133,3 +133,36 @@ def test_mount_that_somebody_looks_at_for_a_moment_is_waited_for_and_then_gone(t
 def test_mount_that_somebody_keeps_is_told_with_whoever_has_it(told: dict[str, object]) -> None:
     assert "kept could not be unmounted" in str(told["kept"])
     assert "in use by process" in str(told["kept"])
+
+
+_DAEMONS_SANDBOX = """
+set -e
+mount -t tmpfs tmpfs /run
+mkdir -p /run/systemd/system
+cd "$1"
+for name in plain bound disk; do mkdir "$name"; mount -t tmpfs "$name" "$name"; done
+mount -o remount,bind,ro bound
+mount -o remount,ro disk
+unshare --mount sh -c 'mount -o remount,bind,ro plain; mount -o remount,bind,ro /; exec "$@"' sh "$2" -c "$3"
+:
+"""
+_SEEN_BY_THE_DAEMON = """
+import json
+from pathlib import Path
+from backupd.config import DirectoryConfig
+from backupd.service.target_rooms import look_at
+
+def up(name):
+    return look_at(DirectoryConfig(name=name, type="directory", path=Path.cwd() / name)).up
+
+print(json.dumps({name: up(name) for name in ("plain", "bound", "disk")}))
+"""
+
+
+def test_folder_that_is_read_only_in_the_daemons_sandbox_alone_is_there_for_its_runs(tmp_path: Path) -> None:
+    """As under `ProtectSystem=strict`; the shell is process 1, as systemd is, and its mounts are what a run sees."""
+    alone = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--propagation", "private"]
+    argv = [*alone, "sh", "-c", _DAEMONS_SANDBOX, "sh", str(tmp_path), sys.executable, _SEEN_BY_THE_DAEMON]
+    environment = {"PYTHONPATH": str(Path(backupd.__file__).parents[1]), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    seen = subprocess.run(argv, stdout=subprocess.PIPE, env=environment | {"INVOCATION_ID": "1"}, check=True).stdout
+    assert json.loads(seen) == {"plain": True, "bound": False, "disk": False}

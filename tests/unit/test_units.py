@@ -95,6 +95,11 @@ def test_a_run_waits_for_what_dead_runs_held_and_not_for_their_copies_to_be_read
     assert (recover["Type"], recover["TimeoutStartSec"]) == ("notify", "infinity")
 
 
+def test_the_daemon_goes_by_the_name_that_the_machine_has_now() -> None:
+    """`ProtectHostname=` keeps the name from before cloud-init or DHCP gave one for as long as a service is up."""
+    assert "ProtectHostname" not in dict(settings(UNITS / "backupd.service"))
+
+
 @pytest.mark.parametrize("file", ["backupd.service", "backupd-run@.service", "backupd-binlog@.service"])
 def test_at_boot_a_server_by_whatever_name_and_a_target_of_the_network_come_first(file: str) -> None:
     after = {word for name, value in settings(UNITS / file) if name == "After" for word in value.split()}

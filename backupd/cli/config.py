@@ -66,7 +66,7 @@ def check(ctx: typer.Context) -> None:
             f" {len(jobs)} times; keep [jobs.NAME.binlog] in one of them, with the targets of both"
         )
     if configuration.service.token_file is None:
-        from backupd.service.listening import without_token
+        from backupd.service.web_port import without_token
 
         say(f"pages of `backupd serve`: {without_token('service')}")
 

@@ -13,17 +13,13 @@ def pages(ctx: typer.Context) -> None:
 
     from backupd.cli.output import tell
     from backupd.operations.fleet.fleet_context import fleet
-    from backupd.service.fleet.listening import KEPT_UP_SECONDS, open_pages
-    from backupd.service.listening import url_of, without_token
+    from backupd.service.fleet.listening import KEPT_UP_SECONDS, fleet_pages
 
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    configuration = fleet(ctx.obj.config).configuration
-    opened = open_pages(configuration)
-    tell(f"pages and metrics: {url_of(opened.listener)}")
-    if not opened.has_token:
-        tell(f"pages: {without_token('control')}")
+    opened = fleet_pages(fleet(ctx.obj.config).configuration, tell)
+    opened.open()
     try:
         while True:
             opened.keep_up()

@@ -82,24 +82,16 @@ def _drain(ctx: typer.Context) -> None:
 
 
 def pages_of(configuration: "Configuration") -> "Callable[[Configuration], WebProcess]":
-    """How the pages are opened once there is something to show; that raises `Refused` where the port is taken.
+    """How the pages are made once there is something to show. Whatever keeps them from being shown then ends nothing.
 
     Raises:
-        ConfigurationError: the token cannot be read, or others would get in without one.
+        ConfigurationError: others would get in without a token.
     """
+    from functools import partial
+
     from backupd.cli.output import tell
-    from backupd.config.secrets import password_in
-    from backupd.service.listening import WebProcess, listen, require_guarded, url_of, without_token
+    from backupd.service.listening import WebProcess
+    from backupd.service.web_port import require_guarded
 
-    service = configuration.service
-    token = None if service.token_file is None else password_in(service.token_file, named="service.token_file")
-    require_guarded(service, token=token)
-
-    def opened(configuration: "Configuration") -> "WebProcess":
-        listener = listen(service)
-        tell(f"pages and metrics: {url_of(listener)}")
-        if token is None:
-            tell(f"pages: {without_token('service')}")
-        return WebProcess(listener, configuration, token=token)
-
-    return opened
+    require_guarded(configuration.service, table="service")
+    return partial(WebProcess, say=tell)

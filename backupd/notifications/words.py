@@ -32,14 +32,16 @@ def title(notice: Notice) -> str:
     if notice.kind is NoticeKind.DIGEST:
         became = f"digest: {notice.text}"
     else:
-        whose = notice.job or (f"target {notice.target}" if notice.target else _whose_else(notice.kind))
+        whose = notice.job or (f"target {notice.target}" if notice.target else _whose_else(notice))
         became = f"{whose} {_BECAME[notice.kind]}"
     line = f"backupd on {socket.gethostname()}: {became}"
     return "".join(letter if " " <= letter <= "~" else "?" for letter in line)
 
 
-def _whose_else(kind: NoticeKind) -> str:
-    return "the catalogue" if kind in (NoticeKind.ALARM, NoticeKind.OVER) else "a proof host's work"
+def _whose_else(notice: Notice) -> str:
+    if notice.kind in (NoticeKind.ALARM, NoticeKind.OVER):
+        return f"the {notice.detail['alarm'].replace('-', ' ')}"
+    return "a proof host's work"
 
 
 def body(notice: Notice) -> str:

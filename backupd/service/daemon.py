@@ -18,7 +18,6 @@ from backupd.host.claims import Claims
 from backupd.notifications import Notifier
 from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.service import reminders
-from backupd.service.catalogue_trouble import CatalogueTrouble
 from backupd.service.clock import Clock
 from backupd.service.dispatch import Dispatch
 from backupd.service.launch import Launcher
@@ -32,6 +31,7 @@ from backupd.service.site import Site
 from backupd.service.systemd import Notify
 from backupd.service.target_rooms import TargetRooms
 from backupd.service.timetables import marks_of_machine, timetables
+from backupd.service.trouble import CATALOGUE, WEB_PORT, DaemonTrouble
 from backupd.service.wakeup import Bell, Signals, signals
 from backupd.vocabulary.errors import BackupdError, CatalogueError, CatalogueUnavailable, ConfigurationError
 
@@ -52,7 +52,7 @@ class DaemonSurroundings:
     launcher: Launcher
     notifier: Callable[[Configuration], Notifier]
     answers: Callable[[Configuration], FailureAnswers]  # what a notice of a failure says beside it
-    web: Callable[[Configuration], WebProcess] | None  # opens the port, or raises as `listen` does; None: no pages
+    web: Callable[[Configuration], WebProcess] | None  # which listens as soon as it can; None: no pages
     new_run_id: Callable[[], str]
     notify: Notify
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -65,10 +65,10 @@ def serve(configuration: Configuration, given: DaemonSurroundings) -> None:
     ended.
 
     A catalogue that is locked, or whose disk is full, is waited for, at the start as well as later. Later, one that
-    cannot be used at all is waited for too: nothing can be started meanwhile, and people are told so.
+    cannot be used at all is waited for too: nothing can be started meanwhile, and people are told so. They are told too
+    where there are no pages, as the port is another program's; nothing ends for that.
 
     Raises:
-        Refused: the port of the pages is taken.
         Busy: another daemon runs this machine's scheduled jobs.
         CatalogueError: at the start, a catalogue that is damaged, newer or not ours.
         ConfigurationError: the lock file or a time zone cannot be had.
@@ -79,7 +79,7 @@ def serve(configuration: Configuration, given: DaemonSurroundings) -> None:
         asked = owed.enter_context(signals(bell))
         owed.enter_context(Claims(configuration.paths.run).daemon())
         tell = owed.enter_context(told_by_a_thread(given.notifier(configuration)))
-        trouble = CatalogueTrouble(tell, given.now)
+        trouble = DaemonTrouble(CATALOGUE, tell, given.now)
         opened = _catalogue(configuration, given, bell, asked, trouble)
         if opened is None:
             return
@@ -98,7 +98,7 @@ def serve(configuration: Configuration, given: DaemonSurroundings) -> None:
 
 
 def _catalogue(
-    configuration: Configuration, given: DaemonSurroundings, bell: Bell, asked: Signals, trouble: CatalogueTrouble
+    configuration: Configuration, given: DaemonSurroundings, bell: Bell, asked: Signals, trouble: DaemonTrouble
 ) -> Catalogue | None:
     """The catalogue; None where we were asked to stop while it could not be had."""
     while not asked.stop:
@@ -124,29 +124,38 @@ class _Daemon:
     asked: Signals
     clock: Clock
     tell: Telling
-    trouble: CatalogueTrouble
+    trouble: DaemonTrouble
     _web: WebProcess | None = None
     _draining: str = ""  # what was said of it last
     _done_at: float | None = None  # monotonic: since then only people are left to be told
     _reminded_at: float | None = None
     _machine: tuple[str, ...] = field(default_factory=marks_of_machine)
     _rooms: TargetRooms = field(init=False)
+    _without_pages: DaemonTrouble = field(init=False)
 
     def __post_init__(self) -> None:
+        self._without_pages = DaemonTrouble(WEB_PORT, self.tell, self.given.now)
         self._rooms = TargetRooms(self.site.configuration)
 
     @contextmanager
     def pages(self) -> Iterator[None]:
-        """The web pages answer while the block lasts, where there are any."""
+        """The web pages answer while the block lasts, where there are any, and as soon as they can be had."""
         if self.given.web is None:
             yield
             return
         self._web = self.given.web(self.site.configuration)
-        self._web.keep_up()
+        self._keep_up(self._web)
         try:
             yield
         finally:
             self._web.stop()
+
+    def _keep_up(self, web: WebProcess) -> None:
+        web.keep_up()
+        if web.lacking is None:
+            self._without_pages.over(self.site.configuration.jobs)
+        else:
+            self._without_pages.stands(web.lacking, self.site.configuration.jobs)
 
     def go_on(self) -> None:
         """Until we are asked to stop."""
@@ -201,8 +210,9 @@ class _Daemon:
         """Tell the others, and wait until there is a reason to look again."""
         notify = self.given.notify
         if self._web is not None:
-            self._web.keep_up()
-        notify.status(self.trouble.said or self._draining or status)
+            self._keep_up(self._web)
+        lacks = self._without_pages.said and f"; no pages: {self._without_pages.said}"
+        notify.status(f"{self.trouble.said or self._draining or status}{lacks}")
         if self.clock.alive:
             notify.alive()
         longest = min(_LOOK_SECONDS, notify.watchdog_seconds / 3 or _LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""A process that shows pages: started again where it has ended by itself, and gone when it is to be.
+"""A process that shows pages: started as soon as its port is ours, again where it has ended, and gone when it is to be.
 
 Knows: how it ends, how long its last word may take, how often it may begin anew, what of our environment it is given.
 What it is started with is another's to say.
@@ -12,7 +12,11 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+
+from backupd.service.web_port import ListenAddress, listen, token_of, url_of, without_token
+from backupd.vocabulary.errors import BackupdError
 
 log = logging.getLogger(__name__)
 
@@ -52,17 +56,38 @@ class StartedPages:
 
 
 class PagesProcess(ABC):
-    """Pages in a process of their own that is started again where it has ended by itself. One thread only."""
+    """Pages in a process of their own that is started again where it has ended by itself. One thread only.
 
-    def __init__(self, listener: socket.socket) -> None:
-        self._listener = listener
+    `say` tells a person where they are, once they are; `table` is the one of the configuration that the place is from.
+    """
+
+    def __init__(self, place: ListenAddress, *, table: str, say: Callable[[str], None]) -> None:
+        self._place, self._table, self._say = place, table, say
+        self.listener: socket.socket | None = None
+        self.token: str | None = None
+        self.lacking: BackupdError | None = None  # why there is no port, as the newest try has found
         self._now: StartedPages | None = None
         self._leaving: list[StartedPages] = []
-        self._failures = 0
+        self._pause_seconds = 0.0  # after the newest failure
         self._not_before = 0.0  # monotonic
 
+    def open(self) -> None:
+        """The port is ours, and whoever connects waits until somebody answers.
+
+        Raises:
+            Refused: the port is taken.
+            ConfigurationError: the address cannot be had, or the token not be read.
+            RuntimeError: there is no room for one more thread.
+        """
+        self.token = token_of(self._place, table=self._table)
+        self.listener = listen(self._place, table=self._table)
+        self.lacking, self._pause_seconds = None, 0.0
+        self._say(f"pages and metrics: {url_of(self.listener)}")
+        if self.token is None:
+            self._say(f"pages: {without_token(self._table)}")
+
     @abstractmethod
-    def start(self) -> StartedPages:
+    def start(self, listener: socket.socket) -> StartedPages:
         """A new one, which is told what it needs.
 
         Raises:
@@ -75,7 +100,10 @@ class PagesProcess(ABC):
         return None if self._now is None else self._now.process.pid
 
     def keep_up(self) -> None:
-        """It answers, or will in a moment; where it ends again and again, a minute later at most. Never waits."""
+        """It answers, or will in a moment; where it ends again and again, a minute later at most. Hardly ever waits.
+
+        So it is with a port that is not ours: any user of this machine may have it first.
+        """
         self._leaving = [one for one in self._leaving if not one.is_gone()]
         for one in self._leaving:
             if time.monotonic() - one.at > _PATIENCE_SECONDS:
@@ -85,7 +113,13 @@ class PagesProcess(ABC):
             self._now = None
         if self._now is None and time.monotonic() >= self._not_before:
             try:
-                self._now = self.start()
+                if self.listener is None:
+                    self.open()
+                assert self.listener is not None
+                self._now = self.start(self.listener)
+            except BackupdError as error:
+                self.lacking = error
+                self._wait_longer()
             except (OSError, RuntimeError) as error:  # the latter where there is no room for one more thread
                 self._count(f"could not be started: {error}", lived_since=time.monotonic())
 
@@ -111,14 +145,21 @@ class PagesProcess(ABC):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 one.process.wait(_PATIENCE_SECONDS)
             one.is_gone()
-        self._listener.close()
+        if self.listener is not None:
+            self.listener.close()
 
     def _count(self, what: str, *, lived_since: float) -> None:
         """One more failure, unless it had lived well; the next try is later then."""
-        self._failures = 0 if time.monotonic() - lived_since > _STEADY_SECONDS else self._failures + 1
-        pause = min(_LONGEST_PAUSE_SECONDS, 2.0 ** (self._failures - 1)) if self._failures else 0.0
-        log.error("the pages' process %s; restarting it in %.0f s", what, pause)
-        self._not_before = time.monotonic() + pause
+        if time.monotonic() - lived_since > _STEADY_SECONDS:
+            self._pause_seconds = self._not_before = 0.0
+        else:
+            self._wait_longer()
+        log.error("the pages' process %s; restarting it in %.0f s", what, self._pause_seconds)
+
+    def _wait_longer(self) -> None:
+        """The next try is twice as far away as this one was from the one before."""
+        self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, self._pause_seconds * 2 or 1.0)
+        self._not_before = time.monotonic() + self._pause_seconds
 
 
 def start_module(module: str, listener: socket.socket) -> StartedPages:

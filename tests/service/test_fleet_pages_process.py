@@ -12,7 +12,7 @@ import pytest
 from backupd.fleet.records import Records
 from backupd.policy.cluster_status import FleetShape
 from backupd.service.fleet.listening import FleetPages, ShownFleet
-from backupd.service.listening import listen, require_guarded, url_of
+from backupd.service.web_port import listen, require_guarded, url_of
 from backupd.vocabulary.errors import ConfigurationError, Refused
 from tests.fleet.many_nights import MadeFleet
 from tests.service.conftest import TOKEN
@@ -25,6 +25,22 @@ class Place:
 
     address: str = "127.0.0.1"
     port: int = 0
+    token_file: Path | None = None
+
+
+def opened(made: MadeFleet, database: str, token: Path) -> FleetPages:
+    shown = ShownFleet(made.shape, database, "127.0.0.1", own_control=("control1", 4711))
+    pages = FleetPages(Place(token_file=token), shown, lambda _: None)
+    pages.keep_up()
+    return pages
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    file = tmp_path / "token"
+    file.touch(mode=0o600)
+    file.write_text(f"{TOKEN}\n")
+    return file
 
 
 @pytest.fixture
@@ -37,15 +53,14 @@ def database(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def pages(database: str) -> Iterator[FleetPages]:
-    shown = ShownFleet(MadeFleet(hosts=6, nights=3).shape, database, "127.0.0.1", TOKEN, ("control1", 4711))
-    pages = FleetPages(listen(Place(), table="control"), shown)
-    pages.keep_up()
+def pages(database: str, token: Path) -> Iterator[FleetPages]:
+    pages = opened(MadeFleet(hosts=6, nights=3), database, token)
     yield pages
     pages.stop()
 
 
 def asked(pages: FleetPages, path: str) -> httpx.Response:
+    assert pages.listener is not None
     return httpx.get(url_of(pages.listener) + path, auth=("anybody", TOKEN), timeout=60)
 
 
@@ -82,12 +97,11 @@ def test_a_fleet_that_changes_is_shown_by_another_process_and_one_that_does_not_
     eventually(lambda: len(asked(pages, "api/fleet").json()["clusters"]), accept=lambda count: count == 1)
 
 
-def test_a_large_fleet_is_handed_over_whole(database: str) -> None:
+def test_a_large_fleet_is_handed_over_whole(database: str, token: Path) -> None:
     """More than a socket holds, to a process that is slow to begin."""
     made = MadeFleet(hosts=10_000, nights=0)
-    pages = FleetPages(listen(Place(), table="control"), ShownFleet(made.shape, database, "127.0.0.1", TOKEN))
+    pages = opened(made, database, token)
     try:
-        pages.keep_up()
         assert len(asked(pages, "api/fleet").json()["clusters"]) == len(made.members)
     finally:
         pages.stop()
@@ -96,12 +110,13 @@ def test_a_large_fleet_is_handed_over_whole(database: str) -> None:
 def test_a_port_that_is_taken_and_an_address_without_a_token_are_refused_by_their_names_in_the_file(
     pages: FleetPages,
 ) -> None:
+    assert pages.listener is not None
     taken = pages.listener.getsockname()[1]
     with pytest.raises(Refused, match=f"127.0.0.1:{taken}") as refused:
         listen(Place(port=taken), table="control")
     assert "control.port" in refused.value.hint
     with pytest.raises(ConfigurationError, match=r"control\.address") as unguarded:
-        require_guarded(Place("0.0.0.0"), token=None, table="control")
+        require_guarded(Place("0.0.0.0"), table="control")
     assert "control.token_file" in unguarded.value.hint
 
 

@@ -2,6 +2,7 @@
 
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,24 +14,46 @@ from backupd.config import Configuration, ServiceConfig
 from backupd.config.effective import as_toml
 from backupd.config.reading import understood
 from backupd.service import pages_process
-from backupd.service.listening import WebProcess, listen, shown_of, url_of
-from backupd.vocabulary.errors import Refused
-
-ANY_PORT = ServiceConfig(port=0)
+from backupd.service.listening import WebProcess, shown_of
+from backupd.service.web_port import listen
+from backupd.vocabulary.errors import ConfigurationError, Refused
 
 
 @pytest.fixture
-def listener() -> socket.socket:
-    """Closed by whoever serves on it."""
-    return listen(ANY_PORT)
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the monotonic clock shows to whoever keeps pages up."""
+    shown = [time.monotonic()]
+    monkeypatch.setattr(pages_process, "time", SimpleNamespace(monotonic=lambda: shown[0]))
+    return shown
 
 
-def test_a_port_is_listened_on_once(listener: socket.socket) -> None:
-    port = listener.getsockname()[1]
-    assert url_of(listener) == f"http://127.0.0.1:{port}/"
-    with pytest.raises(Refused, match=f"address 127.0.0.1:{port} is taken"):
-        listen(ServiceConfig(port=port))
-    listener.close()
+def test_a_port_that_is_taken_is_ours_within_a_minute_of_its_being_free_however_long_that_takes(
+    clock: list[float],
+) -> None:
+    said: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        pages = WebProcess(Configuration(service=ServiceConfig(port=port)), say=said.append)
+        with pytest.raises(Refused, match=f"address 127.0.0.1:{port} is taken"):
+            pages.open()
+        for _ in range(1030):  # powers of two come to an end at 1024
+            pages.keep_up()
+            assert isinstance(pages.lacking, Refused)
+            clock[0] += 60.0
+    pages.keep_up()
+    pages.stop()
+    assert (pages.lacking, said[0]) == (None, f"pages and metrics: http://127.0.0.1:{port}/")
+
+
+def test_a_name_server_that_does_not_answer_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = threading.Event()
+    monkeypatch.setattr("backupd.service.web_port._NAME_SECONDS", 0.01)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: asked.wait(60))
+    try:
+        with pytest.raises(ConfigurationError, match="db1:9476 cannot be used for listening: no answer for"):
+            listen(ServiceConfig(address="db1"), table="service")
+    finally:
+        asked.set()
 
 
 def test_what_is_handed_on_reads_as_it_was_without_hooks_and_without_who_is_told(tmp_path: Path) -> None:
@@ -53,12 +76,10 @@ def test_what_is_handed_on_reads_as_it_was_without_hooks_and_without_who_is_told
 
 @pytest.mark.parametrize("program", ["/bin/false", "/nonexistent"])
 def test_one_that_cannot_live_is_tried_again_later_and_keeps_nobody_waiting(
-    listener: socket.socket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, program: str
+    clock: list[float], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, program: str
 ) -> None:
     monkeypatch.setattr(sys, "executable", program)
-    clock = [time.monotonic()]
-    monkeypatch.setattr(pages_process, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    pages = WebProcess(listener, Configuration(), token=None)
+    pages = WebProcess(Configuration(service=ServiceConfig(port=0)), say=lambda _: None)
 
     def keep_up_until(said: str) -> None:
         deadline = time.monotonic() + 60

@@ -17,12 +17,11 @@ from typing import NoReturn
 from pydantic import TypeAdapter
 
 from backupd.config.fleet import FleetConfiguration
-from backupd.config.secrets import password_in
 from backupd.operations.fleet.fleet_context import database_url
 from backupd.policy.cluster_status import FleetShape
 from backupd.service.fleet.site import shape_of
-from backupd.service.listening import ListenAddress, listen, require_guarded, url_of
 from backupd.service.pages_process import PagesProcess, StartedPages, start_module
+from backupd.service.web_port import ListenAddress, require_guarded
 from backupd.vocabulary.errors import BackupdError
 
 _LOADED_AGAIN_AFTER = 300  # looks
@@ -39,7 +38,7 @@ class ShownFleet:
     shape: FleetShape
     database: str  # its URL
     address: str  # that is listened at
-    token: str | None  # None: nobody sees a page
+    token: str | None = None  # None: nobody sees a page
     own_control: tuple[str, int] | None = None  # host and process, as this control host tells the records; None: none
 
     def text(self) -> bytes:
@@ -54,17 +53,19 @@ def pages_beside(load: Callable[[], FleetConfiguration], say: Callable[[str], No
     the fleet consists of is read again every few minutes, for an inventory changes by itself.
 
     Raises:
-        ConfigurationError: the token or the database's password cannot be read, or others would get in without a token.
+        ConfigurationError: the database's password cannot be read, or others would get in without a token.
     """
-    configuration = load()
-    shown = _shown(configuration, own_control=(socket.gethostname(), os.getpid()))
+    pages = fleet_pages(load(), say, own_control=(socket.gethostname(), os.getpid()))
 
     def keep() -> NoReturn:
-        never, pages = threading.Event(), FleetPages(_listened(configuration.control), shown)
-        say(f"pages and metrics: {url_of(pages.listener)}")
+        never, said = threading.Event(), ""
         while True:
             for _ in range(_LOADED_AGAIN_AFTER):
                 pages.keep_up()
+                lacking = "" if pages.lacking is None else pages.lacking.message
+                if lacking and lacking != said:
+                    log.warning("no pages: %s; trying again", lacking)
+                said = lacking
                 never.wait(KEPT_UP_SECONDS)
             try:
                 pages.show(shape_of(load()))
@@ -76,50 +77,26 @@ def pages_beside(load: Callable[[], FleetConfiguration], say: Callable[[str], No
     return keeping
 
 
-def _listened(place: ListenAddress) -> socket.socket:
-    """As soon as the port is free: the process before this one may still be saying its last word."""
-    never, said = threading.Event(), ""
-    while True:
-        try:
-            return listen(place, table="control")
-        except BackupdError as error:
-            if error.message != said:
-                said = error.message
-                log.warning("no pages: %s; trying again", error.message)
-            never.wait(KEPT_UP_SECONDS)
-
-
-def open_pages(configuration: FleetConfiguration) -> "FleetPages":
-    """The pages of this fleet alone, which listen; `keep_up` begins to answer.
+def fleet_pages(
+    configuration: FleetConfiguration, say: Callable[[str], None], *, own_control: tuple[str, int] | None = None
+) -> "FleetPages":
+    """The pages of this fleet, which do not listen yet.
 
     Raises:
-        ConfigurationError: the token or the database's password cannot be read, others would get in without a token, or
-            the address is none of this machine's.
-        Refused: the port is taken.
+        ConfigurationError: the database's password cannot be read, or others would get in without a token.
     """
-    shown = _shown(configuration, own_control=None)
-    return FleetPages(listen(configuration.control, table="control"), shown)
-
-
-def _shown(configuration: FleetConfiguration, *, own_control: tuple[str, int] | None) -> "ShownFleet":
     control = configuration.control
-    token = None if control.token_file is None else password_in(control.token_file, named="control.token_file")
-    require_guarded(control, token=token, table="control")
-    return ShownFleet(shape_of(configuration), database_url(control), control.address, token, own_control)
+    require_guarded(control, table="control")
+    shown = ShownFleet(shape_of(configuration), database_url(control), control.address, own_control=own_control)
+    return FleetPages(control, shown, say)
 
 
 class FleetPages(PagesProcess):
     """The pages of a fleet, in a process of their own. `keep_up` starts it, and is to be called again and again."""
 
-    def __init__(self, listener: socket.socket, shown: ShownFleet) -> None:
-        super().__init__(listener)
-        self.listener = listener
+    def __init__(self, place: ListenAddress, shown: ShownFleet, say: Callable[[str], None]) -> None:
+        super().__init__(place, table="control", say=say)
         self._shown = shown
-
-    @property
-    def has_token(self) -> bool:
-        """Whether anybody sees a page."""
-        return self._shown.token is not None
 
     def show(self, shape: FleetShape) -> None:
         """From now on the fleet consists of this: another process shows it. Nothing happens where it did before."""
@@ -127,13 +104,13 @@ class FleetPages(PagesProcess):
             self._shown = replace(self._shown, shape=shape)
             self.begin_anew()
 
-    def start(self) -> StartedPages:
+    def start(self, listener: socket.socket) -> StartedPages:
         """A thread tells it, for it may be slow to listen, and a large fleet is more than a socket holds.
 
         Raises:
             OSError, RuntimeError: there is no room for one more process, its sockets or its thread.
         """
-        started = start_module("backupd.service.fleet.web", self._listener)
+        started = start_module("backupd.service.fleet.web", listener)
         try:
             self._tell(started)
         except BaseException:
@@ -142,7 +119,7 @@ class FleetPages(PagesProcess):
         return started
 
     def _tell(self, started: StartedPages) -> None:
-        window, text = Connection(os.dup(started.window.fileno())), self._shown.text()
+        window, text = Connection(os.dup(started.window.fileno())), replace(self._shown, token=self.token).text()
 
         def telling() -> None:
             with window:

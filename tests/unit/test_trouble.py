@@ -1,9 +1,9 @@
-"""People are told of a catalogue that cannot be used by who needs none for that."""
+"""People are told of what the daemon lacks by who needs no catalogue for that."""
 
 from datetime import UTC, datetime
 
 from backupd.notifications.words import title
-from backupd.service.catalogue_trouble import CatalogueTrouble
+from backupd.service.trouble import CATALOGUE, DaemonTrouble
 from backupd.vocabulary.errors import CatalogueError
 from backupd.vocabulary.schedule import Notice, NoticeKind
 
@@ -16,7 +16,7 @@ def kinds(*looks: float, ends: bool = False) -> list[Notice]:
     """What is told where it cannot be used at each of these looks, in seconds, and then can be."""
     told: list[Notice] = []
     passed = [0.0]
-    trouble = CatalogueTrouble(told.append, lambda: NOW, lambda: passed[0])
+    trouble = DaemonTrouble(CATALOGUE, told.append, lambda: NOW, lambda: passed[0])
     for passed[0] in looks:
         trouble.stands(FULL, ["nightly"])
     if ends:

@@ -20,7 +20,7 @@ from backupd.cli.output import print_document, print_text, say, tell
 from backupd.cli.selection import AnyRunArgument
 from backupd.vocabulary.errors import BackupdError, CatalogueError, CleanupIncomplete, ExitStatus, UsageError
 from backupd.vocabulary.escaping import PlainFormatter
-from backupd.vocabulary.records import RUN_ID
+from backupd.vocabulary.records import RUN_ID, RunStatus
 from backupd.vocabulary.selectors import RESERVED
 
 if TYPE_CHECKING:
@@ -136,21 +136,14 @@ def cancel(ctx: typer.Context, run_id: AnyRunArgument) -> None:
     from backupd.host.process import is_alive
     from backupd.operations import context
     from backupd.operations.liveness import live_process
-    from backupd.vocabulary.records import RunStatus
 
     configuration = context.configuration(ctx.obj.config)
     with context.own_catalogue(configuration) as catalogue:
         details = catalogue.run(run_id)
-        process = live_process(catalogue, details.run_id)
-    if details.status is not RunStatus.RUNNING or process is None:
-        if details.status is not RunStatus.RUNNING:
-            raise UsageError(f"run {details.run_id} has ended (status {details.status})", hint="see `backupd show RUN`")
-        raise UsageError(
-            f"run {details.run_id} is dead: its process is gone",
-            hint="`backupd recover` cleans up dead runs",
-        )
+        process = live_process(catalogue, details.run_id) if details.status is RunStatus.RUNNING else None
+        if process is None or not _terminated(process[0]):
+            raise _ended(catalogue.run(details.run_id))
     pid, _ = process
-    os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + _CANCEL_SECONDS
     while is_alive(process):
         if time.monotonic() > deadline:
@@ -160,6 +153,23 @@ def cancel(ctx: typer.Context, run_id: AnyRunArgument) -> None:
             )
         time.sleep(0.05)
     say(f"run {details.run_id} was cancelled")
+
+
+def _terminated(pid: int) -> bool:
+    """Whether there was still such a process to be sent SIGTERM."""
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _ended(details: "RunDetails") -> UsageError:
+    if details.status is not RunStatus.RUNNING:
+        return UsageError(f"run {details.run_id} has ended (status {details.status})", hint="see `backupd show RUN`")
+    return UsageError(
+        f"run {details.run_id} is dead: its process is gone", hint="`backupd recover` cleans up dead runs"
+    )
 
 
 def new_run_id() -> str:

@@ -1,5 +1,6 @@
 """`backupd serve`: the daemon."""
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,8 +75,9 @@ def _drain(ctx: typer.Context) -> None:
         say("no daemon is running")
         return
     born = start_of_ours(pid)
-    os.kill(pid, signal.SIGUSR1)
-    tell(f"the daemon (process {pid}) starts no new runs; waiting for those in progress")
+    with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+        os.kill(pid, signal.SIGUSR1)
+        tell(f"the daemon (process {pid}) starts no new runs; waiting for those in progress")
     if born is not None:
         ended_by_itself(pid, born, within_seconds=math.inf)
     say("the daemon has ended")

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -824,7 +824,9 @@ def test_a_run_that_has_ended_cannot_be_cancelled(terminal: Terminal) -> None:
     assert "has ended (status success)" in ended.stderr
 
 
-def test_cancel_ends_a_live_run_and_waits_for_its_end(terminal: Terminal, world: World) -> None:
+@contextlib.contextmanager
+def mounting(world: World) -> Iterator[int]:
+    """A process whose run r1 mounts its snapshot until it is cancelled."""
     alive, tell = os.pipe()
     child = os.fork()
     if child == 0:
@@ -838,13 +840,35 @@ def test_cancel_ends_a_live_run_and_waits_for_its_end(terminal: Terminal, world:
             world.back_up("r1")
         os._exit(0)
     assert os.read(alive, 1) == b"!"
-    ended = terminal.run("cancel", "r1")
+    yield child
+    os.close(alive)
+    os.close(tell)
+
+
+def test_cancel_ends_a_live_run_and_waits_for_its_end(terminal: Terminal, world: World) -> None:
+    with mounting(world) as child:
+        ended = terminal.run("cancel", "r1")
+        os.waitpid(child, 0)
     assert (ended.status, ended.stdout) == (ExitStatus.OK, "run r1 was cancelled\n")
     assert world.row("r1").status is RunStatus.CANCELLED
     assert (world.left(), world.stored()) == ([], [])
-    os.waitpid(child, 0)
-    os.close(alive)
-    os.close(tell)
+
+
+def test_a_run_that_ends_just_before_it_is_cancelled_is_told_to_have_ended(
+    terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deliver = os.kill
+    with mounting(world) as child:
+
+        def too_late(pid: int, number: int) -> None:
+            deliver(child, signal.SIGTERM)
+            os.waitpid(child, 0)
+            deliver(pid, number)
+
+        monkeypatch.setattr(os, "kill", too_late)
+        ended = terminal.run("cancel", "r1")
+    assert ended.status == ExitStatus.USAGE
+    assert "run r1 has ended (status cancelled)" in ended.stderr
 
 
 # --- the program itself -----------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import sqlite3
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -101,6 +102,16 @@ def test_a_token_that_others_can_read_shows_no_pages_to_anybody(terminal: Termin
     assert "there are no pages and no metrics: service.token_file: " in ended.stderr
     assert "s3cr3t" not in ended.stderr
     assert "http://" not in ended.stderr
+
+
+def test_a_daemon_that_ends_just_before_it_is_to_drain_has_ended(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended_before = subprocess.Popen(["true"])
+    ended_before.wait()
+    monkeypatch.setattr(Claims, "daemon_pid", lambda _claims: ended_before.pid)
+    ended = terminal.run("serve", "--drain")
+    assert (ended.status, ended.stdout) == (ExitStatus.OK, "the daemon has ended\n")
 
 
 def test_a_second_daemon_is_busy(terminal: Terminal, world: World) -> None:

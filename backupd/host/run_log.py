@@ -7,6 +7,7 @@ run goes on without one.
 import contextlib
 import logging
 import os
+import re
 import sys
 import time
 import traceback
@@ -16,13 +17,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from backupd.host.filesystem import opened_plain
 from backupd.vocabulary.errors import BackupdError
 from backupd.vocabulary.escaping import PlainFormatter, indented
+from backupd.vocabulary.schedule import Activity
 
 log = logging.getLogger(__name__)
 
 KEPT_SECONDS = 400 * 86400.0  # so that last year's run of the same night can still be looked at
 _TAIL_BYTES = 256 << 10  # of which the last lines are shown: a line is a few hundred at most
+_MARKED_BYTES = 256  # at the beginning of a log, in which its run's id is
+_OUTPUT = re.compile(rf"(({'|'.join(Activity)})-.+-)?\d{{8}}-.+\.out\.log")  # of what was started without systemd
 
 
 class RunLogs:
@@ -39,8 +44,8 @@ class RunLogs:
     def kept(self, run_id: str) -> Iterator[None]:
         """What the process logs within the block is in the run's file as well, and so is the error that ends it.
 
-        Appended to where there is one. What the other handlers show stays as it was. Logs that are old enough are
-        removed.
+        Appended to where there is one. What the other handlers show stays as it was. Logs of ours that are old enough
+        are removed; others may keep theirs in the folder.
         """
         root = logging.getLogger()
         handler = self._handler(run_id)
@@ -84,10 +89,20 @@ class RunLogs:
 
     def _remove_old(self) -> None:
         oldest = time.time() - KEPT_SECONDS
-        with contextlib.suppress(OSError):  # of a file that another run removes, or that may not be removed
-            for path in self._folder.glob("*.log"):
-                if path.stat().st_mtime < oldest:
-                    path.unlink(missing_ok=True)
+        for path in self._folder.glob("*.log"):
+            with contextlib.suppress(OSError):  # of a file that another run removes, or that may not be removed
+                if path.lstat().st_mtime < oldest and self._is_ours(path):
+                    path.unlink()
+
+    def _is_ours(self, path: Path) -> bool:
+        """By its run's id, which a run's log begins with and is called by, or by the name of what the daemon started.
+
+        Raises:
+            OSError: it is no plain file, or cannot be read.
+        """
+        with opened_plain(path, beneath=self._folder) as file:
+            begins = file.read(_MARKED_BYTES).partition(b"\n")[0]
+        return f" [{path.stem}] ".encode() in begins or _OUTPUT.fullmatch(path.name) is not None
 
 
 class _Handler(logging.StreamHandler[TextIO]):

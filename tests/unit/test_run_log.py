@@ -5,20 +5,33 @@ import os
 import re
 import stat
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from backupd.cli.run import new_run_id
 from backupd.host import run_log
 from backupd.host.run_log import RunLogs
+from backupd.service.launch import name_of
 from backupd.vocabulary.errors import TargetError
+from backupd.vocabulary.schedule import Activity, Slot, SlotState
 
 log = logging.getLogger("backupd.of_this_test")
+
+DUE = datetime(2025, 11, 21, 8, tzinfo=UTC)
+SLOTS = [Slot("nightly", activity, DUE, SlotState.STARTED, DUE) for activity in (Activity.DRILL, Activity.CHECK)]
+STARTED = [*map(name_of, SLOTS), f"{DUE:%Y%m%d}-shop-nightly.1", new_run_id()]  # where there is no systemd
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "log"
+
+
+def aged(path: Path, *, days: float) -> None:
+    """It was written to last so long ago."""
+    os.utime(path, (time.time() - days * 86400,) * 2, follow_symlinks=False)
 
 
 def messages(folder: Path, run_id: str = "r1") -> list[str]:
@@ -137,10 +150,30 @@ def test_the_tail_of_a_long_log_is_its_last_whole_lines(folder: Path) -> None:
 
 
 def test_logs_of_a_year_ago_are_there_and_older_ones_go(folder: Path) -> None:
-    folder.mkdir()
-    for name, days in (("r-last-year.log", 366), ("r-older.log", 401), ("not-ours.txt", 900)):
-        (folder / name).touch()
-        os.utime(folder / name, (time.time() - days * 86400,) * 2)
+    for run_id, days in (("r-last-year", 366), ("r-older", 401)):
+        with RunLogs(folder).kept(run_id):
+            log.info("[r1] is not its name")
+        aged(folder / f"{run_id}.log", days=days)
+    for name in STARTED:
+        (folder / f"{name}.out.log").write_text("its output\n")
+        aged(folder / f"{name}.out.log", days=401)
     with RunLogs(folder).kept("r1"):
         pass
-    assert sorted(path.name for path in folder.iterdir()) == ["not-ours.txt", "r-last-year.log", "r1.log"]
+    assert sorted(path.name for path in folder.iterdir()) == ["r-last-year.log", "r1.log"]
+
+
+def test_no_log_of_anybody_else_goes_from_a_folder_that_is_not_ours_alone(folder: Path) -> None:
+    """`paths.log` may be /var/log."""
+    folder.mkdir()
+    texts = {"dpkg.log": "2024-11-21 08:00:00 install [r1]\n", "r2.log": "", "app.out.log": "up\n", "r3.txt": "[r3] \n"}
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    (folder / "a-link.log").symlink_to("dpkg.log")
+    (folder / "leads-nowhere.log").symlink_to("nothing")
+    os.mkfifo(folder / "fifo.log")
+    before = sorted(folder.iterdir())
+    for path in before:
+        aged(path, days=900)
+    with RunLogs(folder).kept("r1"):
+        pass
+    assert sorted(folder.iterdir()) == sorted([*before, folder / "r1.log"])

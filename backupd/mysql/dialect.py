@@ -53,6 +53,8 @@ _BOTH_CARRY = (
     "innodb_ft_enable_stopword",
     "innodb_ft_max_token_size",
     "innodb_ft_min_token_size",
+    "innodb_ft_server_stopword_table",
+    "innodb_ft_user_stopword_table",
     "ngram_token_size",
 )
 _BOTH_FOLDERS = ("innodb_log_group_home_dir", "innodb_undo_directory")

@@ -12,7 +12,7 @@ from backupd.mysql.positions import replica_status
 from backupd.mysql.replication import cluster_of
 from backupd.mysql.session import Session, StatementError
 from backupd.mysql.system_zone import system_zone
-from backupd.policy.log_modes import OLD_MODE
+from backupd.policy.log_modes import DECIDING, OLD_MODE
 from backupd.policy.log_zone import SYSTEM_ZONE
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour, ServerFacts
@@ -23,6 +23,7 @@ _ONLY_MARIADB = "aria_block_size"
 
 # What a server needs to be told to start on a copy of these files; recorded with every backup.
 _RECORDED = (
+    *DECIDING,
     "aria_log_dir_path",
     "aria_log_file_size",
     "binlog_encryption",
@@ -32,6 +33,7 @@ _RECORDED = (
     "default_storage_engine",
     "ft_max_word_len",
     "ft_min_word_len",
+    "ft_stopword_file",
     "innodb_checksum_algorithm",
     "innodb_data_file_path",
     "innodb_data_home_dir",
@@ -47,6 +49,8 @@ _RECORDED = (
     "innodb_ft_enable_stopword",
     "innodb_ft_max_token_size",
     "innodb_ft_min_token_size",
+    "innodb_ft_server_stopword_table",
+    "innodb_ft_user_stopword_table",
     "innodb_log_file_size",
     "innodb_log_files_in_group",
     "innodb_log_group_home_dir",

@@ -51,6 +51,9 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re
 _NUMBER = re.compile(r"[0-9]{1,20}[KMGT]?", re.ASCII)
 _WORD = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _SWITCH = re.compile(r"ON|OFF|ON_PERMISSIVE|OFF_PERMISSIVE|WARN|FORCE|0|1", re.ASCII)
+_CIPHER = re.compile(r"aes-[0-9]{3}-[a-z0-9]{3,8}", re.ASCII | re.IGNORECASE)
+_OPERATORS = re.compile(r"[ -~]{14,15}", re.ASCII)
+_INNODB_TABLE = re.compile(r"[^/;]{1,192}/[^/;]{1,192}")
 _BINLOG = re.compile(r"""[^/\\'"`;]{1,200}\.[0-9]{6,10}""")
 _PLUGIN = re.compile(r"[A-Za-z0-9_-]{1,64}\.so", re.ASCII)
 _TABLESPACE = re.compile(r" *[^:;]+:[0-9]{1,19}[KMGkmg]?(?::autoextend(?::max:[0-9]{1,19}[KMGkmg]?)?)? *", re.ASCII)
@@ -160,6 +163,10 @@ def _is_library(name: str) -> bool:
     return _PLUGIN.fullmatch(name) is not None
 
 
+def _is_innodb_table(name: str) -> bool:
+    return is_printable_line(name) and _INNODB_TABLE.fullmatch(name) is not None
+
+
 def _is_absolute(path: str) -> bool:
     return is_path(path) and path.startswith("/")
 
@@ -171,16 +178,23 @@ _SETTINGS: Mapping[str, Callable[[str], bool]] = {
     "aria_log_file_size": _number,
     "binlog_encryption": _switch,
     "binlog_space_limit": _number,
+    "block_encryption_mode": _like(_CIPHER),
     "character_set_server": _word,
     "collation_server": _word,
+    "cte_max_recursion_depth": _number,
+    "default_regex_flags": _are(_word, ","),
     "default_storage_engine": _word,
+    "default_week_format": _number,
+    "div_precision_increment": _number,
     "encrypt_binlog": _switch,
     "enforce_gtid_consistency": _switch,
+    "explicit_defaults_for_timestamp": _switch,
     "external_tablespaces": _are(_is_absolute, "\n"),
     "file_key_management_encryption_algorithm": _word,
     "file_key_management_filekey": is_printable_line,
     "file_key_management_filekey_is_withheld": _switch,
     "file_key_management_filename": is_path,
+    "group_concat_max_len": _number,
     "gtid_domain_id": _number,
     "gtid_mode": _switch,
     "innodb_checksum_algorithm": _word,
@@ -192,11 +206,16 @@ _SETTINGS: Mapping[str, Callable[[str], bool]] = {
     "innodb_encrypt_tables": _switch,
     "innodb_flush_log_at_timeout": _number,
     "innodb_flush_log_at_trx_commit": _number,
+    "ft_boolean_syntax": _like(_OPERATORS),
     "ft_max_word_len": _number,
     "ft_min_word_len": _number,
+    "ft_query_expansion_limit": _number,
+    "ft_stopword_file": is_path,
     "innodb_ft_enable_stopword": _switch,
     "innodb_ft_max_token_size": _number,
     "innodb_ft_min_token_size": _number,
+    "innodb_ft_server_stopword_table": _is_innodb_table,
+    "innodb_ft_user_stopword_table": _is_innodb_table,
     "innodb_log_file_size": _number,
     "innodb_log_files_in_group": _number,
     "innodb_log_group_home_dir": is_path,
@@ -212,6 +231,9 @@ _SETTINGS: Mapping[str, Callable[[str], bool]] = {
     "log_slave_updates": _switch,
     "lower_case_table_names": _number,
     "max_binlog_total_size": _number,
+    "max_heap_table_size": _number,
+    "max_recursive_iterations": _number,
+    "max_sp_recursion_depth": _number,
     "ngram_token_size": _number,
     "old_mode": _are(_word, ","),
     "plugin_libraries": _are(_is_library, ","),
@@ -226,4 +248,5 @@ _SETTINGS: Mapping[str, Callable[[str], bool]] = {
     "time_zone": is_printable_line,
     "version": is_printable_line,
     "version_comment": is_printable_line,
+    "windowing_use_high_precision": _switch,
 }

@@ -5,6 +5,7 @@ Refuses to start anything.
 """
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,12 +18,14 @@ from backupd.mysql.recovery import buffer_pool_bytes, memory_available, redo_byt
 from backupd.mysql.relocation import NOT_HERE, Relocation
 from backupd.mysql.scratch_places import ScratchPlaces
 from backupd.mysql.server_programs import ServerProgram
-from backupd.policy.log_modes import OLD_MODE
+from backupd.policy.log_modes import DECIDING, OLD_MODE
 from backupd.vocabulary.errors import KeyUnreadable, ServerError
 from backupd.vocabulary.servers import Flavour, ServerFacts
 
 RELAY_LOG = "replica-relay-bin"  # of a seeded replica: its info files name it, so it may not depend on the host's name
 RELAY_FOLDER = "backupd-relay-logs"  # of a copy: what is to be applied to it
+_STOPWORDS = "ft_stopword_file"
+_BUILT_IN = "(built-in)"  # what both servers say where they were given no file
 _OF_ROCKSDB = ("rocksdb_datadir", "rocksdb_wal_dir")  # without its log it starts, and lacks what was only there
 
 
@@ -67,6 +70,7 @@ def _applying_options(relocation: Relocation, facts: ServerFacts) -> Iterator[st
     """The last that is said counts. What is applied is written to no binlog, and no log of ours is anybody's source.
 
     A table that was created without an engine gets that which it had on the source, and `utf8` is what it was there.
+    SYSDATE() is the time of the event, for no log tells what the clock said then.
     Whatever MySQL's `gtid_mode` was at the backup, the log may have transactions with and without a GTID: it can be
     changed while the server runs.
     """
@@ -79,12 +83,17 @@ def _applying_options(relocation: Relocation, facts: ServerFacts) -> Iterator[st
     # No log has these: what the source took with a warning, and whatever it let people create, is no error here.
     yield "--loose-innodb-strict-mode=OFF"
     yield "--loose-log-bin-trust-function-creators=ON"
+    yield "--loose-restrict-fk-on-non-standard-key=OFF"
+    yield "--loose-sysdate-is-now"
     if facts.flavour is Flavour.MYSQL:
         yield "--gtid-mode=OFF_PERMISSIVE"
     if engine := facts.settings.get("default_storage_engine"):
         yield f"--default-storage-engine={engine}"
     if (mode := facts.settings.get(OLD_MODE)) is not None:
         yield f"--loose-old-mode={mode}"
+    for name in DECIDING:
+        if value := facts.settings.get(name):
+            yield f"--loose-{_option(name)}={value}"
 
 
 def folders_of(relocation: Relocation, facts: ServerFacts) -> tuple[Path, ...]:
@@ -113,8 +122,23 @@ def file_options(relocation: Relocation, facts: ServerFacts) -> list[str]:
         *_system_tablespace(relocation, settings),
         *_external_tablespaces(relocation, facts),
         *(f"--loose-{_option(name)}={settings[name]}" for name in dialect.carried_over if settings.get(name)),
+        *_stopword_file(relocation, settings),
         *(f"--plugin-load-add={name}" for name in libraries(facts)),
     ]
+
+
+def stopwords_doubt(facts: ServerFacts) -> str:
+    """Why words may be indexed otherwise than the server did; empty: its file of stopwords is here, or it had none.
+
+    A server goes without a file that it cannot read, and says nothing.
+    """
+    named = facts.settings.get(_STOPWORDS, "")
+    file = facts.datadir / named
+    if named in (_BUILT_IN, "") or file.is_relative_to(facts.datadir) or os.access(file, os.R_OK):
+        return ""
+    return (
+        f"the server's ft_stopword_file {file} is not here: FULLTEXT indexes of MyISAM tables may be damaged by the log"
+    )
 
 
 def require_keys(facts: ServerFacts, reader: Sequence[str] = ()) -> None:
@@ -187,6 +211,17 @@ def _system_tablespace(relocation: Relocation, settings: Mapping[str, str]) -> I
         yield f"--innodb-data-home-dir={relocation.moved(settings.get('innodb_data_home_dir', ''))}"
         if files:
             yield f"--innodb-data-file-path={files}"
+
+
+def _stopword_file(relocation: Relocation, settings: Mapping[str, str]) -> Iterator[str]:
+    """Where it is in the copy, or else on this host. Empty is a value as any other: there are no stopwords."""
+    file = settings.get(_STOPWORDS, _BUILT_IN)
+    if file == _BUILT_IN:
+        return
+    if file:
+        with contextlib.suppress(ServerError):
+            file = str(relocation.moved(file))
+    yield f"--ft-stopword-file={file}"
 
 
 def _external_tablespaces(relocation: Relocation, facts: ServerFacts) -> Iterator[str]:

@@ -1,7 +1,8 @@
-"""The `old_mode` by which a binlog's DDL is applied, and what speaks against it.
+"""The settings by which a binlog's statements are applied that no event carries, and what speaks against them.
 
-Knows: that MariaDB logs no `old_mode`, by which the word `utf8` is one character set or another (from 10.6 on); that
-what is recorded is the server's own at the backup. A session's is known to nobody.
+Knows: that MariaDB logs no `old_mode`, by which the word `utf8` is one character set or another (from 10.6 on); which
+other settings decide what a statement gives; that what is recorded is the server's own at the backup. A session's is
+known to nobody.
 """
 
 from collections.abc import Iterable
@@ -10,9 +11,29 @@ from backupd.vocabulary.binlogs import BinlogSegment, ChangeKind
 from backupd.vocabulary.servers import Flavour, ServerFacts
 
 OLD_MODE = "old_mode"  # a recorded setting; empty is a value as any other
+# Recorded settings that decide what a statement gives, and are in no event; the last of them only by older servers.
+# Flags, sql_mode, character sets, time zone, lc_time_names and auto-increment are. Of a limit the source's counts,
+# for the default may be less than what it took.
+DECIDING = (
+    "block_encryption_mode",
+    "cte_max_recursion_depth",
+    "default_regex_flags",
+    "default_week_format",
+    "div_precision_increment",
+    "ft_boolean_syntax",
+    "ft_query_expansion_limit",
+    "group_concat_max_len",
+    "max_heap_table_size",
+    "max_recursive_iterations",
+    "max_sp_recursion_depth",
+    "windowing_use_high_precision",
+    "explicit_defaults_for_timestamp",
+)
 
 _FIRST_VERSION = (10, 6, 0)
 _DEFINING = (ChangeKind.CREATE, ChangeKind.ALTER, ChangeKind.OTHER)
+_CHANGING = (ChangeKind.INSERT, ChangeKind.UPDATE, ChangeKind.DELETE)
+_EVERY_SERVER_HAS = "div_precision_increment"
 
 
 def mode_doubt(facts: ServerFacts, segments: Iterable[BinlogSegment]) -> str:
@@ -21,6 +42,20 @@ def mode_doubt(facts: ServerFacts, segments: Iterable[BinlogSegment]) -> str:
     if older or OLD_MODE in facts.settings or not any(map(_may_define, segments)):
         return ""
     return "the server's old_mode was not recorded with this backup: in DDL of the log, utf8 may mean another charset"
+
+
+def statement_doubt(facts: ServerFacts, segments: Iterable[BinlogSegment]) -> str:
+    """Why statements of these segments may give other rows than on the source; empty: they cannot."""
+    if _EVERY_SERVER_HAS in facts.settings or not any(map(_may_change_by_statement, segments)):
+        return ""
+    return (
+        "the settings that decide what statements give (div_precision_increment and others) were not recorded with this"
+        " backup: rows that the log changes by statements may differ"
+    )
+
+
+def _may_change_by_statement(segment: BinlogSegment) -> bool:
+    return any(change.kind in _CHANGING and not change.rows for change in segment.changes)
 
 
 def _may_define(segment: BinlogSegment) -> bool:

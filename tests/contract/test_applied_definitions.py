@@ -5,7 +5,7 @@ from pathlib import Path
 
 from backupd.mysql.session import Session
 from tests.contract.mariadb import mariadb
-from tests.contract.test_applying import Witness, applied, place
+from tests.contract.test_applying import Witness, applied, place, rows_of
 from tests.contract.test_scratch import taken
 
 
@@ -30,33 +30,75 @@ def test_utf8_means_on_the_copy_what_it_means_on_the_source(tmp_path: Path) -> N
         applied(witness, tmp_path / "to", end, lambda server, _: look(server.session))
 
 
-def test_a_table_that_innodb_takes_with_a_warning_is_made_on_the_copy_too(tmp_path: Path) -> None:
-    """No binlog tells `innodb_strict_mode`, which a session may switch off."""
+def test_what_a_setting_let_the_source_make_is_made_on_the_copy_too(tmp_path: Path) -> None:
+    """No binlog tells `innodb_strict_mode`, which a session may switch off, and `log_bin_trust_function_creators`,
+    without which a server with a binlog makes no stored function that says nothing of itself.
+    """
     columns = ", ".join(f"c{number} VARCHAR(42) NOT NULL" for number in range(199))
-    with mariadb("--binlog-format=ROW") as source, source.session() as root:
+    with mariadb("--binlog-format=ROW", "--log-bin-trust-function-creators=ON") as source, source.session() as root:
         image = taken(source, tmp_path / "image")
         root.execute("SET SESSION innodb_strict_mode = OFF")
         root.execute(f"CREATE TABLE t.wide (id INT PRIMARY KEY, {columns}) ENGINE=InnoDB CHARSET=latin1")
         root.execute("CREATE TABLE t.block (id INT PRIMARY KEY) ENGINE=InnoDB ROW_FORMAT=DYNAMIC KEY_BLOCK_SIZE=8")
+        root.execute("CREATE DEFINER=`root`@`localhost` FUNCTION t.three() RETURNS INT RETURN 3")
+        root.execute("CREATE TABLE t.x (id INT PRIMARY KEY)")
+        root.execute("INSERT INTO t.x VALUES (t.three())")
         expected = definitions(root, ["wide", "block"])
         witness, end = Witness(image.folder, image.manifest, source.datadir), place(root)
 
         def look(session: Session) -> None:
             assert definitions(session, ["wide", "block"]) == expected
+            assert session.value("SELECT t.three() = MAX(id) FROM t.x") == "1"
 
         applied(witness, tmp_path / "to", end, lambda server, _: look(server.session))
 
 
-def test_a_stored_function_that_says_nothing_of_itself_is_made_on_the_copy_too(tmp_path: Path) -> None:
-    """A server with a binlog makes such a one only with `log_bin_trust_function_creators`, which no binlog tells."""
-    with mariadb("--binlog-format=ROW", "--log-bin-trust-function-creators=ON") as source, source.session() as root:
+NUMBERS = "WITH RECURSIVE c AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM c WHERE n < 1500) SELECT * FROM c"
+CALLS_ITSELF = "CREATE PROCEDURE t.down(n INT) BEGIN IF n > 0 THEN CALL t.down(n - 1); END IF; END"
+DECIDING = {
+    "default-regex-flags": "DOTALL",
+    "default-week-format": "3",
+    "div-precision-increment": "12",
+    "ft-boolean-syntax": ' +-><()~*:""&|',  # all words are wanted
+    "ft-stopword-file": "",  # none: "there" is a word as any other
+    "group-concat-max-len": "5",
+    "innodb-ft-server-stopword-table": "t/words",
+    "max-recursive-iterations": "2000",
+    "max-sp-recursion-depth": "9",
+}
+
+
+def test_statements_give_on_the_copy_what_they_gave_on_the_source(tmp_path: Path) -> None:
+    """By settings that no event carries, and with the time of the event where SYSDATE() is asked for."""
+    options = (f"--{name}={value}" for name, value in DECIDING.items())
+    with mariadb("--binlog-format=STATEMENT", "--sysdate-is-now", *options) as source, source.session() as root:
+        root.execute("SET SESSION sql_mode = ''")  # what GROUP_CONCAT() cuts off is a warning then
+        root.execute("CREATE TABLE t.words (value VARCHAR(18)) ENGINE=InnoDB")
+        root.execute("INSERT INTO t.words VALUES ('wonderful')")
+        root.execute("CREATE TABLE t.p (id INT PRIMARY KEY, total INT, qty INT, unit DECIMAL(20,12), at DATETIME(6))")
+        root.execute("INSERT INTO t.p VALUES (1, 10, 3, 0, NOW()), (2, 10, 6, 0, NOW())")
+        root.execute("CREATE TABLE t.indexed (id INT PRIMARY KEY, v TEXT, FULLTEXT (v)) ENGINE=MyISAM")
+        root.execute("INSERT INTO t.indexed VALUES (1, 'there it is'), (2, 'something there'), (3, 'other')")
         image = taken(source, tmp_path / "image")
-        root.execute("CREATE DEFINER=`root`@`localhost` FUNCTION t.three() RETURNS INT RETURN 3")
-        root.execute("CREATE TABLE t.x (id INT PRIMARY KEY)")
-        root.execute("INSERT INTO t.x VALUES (t.three())")
+        for statement in (
+            "UPDATE t.p SET unit = total / qty, at = SYSDATE(6)",
+            "INSERT INTO t.innodb (v) SELECT GROUP_CONCAT(v ORDER BY v) FROM t.myisam",
+            "INSERT INTO t.innodb (v) VALUES (WEEK('2000-01-01')), ('a\\nb' RLIKE 'a.b')",
+            f"INSERT INTO t.innodb (v) SELECT COUNT(*) FROM ({NUMBERS}) AS numbers",
+            CALLS_ITSELF,
+            "CREATE TRIGGER t.deep BEFORE INSERT ON t.aria FOR EACH ROW CALL t.down(3)",
+            "INSERT INTO t.aria (v) VALUES ('three')",
+            "DELETE FROM t.indexed WHERE MATCH (v) AGAINST ('something there' IN BOOLEAN MODE)",
+            "UPDATE t.indexed SET v = 'something' WHERE id = 1",
+            "CREATE TABLE t.later (id INT PRIMARY KEY, v TEXT, FULLTEXT (v)) ENGINE=InnoDB",
+            "INSERT INTO t.later VALUES (1, 'something wonderful')",
+        ):
+            root.execute(statement)
+        found = "SELECT id FROM t.later WHERE MATCH (v) AGAINST ('wonderful')"
+        expected = rows_of(root), root.query("CHECK TABLE t.indexed"), root.query(found)
         witness, end = Witness(image.folder, image.manifest, source.datadir), place(root)
 
         def look(session: Session) -> None:
-            assert session.value("SELECT t.three() = MAX(id) FROM t.x") == "1"
+            assert (rows_of(session), session.query("CHECK TABLE t.indexed"), session.query(found)) == expected
 
         applied(witness, tmp_path / "to", end, lambda server, _: look(server.session))

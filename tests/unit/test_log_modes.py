@@ -6,10 +6,10 @@ import pytest
 
 from backupd.operations.restore.moment.moment_copy import doubt_of_log
 from backupd.policy.binlog_chain import PlacedBackup
-from backupd.policy.log_modes import mode_doubt
+from backupd.policy.log_modes import mode_doubt, statement_doubt
 from backupd.policy.moments import Latest
 from backupd.policy.roll_forward import EndCondition, RestorePlan
-from backupd.vocabulary.binlogs import BinlogPlace, ChangeKind
+from backupd.vocabulary.binlogs import BinlogPlace, ChangeKind, TableChange
 from backupd.vocabulary.servers import Flavour
 from tests.binlog_segments import FIRST
 from tests.story.stored import manifest
@@ -17,6 +17,7 @@ from tests.unit.test_log_to_moment import AT
 from tests.unit.test_log_zone import ALTERED, DROPPED, facts, segment
 
 UNKNOWN = replace(facts(), flavour=Flavour.MARIADB, version_number=(10, 11, 19))
+BY_STATEMENT = TableChange("shop", "orders", ChangeKind.UPDATE)
 
 
 def test_a_mode_that_was_not_recorded_is_told_where_the_log_has_ddl() -> None:
@@ -36,12 +37,28 @@ def test_no_mode_is_no_doubt_where_nothing_can_mean_it() -> None:
     assert mode_doubt(replace(UNKNOWN, flavour=Flavour.MYSQL), [segment("", ALTERED)]) == ""
 
 
-@pytest.mark.parametrize(("settings", "doubts"), [({}, 2), ({"old_mode": ""}, 1), ({"time_zone": "+00:00"}, 1)])
+def test_settings_that_were_not_recorded_are_told_where_the_log_changes_rows_by_statements() -> None:
+    log = [segment(), segment("", BY_STATEMENT)]
+    assert "div_precision_increment" in statement_doubt(UNKNOWN, log)
+    assert statement_doubt(replace(UNKNOWN, settings={"div_precision_increment": "4"}), log) == ""
+    assert statement_doubt(UNKNOWN, [segment("", replace(BY_STATEMENT, rows=3), ALTERED)]) == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "doubts"),
+    [
+        ({}, 3),
+        ({"old_mode": ""}, 2),
+        ({"time_zone": "+00:00"}, 2),
+        ({"div_precision_increment": "4"}, 2),
+        ({"ft_stopword_file": "/not/here"}, 4),
+    ],
+)
 def test_restores_and_drills_are_told_it_beside_the_doubt_about_the_zone(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], doubts: int
 ) -> None:
     monkeypatch.delenv("TZ", raising=False)
-    log, backup = (segment("", ALTERED),), PlacedBackup("r1", BinlogPlace(FIRST.file, 4), "", AT)
+    log, backup = (segment("", ALTERED, BY_STATEMENT),), PlacedBackup("r1", BinlogPlace(FIRST.file, 4), "", AT)
     plan = RestorePlan(backup, log, backup.place, EndCondition(Latest(), met_in_last=False))
     told = doubt_of_log(plan, replace(manifest((), ()), server=replace(UNKNOWN, settings=settings)))
     assert len(told.split("; ")) == doubts

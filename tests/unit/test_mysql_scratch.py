@@ -27,6 +27,7 @@ from backupd.mysql.startup import (
     require_no_live_tablespace,
     require_tablespaces,
     server_argv,
+    stopwords_doubt,
 )
 from backupd.vocabulary.errors import (
     CleanupIncomplete,
@@ -89,7 +90,7 @@ def test_no_option_file_is_read_and_nothing_starts_that_reaches_others() -> None
 @pytest.mark.parametrize("facts", [FACTS, MYSQL])
 def test_one_that_applies_refuses_no_table_that_the_source_took_with_a_warning(facts: ServerFacts) -> None:
     argv = server_argv(ServerProgram("mysqld"), MOVED, facts, PLACES, None, applying=True)
-    assert "--loose-innodb-strict-mode=OFF" in argv
+    assert {"--loose-innodb-strict-mode=OFF", "--loose-restrict-fk-on-non-standard-key=OFF"} <= set(argv)
 
 
 def test_one_that_applies_has_the_copys_relay_logs_and_writes_no_binlog_of_it() -> None:
@@ -524,6 +525,35 @@ def test_words_are_indexed_as_the_server_indexed_them() -> None:
     assert found["--loose-ft-min-word-len"] == "3"
     assert found["--loose-innodb-ft-min-token-size"] == "2"
     assert found["--loose-innodb-ft-enable-stopword"] == "OFF"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "given"),
+    [
+        ("stopwords", "/restored/mysql/stopwords"),
+        ("/srv/data/mysql/stopwords", "/restored/mysql/stopwords"),
+        ("/etc/mysql/stopwords", "/etc/mysql/stopwords"),
+        ("", ""),
+        ("(built-in)", None),
+        (None, None),
+    ],
+)
+def test_stopwords_are_those_of_the_servers_file(recorded: str | None, given: str | None) -> None:
+    settings = {} if recorded is None else {"ft_stopword_file": recorded}
+    assert options(settings).get("--ft-stopword-file") == given
+
+
+def test_a_file_of_stopwords_that_is_not_here_is_told(tmp_path: Path) -> None:
+    here = tmp_path / "stopwords"
+    told = {
+        named: stopwords_doubt(replace(FACTS, settings={"ft_stopword_file": named}))
+        for named in (str(here), "stopwords", f"{FACTS.datadir}/stopwords", "", "(built-in)")
+    }
+    assert [named for named, doubt in told.items() if doubt] == [str(here)]
+    assert str(here) in told[str(here)]
+    here.touch()
+    assert stopwords_doubt(replace(FACTS, settings={"ft_stopword_file": str(here)})) == ""
+    assert stopwords_doubt(replace(FACTS, settings={})) == ""
 
 
 def test_the_keyring_of_a_plugin_is_given_to_a_scratch_server_early_and_as_a_copy(tmp_path: Path) -> None:

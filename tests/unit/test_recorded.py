@@ -27,6 +27,10 @@ OF_MARIADB = {
     "character_set_server": "utf8mb4",
     "collation_server": "utf8mb4_uca1400_ai_ci",
     "default_storage_engine": "InnoDB",
+    "default_regex_flags": "DOTALL,MULTILINE",
+    "div_precision_increment": "8",
+    "ft_boolean_syntax": ' +-><()~*:""&|',
+    "ft_stopword_file": "(built-in)",
     "innodb_checksum_algorithm": "full_crc32",
     "innodb_data_file_path": "ibdata1:12M:autoextend",
     "innodb_data_home_dir": "",
@@ -61,6 +65,7 @@ OF_MARIADB = {
 }
 OF_MYSQL = {
     "binlog_encryption": "ON",
+    "block_encryption_mode": "aes-256-cbc",
     "character_set_server": "utf8mb4",
     "collation_server": "utf8mb4_0900_ai_ci",
     "default_storage_engine": "InnoDB",
@@ -71,6 +76,7 @@ OF_MYSQL = {
     "innodb_data_file_path": "/srv/one/ibdata1:12M;/srv/two/ibdata2:1G:autoextend:max:50G",
     "innodb_directories": "/srv/bulk;/srv/my tables",
     "innodb_doublewrite_dir": "",
+    "innodb_ft_server_stopword_table": "shop/stop words",
     "innodb_log_files_in_group": "2",
     "innodb_redo_log_capacity": "104857600",
     "keyring_component": "component_keyring_file",

@@ -23,7 +23,7 @@ from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.seeding import forget_the_old_server
 from backupd.mysql.server_programs import matching_program
-from backupd.mysql.startup import RELAY_FOLDER
+from backupd.mysql.startup import RELAY_FOLDER, stopwords_doubt
 from backupd.operations.binlog.segment_reader import SegmentReader
 from backupd.operations.restore.as_recorded import opened_as_recorded
 from backupd.operations.restore.into_folder import fill, require_room
@@ -36,7 +36,7 @@ from backupd.operations.restore.unfinished import Filling, occupied_bytes, resum
 from backupd.operations.restore.unfinished_marker import Unfinished
 from backupd.operations.restore.wanted_objects import parts_of
 from backupd.policy.log_clock import clock_doubt
-from backupd.policy.log_modes import mode_doubt
+from backupd.policy.log_modes import mode_doubt, statement_doubt
 from backupd.policy.log_zone import LogZone, log_zone
 from backupd.policy.roll_forward import RestorePlan
 from backupd.policy.time_zones import require_rules
@@ -71,7 +71,14 @@ def zone_of_log(plan: RestorePlan, manifest: Manifest) -> LogZone:
 
 def doubt_of_log(plan: RestorePlan, manifest: Manifest) -> str:
     """Why the plan's segments may give something else than the source had; empty: nothing is known to."""
-    doubts = (zone_of_log(plan, manifest).doubt, mode_doubt(manifest.server, plan.segments), clock_doubt(plan))
+    facts = manifest.server
+    doubts = (
+        zone_of_log(plan, manifest).doubt,
+        mode_doubt(facts, plan.segments),
+        statement_doubt(facts, plan.segments),
+        stopwords_doubt(facts) if plan.segments else "",
+        clock_doubt(plan),
+    )
     return "; ".join(filter(None, doubts))
 
 

@@ -21,12 +21,14 @@ from backupd.vocabulary.servers import Blocker, Flavour
 _STATEMENT_LENGTH = 100
 
 # Only sessions that run something: sleepers, daemons and replication threads have other commands. But for MySQL's
-# applier, which is a `Query` of the system's own user that has run since it was started, whatever it waits for.
+# applier, which is a `Query` of the system's own user that has run since it was started, whatever it waits for. A
+# scheduled event at work is a `Connect`, as is who has not logged in yet, and MySQL's receiver, of the system's user.
 _SYSTEM_USER = "system user"
 _RUNNING = """
     SELECT ID AS id, USER AS user, TIME_MS AS milliseconds, TIME AS seconds, INFO AS statement
     FROM information_schema.PROCESSLIST
-    WHERE COMMAND IN ('Query', 'Execute', 'Killed') AND ID <> CONNECTION_ID()
+    WHERE (COMMAND IN ('Query', 'Execute', 'Killed') OR (COMMAND = 'Connect' AND INFO IS NOT NULL))
+    AND ID <> CONNECTION_ID()
 """
 _RUNNING_WITHOUT_MILLISECONDS = _RUNNING.replace("TIME_MS", "NULL")
 _PERFORMANCE_SCHEMA = """
@@ -35,8 +37,10 @@ _PERFORMANCE_SCHEMA = """
     FROM performance_schema.threads AS thread LEFT JOIN performance_schema.events_statements_current AS statement
         ON statement.THREAD_ID = thread.THREAD_ID AND statement.NESTING_EVENT_LEVEL = 0
         AND statement.END_EVENT_ID IS NULL
-    WHERE thread.NAME = 'thread/sql/one_connection' AND thread.PROCESSLIST_ID <> CONNECTION_ID()
-    AND (thread.PROCESSLIST_COMMAND IN ('Query', 'Execute', 'Killed') OR thread.THREAD_ID IN (
+    WHERE thread.NAME IN ('thread/sql/one_connection', 'thread/mysqlx/worker', 'thread/sql/event_worker')
+    AND thread.PROCESSLIST_ID <> CONNECTION_ID()
+    AND (thread.PROCESSLIST_COMMAND IN ('Query', 'Execute', 'Killed')
+    OR (thread.NAME = 'thread/sql/event_worker' AND statement.THREAD_ID IS NOT NULL) OR thread.THREAD_ID IN (
         SELECT OWNER_THREAD_ID FROM performance_schema.metadata_locks WHERE OBJECT_TYPE = 'TABLE'
         AND LOCK_STATUS = 'GRANTED' AND LOCK_TYPE IN ('SHARED_READ_ONLY', 'SHARED_NO_READ_WRITE')))
 """

@@ -16,12 +16,13 @@ import pytest
 
 from backupd.config import LockConfig
 from backupd.host.signals import cancellable
+from backupd.mysql.activity import blockers
 from backupd.mysql.locks import STRATEGIES, ServerLock
 from backupd.mysql.locksession import LockSession, NotGranted, Strategy
 from backupd.mysql.session import Session
 from backupd.mysql.unlocked import NoLock
 from backupd.vocabulary.errors import Cancelled, LockLost, LockNotGranted, ServerError
-from backupd.vocabulary.servers import Position
+from backupd.vocabulary.servers import Flavour, Position
 from tests.contract.mariadb import MariadbServer, lock_sessions, mysql_server, running, wait_until
 
 __all__ = ["mysql_server"]
@@ -163,6 +164,7 @@ def test_when_the_whole_process_is_stopped_the_server_ends_it(mysql_server: Mari
 def test_a_cancellation_while_it_waits_leaves_no_session(
     mysql_server: MariadbServer, observer: Session, strategy: str
 ) -> None:
+    """MySQL's books, which MariaDB has too, call its thread another name, and what it does no command of a client's."""
     lock = ServerLock(mysql_server.connect(), replace(LIMITS, wait_timeout_seconds=30), strategy=strategy)
     with running(mysql_server, "UPDATE t.myisam SET v = SLEEP(50) WHERE id = 1"):
         before = sessions(observer)
@@ -227,6 +229,30 @@ def test_a_long_read_delays_neither_lock_of_mariadb(mysql_server: MariadbServer,
         lock.held(mysql_server.datadir) as held,
     ):
         assert held.receipt.tries == 1
+
+
+def test_no_lock_is_asked_for_behind_the_statement_of_a_scheduled_event(
+    mysql_server: MariadbServer, observer: Session, strategy: str
+) -> None:
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, blocker_age_seconds=0.05), strategy=strategy)
+    work = "UPDATE t.myisam SET v = SLEEP(50) WHERE id = 1"
+    at_work = f"SELECT ID AS id FROM information_schema.PROCESSLIST WHERE INFO = '{work}' AND TIME_MS > 100"
+    told_of = "UPDATE performance_schema.setup_consumers SET ENABLED = '{}' WHERE NAME = 'events_statements_current'"
+    observer.execute(told_of.format("YES"))
+    observer.execute("SET GLOBAL event_scheduler = ON")
+    observer.execute(f"CREATE EVENT t.nightly ON SCHEDULE AT NOW() DO {work}")
+    try:
+        wait_until(lambda: observer.one(at_work) is not None)
+        with pytest.raises(LockNotGranted, match=r"UPDATE t\.myisam"), lock.held(mysql_server.datadir):
+            raise AssertionError("granted")
+        (found,) = blockers(observer, Flavour.MYSQL, older_than_seconds=0.05)
+        assert found.statement == work
+    finally:
+        for row in observer.query(at_work):
+            observer.kill(int(row["id"] or 0))
+        observer.execute(told_of.format("NO"))
+        observer.execute("SET GLOBAL event_scheduler = OFF")
+        observer.execute("DROP EVENT IF EXISTS t.nightly")
 
 
 def test_each_try_is_a_session_of_its_own_after_a_pause(

@@ -306,13 +306,16 @@ def test_an_image_taken_after_the_unlock_fails_by_its_canary_and_by_innodbs_posi
     assert failed == {"canary", "innodb's last commit"}
 
 
-def test_a_damaged_table_is_named(late_image: Image) -> None:
-    index = late_image.datadir / "t" / "myisam.MYD"
-    os.truncate(index, index.stat().st_size // 2)
+def test_a_damaged_table_is_named_and_a_log_that_no_lock_holds_still_is_none(late_image: Image) -> None:
+    data = late_image.datadir / "t" / "myisam.MYD"
+    os.truncate(data, data.stat().st_size // 2)
+    for log in ("general_log", "slow_log"):
+        (late_image.datadir / "mysql" / f"{log}.CSV").write_text('"torn\n')
     with late_image.scratch().running() as server:
         (tables,) = (check for check in prove(server, late_image.manifest) if check.name == "tables")
     assert not tables.ok
     assert "t.myisam" in tables.found
+    assert "_log" not in tables.found
 
 
 def test_the_original_servers_files_are_not_touched(late_image: Image, mysql_server: MariadbServer) -> None:

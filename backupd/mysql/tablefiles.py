@@ -43,7 +43,7 @@ _OF_TABLES = frozenset(
         ".mrg",
     }
 )
-_OF_THE_SCHEMA = re.compile(r"db\.opt|.*\.TRN|fts_.*", re.IGNORECASE)  # fulltext indexes are named by table ids
+_OF_THE_SCHEMA = re.compile(r"db\.opt|.*\.TRN|fts_[0-9a-f]{16}_.*", re.IGNORECASE)  # fulltext indexes: by table ids
 _PART = re.compile(r"\.|#[pP]#")
 _SDI = re.compile(r"(?P<table>.+)_[0-9]+\.sdi")
 

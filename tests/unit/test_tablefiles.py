@@ -29,9 +29,16 @@ ORDERS = ["shop/orders.ibd", "shop/orders.frm", "shop/orders.TRG"]
 PARTED = ["shop/parted#P#p0.ibd", "shop/parted#p#p1#sp#s0.ibd", "shop/parted.frm", "shop/parted.par"]
 OLD = ["shop/old.MYD", "shop/old.MYI", "shop/old_361.sdi"]
 ODD = ["odd@002dname/caf@00e9s@0020to@0020let.ibd"]
-SHOP_S = ["shop", "shop/db.opt", "shop/audit.TRN", "shop/FTS_00000000000004a1_BEING_DELETED.ibd"]
+NAMED_ALIKE = ["shop/fts_documents.ibd", "shop/fts_documents.frm"]
+SHOP_S = [
+    "shop",
+    "shop/db.opt",
+    "shop/audit.TRN",
+    "shop/FTS_00000000000004a1_BEING_DELETED.ibd",
+    "shop/fts_00000000000004a1_00000000000000b6_index_1.ibd",
+]
 OTHERS = ["other", "other/db.opt", "other/orders.ibd"]
-ALL = [*EVERYBODY_S, *SHOP_S, *ORDERS, *PARTED, *OLD, "odd@002dname", *ODD, *OTHERS]
+ALL = [*EVERYBODY_S, *SHOP_S, *ORDERS, *PARTED, *OLD, *NAMED_ALIKE, "odd@002dname", *ODD, *OTHERS]
 
 
 def files(*, lower_case: bool = False, below: str = "") -> TableFiles:
@@ -43,7 +50,9 @@ def chosen(*tables: Table) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("table", "own"), [("orders", ORDERS), ("parted", PARTED), ("old", OLD)], ids=["plain", "partitioned", "myisam"]
+    ("table", "own"),
+    [("orders", ORDERS), ("parted", PARTED), ("old", OLD), ("fts_documents", NAMED_ALIKE)],
+    ids=["plain", "partitioned", "myisam", "named as InnoDB's own"],
 )
 def test_a_table_is_its_files_and_everybody_s(table: str, own: list[str]) -> None:
     assert set(chosen(Table("shop", table))) == {*EVERYBODY_S, *SHOP_S, *own}

@@ -95,8 +95,9 @@ def _lines(manifest: Manifest, datadir: Path, position: Position | None) -> Iter
 
 def _as_a_replica_itself(channel: ReplicaPosition) -> str:
     name = f"Its own channel {channel.channel!r}" if channel.channel else "It was a replica itself: it"
-    gtid = f", GTID {channel.gtid}" if channel.gtid else ""
-    return f"-- {name} had applied {channel.source_log_file}:{channel.source_log_offset} of its source{gtid}"
+    place = f"{channel.source_log_file}:{channel.source_log_offset} of its source" if channel.source_log_file else ""
+    gtid = f"GTID {channel.gtid}" if channel.gtid else ""
+    return f"-- {name} had applied {', '.join(filter(None, (place, gtid))) or 'nothing'}"
 
 
 def _before_it_starts(manifest: Manifest, datadir: Path) -> Iterator[str]:

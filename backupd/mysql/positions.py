@@ -185,11 +185,18 @@ def _first_known(session: Session, statements: Sequence[str]) -> tuple[str, list
 
 
 def _channel(row: Row) -> ReplicaPosition:
-    """Exec_*, not Read_*: what was applied, because that is what the data shows."""
+    """Exec_*, not Read_*: what was applied, because that is what the data shows.
+
+    A channel of MySQL's that goes by GTIDs alone (GTID_ONLY) has INVALID for its file while its applier stands still,
+    and of the binlog that InnoDB keeps (MariaDB from 12.3) no place can be named: there the GTID tells.
+    """
+    file = row.get("Relay_Source_Log_File") or row.get("Relay_Master_Log_File") or ""
+    named = is_binlog(file)
+    offset = int(row.get("Exec_Source_Log_Pos") or row.get("Exec_Master_Log_Pos") or 0)
     return ReplicaPosition(
         channel=row.get("Connection_name") or row.get("Channel_Name") or "",
-        source_log_file=row.get("Relay_Source_Log_File") or row.get("Relay_Master_Log_File") or "",
-        source_log_offset=int(row.get("Exec_Source_Log_Pos") or row.get("Exec_Master_Log_Pos") or 0),
+        source_log_file=file if named else "",
+        source_log_offset=offset if named else 0,
         gtid=_one_line(row.get("Gtid_Slave_Pos") or row.get("Executed_Gtid_Set")),
     )
 

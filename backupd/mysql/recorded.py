@@ -51,6 +51,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re
 _NUMBER = re.compile(r"[0-9]{1,20}[KMGT]?", re.ASCII)
 _WORD = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _SWITCH = re.compile(r"ON|OFF|ON_PERMISSIVE|OFF_PERMISSIVE|WARN|FORCE|0|1", re.ASCII)
+_NO_PLACE = "INVALID"  # MySQL's word where a channel goes by GTIDs alone, in early backups
 _CIPHER = re.compile(r"aes-[0-9]{3}-[a-z0-9]{3,8}", re.ASCII | re.IGNORECASE)
 _OPERATORS = re.compile(r"[ -~]{14,15}", re.ASCII)
 _INNODB_TABLE = re.compile(r"[^/;]{1,192}/[^/;]{1,192}")
@@ -133,10 +134,10 @@ def _server(facts: ServerFacts) -> ServerFacts:
 
 
 def _replica(channel: ReplicaPosition) -> ReplicaPosition:
-    file = channel.source_log_file
+    file = "" if channel.source_log_file == _NO_PLACE else channel.source_log_file
     _require(is_printable_line(channel.channel), "position.replicas.channel", channel.channel)
     _require(file == "" or is_binlog(file), "position.replicas.source_log_file", file)
-    return replace(channel, gtid=_gtids(channel.gtid, "position.replicas.gtid"))
+    return replace(channel, source_log_file=file, gtid=_gtids(channel.gtid, "position.replicas.gtid"))
 
 
 def _gtids(text: str, where: str) -> str:

@@ -118,6 +118,8 @@ def _offset(position: Position, *, derived: bool) -> str:
 
 def _replica(channel: ReplicaPosition) -> tuple[str, str]:
     name = f"replica {channel.channel}" if channel.channel else "replica"
+    if not channel.source_log_file:
+        return (name, f"GTID {channel.gtid or 'none'}")
     return (name, f"{channel.source_log_file}:{channel.source_log_offset} of its source")
 
 

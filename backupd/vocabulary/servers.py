@@ -34,7 +34,7 @@ class ReplicaPosition:
     """How far one replication channel had *applied* (not: received) its source's binlog."""
 
     channel: str
-    source_log_file: str
+    source_log_file: str  # empty: it had none, or goes by GTIDs alone
     source_log_offset: int
     gtid: Prose = ""  # MySQL breaks a long set into lines
 

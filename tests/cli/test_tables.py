@@ -14,7 +14,7 @@ from backupd.report.history_columns import history_table
 from backupd.report.run_facts import run_facts
 from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Sample, Verdict
 from backupd.vocabulary.records import Check, Drill, Phase, Pin, RunDetails, RunError, RunStatus, SnapshotFacts
-from backupd.vocabulary.servers import LockReceipt, Position, Preflush, PreflushEnd
+from backupd.vocabulary.servers import LockReceipt, Position, Preflush, PreflushEnd, ReplicaPosition
 from backupd.vocabulary.storage import Backup
 from backupd.vocabulary.volumes import Layout
 from tests.fakes.target import MACHINE
@@ -32,7 +32,9 @@ GOOD = RunDetails(
     NOON,
     phases={Phase.LOCK_HOLD: 0.0214, Phase.SNAPSHOT: 0.02, Phase.SETTLE: 95.0, Phase.COPY: 10.0},
     verdict=Verdict(GateOutcome.START, Reason.SETTLED, "penalty 1.10 (threshold 1.25)", 95.0),
-    position=Position("bin.000007", 4096, "0-1-7"),
+    position=Position(
+        "bin.000007", 4096, "0-1-7", (ReplicaPosition("", "far.000042", 815), ReplicaPosition("west", "", 0, "a:1-5"))
+    ),
     lock=LockReceipt("backup-stage", 1, 0.003, 0.0264, "metadata-locks", None, 0.001, 0.0031, 0.0015, 0.0008, 4),
     snapshot=SnapshotFacts("backupd-r1", "labvg/data", Layout.STRIPED, 3, 65536, 65536, 1 << 30, 1 << 20, None, "why"),
     samples=(Sample(0.0, "baseline", iops=1000.0), Sample(1.0, "settle", iops=500.0, ratio=2.0)),
@@ -59,6 +61,7 @@ def test_a_good_run_tells_what_it_cost_and_what_is_there_now() -> None:
     facts = dict(run_facts(GOOD))
     assert facts["lock"] == "backup-stage: waited 3 ms, held 26 ms (snapshot 20 ms); confirmed by metadata-locks"
     assert facts["position"] == "bin.000007:4096, GTID 0-1-7"
+    assert (facts["replica"], facts["replica west"]) == ("far.000042:815 of its source", "GTID a:1-5")
     assert facts["volume"] == "labvg/data, striped, 3 stripes of 64.0 KiB"
     assert facts["chunks"] == "64.0 KiB: why"
     assert facts["COW area"] == "1.0 GiB, at most 1.0 MiB used"

@@ -124,6 +124,18 @@ def test_a_position_is_read_from_mysqls_words_too() -> None:
     )
 
 
+def test_a_channel_that_goes_by_gtids_alone_has_no_place_in_its_sources_log() -> None:
+    """With GTID_ONLY = 1 MySQL keeps no place while its applier stands still, and says so in the place of the file."""
+    channel: Row = {
+        "Channel_Name": "",
+        "Relay_Source_Log_File": "INVALID",
+        "Exec_Source_Log_Pos": "0",
+        "Executed_Gtid_Set": "a:1-5",
+    }
+    position = READER.position([BINLOG, [{"gtid": "a:1-5"}], [channel]])
+    assert position.replicas == (ReplicaPosition("", "", 0, "a:1-5"),)
+
+
 def test_a_binlog_that_is_off_is_no_position_and_never_an_empty_one() -> None:
     assert READER.position([[], [{"gtid": ""}], []]) == Position()
 

@@ -155,10 +155,15 @@ def test_the_old_servers_identity_is_removed_before_a_replica_starts() -> None:
 
 
 def test_where_the_server_stood_as_a_replica_itself_is_told() -> None:
-    channels = (ReplicaPosition("", "src.000003", 77, "0-2-9"), ReplicaPosition("eu", "eu.000001", 4))
+    channels = (
+        ReplicaPosition("", "src.000003", 77, "0-2-9"),
+        ReplicaPosition("eu", "eu.000001", 4),
+        ReplicaPosition("us", "", 0, "0-3-5"),
+    )
     text = next_steps(replace(MARIADB, position=replace(MARIADB.position, replicas=channels)), DATADIR)
     assert "-- It was a replica itself: it had applied src.000003:77 of its source, GTID 0-2-9\n" in text
     assert "-- Its own channel 'eu' had applied eu.000001:4 of its source\n" in text
+    assert "-- Its own channel 'us' had applied GTID 0-3-5\n" in text
 
 
 @pytest.mark.parametrize(

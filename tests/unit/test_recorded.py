@@ -218,6 +218,11 @@ def test_positions_that_servers_have_are_taken(position: Position) -> None:
     assert judged_position(position) == position
 
 
+def test_a_channel_of_an_early_backup_that_went_by_gtids_alone_has_no_place() -> None:
+    early = Position(replicas=(ReplicaPosition("", "INVALID", 0, f"{U}:1-5"),))
+    assert judged_position(early).replicas == (ReplicaPosition("", "", 0, f"{U}:1-5"),)
+
+
 def test_a_set_in_lines_is_put_on_one() -> None:
     assert judged_position(Position("bin.000007", 4, f"{U}:1-5,\n{U[:-1]}2:1")).gtid == f"{U}:1-5,{U[:-1]}2:1"
 

@@ -362,6 +362,18 @@ def test_what_the_files_already_have_does_not_fit(witness: Witness, tmp_path: Pa
     assert not (tmp_path / RELAY_FOLDER).exists()
 
 
+def test_a_temporary_table_that_was_open_at_the_backup_is_named_as_what_no_backup_has(
+    witness: Witness, tmp_path: Path
+) -> None:
+    end, _ = witness.moments["statements"]
+    behind_its_creation = replace(witness.start, binlog_file=end.binlog_file, binlog_offset=4)
+    with pytest.raises(
+        VerificationError, match=r"needs a table that the restored data lacks: .*'t\.shortly'"
+    ) as refused:
+        applied(witness, tmp_path, end, start=behind_its_creation)
+    assert "TEMPORARY table that was open" in (refused.value.hint or "")
+
+
 def test_a_missing_transaction_is_noticed(witness: Witness, tmp_path: Path) -> None:
     end, _ = witness.moments["writers"]
     with pytest.raises(VerificationError, match="not from"):

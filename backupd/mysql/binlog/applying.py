@@ -66,6 +66,7 @@ _OTHERWISE = (
 )
 _FIRST_EVENT = 4  # where it begins in a relay log
 _READ_ALL = "has read all relay log"  # said by the one that reads, which without others also applies
+_NO_SUCH_TABLE = 1146  # ER_NO_SUCH_TABLE
 _UNREADABLE = {1594, 1610, 13121, 13117}  # ER_SLAVE_RELAY_LOG_READ_FAILURE, …_CORRUPT_EVENT; as MySQL 8 numbers them
 _NO_ROOM = {3, 28, 1021, 1026, 1037, 1041, 1114, 1135}  # of disks, memory, threads; also as the system's own errors
 _FULL = re.compile(r"no space left on device|disk (is )?full|out of memory|errcode: 28\b", re.IGNORECASE)
@@ -316,6 +317,12 @@ def _require_well(session: Session, row: Row) -> None:
         )
     if number == NO_SUCH_ROW:
         require_rows(session, said, where)
+    if number == _NO_SUCH_TABLE:
+        raise VerificationError(
+            f"the log after {where} needs a table that the restored data lacks: {said}",
+            hint="a TEMPORARY table that was open during the backup is in no copy of it: restore from an earlier backup"
+            " (name RUN), or a moment before this place; if it was none, `backupd binlog verify JOB` tells of damage",
+        )
     raise VerificationError(
         f"the log does not fit the restored data: after {where} error {number}: {said}",
         hint=_OTHERWISE,

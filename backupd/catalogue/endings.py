@@ -16,6 +16,7 @@ _ENDINGS = {
     ExitStatus.REFUSED: RunStatus.REFUSED,
     ExitStatus.BUSY: RunStatus.BUSY,
     ExitStatus.CANCELLED: RunStatus.CANCELLED,
+    ExitStatus.TERMINATED: RunStatus.CANCELLED,
 }
 
 

@@ -56,7 +56,7 @@ def receive(ctx: typer.Context, job: ArchivedJobArgument) -> None:
         try:
             archive(job, config, tools)
         except Cancelled as stopped:
-            raise Cancelled(
+            raise type(stopped)(
                 stopped.message, hint="nothing is lost: it continues from there when it is started again"
             ) from stopped
 

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import os
 import secrets
-import signal
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +23,8 @@ from backupd.vocabulary.records import RUN_ID, RunStatus
 from backupd.vocabulary.selectors import RESERVED
 
 if TYPE_CHECKING:
+    from signal import Signals
+
     from backupd.catalogue.store import Catalogue
     from backupd.config import Configuration, JobConfig
     from backupd.operations.binlog.rolling import RolledForward
@@ -134,6 +135,7 @@ def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:
 def cancel(ctx: typer.Context, run_id: AnyRunArgument) -> None:
     """Stop a live run. It cleans up and ends with exit status 11."""
     from backupd.host.process import is_alive
+    from backupd.host.signals import BY_A_PERSON
     from backupd.operations import context
     from backupd.operations.liveness import live_process
 
@@ -141,24 +143,24 @@ def cancel(ctx: typer.Context, run_id: AnyRunArgument) -> None:
     with context.own_catalogue(configuration) as catalogue:
         details = catalogue.run(run_id)
         process = live_process(catalogue, details.run_id) if details.status is RunStatus.RUNNING else None
-        if process is None or not _terminated(process[0]):
+        if process is None or not _was_sent(process[0], BY_A_PERSON):
             raise _ended(catalogue.run(details.run_id))
     pid, _ = process
     deadline = time.monotonic() + _CANCEL_SECONDS
     while is_alive(process):
         if time.monotonic() > deadline:
             raise CleanupIncomplete(
-                f"run {details.run_id} (process {pid}) has not ended {_CANCEL_SECONDS:.0f} s after SIGTERM",
+                f"run {details.run_id} (process {pid}) has not ended {_CANCEL_SECONDS:.0f} s after {BY_A_PERSON.name}",
                 hint=f"check what it waits for: ps -o pid,stat,wchan:30,args -p {pid}",
             )
         time.sleep(0.05)
     say(f"run {details.run_id} was cancelled")
 
 
-def _terminated(pid: int) -> bool:
-    """Whether there was still such a process to be sent SIGTERM."""
+def _was_sent(pid: int, number: "Signals") -> bool:
+    """Whether there was still such a process to get the signal."""
     try:
-        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, number)
     except ProcessLookupError:
         return False
     return True

@@ -16,9 +16,10 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from backupd.vocabulary.errors import Cancelled
+from backupd.vocabulary.errors import Cancelled, Terminated
 
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: its terminal is gone
+BY_A_PERSON = signal.SIGINT  # Ctrl-C and `backupd cancel`; systemd and a reboot send SIGTERM
+_STOP_SIGNALS = (BY_A_PERSON, signal.SIGTERM, signal.SIGHUP)  # the last: its terminal is gone
 _AGAIN_SECONDS = 0.005
 _CALLBACKS = frozenset({"weakref", "_weakrefset"})  # what these raise at an object's end, Python only prints
 _ON_THE_WAY = frozenset({"contextlib", "threading", __name__})  # modules whose functions lead to a shield
@@ -65,8 +66,9 @@ def _raise_once() -> None:
 
 
 def _cancelled(number: int) -> Cancelled:
-    return Cancelled(
-        f"cancelled by {signal.Signals(number).name}",
+    kind, became = (Cancelled, "cancelled") if number == BY_A_PERSON else (Terminated, "terminated")
+    return kind(
+        f"{became} by {signal.Signals(number).name}",
         hint="only copies already published are kept; start it again when convenient",
     )
 

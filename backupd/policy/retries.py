@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from backupd.policy.blackouts import next_start
-from backupd.vocabulary.errors import Busy, GroupBusy, LockNotGranted, NoTargetAnswers, TargetAway
+from backupd.vocabulary.errors import Busy, GroupBusy, LockNotGranted, NoTargetAnswers, TargetAway, Terminated
 from backupd.vocabulary.schedule import Blackout
 from backupd.vocabulary.units import format_duration
 
-_PASSING = (Busy, GroupBusy, LockNotGranted, TargetAway, NoTargetAnswers)
+_PASSING = (Busy, GroupBusy, LockNotGranted, TargetAway, NoTargetAnswers, Terminated)
 _PUNCTUAL = timedelta(minutes=1)  # a daemon that looks every half a minute has kept the time
 
 
@@ -35,7 +35,8 @@ def passes(error: BaseException) -> bool:
     | 8 | `TargetError`, `NoRoom`, `AlreadyThere`, `SpoolError`: it answered, and said no | no |
     | 9 | `VerificationError` and its kinds: damaged data is looked into, not written again | no |
     | 10 | `CleanupIncomplete`: something is left on the host | no |
-    | 11 | `Cancelled`: somebody wanted that | no |
+    | 11 | `Cancelled`: a person wanted that | no |
+    | 15 | `Terminated`: the system ended it, as a reboot does | yes |
     | 2 | `NoKey`: of a copy, and a person has to bring the key | no |
     | 2 | `NotUnderstood`: of a request to an agent, and never of a backup | no |
     | 13 | `FleetDatabaseError`, `FleetDatabaseAway`: of a control host, and never of a backup | no |

@@ -28,6 +28,7 @@ class ExitStatus(IntEnum):
     PROBE = 12
     CATALOGUE = 13
     UNDECIDED = 14
+    TERMINATED = 15
 
     @property
     def meaning(self) -> str:
@@ -51,6 +52,7 @@ _MEANINGS = {
     ExitStatus.PROBE: "probe or bench: its load or the disk under it failed",
     ExitStatus.CATALOGUE: "the catalogue cannot be opened, read or written",
     ExitStatus.UNDECIDED: "undecided: the drill ran into a limit of its own",
+    ExitStatus.TERMINATED: "terminated by the system: SIGTERM or SIGHUP",
 }
 
 
@@ -233,9 +235,15 @@ class CleanupIncomplete(BackupdError):
 
 
 class Cancelled(BackupdError):
-    """A person or the system asked the run to stop (SIGINT, SIGTERM, `backupd cancel`)."""
+    """A person asked the run to stop (`backupd cancel`, Ctrl-C: SIGINT)."""
 
     exit_status = ExitStatus.CANCELLED
+
+
+class Terminated(Cancelled):
+    """The system asked the run to stop (SIGTERM, SIGHUP), as a reboot does; nobody need have wanted that."""
+
+    exit_status = ExitStatus.TERMINATED
 
 
 class NotificationError(BackupdError):

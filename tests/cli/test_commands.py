@@ -360,7 +360,7 @@ def interrupt(world: World) -> None:
         (fail_mount, ExitStatus.SNAPSHOT, "failed", "snapshot-error"),
         (lose_target, ExitStatus.TARGET, "failed", "target-error"),
         (lose_bytes, ExitStatus.VERIFICATION, "failed", "verification-error"),
-        (interrupt, ExitStatus.CANCELLED, "cancelled", "cancelled"),
+        (interrupt, ExitStatus.TERMINATED, "cancelled", "terminated"),
     ],
 )
 def test_a_run_that_fails_prints_one_document_with_its_error(
@@ -393,7 +393,7 @@ def test_a_stop_signal_once_the_backup_is_complete_changes_nothing_of_it(
     monkeypatch.setattr(owner, name, stopped)
     ended = terminal.run("run", "nightly", "--run-id", "r1", "--json")
     assert (ended.status, ended.document["status"], ended.document["error"]) == (ExitStatus.OK, "success", None)
-    assert "cancelled by SIGTERM once the backup was complete" in ended.stderr
+    assert "terminated by SIGTERM once the backup was complete" in ended.stderr
     assert world.row("r1").status is RunStatus.SUCCESS
     assert LiveRuns(world.places.run).told() == ()
 
@@ -850,7 +850,8 @@ def test_cancel_ends_a_live_run_and_waits_for_its_end(terminal: Terminal, world:
         ended = terminal.run("cancel", "r1")
         os.waitpid(child, 0)
     assert (ended.status, ended.stdout) == (ExitStatus.OK, "run r1 was cancelled\n")
-    assert world.row("r1").status is RunStatus.CANCELLED
+    row = world.row("r1")
+    assert (row.status, row.error and row.error.exit_status) == (RunStatus.CANCELLED, ExitStatus.CANCELLED)
     assert (world.left(), world.stored()) == ([], [])
 
 

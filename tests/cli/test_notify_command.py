@@ -142,11 +142,14 @@ def test_what_was_missed_in_years_to_come_by_a_clock_that_was_ahead_is_no_news(
     assert kinds(peer) == ["started", "succeeded"]
 
 
-def test_a_run_that_was_cancelled_wakes_nobody_and_changes_nothing(
-    terminal: Terminal, peer: WebPeer, world: World
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, ExitStatus.CANCELLED), (signal.SIGTERM, ExitStatus.TERMINATED)]
+)
+def test_a_run_of_a_persons_that_was_cancelled_wakes_nobody_and_changes_nothing(
+    terminal: Terminal, peer: WebPeer, world: World, number: signal.Signals, status: ExitStatus
 ) -> None:
-    world.at["host.mount"] = lambda: os.kill(os.getpid(), signal.SIGTERM)
-    assert terminal.run("run", "nightly").status == ExitStatus.CANCELLED
+    world.at["host.mount"] = lambda: os.kill(os.getpid(), number)
+    assert terminal.run("run", "nightly").status == status
     world.at.clear()
     terminal.run("run", "nightly")
     assert kinds(peer) == ["started", "started", "succeeded"]

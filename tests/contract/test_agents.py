@@ -13,6 +13,7 @@ from backupd import __version__
 from backupd.fleet import Agent, HostRefuses, StartOrder
 from backupd.fleet.ssh_agents import SshAccess, SshAgents, SshHost
 from backupd.policy.agent_protocol import MOST_CURVE_POINTS
+from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.fleet import Role
 from backupd.vocabulary.penalty import Sample
 from backupd.vocabulary.records import RunStatus
@@ -118,7 +119,8 @@ def test_a_run_goes_on_when_the_agent_has_answered_and_ends_when_it_is_cancelled
     assert busy.refusal.code == "busy"
     assert next(job for job in way.agent.describe().jobs if job.job == SILENT).running == "r1"
     way.agent.cancel("r1")
-    assert until(way.agent, "r1").status is RunStatus.CANCELLED
+    ended = until(way.agent, "r1")
+    assert (ended.status, ended.error and ended.error.exit_status) == (RunStatus.CANCELLED, ExitStatus.CANCELLED)
     assert way.agent.cancel("r1").status is RunStatus.CANCELLED
 
 

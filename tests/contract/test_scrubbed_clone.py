@@ -254,5 +254,5 @@ def test_one_that_is_stopped_leaves_nothing_that_looks_finished(
         ended = clone(host, to, SCRUB)
         assert (ended.status, "has an interrupted restore" in ended.stderr) == (2, True)
     else:
-        assert (process.returncode, left) == (11, set())
+        assert (process.returncode, left) == (15, set())
         assert audit(host, to)[-1]["detail"]["outcome"] == "cancelled"

@@ -100,7 +100,7 @@ def _record(machine: "Machine", situation: Situation, modules: Path) -> Path:
             configuration=machine.configuration(command),
             stopped_after=STOPPED_AFTER.get(command),
         )
-    if outcome.ended.status not in (0, 3, ExitStatus.CANCELLED if command in STOPPED_AFTER else 0):
+    if outcome.ended.status not in (0, 3, ExitStatus.TERMINATED if command in STOPPED_AFTER else 0):
         raise RuntimeError(f"{' '.join(words)} without a fault ended with {outcome.ended}")
     return record
 

@@ -26,7 +26,7 @@ def assert_cancelled_and_clean(world: World) -> None:
     row = world.row()
     assert row.status is RunStatus.CANCELLED
     assert row.error is not None
-    assert (row.error.code, row.error.exit_status) == ("cancelled", ExitStatus.CANCELLED)
+    assert (row.error.code, row.error.exit_status) == ("terminated", ExitStatus.TERMINATED)
     assert (world.left(), world.stored()) == ([], [])
 
 

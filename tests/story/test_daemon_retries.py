@@ -19,7 +19,7 @@ from backupd.service.launch import mark_of
 from backupd.service.machine_view import LiveHere
 from backupd.service.site import Site
 from backupd.vocabulary.alarms import AlarmKind
-from backupd.vocabulary.errors import BackupdError, Busy, Cancelled, LockNotGranted, SnapshotError
+from backupd.vocabulary.errors import BackupdError, Busy, Cancelled, LockNotGranted, SnapshotError, Terminated
 from backupd.vocabulary.records import Holding, HoldingKind
 from backupd.vocabulary.schedule import Blackout, Notice, NoticeKind, SlotState
 from backupd.vocabulary.storage import Backup
@@ -30,7 +30,8 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 TRIED = BackupScheduleConfig(cron="0 3 * * *", retries=2)
 REFUSED_LOCK = LockNotGranted("ftwrl was not granted in 10 tries: a long statement")
 BUSY = Busy("volume group vg0 is held by run b1")
-whatever_passes = pytest.mark.parametrize("cause", [REFUSED_LOCK, BUSY], ids=["lock", "busy"])
+REBOOT = Terminated("terminated by SIGTERM")
+whatever_passes = pytest.mark.parametrize("cause", [REFUSED_LOCK, BUSY, REBOOT], ids=["lock", "busy", "reboot"])
 
 
 class Told:
@@ -205,8 +206,32 @@ def test_a_backup_that_a_good_one_kept_from_starting_is_no_alarm_any_more(daemon
     assert notices.ended(daemon.catalogue, daemon.catalogue.run("by-hand")).kind is NoticeKind.RECOVERED
 
 
-def test_a_busy_run_that_no_schedule_has_started_wakes_nobody(daemon: Machine) -> None:
-    assert notices.failed("nightly", "by-hand", BUSY, answers=lambda _: {}) is None
+@pytest.mark.parametrize("error", [BUSY, REBOOT])
+def test_a_run_that_no_schedule_has_started_and_that_was_busy_or_terminated_wakes_nobody(error: BackupdError) -> None:
+    assert notices.failed("nightly", "by-hand", error, answers=lambda _: {}) is None
+
+
+def test_what_a_reboot_ended_is_tried_again_after_it_and_an_alarm_stands_until_a_backup_is_good(
+    daemon: Machine,
+) -> None:
+    fail(daemon, SnapshotError("the volume group has no room"))
+    assert failures(daemon) == ["the last backup failed: the volume group has no room"]
+    daemon.at(NIGHT + 24 * HOUR)
+    fail(daemon, REBOOT, looking=False)
+    daemon.start()  # the machine has booted
+    assert failures(daemon) == ["the last backup failed: the volume group has no room"]
+    assert kinds(daemon) == [NoticeKind.FAILED, NoticeKind.RETRYING]
+    for _ in range(2):
+        daemon.after(minutes=15)
+        fail(daemon, REBOOT)
+    assert kinds(daemon)[2:] == [NoticeKind.RETRYING, NoticeKind.FAILED]
+    assert failures(daemon) == ["the last backup failed: terminated by SIGTERM"]
+    assert good(daemon, "by-hand") is NoticeKind.RECOVERED
+
+
+def test_what_a_person_has_cancelled_is_no_failure(daemon: Machine) -> None:
+    fail(daemon, Cancelled("cancelled by SIGINT"))
+    assert (daemon.newest().state, kinds(daemon), failures(daemon)) == (SlotState.ENDED, [], [])
 
 
 def test_what_could_not_be_started_is_an_alarm_until_the_next_good_one(daemon: Machine) -> None:

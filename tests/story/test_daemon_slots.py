@@ -344,7 +344,7 @@ def test_what_cannot_be_started_is_told_and_the_clock_goes_on(daemon: Machine) -
     [
         *(("verify", 9, 1), ("verify", 0, 0)),
         *(("drill", status, 0) for status in (5, 9, 14)),
-        *(("drill", status, 1) for status in (1, 2, 13, 137, 255)),
+        *(("drill", status, 1) for status in (1, 2, 13, 15, 137, 255)),
     ],
 )
 def test_a_failure_is_told_where_the_program_itself_does_not(

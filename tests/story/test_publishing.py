@@ -121,7 +121,7 @@ def test_a_cancelled_run_keeps_the_backup_that_it_has_and_says_so(
         world.back_up()
     row = world.row()
     assert (row.status, row.error, recorded(world)) == (RunStatus.ATTENTION, None, ("vault",))
-    assert row.attention == ("the run was interrupted after it had published a backup: cancelled by SIGTERM",)
+    assert row.attention == ("the run was interrupted after it had published a backup: terminated by SIGTERM",)
     assert (offsite.stored, world.left()) == ({}, [])
     assert vault.manifest("nightly", "r1").run_id == "r1"
 

@@ -26,6 +26,7 @@ from backupd.vocabulary.errors import (
     LockNotGranted,
     Refused,
     TargetError,
+    Terminated,
     UsageError,
 )
 from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Sample, SnapshotLife, Verdict
@@ -243,7 +244,8 @@ def test_attention_does_not_make_a_failed_run_good(catalogue: Catalogue) -> None
     [
         (Refused("the volume is merging", hint="wait"), RunStatus.REFUSED),
         (Busy("run r0 is alive"), RunStatus.BUSY),
-        (Cancelled("cancelled by SIGTERM", hint="start it again"), RunStatus.CANCELLED),
+        (Cancelled("cancelled by SIGINT", hint="start it again"), RunStatus.CANCELLED),
+        (Terminated("terminated by SIGTERM", hint="start it again"), RunStatus.CANCELLED),
         (LockNotGranted("not within 3 tries"), RunStatus.FAILED),
         (BackupdError("something"), RunStatus.FAILED),
     ],

@@ -276,7 +276,7 @@ def test_a_stop_signal_ends_a_run_as_cancelled(path: Path) -> None:
             run_and_be_stopped(catalogue)
         found = catalogue.run("r1")
     assert found.error is not None
-    assert (found.status, found.error.code) == (RunStatus.CANCELLED, "cancelled")
+    assert (found.status, found.error.code) == (RunStatus.CANCELLED, "terminated")
 
 
 # --- two processes ---------------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ PASSING = {
     (ExitStatus.SERVER, "lock-not-granted"),
     (ExitStatus.SNAPSHOT, "group-busy"),
     (ExitStatus.TARGET, "target-away"),
+    (ExitStatus.TERMINATED, "terminated"),
 }
 ERRORS = [
     kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, BackupdError)

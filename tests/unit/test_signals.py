@@ -14,17 +14,24 @@ import pytest
 from backupd.host import signals
 from backupd.host.scoped_thread import ScopedThread
 from backupd.host.signals import cancellable, require_going_on, shielded
-from backupd.vocabulary.errors import Cancelled
+from backupd.vocabulary.errors import Cancelled, ExitStatus
 
 
 def stop(number: int = signal.SIGTERM) -> None:
     os.kill(os.getpid(), number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_signal_cancels(number: int) -> None:
-    with pytest.raises(Cancelled, match=signal.Signals(number).name), cancellable():
+@pytest.mark.parametrize(
+    ("number", "status", "said"),
+    [
+        (signal.SIGTERM, ExitStatus.TERMINATED, "terminated by SIGTERM"),
+        (signal.SIGINT, ExitStatus.CANCELLED, "cancelled by SIGINT"),
+    ],
+)
+def test_a_stop_signal_cancels_and_its_sender_is_told_by_it(number: int, status: ExitStatus, said: str) -> None:
+    with pytest.raises(Cancelled) as cancelled, cancellable():
         stop(number)
+    assert (cancelled.value.exit_status, cancelled.value.message) == (status, said)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from backupd.host.claims import Claims
 from backupd.host.launching import OWN_VARIABLES, UNIT_SECONDS, output_file, unit_argv, units_can_be_asked_for
 from backupd.host.marked_processes import marked_processes
 from backupd.host.process import detached, run, start_time
+from backupd.host.signals import BY_A_PERSON
 from backupd.operations import context
 from backupd.operations.agent.states import AGENT_VARIABLE, mark_of, run_of, state_of
 from backupd.operations.liveness import live_process
@@ -104,7 +105,7 @@ def start(configuration: Configuration, catalogue: Catalogue, order: StartOrder,
 
 
 def cancel(configuration: Configuration, catalogue: Catalogue, run_id: str) -> RunState:
-    """It has been sent SIGTERM where it goes on, and cleans up by itself; how far it is now. Nothing waits for its end.
+    """It has been asked to end where it goes on, and cleans up by itself; how far it is now. Nothing waits for its end.
 
     Raises:
         CatalogueError: the catalogue cannot be read.
@@ -118,14 +119,14 @@ def cancel(configuration: Configuration, catalogue: Catalogue, run_id: str) -> R
     elif found_run.status is RunStatus.RUNNING:
         process = live_process(catalogue, run_id)
         if process is not None:
-            _terminate(process[0])
+            _signal(process[0], BY_A_PERSON)
     return state_of(configuration, catalogue, run_id)
 
 
 def _end_unrecorded(catalogue: Catalogue, run_id: str) -> None:
     """The process of a run that has no row yet has been sent SIGTERM, if there is one."""
     for pid in marked_processes(AGENT_VARIABLE, mark_of(catalogue, run_id)):
-        _terminate(pid)
+        _signal(pid, signal.SIGTERM)
 
 
 def _is_known(catalogue: Catalogue, order: StartOrder) -> bool:
@@ -152,6 +153,6 @@ def _require_free(configuration: Configuration, catalogue: Catalogue, order: Sta
         raise Busy(f"job {job} is held by {holder}", hint="ask again when that has ended")
 
 
-def _terminate(pid: int) -> None:
+def _signal(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, number)

@@ -19,7 +19,7 @@ from backupd.operations.upkeep.dead_run_journal import DEATH
 from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.policy.failed_slots import is_failed
 from backupd.report.words import duration, instant, size
-from backupd.vocabulary.errors import BackupdError, Busy, Cancelled, ExitStatus, Undecided
+from backupd.vocabulary.errors import BackupdError, Busy, Cancelled, ExitStatus, Terminated, Undecided
 from backupd.vocabulary.records import GOOD, Finding, Level, RunDetails, RunError, RunStatus
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, SlotState
 
@@ -77,9 +77,12 @@ def failed(
     """Why there is none, and how things stand now; None where that is no alarm. A drill's subject begins with `drill`.
 
     `what` is a backup or a drill; of anything else that a schedule starts, the daemon tells. Nobody is woken where a
-    person has ended it, nor where it was busy, unless a slot hangs on it (`plan`): then there is no backup of that.
+    person has ended it, nor where it was busy or the system has ended it, unless a slot hangs on it (`plan`): then
+    there is no backup of that.
     """
-    if isinstance(error, Cancelled) or not isinstance(error, Exception) or (isinstance(error, Busy) and plan is None):
+    if type(error) is Cancelled or not isinstance(error, Exception):
+        return None
+    if isinstance(error, Busy | Terminated) and plan is None:
         return None
     told = as_told(error)
     subject = run_id if what == "backup" else f"{what} {run_id}"

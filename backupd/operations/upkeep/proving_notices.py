@@ -31,7 +31,7 @@ def proving_told(notifier: Notifier) -> Iterator[list[Problem]]:
     """The gravest of the problems that the block has entered is told when it ends, and raised; else what ends it.
 
     A copy that failed its drill goes before all else; then what came first. Nobody is told where another process does
-    the same, or a person has ended it.
+    the same, or it was asked to stop.
 
     Raises:
         BackupdError: the error of that problem.

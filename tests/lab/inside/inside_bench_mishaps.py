@@ -149,17 +149,21 @@ def has_an_array(run_id: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("words", "moment", "told"),
-    [(BENCH, lays_a_volume, signal.SIGINT), (BENCH, probes, signal.SIGTERM), (ARRAYS, has_an_array, signal.SIGINT)],
+    ("words", "moment", "told", "status"),
+    [
+        (BENCH, lays_a_volume, signal.SIGINT, 11),
+        (BENCH, probes, signal.SIGTERM, 15),
+        (ARRAYS, has_an_array, signal.SIGINT, 11),
+    ],
     ids=["volume", "probe", "array"],
 )
 def test_a_bench_that_is_stopped_removes_everything(
-    host: Host, words: tuple[str, ...], moment: Callable[[str], bool], told: signal.Signals
+    host: Host, words: tuple[str, ...], moment: Callable[[str], bool], told: signal.Signals, status: int
 ) -> None:
     with host.started(*words) as run:
         run.until(moment)
         run.process.send_signal(told)
-        document = require_told(run.ended(expect=11), status=11, says="")
+        document = require_told(run.ended(expect=status), status=status, says="")
     assert document["cells"] == []
 
 

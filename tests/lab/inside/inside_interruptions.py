@@ -79,9 +79,9 @@ def test_stop_signal_ends_a_run_within_ten_seconds_and_nothing_is_left(host: Hos
     with host.running(moment.changes) as run:
         run.until(moment.reached)
         run.process.send_signal(signal.SIGTERM)
-        ended = run.ended(expect=11)
+        ended = run.ended(expect=15)
     assert ended.seconds < 10
-    assert require_told(ended, status=11, says="cancelled by SIGTERM")["status"] == "cancelled"
+    assert require_told(ended, status=15, says="terminated by SIGTERM")["status"] == "cancelled"
 
 
 @pytest.mark.matrix  # a unit's run is cancelled so, too: inside_systemd.py

@@ -132,7 +132,7 @@ def test_a_snapshots_mount_is_seen_by_its_run_alone_and_a_stopped_unit_gives_it_
         assert units_that_see(RUN_FOLDER / "mnt" / run_id) == {RUN}
         systemctl("stop", RUN)
         waiting.wait()
-    require_cancelled(run_id)
+    require_cancelled(run_id, status=15)
 
 
 def test_a_run_in_its_sandbox_can_be_cancelled_from_outside(host: Host) -> None:
@@ -140,13 +140,13 @@ def test_a_run_in_its_sandbox_can_be_cancelled_from_outside(host: Host) -> None:
         host.backupd("cancel", run_id)
         assert newest() == (run_id, "cancelled"), "cancel returns when the run has ended"
         waiting.wait()
-    require_cancelled(run_id)
+    require_cancelled(run_id, status=11)
 
 
-def require_cancelled(run_id: str) -> None:
+def require_cancelled(run_id: str, *, status: int) -> None:
     """It ended as a cancelled run does, and so did the unit that this has begun."""
     systemctl("start", RECOVER)  # joins that one
-    assert (*newest(), shown(RUN, "ExecMainStatus")) == (run_id, "cancelled", "11")
+    assert (*newest(), shown(RUN, "ExecMainStatus")) == (run_id, "cancelled", str(status))
     systemctl("reset-failed", RUN)
 
 

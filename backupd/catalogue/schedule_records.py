@@ -5,6 +5,7 @@ Knows: that a slot is taken once, and so is each of its tries.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +19,16 @@ from backupd.policy.timetable import Timetable
 from backupd.vocabulary.alarms import OpenAlarm
 from backupd.vocabulary.schedule import Activity, NoticeKind, Pause, Slot, SlotState
 
-Timetables = Mapping[tuple[str, Activity], Timetable]  # by job and activity
+Key = tuple[str, Activity]  # a job and an activity
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """The timetable by which an activity of a job goes."""
+
+    timetable: Timetable
+    since: datetime  # what was due before is nobody's fault
+    owed: datetime | None = None  # but for this, which was due by the timetable before it and had not been decided
 
 
 class ScheduleRecords(CatalogueFile):
@@ -77,24 +87,23 @@ class ScheduleRecords(CatalogueFile):
         with self._writing() as connection:
             return bool(connection.execute(query.values(values)).rowcount)
 
-    def go_by(self, timetables: Timetables, *, since: datetime) -> dict[tuple[str, Activity], datetime]:
-        """Since when each of them counts: what was due before is nobody's fault.
-
-        That is the instant at which this timetable was first gone by, however often the daemon was started since; for
-        one that is new or has changed it is `since`, and the audit chain tells so.
+    def go_by(
+        self, timetables: Mapping[Key, Timetable], *, since: datetime, owed: Mapping[Key, datetime] | None = None
+    ) -> dict[Key, Scheduled]:
+        """These timetables count, each since the instant at which it was first gone by, however often the daemon was
+        started since; one that is new or has changed since `since`, and the audit chain tells so, and what is `owed`.
         """
-        with self._reading() as connection:
-            known = _scheduled(connection)
-        if {key: timetable for key, (timetable, _) in known.items()} != dict(timetables):
+        known = self.gone_by()
+        if {key: one.timetable for key, one in known.items()} != dict(timetables):
             with self._writing() as connection:
-                _reschedule(connection, timetables, since)
+                _reschedule(connection, timetables, since, owed or {})
                 known = _scheduled(connection)
-        return {key: counts_since for key, (_, counts_since) in known.items()}
+        return known
 
-    def gone_by(self) -> dict[tuple[str, Activity], Timetable]:
-        """The timetables by which a daemon went last, by job and activity."""
+    def gone_by(self) -> dict[Key, Scheduled]:
+        """The timetables by which a daemon went last."""
         with self._reading() as connection:
-            return {key: timetable for key, (timetable, _) in _scheduled(connection).items()}
+            return _scheduled(connection)
 
     def newest_slots(self, *, before: datetime) -> dict[tuple[str, Activity], datetime]:
         """When the newest slot of each job and activity was due, of those that are not in the future."""
@@ -195,11 +204,11 @@ def _taken_back(connection: Connection, slot: Slot) -> bool:
     )
 
 
-def _scheduled(connection: Connection) -> dict[tuple[str, Activity], tuple[Timetable, datetime]]:
+def _scheduled(connection: Connection) -> dict[Key, Scheduled]:
     """By which timetable each job and activity goes, and since when, as the audit chain tells."""
     table = tables.audit
     query = select(table.c.event, table.c.subject, table.c.detail).order_by(table.c.number)
-    found: dict[tuple[str, Activity], tuple[Timetable, datetime]] = {}
+    found: dict[Key, Scheduled] = {}
     for row in connection.execute(query.where(table.c.event.in_((Event.SCHEDULED, Event.UNSCHEDULED)))):
         detail = json.loads(row.detail)
         key = row.subject, Activity(detail["activity"])
@@ -207,15 +216,19 @@ def _scheduled(connection: Connection) -> dict[tuple[str, Activity], tuple[Timet
             found.pop(key, None)
         else:
             timetable = Timetable(detail["cron"], detail["zone"], detail["offset_seconds"])
-            found[key] = timetable, datetime.fromisoformat(detail["since"])
+            owed = datetime.fromisoformat(detail["owed"]) if "owed" in detail else None
+            found[key] = Scheduled(timetable, datetime.fromisoformat(detail["since"]), owed)
     return found
 
 
-def _reschedule(connection: Connection, timetables: Timetables, since: datetime) -> None:
+def _reschedule(
+    connection: Connection, timetables: Mapping[Key, Timetable], since: datetime, owed: Mapping[Key, datetime]
+) -> None:
     """The audit chain tells what is new, what has changed and what is no more."""
     before = _scheduled(connection)
     for (job, activity), timetable in timetables.items():
-        if (job, activity) not in before or before[job, activity][0] != timetable:
+        if (job, activity) not in before or before[job, activity].timetable != timetable:
+            due_still = owed.get((job, activity))
             audit_step(
                 Event.SCHEDULED,
                 job,
@@ -224,6 +237,7 @@ def _reschedule(connection: Connection, timetables: Timetables, since: datetime)
                 zone=timetable.zone,
                 offset_seconds=timetable.offset_seconds,
                 since=since.isoformat(),
+                **({"owed": due_still.isoformat()} if due_still is not None else {}),
             )(connection)
     for job, activity in before.keys() - timetables.keys():
         audit_step(Event.UNSCHEDULED, job, activity=activity)(connection)

@@ -135,7 +135,8 @@ def tell_of_other_schedules(configuration: "Configuration", catalogue: "Catalogu
     from backupd.service.timetables import timetables
 
     is_served = Claims(configuration.paths.run).daemon_pid() is not None
-    if is_served and catalogue.gone_by() != timetables(configuration):
+    gone_by = {key: one.timetable for key, one in catalogue.gone_by().items()}
+    if is_served and gone_by != timetables(configuration):
         tell("attention: the daemon's schedules differ from the configuration's: systemctl reload backupd")
 
 

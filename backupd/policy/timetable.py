@@ -19,11 +19,11 @@ import hashlib
 import json
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
@@ -116,6 +116,21 @@ class Timetable:
             return
 
 
+@dataclass(frozen=True, slots=True)
+class ChangedTimetable(Timetable):
+    """One that has replaced another, by which a slot was due that had not been decided: that is due still."""
+
+    owed: datetime = field(kw_only=True)  # by the other one
+    since: datetime = field(kw_only=True)  # when it was replaced, later than that; nothing in between is due
+
+    def following(self, instant: datetime) -> Iterator[datetime]:
+        """The same, with what is owed."""
+        if instant < self.owed:
+            yield from takewhile(lambda due: due < self.owed, Timetable.following(self, instant))
+            yield self.owed
+        yield from Timetable.following(self, max(instant, self.since))
+
+
 def require_cron(expression: str) -> str:
     """The expression, if it is one of cron that ever comes.
 
@@ -166,6 +181,13 @@ def require_zone(name: str) -> str:
         meant = next(iter(get_close_matches(name, available_timezones(), n=1)), None)
         hint = f"did you mean {meant}?" if meant else 'use an IANA name, such as "Europe/Berlin" or "UTC"'
         raise UsageError(f"unknown time zone {_shown(name)}", hint=hint) from error
+
+
+def is_zone(name: str) -> bool:
+    """Whether there is a time zone of this name."""
+    with contextlib.suppress(UsageError):
+        return bool(require_zone(name))
+    return False
 
 
 def stable_offset(spread_seconds: float, *names: str) -> float:

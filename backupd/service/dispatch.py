@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from backupd.config import Configuration, ScheduleConfig
+from backupd.catalogue.schedule_records import Key
+from backupd.config import Configuration
 from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.policy.fallback import FallbackRule
 from backupd.policy.lateness import SUPERSEDED, Missed, Start, Wait, due_slots, lateness
@@ -22,9 +23,10 @@ from backupd.service.fallback import fallback_rule, tell_once_alone
 from backupd.service.launch import Child
 from backupd.service.retries import first_cause, rules_of
 from backupd.service.running_slots import RUNS, Ended, Going
+from backupd.service.schedules import KeptSchedule, replaced_by, schedules
 from backupd.service.site import Site
 from backupd.service.slot_endings import meaning, tells_itself
-from backupd.service.timetables import timetables, zone_of
+from backupd.service.timetables import timetables
 from backupd.vocabulary.errors import CommandError, ExitStatus
 from backupd.vocabulary.escaping import on_one_line
 from backupd.vocabulary.instants import to_the_minute
@@ -41,34 +43,6 @@ _NOT_LOOKING = "the machine was asleep, its clock was changed or the catalogue w
 
 
 @dataclass(slots=True)
-class _Schedule:
-    """One activity of a job, and how far it was decided."""
-
-    job: str
-    activity: Activity
-    config: ScheduleConfig
-    zone: str
-    timetable: Timetable
-    since: datetime  # nothing is owed of the time before; it is yet to come where the clock was ahead, or is behind
-    decided: datetime  # every slot up to here
-    next_due: datetime | None = None
-    why: str = ""  # the newest slot that is due was not started yet
-
-    def decide_up_to(self, instant: datetime) -> None:
-        """What was due until then needs no decision any more."""
-        self.decided, self.why = instant, ""
-        self.next_due = self.timetable.after(instant)
-
-    def is_due(self, now: datetime) -> bool:
-        """A slot awaits its decision. Where the clock was restored, what has a row there is not done again."""
-        if self.decided > now:
-            self.decide_up_to(now)
-        elif self.decided < self.since <= now:
-            self.decide_up_to(self.since)
-        return self.next_due is not None and self.next_due <= now
-
-
-@dataclass(slots=True)
 class Dispatch:
     """Everything that is scheduled on this machine. One thread only."""
 
@@ -78,7 +52,7 @@ class Dispatch:
     new_run_id: Callable[[], str]
     began: datetime
     answers: Callable[[Configuration], FailureAnswers]
-    _schedules: list[_Schedule] = field(default_factory=list)
+    _schedules: list[KeptSchedule] = field(default_factory=list)
     _paused: Mapping[str, Pause] = field(default_factory=dict)
     _waiting: Mapping[str, str] = field(default_factory=dict)  # why a job's next try, which is due, has not started
     _recovering: Child | None = None
@@ -87,25 +61,19 @@ class Dispatch:
     def go_by(self, site: Site) -> None:
         """From now on these schedules count; slots that were decided stay decided.
 
-        A schedule that no daemon has gone by before owes nothing from the time before now, and neither does one that
-        was changed; where the daemon was down, whatever was due meanwhile is due still.
+        A schedule that no daemon has gone by before owes nothing from the time before now. One that has changed owes
+        what was due by the timetable before it and was not decided, the newest of that; where the daemon was down,
+        whatever was due meanwhile is due still.
 
         Raises:
             CatalogueError, ConfigurationError: nothing has changed then.
         """
         now, wanted = site.now(), timetables(site.configuration)
-        since = site.catalogue.go_by(wanted, since=now)
-        newest = site.catalogue.newest_slots(before=now)
-        found = []
-        for (job, activity), timetable in wanted.items():
-            config = getattr(site.configuration.jobs[job].schedules, activity.value)
-            zone, counts_since = zone_of(site.configuration, config), since[job, activity]
-            known = (min(now, counts_since), newest.get((job, activity)))
-            schedule = _Schedule(job, activity, config, zone, timetable, counts_since, now)
-            schedule.decide_up_to(max(instant for instant in known if instant is not None))
-            found.append(schedule)
+        replaced = replaced_by(wanted, site.catalogue.gone_by())
+        owed = self._owed(schedules(site, replaced, now, before=self._schedules), now)
+        found = site.catalogue.go_by(wanted, since=now, owed=owed)
+        self._schedules = schedules(site, found, now, before=self._schedules)
         self.site = self.going.site = site
-        self._schedules = found
 
     @property
     def timetables(self) -> Sequence[Timetable]:
@@ -159,9 +127,9 @@ class Dispatch:
 
     # --- what is due -------------------------------------------------------------------------------------------------
 
-    def _newest(self, late: Iterable[_Schedule], now: datetime) -> list[tuple[datetime, _Schedule]]:
+    def _newest(self, late: Iterable[KeptSchedule], now: datetime) -> list[tuple[datetime, KeptSchedule]]:
         """The newest slot of each, the oldest first; what each has before that is missed from now on."""
-        found: list[tuple[datetime, _Schedule]] = []
+        found: list[tuple[datetime, KeptSchedule]] = []
         for schedule in late:
             due = due_slots(schedule.timetable, since=schedule.decided, now=now)
             if due.unlisted:
@@ -174,7 +142,7 @@ class Dispatch:
                 found.append((due.newest, schedule))
         return sorted(found, key=lambda pair: (pair[0], pair[1].job, pair[1].activity))
 
-    def _decide(self, schedule: _Schedule, due_at: datetime, now: datetime) -> None:
+    def _decide(self, schedule: KeptSchedule, due_at: datetime, now: datetime) -> None:
         """It starts, waits or is missed."""
         if self._leave(schedule, [due_at], now):
             return
@@ -194,12 +162,18 @@ class Dispatch:
                 else:
                     self._start(schedule, due_at, now)
 
-    def _wait(self, schedule: _Schedule, why: str) -> None:
+    def _owed(self, replaced: Iterable[KeptSchedule], now: datetime) -> Mapping[Key, datetime]:
+        """What is due still by timetables that others are about to replace: the newest of each."""
+        late = [schedule for schedule in replaced if schedule.is_due(now)]
+        self._paused = self.site.catalogue.pauses() if late else self._paused
+        return {schedule.key: due_at for due_at, schedule in self._newest(late, now)}
+
+    def _wait(self, schedule: KeptSchedule, why: str) -> None:
         if schedule.why != why:
             log.info("%s of job %s waits: %s", schedule.activity, schedule.job, why)
         schedule.why = why
 
-    def _start(self, schedule: _Schedule, due_at: datetime, now: datetime) -> None:
+    def _start(self, schedule: KeptSchedule, due_at: datetime, now: datetime) -> None:
         run_id = self.new_run_id() if schedule.activity in RUNS else ""
         rule = self._fallback(schedule)
         late = self._why(schedule, due_at) if _is_late(due_at, now) else ""
@@ -224,7 +198,7 @@ class Dispatch:
             log.error("%s: could not be started: %s", _named(slot), error.message)
             self._alarm(slot, f"could not be started: {error.message}")
 
-    def _miss(self, schedule: _Schedule, due: Sequence[datetime], reason: str, now: datetime) -> None:
+    def _miss(self, schedule: KeptSchedule, due: Sequence[datetime], reason: str, now: datetime) -> None:
         """Written down once, told once; nobody is told that a job which a person has paused did nothing."""
         slots = [Slot(schedule.job, schedule.activity, at, SlotState.MISSED, now, reason=reason) for at in due]
         missed = self.site.catalogue.pass_slots(slots)
@@ -236,7 +210,7 @@ class Dispatch:
         if schedule.job not in self._paused:
             self._notice(NoticeKind.MISSED, missed[-1], f"was missed{more}: {reason}")
 
-    def _leave(self, schedule: _Schedule, due: Sequence[datetime], now: datetime) -> bool:
+    def _leave(self, schedule: KeptSchedule, due: Sequence[datetime], now: datetime) -> bool:
         """The fleet does it, where its control host is there: nothing is owed here, and nothing is missed."""
         rule = self._fallback(schedule)
         if rule is None or not rule.leaves_to_fleet(now):
@@ -248,10 +222,10 @@ class Dispatch:
         schedule.decide_up_to(due[-1])
         return True
 
-    def _fallback(self, schedule: _Schedule) -> FallbackRule | None:
+    def _fallback(self, schedule: KeptSchedule) -> FallbackRule | None:
         return fallback_rule(schedule.job, schedule.config, self.site.catalogue)
 
-    def _why(self, schedule: _Schedule, due_at: datetime) -> str:
+    def _why(self, schedule: KeptSchedule, due_at: datetime) -> str:
         """Why the slot did not start when it was due."""
         if schedule.job in self._paused:
             return _PAUSED

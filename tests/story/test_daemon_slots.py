@@ -11,6 +11,7 @@ import pytest
 from backupd.catalogue.store import Catalogue
 from backupd.config import BackupScheduleConfig, SchedulesConfig
 from backupd.host.claims import Claims
+from backupd.policy.timetable import Timetable
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import Holding, HoldingKind, RunKind, SnapshotFacts
 from backupd.vocabulary.schedule import Activity, Blackout, NoticeKind, SlotState
@@ -75,6 +76,54 @@ def test_a_changed_schedule_owes_nothing_from_before_its_change(daemon: Machine)
     assert daemon.slots() == [(NIGHT, ENDED)]
     daemon.after(hours=1)
     assert daemon.slots()[1:] == [(NIGHT + 10 * HOUR, STARTED)]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        BackupScheduleConfig(cron="0 3 * * *", spread_seconds=3600.0),
+        BackupScheduleConfig(cron="30 3 * * *"),
+        BackupScheduleConfig(cron="0 3 * * *", zone="America/New_York"),
+    ],
+    ids=["spread", "cron", "zone"],
+)
+@pytest.mark.parametrize("restarts", [True, False])
+def test_what_waits_is_due_still_where_its_timetable_changes(
+    daemon: Machine, changed: BackupScheduleConfig, restarts: bool
+) -> None:
+    daemon.catalogue.pause("nightly", "the disks are being changed")
+    daemon.at(NIGHT + HOUR)
+    daemon.schedule(job("nightly", backup=changed))
+    daemon.after(minutes=1)
+    if restarts:
+        daemon.start()
+    daemon.catalogue.resume("nightly")
+    daemon.after(minutes=1)
+    assert daemon.slots() == [(NIGHT, STARTED)]
+    assert "the job was paused" in daemon.newest().reason or restarts
+    daemon.process().end()
+    daemon.start()
+    daemon.after(hours=1)
+    assert daemon.slots() == [(NIGHT, ENDED)], "what the new timetable has of the time before it is not owed"
+    daemon.at(NIGHT + 2 * DAY)
+    assert len(daemon.slots()) > 1
+
+
+def test_what_waited_too_long_or_for_a_later_one_is_missed_and_told_though_its_timetable_has_changed(
+    daemon: Machine,
+) -> None:
+    daemon.now = NIGHT + DAY + HOUR  # the machine was off for two nights
+    daemon.start(job("nightly", backup=HOURLY))
+    assert daemon.slots() == [(NIGHT, MISSED), (NIGHT + DAY, MISSED)]
+    assert [notice.kind for notice in daemon.told] == [NoticeKind.MISSED, NoticeKind.MISSED]
+
+
+def test_a_timetable_of_a_zone_that_is_no_more_owes_nothing(daemon: Machine) -> None:
+    known = {("nightly", Activity.BACKUP): Timetable("0 3 * * *", "Mars/Olympus")}
+    daemon.catalogue.go_by(known, since=MORNING)
+    daemon.now = NIGHT + HOUR
+    daemon.start()
+    assert daemon.slots() == []
 
 
 # --- late and missed -------------------------------------------------------------------------------------------------

@@ -62,6 +62,10 @@ class ScheduleRecords(CatalogueFile):
             connection.execute(query.values(state=state, **ended))
         return retry_at
 
+    def slot_ends(self, slot: Slot, *, exit_status: int) -> bool:
+        """What was started in the slot is about to end with this, for whoever does not see it; False where it has."""
+        return self._changed(slot, SlotState.STARTED, exit_status=exit_status)
+
     def plan_retry(self, slot: Slot, at: datetime) -> bool:
         """What was started in the slot, and is about to end, is to be started again then; False where it has ended."""
         return self._changed(slot, SlotState.STARTED, retry_at=at)

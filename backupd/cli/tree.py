@@ -4,6 +4,7 @@ Knows: that one process runs one command; importing all the others would cost ea
 command is called is said in its module, by the function of that name or by `app`, a group of commands.
 """
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_group
 
+from backupd.host.launching import SLOT_VARIABLE
 from backupd.vocabulary.escaping import indented
 
 _MODULES = {  # in the order of the help
@@ -82,7 +84,12 @@ class CommandTree(LazyGroup):
     def invoke(self, ctx: Any) -> Any:
         """As typer's; likewise of a command and what stands behind it."""
         with _refused_plainly():
-            return super().invoke(ctx)
+            if SLOT_VARIABLE not in os.environ:
+                return super().invoke(ctx)
+            from backupd.cli.slot_status import status_kept
+
+            with status_kept(ctx.params["config"]):
+                return super().invoke(ctx)
 
 
 @contextmanager

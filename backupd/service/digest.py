@@ -200,6 +200,8 @@ def _verified(status: JobStatus) -> str:
         return f"MISSED {when}, OVERDUE"
     if slot.state is not SlotState.ENDED:
         return f"started {when}"
+    if slot.exit_status is None:
+        return f"ended, result unknown, {when}"
     return when if slot.exit_status == ExitStatus.OK else f"FAILED {when}, OVERDUE"
 
 

@@ -20,7 +20,7 @@ from backupd.policy.lateness import SUPERSEDED, Missed, Start, Wait, due_slots, 
 from backupd.policy.retries import Again, NotAgain, still_planned
 from backupd.policy.timetable import Timetable
 from backupd.service.fallback import fallback_rule, tell_once_alone
-from backupd.service.launch import Child
+from backupd.service.launch import Child, name_of
 from backupd.service.retries import first_cause, rules_of
 from backupd.service.running_slots import RUNS, Ended, Going
 from backupd.service.schedules import KeptSchedule, replaced_by, schedules
@@ -316,8 +316,13 @@ class Dispatch:
             return
         log.log(logging.INFO if status == ExitStatus.OK else logging.WARNING, "%s: ended %s", _named(slot), shown)
         silent = slot.activity is Activity.BACKUP and ended.run is None
-        if silent or (status not in (None, ExitStatus.OK) and not tells_itself(slot.activity, status)):
-            self._alarm(slot, f"ended {shown}" + (" before it was recorded" if silent else ""))
+        if silent or (status != ExitStatus.OK and not tells_itself(slot.activity, status)):
+            before = " before it was recorded" if silent else ""
+            self._alarm(slot, f"ended {shown}{before}{self._where_it_says(slot) if status is None else ''}")
+
+    def _where_it_says(self, slot: Slot) -> str:
+        name = name_of(slot)
+        return f": see {self.site.configuration.paths.log / name}.out.log or `journalctl -u backupd-run-{name}`"
 
     def _alarm(self, slot: Slot, what: str) -> None:
         self._notice(NoticeKind.FAILED, slot, what)

@@ -176,9 +176,12 @@ def _failed(config: JobConfig, record: JobRecord, now: datetime) -> list[Alarm]:
     found = list(_failed_backup(config, record, now))
     for activity, slot in record.last_slots.items():
         status = slot.exit_status
-        if activity is not Activity.BACKUP and slot.state is SlotState.ENDED and status not in (None, *_HARMLESS):
-            undecided = "was undecided: it ran into a limit of its own"
-            became = undecided if status == ExitStatus.UNDECIDED else f"failed ({_meaning(status)})"
+        if activity is not Activity.BACKUP and slot.state is SlotState.ENDED and status not in _HARMLESS:
+            became = f"failed ({_meaning(status)})"
+            if status is None:
+                became = "ended, and its exit status is unknown"
+            elif status == ExitStatus.UNDECIDED:
+                became = "was undecided: it ran into a limit of its own"
             found.append(
                 Alarm(
                     AlarmKind.FAILED, f"the {activity} of {instant(slot.due_at)} {became}", slot.run_id, about=activity

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from backupd.host.launching import OWN_VARIABLES, output_file, unit_argv
+from backupd.host.launching import OWN_VARIABLES, SLOT_VARIABLE, output_file, unit_argv
 from backupd.host.launching import ourselves as ourselves
 from backupd.host.marked_processes import marked
 from backupd.host.process import detached, found
@@ -20,7 +20,6 @@ from backupd.vocabulary.schedule import Activity, Slot
 
 _READING_SECONDS = 900
 
-SLOT_VARIABLE = "BACKUPD_SLOT"  # in the environment of whatever is started: a later daemon finds it by this
 RECEIVER_VARIABLE = "BACKUPD_RECEIVER"  # the same, of what archives a binlog: what it was started for
 
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from backupd.config import Configuration
 from backupd.host.claims import Claims
 from backupd.operations.liveness import run_is_alive
-from backupd.service.launch import Child, Launcher
+from backupd.service.launch import Child, Launcher, mark_of
 from backupd.service.site import Site
 from backupd.vocabulary.errors import ExitStatus, UsageError
 from backupd.vocabulary.records import RunDetails, RunKind, RunStatus
@@ -51,7 +51,8 @@ class Going:
             CatalogueError: the catalogue cannot be read.
         """
         found = self.site.catalogue.slots(state=SlotState.STARTED, limit=None)
-        adopted = tuple(slot for slot in found if slot not in self._children)
+        known = {mark_of(slot) for slot in self._children}  # what is about to end has written into its row
+        adopted = tuple(slot for slot in found if mark_of(slot) not in known)
         self._children.update({slot: self.launcher.find(slot) for slot in adopted})
         return adopted
 
@@ -79,7 +80,7 @@ class Going:
             run = self.run_of(slot)
             if child.exit_status is None and self._may_still_come(slot, run):
                 continue
-            status = _status_of(run) if child.exit_status is None else child.exit_status
+            status = self._told_by_itself(slot, run) if child.exit_status is None else child.exit_status
             retry_at = self.site.catalogue.slot_ended(slot, exit_status=status)
             del self._children[slot]
             yield Ended(slot, status, run, retry_at)
@@ -157,6 +158,13 @@ class Going:
         except UsageError:
             return None
 
+    def _told_by_itself(self, slot: Slot, run: RunDetails | None) -> int | None:
+        """The status that nobody saw: of a run by its own row, of all else by the slot's; None where it died."""
+        if slot.activity in RUNS:
+            return None if run is None else _status_of(run)
+        here = self.site.catalogue.slots(job=slot.job, activity=slot.activity, since=slot.due_at, until=slot.due_at)
+        return here[0].exit_status
+
     def _may_still_come(self, slot: Slot, run: RunDetails | None) -> bool:
         """It was started a moment ago by a daemon that is gone, and may not be a process yet."""
         begun = slot.decided_at
@@ -169,10 +177,8 @@ def _host(configuration: Configuration, job: str) -> str | None:
     return None if known is None else known.host
 
 
-def _status_of(run: RunDetails | None) -> int | None:
-    """What a run's row tells of the status that nobody saw."""
-    if run is None:
-        return None
+def _status_of(run: RunDetails) -> int:
+    """What a run's row tells of it."""
     if run.status is RunStatus.RUNNING:
         return int(ExitStatus.INTERNAL)  # it has died, as `recover` will find
     if run.error is not None:

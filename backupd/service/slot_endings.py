@@ -12,9 +12,9 @@ from backupd.vocabulary.schedule import Activity
 _KILLED = range(129, 256)
 _BY_SOME_SIGNAL = 255
 _BEFORE_IT_HAD_A_BACKUP = (ExitStatus.BUSY, ExitStatus.USAGE, ExitStatus.CATALOGUE)
-_SILENT_WITH: Mapping[Activity, Collection[int]] = {
+_SILENT_WITH: Mapping[Activity, Collection[int | None]] = {
     Activity.BACKUP: (),  # where one was killed, `backupd recover` tells
-    Activity.DRILL: {*_KILLED, ExitStatus.INTERNAL, ExitStatus.TERMINATED, *_BEFORE_IT_HAD_A_BACKUP},
+    Activity.DRILL: {None, *_KILLED, ExitStatus.INTERNAL, ExitStatus.TERMINATED, *_BEFORE_IT_HAD_A_BACKUP},
 }
 _CHECK_TELLS = (ExitStatus.REFUSED, ExitStatus.ATTENTION)
 

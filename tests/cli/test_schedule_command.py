@@ -1,5 +1,6 @@
 """`backupd schedule` as a person meets it: what is due, what is refused, and a pause that stays."""
 
+import shutil
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ import pytest
 from backupd.config import load
 from backupd.host.claims import Claims
 from backupd.policy.timetable import stable_offset
+from backupd.service.launch import mark_of
 from backupd.service.timetables import timetables
 from backupd.vocabulary.errors import ExitStatus, ServerError
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
@@ -99,6 +101,32 @@ def test_a_slot_that_ended_in_failure_shows_the_error_of_its_own_run(terminal: T
     meaning = ExitStatus.SERVER.meaning
     listed = terminal.run("schedule", "list").stdout.splitlines()[1]
     assert listed.endswith(f"  {now:%Y-%m-%d %H:%M} {meaning}: the server is away")
+
+
+@pytest.mark.parametrize(
+    ("slot_of", "typed", "kept"),
+    [
+        ("prune", ("prune", "nightly"), ExitStatus.OK),
+        ("verify", ("verify", "--job", "nightly"), ExitStatus.TARGET),
+        ("check", ("check", "nightly", "--notify"), ExitStatus.REFUSED),
+        ("verify", ("schedule", "list"), None),
+    ],
+)
+def test_what_a_schedule_has_started_leaves_its_status_in_its_slot_and_what_that_starts_does_not(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, slot_of: str, typed: tuple[str, ...], kept: int | None
+) -> None:
+    now = datetime.now(UTC)
+    assert terminal.run("run", "nightly").status == 0
+    if kept:
+        shutil.rmtree(terminal.world.vault)
+    slot = Slot("nightly", Activity(slot_of), now, SlotState.STARTED, now)
+    monkeypatch.setenv("BACKUPD_SLOT", mark_of(slot))
+    with terminal.world.catalogue() as catalogue:
+        catalogue.take_slot(slot)
+        ended = terminal.run(*typed)
+        (found,) = catalogue.slots(job="nightly")
+    assert (found.state, found.exit_status) == (SlotState.STARTED, kept)
+    assert kept in (ended.status, None)
 
 
 # --- next -------------------------------------------------------------------------------------------------------------

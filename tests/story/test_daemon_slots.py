@@ -12,6 +12,12 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import BackupScheduleConfig, SchedulesConfig
 from backupd.host.claims import Claims
 from backupd.policy.timetable import Timetable
+from backupd.service.digest import digest
+from backupd.service.job_status import job_statuses
+from backupd.service.machine_view import LiveHere
+from backupd.service.site import Site
+from backupd.service.site_status import SiteStatus
+from backupd.vocabulary.alarms import AlarmKind
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import Holding, HoldingKind, RunKind, SnapshotFacts
 from backupd.vocabulary.schedule import Activity, Blackout, NoticeKind, SlotState
@@ -368,6 +374,37 @@ def test_the_status_that_nobody_saw_is_that_of_the_run(daemon: Machine) -> None:
     assert daemon.newest().exit_status == ExitStatus.SERVER
 
 
+@pytest.mark.parametrize(
+    ("status", "said", "shown"),
+    [
+        (0, [], "60 min ago"),
+        (8, ["ended with exit status 8 (target, or the spool)"], "FAILED 60 min ago, OVERDUE"),
+        (15, ["ended with exit status 15 (terminated by the system: SIGTERM or SIGHUP)"], "FAILED 60 min ago, OVERDUE"),
+        (None, ["ended with unknown exit status: see "], "ended, result unknown, 60 min ago"),
+    ],
+)
+def test_what_a_verification_ended_with_is_told_though_the_daemon_was_restarted_meanwhile(
+    daemon: Machine, status: int | None, said: list[str], shown: str
+) -> None:
+    daemon.start(job("nightly", verify=NIGHTLY))
+    daemon.at(NIGHT)
+    daemon.start()
+    slot = daemon.newest()
+    if status is not None:  # else it was killed
+        assert daemon.catalogue.slot_ends(slot, exit_status=status)
+    daemon.dispatch.adopt()
+    daemon.launcher.processes[slot].end(None)
+    daemon.after(hours=1)
+    assert (daemon.newest().state, daemon.newest().exit_status) == (ENDED, status)
+    assert len(daemon.told) == len(said)
+    assert all(words in notice.text for words, notice in zip(said, daemon.told, strict=True))
+    site = Site(daemon.configuration, daemon.catalogue, lambda: daemon.now)
+    (found,) = job_statuses(site, LiveHere(daemon.folder))
+    assert [alarm.about for alarm in found.alarms if alarm.kind is AlarmKind.FAILED] == [Activity.VERIFY] * len(said)
+    facts = digest(site, SiteStatus(daemon.now, (found,), ()))
+    assert facts.tables["drills and verifications"].rows[0][-1] == shown
+
+
 def test_a_slot_whose_process_never_came_to_be_ends_and_is_told(daemon: Machine) -> None:
     daemon.at(NIGHT)
     daemon.launcher.processes.clear()
@@ -393,11 +430,11 @@ def test_what_cannot_be_started_is_told_and_the_clock_goes_on(daemon: Machine) -
     [
         *(("verify", 9, 1), ("verify", 0, 0)),
         *(("drill", status, 0) for status in (5, 9, 14)),
-        *(("drill", status, 1) for status in (1, 2, 13, 15, 137, 255)),
+        *(("drill", status, 1) for status in (1, 2, 13, 15, 137, 255, None)),
     ],
 )
 def test_a_failure_is_told_where_the_program_itself_does_not(
-    daemon: Machine, activity: str, status: int, told: int
+    daemon: Machine, activity: str, status: int | None, told: int
 ) -> None:
     daemon.start(replace(job("nightly"), schedules=SchedulesConfig(**{activity: NIGHTLY})))
     daemon.at(NIGHT)

@@ -316,7 +316,8 @@ class Dispatch:
             return
         log.log(logging.INFO if status == ExitStatus.OK else logging.WARNING, "%s: ended %s", _named(slot), shown)
         silent = slot.activity is Activity.BACKUP and ended.run is None
-        if silent or (status != ExitStatus.OK and not tells_itself(slot.activity, status)):
+        harmless = status in (ExitStatus.OK, ExitStatus.CANCELLED)
+        if silent or not (harmless or tells_itself(slot.activity, status)):
             before = " before it was recorded" if silent else ""
             self._alarm(slot, f"ended {shown}{before}{self._where_it_says(slot) if status is None else ''}")
 

@@ -428,7 +428,7 @@ def test_what_cannot_be_started_is_told_and_the_clock_goes_on(daemon: Machine) -
 @pytest.mark.parametrize(
     ("activity", "status", "told"),
     [
-        *(("verify", 9, 1), ("verify", 0, 0)),
+        *(("verify", 9, 1), ("verify", 0, 0), ("probe", 15, 1), ("probe", 11, 0)),  # that was a person's `cancel`
         *(("drill", status, 0) for status in (5, 9, 14)),
         *(("drill", status, 1) for status in (1, 2, 13, 15, 137, 255, None)),
     ],

@@ -21,13 +21,14 @@ from backupd.catalogue.owners import ChainEnd
 from backupd.catalogue.store import Catalogue
 from backupd.host.claims import Claims
 from backupd.host.daemon_thread import await_end
+from backupd.operations.hanging_targets import answer_of
 from backupd.operations.tools import HostTools
 from backupd.policy import owner_record
 from backupd.policy.owner_record import OwnerRecord
 from backupd.policy.signing import Signer, signer_at
 from backupd.policy.trust import Known
 from backupd.targets import Target
-from backupd.vocabulary.errors import BackupdError, Busy, NoRoom, NotOurs, TargetAway, VerificationError
+from backupd.vocabulary.errors import BackupdError, Busy, NoRoom, NotOurs, TargetAway, TargetError, VerificationError
 from backupd.vocabulary.identity import Identity, Machine
 from backupd.vocabulary.instants import to_the_second
 
@@ -307,6 +308,36 @@ def _sentence(found: OwnerRecord, target: Target) -> str:
         f"another machine uses this identity ({found.machine}): it wrote last on target {target.name}"
         f" at {to_the_second(found.at)}, by host {found.host}; was this one cloned?"
     )
+
+
+def require_apart(target: Target, others: Sequence[Target]) -> None:
+    """None of these others is the same storage under another name, as far as they answer and were ever written to.
+
+    No two storages have one owner record, whatever leads to them: a path, a mount, a link, a bucket.
+
+    Raises:
+        TargetError: one is, or the target itself does not answer.
+    """
+    if not others:
+        return
+    try:
+        found = answer_of(target, target.owner)
+    except VerificationError:  # whose it is, `take` asks
+        return
+    same = next((other for other in others if found is not None and _is_last_on(other, found)), None)
+    if same is not None:
+        raise TargetError(
+            f"target {target.name} is the same storage as target {same.name}: both have the same owner record",
+            hint="a second copy needs storage of its own: correct where one of the two leads, or remove it from the"
+            f" job; if one is a copy of the other's files: `backupd identity adopt --target {target.name}`",
+        )
+
+
+def _is_last_on(other: Target, record: OwnerRecord) -> bool:
+    try:
+        return answer_of(other, other.owner) == record
+    except (TargetError, VerificationError):  # told where it is used itself
+        return False
 
 
 def signer_of(catalogue: Catalogue, machine: Machine) -> Signer:

@@ -207,6 +207,13 @@ def test_what_is_broken_on_the_way_leaves_nothing_and_is_known_from_now_on(world
         copy(world)
 
 
+def test_nothing_is_copied_to_the_same_storage_under_another_name(world: World) -> None:
+    before = world.stored()
+    with pytest.raises(TargetError, match="target again is the same storage as target vault"):
+        copy(world, to=DirectoryTarget("again", world.vault, machine=world.name))
+    assert (world.stored(), world.left()) == (before, [])
+
+
 def test_an_object_that_is_missing_is_found_before_anything_is_written(world: World, offsite: ToldTarget) -> None:
     (world.backups / "r1" / "binlog.tar.zst").unlink()
     with pytest.raises(VerificationError, match=r"does not list what was stored: binlog\.tar\.zst is missing"):
@@ -287,6 +294,7 @@ def test_a_destination_that_fails_at_any_call_has_a_copy_that_is_known_or_none(w
     except TargetError as failed:
         error = failed
     recover(world)
+    world.others[0].fail_at_call = None
     known = {backup.target for backup in world.row().backups}
     finished = {one.backup_id for one in world.others[0].backups("nightly") if one.finished}
     assert ("offsite" in known) == (finished == {"r1"})

@@ -660,6 +660,20 @@ def test_a_target_that_cannot_be_read_does_not_keep_the_others_from_being_pruned
         done.require_complete()
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_from_two_targets_that_are_one_storage_nothing_goes_and_both_are_told(site: Site, dry_run: bool) -> None:
+    """What the rule of one gives up, that of the other may keep."""
+    site.there = MemoryTarget("there", stored=site.here.stored, at=site.here.at, records=site.here.records)
+    for number in range(4, 0, -1):
+        site.back_up(f"r{5 - number}", NOW - timedelta(days=number), on=(site.here,))
+    done = site.prune(dry_run=dry_run)
+    assert [fate for fate in done.fates if not fate.decision.keep] == []
+    assert site.on(site.here) == {"r1", "r2", "r3", "r4"}
+    with pytest.raises(TargetError, match=r"here is the same storage as target there.*there is the same") as told:
+        done.require_complete()
+    assert "remove it from the job" in (told.value.hint or "")
+
+
 def test_what_a_store_refuses_to_remove_stays_and_the_rest_goes(site: Site) -> None:
     site.nights(5)
     denying(site.here, "r1", "r3")

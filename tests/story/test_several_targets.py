@@ -1,5 +1,6 @@
 """A job with several targets: one read, a copy on each; what fails on one is told, and costs the others nothing."""
 
+import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
@@ -15,6 +16,7 @@ from backupd.operations.backup.contents import run_section
 from backupd.operations.backup.phases import BackupTelling
 from backupd.operations.backup.run import run_backup
 from backupd.operations.upkeep.recover import dead_runs
+from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import CatalogueError, ExitStatus, Refused, TargetError
 from backupd.vocabulary.records import HoldingKind, Level, Phase, RunStatus
 from backupd.vocabulary.storage import Backup
@@ -96,7 +98,7 @@ def test_targets_that_fail_at_any_call_leave_nothing_and_no_success(world: World
         if world.others[0].calls < n + 3:
             break
         if error is None:  # an older owner record that stays is nobody's failure
-            assert [backup.target for backup in row.backups] == ["vault"]
+            assert len(row.backups) == 1
             spared.append(n)
             continue
         assert (row.status, row.backups) in {(RunStatus.FAILED, ()), (RunStatus.REFUSED, ())}
@@ -176,6 +178,38 @@ def test_a_target_on_which_another_process_waits_for_its_owner_record_costs_the_
         row = world.back_up()
     assert [backup.target for backup in row.backups] == ["vault"]
     assert "target offsite does not answer" in " ".join(row.attention)
+
+
+def test_of_two_names_of_one_storage_one_has_the_backup_and_the_other_is_told(world: World) -> None:
+    """From the first run on, before which nothing there tells them apart."""
+    offsite = world.base / "offsite"
+    offsite.symlink_to(world.vault)
+    world.others = [DirectoryTarget("offsite", offsite, machine=world.name)]  # type: ignore[list-item]
+    for run_id in ("r1", "r2"):
+        row = world.back_up(run_id)
+        assert (row.status, [backup.target for backup in row.backups]) == (RunStatus.ATTENTION, ["vault"])
+        assert "target offsite is the same storage as target vault" in " ".join(row.attention)
+        assert world.target.manifest("nightly", run_id).run_id == run_id
+    found = preflight.examine(world.job(), world.tools, last_stored_bytes=None).findings
+    told = next(finding for finding in found if finding.name == "target offsite")
+    assert (told.level, told.attention) == (Level.WARNING, True)
+    assert "target offsite is the same storage as target vault" in told.detail
+
+
+def test_what_becomes_one_storage_while_a_run_lives_costs_it_no_backup(world: World) -> None:
+    offsite = world.base / "offsite"
+    offsite.mkdir()
+    world.others = [DirectoryTarget("offsite", offsite, machine=world.name)]  # type: ignore[list-item]
+
+    def mounted_over() -> None:
+        shutil.rmtree(offsite)
+        offsite.symlink_to(world.vault)
+
+    world.at["host.mount"] = mounted_over
+    row = world.back_up()
+    assert len(row.backups) == 1
+    assert {path.name for path in (world.backups / "r1").iterdir()} == OBJECTS
+    assert "is the same storage as target" in " ".join(row.attention)
 
 
 def test_a_run_without_a_usable_target_is_refused_and_names_them_all(world: World) -> None:

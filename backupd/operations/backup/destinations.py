@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from backupd.operations.hanging_targets import answer_of
+from backupd.operations.ownership import require_apart
 from backupd.targets import Target
 from backupd.vocabulary.errors import TargetAway, TargetError
 from backupd.vocabulary.instants import to_the_minute
@@ -37,16 +38,23 @@ def examine(
     last_stored_bytes: int | None,
     used_bytes: int | None,
 ) -> Destinations:
-    """Ask each target whether it can be written, has room, and has nobody else's writing in this machine's folder."""
+    """Ask each target whether it can be written, has room, and has nobody else's writing in this machine's folder.
+
+    Of two that are one storage only the first is usable.
+    """
     away: set[str] = set()
-    found = [
-        (target, _finding(target, require_ours, away, last_stored_bytes=last_stored_bytes, used_bytes=used_bytes))
-        for target in targets
-    ]
-    usable = tuple(target for target, finding in found if finding.level is not Level.REFUSED)
+    found: list[tuple[Target, Finding]] = []
+    usable: list[Target] = []
+    for target in targets:
+        finding = _finding(
+            target, usable, require_ours, away, last_stored_bytes=last_stored_bytes, used_bytes=used_bytes
+        )
+        found.append((target, finding))
+        if finding.level is not Level.REFUSED:
+            usable.append(target)
     unusable = {target.name: finding.detail for target, finding in found if finding.level is Level.REFUSED}
     told = tuple(_told(finding, others=bool(usable)) for _, finding in found)
-    return Destinations(told, usable, unusable, all_away=len(away) == len(targets))
+    return Destinations(told, tuple(usable), unusable, all_away=len(away) == len(targets))
 
 
 def _told(finding: Finding, *, others: bool) -> Finding:
@@ -59,16 +67,18 @@ def _told(finding: Finding, *, others: bool) -> Finding:
 
 def _finding(
     target: Target,
+    others: Sequence[Target],
     require_ours: Callable[[Target], bool],
     away: set[str],
     *,
     last_stored_bytes: int | None,
     used_bytes: int | None,
 ) -> Finding:
-    """A target that is away has its name in `away` from now on."""
+    """A target that is away has its name in `away` from now on; `others` are those that are usable."""
     name = f"{TARGET}{target.name}"
     try:
         free, was_emptied = answer_of(target, lambda: (target.require_usable(), require_ours(target)))
+        require_apart(target, others)
     except TargetError as error:
         if isinstance(error, TargetAway):
             away.add(target.name)

@@ -29,7 +29,7 @@ from backupd.operations.copies import spool_folder
 from backupd.operations.copies.fan_out import Copies
 from backupd.operations.copies.publishing import Published, publish_copies
 from backupd.operations.hanging_targets import answer_of
-from backupd.operations.ownership import Ownership, ownership_of
+from backupd.operations.ownership import Ownership, ownership_of, require_apart
 from backupd.operations.tools import Tools
 from backupd.operations.upkeep import recover
 from backupd.policy import manifest as manifests
@@ -142,6 +142,7 @@ def _taken(ready: Ready, ownership: Ownership) -> Ready:
     unusable = dict(ready.unusable)
     for target in ready.targets:
         try:
+            require_apart(target, usable)  # only now, where none of them had ever been written to
             answer_of(target, partial(ownership.take, target))
         except TargetError as error:
             if target is ready.targets[-1] and not usable:
@@ -159,6 +160,8 @@ def _held_objects(attempt: Attempt, target: Target) -> AbstractContextManager[Cl
 
     def remove(holding: Holding) -> None:
         attempt.copies.require_ended(target.name)
+        published = {backup.target for backup in attempt.run.so_far().backups}
+        require_apart(target, [other for other in attempt.ready.targets if other.name in published])
         attempt.ownership.require_ours(target)  # else it may be another machine's by now, whole and published
         releases[HoldingKind.PARTIAL](holding)
 

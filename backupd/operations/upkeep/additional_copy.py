@@ -20,7 +20,7 @@ from backupd.host.holdings import held
 from backupd.host.signals import shielded
 from backupd.operations.copies.fan_out import Copies
 from backupd.operations.copies.publishing import Published, publish_copy
-from backupd.operations.ownership import Ownership
+from backupd.operations.ownership import Ownership, require_apart
 from backupd.operations.restore.decryption_key import key_of
 from backupd.operations.restore.proofs import copy_proofs
 from backupd.operations.restore.verify import manifest_of, verify_object
@@ -138,6 +138,7 @@ def copy_run(
         rewriting = _rewriting(route, manifest)
         require_listed(source.target, manifest)
         _require_may_have(route, manifest, rewriting)
+        require_apart(route.destination, [route.origin])
         _require_nothing_there(route, run)
         _require_takes(route, manifest, rewriting)
         return _copied(route, source, manifest, rewriting, copied)

@@ -15,7 +15,7 @@ from functools import partial
 from backupd.catalogue.store import Catalogue
 from backupd.config import JobConfig
 from backupd.operations.hanging_targets import answer_of
-from backupd.operations.ownership import Ownership
+from backupd.operations.ownership import Ownership, require_apart
 from backupd.operations.upkeep.former_targets import rule_on
 from backupd.operations.upkeep.prune_plan import (
     Fate,
@@ -91,7 +91,7 @@ def prune(
     `former_targets`.
 
     A target that cannot be read, or that refuses to remove something, does not keep the others from being pruned: it is
-    in `failures`.
+    in `failures`. So are two that are one storage: by which of their rules, only a person can say.
 
     Raises:
         Refused: the catalogue is another machine's.
@@ -104,18 +104,19 @@ def prune(
         now = now or datetime.now(UTC)
         set_back = catalogue.set_back(job.name, until=now)
         work = PruneWork(job, catalogue, ownership, now, dry_run, configured, set_back)
-        for target in targets:
-            rule = rule_on(job, target.name, catalogue)
-            if rule is None:
-                continue
-            work.rules[target.name] = rule
+        work.rules.update(
+            (target.name, rule) for target in targets if (rule := rule_on(job, target.name, catalogue)) is not None
+        )
+        ruled = [target for target in targets if target.name in work.rules]
+        for target in ruled:
             if not dry_run:
-                catalogue.remember_rule(job.name, target.name, rule)
+                catalogue.remember_rule(job.name, target.name, work.rules[target.name])
             with _failing_alone(work, target):
                 if dry_run:
                     answer_of(target, partial(ownership.require_ours, target))
                 elif not answer_of(target, partial(ownership.take_as_room_allows, target)):
                     work.full.add(target.name)
+                require_apart(target, [other for other in ruled if other is not target])
                 stored = found_on(work, target)
                 plan = plan_for(work, target, stored)
                 if not dry_run:

@@ -51,6 +51,7 @@ from backupd.vocabulary.records import Holding
 from backupd.vocabulary.storage import Manifest, StoredBackup
 
 _WRITE_BEHIND_BYTES = 16 << 20
+_NOT_THERE = (FileNotFoundError, NotADirectoryError)
 
 
 class DirectoryTarget(OwnedFolder):
@@ -80,11 +81,11 @@ class DirectoryTarget(OwnedFolder):
     def machines(self) -> Sequence[str]:
         """Those that have a folder there."""
         with self._root.present("list"):
-            return [path.name for path in _folders(self._path) if is_machines(path.name)]
+            return [name for name in _folders(self._path) if is_machines(name)]
 
     def location(self, job: str, backup_id: str) -> str:
         """The backup's folder."""
-        return str(self._folder(job, backup_id))
+        return str(self._path.joinpath(*self._parts(job, backup_id)))
 
     def require_usable(self) -> int:
         """Prove that the folder is there and that a file in it can be written, synced and removed; its free bytes.
@@ -120,16 +121,18 @@ class DirectoryTarget(OwnedFolder):
         unwanted: Event | None = None,  # noqa: ARG002 - the kernel waits, and hears of nothing
     ) -> Iterator["_Writer"]:
         """Write one object; see the contract."""
-        folder, is_segment = self._folder(job, backup_id), backup_id == BINLOG
-        final, unfinished = folder / object_part(backup_id, name), folder / partial(name)
-        if is_segment:
-            unfinished = folder.parent / partial_segment(name, secrets.token_hex(8))
-        with self._root.present(f"write {name} to"):
-            self._root.make_folders(folder)
-            if not (is_segment or is_proof(name)) and (folder / MANIFEST).exists():
-                raise already_finished(str(folder))
-            file = FileIO(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w")
-        with ExitStack() as owed:
+        where, is_segment = self.location(job, backup_id), backup_id == BINLOG
+        with ExitStack() as opened, ExitStack() as owed:
+            with self._root.present(f"write {name} to"):
+                _, jobs, folder = opened.enter_context(self._root.made(*self._parts(job, backup_id)))
+                final, unfinished = folder / object_part(backup_id, name), folder / partial(name)
+                if is_segment:
+                    unfinished = jobs / partial_segment(name, secrets.token_hex(8))
+                if not (is_segment or is_proof(name)) and os.path.lexists(folder / MANIFEST):
+                    raise already_finished(where)
+                if name == MANIFEST:
+                    remove_quietly(unfinished)  # a dead process's
+                file = FileIO(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w")
             owed.callback(remove_quietly, unfinished)
             owed.callback(_close_quietly, file)
             yield _Writer(self._root, file, name)
@@ -140,7 +143,7 @@ class DirectoryTarget(OwnedFolder):
                 file.close()
                 owed.callback(_remove_itself, final, itself)  # a name that may not outlive a power cut is none
                 if is_segment:
-                    _name_segment(unfinished, final)
+                    _name_segment(unfinished, final, where)
                 else:
                     unfinished.rename(final)
                 sync_folder(folder)
@@ -151,68 +154,63 @@ class DirectoryTarget(OwnedFolder):
         self, job: str, backup_id: str, name: str, *, offset: int = 0, size: int | None = None
     ) -> Iterator[Iterator[bytes]]:
         """The object's bytes as the storage has them; see the contract and `past_cache`."""
-        with self._root.past_cache(self._folder(job, backup_id) / part(name), offset=offset, size=size) as chunks:
+        folders = self._parts(job, backup_id)
+        with self._root.past_cache(folders, part(name), offset=offset, size=size) as chunks:
             yield chunks
 
     def publish(self, manifest: Manifest) -> None:
         """Write the manifest; see the contract."""
-        remove_quietly(self._folder(manifest.job, manifest.run_id) / partial(MANIFEST))  # a dead process's
         with self.writing(manifest.job, manifest.run_id, MANIFEST) as writer:
             writer.write(manifests.to_text(manifest).encode())
 
     def manifest(self, job: str, backup_id: str) -> Manifest:
         """Read it back; see the contract."""
-        folder = self._folder(job, backup_id)
         with self._root.present("read"):
-            if not folder.is_dir():
+            there = self._names_of(job, backup_id, MANIFEST)
+            if there is None:
                 raise TargetError(
                     f"no backup {backup_id} of job {job} on target {self._name} ({self._path})",
                     hint="see `backupd history`; is the target's file system mounted?",
                 )
-            if not (folder / MANIFEST).exists():
+            if not there:
                 raise unfinished_backup(backup_id, self._name)
-        with self._root.past_cache(folder / MANIFEST) as chunks:
+        with self._root.past_cache(self._parts(job, backup_id), MANIFEST) as chunks:
             return manifests.from_chunks(chunks)
 
     def objects(self, job: str, backup_id: str) -> Mapping[str, int]:
         """What lies there under a final name, and its bytes; see the contract."""
-        return self._listed(self._folder(job, backup_id))
+        return self._listed(job, backup_id)
 
     def segments(self, job: str, *, after: str = "") -> Mapping[str, int]:
         """What lies in their folder; see the contract."""
-        return self._listed(self._folder(job, BINLOG), after=after)
+        return self._listed(job, BINLOG, after=after)
 
     def archived_jobs(self) -> Sequence[str]:
         """Those that have the folder; see the contract."""
         with self._root.present("list"):
-            jobs = [path for path in _folders(self._path / self._machine) if is_jobs(path.name)]
-            return [path.name for path in jobs if (path / BINLOG).is_dir()]
+            return [job for job in self._jobs() if self._names_of(job, BINLOG) is not None]
 
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there; see the contract. The clock is that of the machine that writes, of NFS the server's."""
         with self._root.present("list"):
-            wanted = None if job is None else job_part(job)
-            jobs = [path for path in _folders(self._path / self._machine) if wanted in (None, path.name)]
-            runs = [folder for path in jobs if is_jobs(path.name) for folder in _folders(path)]
-            found = [_found(folder) for folder in runs if is_backups(folder.name)]
-            return [backup for backup in found if backup is not None]
+            jobs = self._jobs() if job is None else [job_part(job)]
+            return [backup for each in jobs if is_jobs(each) for backup in self._backups_of(each)]
 
     def remove_segments(self, job: str, names: Sequence[str]) -> None:
         """Remove them, and what dead writers left; see the contract."""
-        folder = self._folder(job, BINLOG)
-        wanted = [segment_part(name) for name in names]
-        with self._root.present("remove from"):
-            if wanted and folder.is_dir():
-                remove_segments(folder, wanted)
-                _remove_if_empty(folder)
-                _remove_if_empty(folder.parent)
+        wanted, folders = [segment_part(name) for name in names], self._parts(job, BINLOG)
+        with self._root.present("remove from"), suppress(*_NOT_THERE):
+            if wanted:
+                with self._root.within(*folders) as (machine, jobs, folder):
+                    remove_segments(folder, wanted, beside=jobs)
+                    _remove_if_empty(jobs / BINLOG)
+                    _remove_if_empty(machine / job)
 
     def attach(self, job: str, backup_id: str, name: str, content: bytes) -> None:
         """Write a small object beside a finished backup; see the contract."""
-        folder = self._folder(job, backup_id)
         with self._root.present(f"write {name} to"):
-            if not is_proof(name) or not (folder / MANIFEST).exists() or (folder / name).exists():
-                raise not_attachable(name, str(folder))
+            if not is_proof(name) or self._names_of(job, backup_id, MANIFEST, name) != [MANIFEST]:
+                raise not_attachable(name, self.location(job, backup_id))
         with self.writing(job, backup_id, name) as writer:
             writer.write(content)
 
@@ -221,30 +219,47 @@ class DirectoryTarget(OwnedFolder):
 
     def remove(self, job: str, backup_id: str) -> None:
         """Remove a backup, its manifest first; see the contract."""
-        folder = self._folder(job, backup_part(backup_id))
+        folders = self._parts(job, backup_part(backup_id))
         with self._root.present("remove from"):
-            if folder.exists():
+            with suppress(*_NOT_THERE), self._root.within(*folders) as (_, jobs, folder):
                 (folder / MANIFEST).unlink(missing_ok=True)
                 sync_folder(folder)
                 _remove_ours(folder)
-                _remove_if_empty(folder)
-            if folder.parent.is_dir():
-                _remove_if_empty(folder.parent)
+                _remove_if_empty(jobs / backup_id)
+            with suppress(*_NOT_THERE), self._root.within(self._machine) as (machine,):
+                _remove_if_empty(machine / job)
 
-    def _listed(self, folder: Path, *, after: str = "") -> Mapping[str, int]:
-        with self._root.explained("list"):
-            if not folder.is_dir():
-                return {}
-            with os.scandir(folder) as entries:
-                found = (
-                    _size(entry)
-                    for entry in entries
-                    if entry.name > after and entry.name != MANIFEST and not is_partial(entry.name)
-                )
-                return dict(one for one in found if one is not None)
+    def _jobs(self) -> list[str]:
+        with suppress(*_NOT_THERE), self._root.within(self._machine) as (machine,):
+            return [name for name in _folders(machine) if is_jobs(name)]
+        return []
 
-    def _folder(self, job: str, backup_id: str) -> Path:
-        return self._path / self._machine / job_part(job) / part(backup_id)
+    def _backups_of(self, job: str) -> list[StoredBackup]:
+        with suppress(*_NOT_THERE), self._root.within(self._machine, job) as (_, folder):
+            found = [_found(job, folder / name) for name in _folders(folder) if is_backups(name)]
+            return [backup for backup in found if backup is not None]
+        return []
+
+    def _names_of(self, job: str, backup_id: str, *names: str) -> list[str] | None:
+        """Those of these names that are in its folder; None where that is not there."""
+        with suppress(*_NOT_THERE), self._root.within(*self._parts(job, backup_id)) as (*_, folder):
+            return [name for name in names if os.path.lexists(folder / name)]
+        return None
+
+    def _listed(self, job: str, backup_id: str, *, after: str = "") -> Mapping[str, int]:
+        within = self._root.within(*self._parts(job, backup_id))
+        with self._root.explained("list"), suppress(*_NOT_THERE), within as (*_, folder), os.scandir(folder) as entries:
+            found = (
+                _size(entry)
+                for entry in entries
+                if entry.name > after and entry.name != MANIFEST and not is_partial(entry.name)
+            )
+            return dict(one for one in found if one is not None)
+        return {}
+
+    def _parts(self, job: str, backup_id: str) -> tuple[str, str, str]:
+        """The names of the folders that lead to it."""
+        return self._machine, job_part(job), part(backup_id)
 
 
 class _Writer:
@@ -277,45 +292,45 @@ class _Writer:
         self._behind = self._written
 
 
-def _name_segment(unfinished: Path, final: Path) -> None:
+def _name_segment(unfinished: Path, final: Path, where: str) -> None:
     """It has its name. Of one that has it already, the name is durable: its writer may have died before that."""
     try:
         name_segment(unfinished, final)
     except FileExistsError as error:
         sync_folder(final.parent)
-        raise already_there(final.name, str(final.parent)) from error
+        raise already_there(final.name, where) from error
 
 
-def _folders(path: Path) -> list[Path]:
-    """Those in it that can be a job's or a backup's; none where it has vanished meanwhile."""
-    found = []
+def _folders(path: Path) -> list[str]:
+    """The names of those in it that can be a job's or a backup's; none where it has vanished meanwhile."""
     with suppress(FileNotFoundError), os.scandir(path) as entries:
-        found = [Path(entry) for entry in entries if not entry.name.startswith(".") and entry.is_dir()]
-    return found
+        return [
+            entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
+        ]
+    return []
 
 
-def _found(folder: Path) -> StoredBackup | None:
+def _found(job: str, folder: Path) -> StoredBackup | None:
     """None where it was removed meanwhile. What is in it may be renamed and removed while it is looked at."""
     written = {}
     try:
-        itself = folder.stat().st_mtime
+        itself = folder.lstat().st_mtime
         with os.scandir(folder) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):
-                    written[entry.name] = entry.stat().st_mtime
+                    written[entry.name] = entry.stat(follow_symlinks=False).st_mtime
     except FileNotFoundError:
         return None
     newest = written.get(MANIFEST, max(written.values(), default=itself))
-    return StoredBackup(folder.parent.name, folder.name, MANIFEST in written, datetime.fromtimestamp(newest, UTC))
+    return StoredBackup(job, folder.name, MANIFEST in written, datetime.fromtimestamp(newest, UTC))
 
 
 def _size(entry: "os.DirEntry[str]") -> tuple[str, int] | None:
-    """What is told of an entry; None where it was removed meanwhile. A link that leads nowhere is as long as itself."""
-    if entry.is_dir():
+    """What is told of an entry; None where it was removed meanwhile. A link is as long as itself."""
+    if entry.is_dir(follow_symlinks=False):
         return f"{entry.name}/", 0
-    for follow in (True, False):
-        with suppress(OSError):
-            return entry.name, entry.stat(follow_symlinks=follow).st_size
+    with suppress(OSError):
+        return entry.name, entry.stat(follow_symlinks=False).st_size
     return None
 
 

@@ -18,27 +18,29 @@ class DirectoryRecords:
 
     def __init__(self, root: RootFolder, machine: str) -> None:
         self._root = root
-        self._folder = root.path / machine / OWNER
+        self._folders = (machine, OWNER)
 
     @property
     def where(self) -> str:
-        return str(self._folder)
+        return str(self._root.path.joinpath(*self._folders))
 
     def names(self) -> Collection[str]:
-        with self._root.present("list the owner records of"):
-            return [path.name for path in self._folder.iterdir()] if self._folder.is_dir() else ()
+        within, nothing = self._root.within(*self._folders), suppress(FileNotFoundError, NotADirectoryError)
+        with self._root.present("list the owner records of"), nothing, within as (_, folder):
+            return [path.name for path in folder.iterdir()]
+        return ()
 
     def content(self, name: str) -> bytes | None:
-        with self._root.present("read an owner record from"), suppress(FileNotFoundError):
-            file = open_regular(self._folder / name)
+        within, nothing = self._root.within(*self._folders), suppress(FileNotFoundError)
+        with self._root.present("read an owner record from"), nothing, within as (_, folder):
+            file = open_regular(folder / name)
             with FileIO(file) as record:
                 return record.read(chain.MOST_BYTES + 1)
         return None
 
     def create(self, name: str, content: bytes) -> None:
-        unfinished = self._folder / partial_record(name, secrets.token_hex(8))
-        with self._root.present("write an owner record to"):
-            self._root.make_folders(self._folder)
+        with self._root.present("write an owner record to"), self._root.made(*self._folders) as (_, folder):
+            unfinished = folder / partial_record(name, secrets.token_hex(8))
             try:
                 with FileIO(
                     os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w"
@@ -46,15 +48,15 @@ class DirectoryRecords:
                     file.write(content)
                     os.fsync(file.fileno())
                 with suppress(FileExistsError):
-                    _name_once(unfinished, self._folder / name)
+                    _name_once(unfinished, folder / name)
             finally:
                 unfinished.unlink(missing_ok=True)
-            sync_folder(self._folder)
+            sync_folder(folder)
 
     def remove(self, name: str) -> None:
-        with self._root.present("remove an owner record from"):
-            (self._folder / name).unlink(missing_ok=True)
-            sync_folder(self._folder)
+        with self._root.present("remove an owner record from"), self._root.within(*self._folders) as (_, folder):
+            (folder / name).unlink(missing_ok=True)
+            sync_folder(folder)
 
 
 def _name_once(unfinished: Path, final: Path) -> None:

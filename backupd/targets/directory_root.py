@@ -1,14 +1,15 @@
 """The folder of this host that backups lie in, and what is said when something there fails.
 
-Knows: that it must be there and, where a sentinel is named, be mounted; how a name in it is made durable, how a file is
-read past the page cache, and what the errors of a full, read-only or vanished file system mean.
+Knows: that it must be there and, where a sentinel is named, be mounted; that below it no link is followed, how a name
+in it is made durable, how a file is read past the page cache, and what the errors of a full, read-only or vanished file
+system mean.
 """
 
 import errno
 import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -77,23 +78,45 @@ class RootFolder:
             return (TargetAway, "does not exist") if error.errno in _NOT_THERE else None
         return None if is_folder else (TargetError, "is not a folder")
 
-    def make_folders(self, folder: Path) -> None:
-        """All levels below the target's own folder, each durable in the one above.
+    @contextmanager
+    def within(self, *names: str) -> Iterator[tuple[Path, ...]]:
+        """Paths to the folders of these names, one in the other, each of which leads there for as long as the block is.
+
+        Whoever serves the storage may put a link in any name's place at any moment, to have files written and removed
+        elsewhere: none is followed, and what is open stays what it is (/proc/PID/fd, proc_pid_fd(5)).
+
+        Raises:
+            FileNotFoundError, NotADirectoryError: one is not there.
+            OSError: one is a link, or cannot be opened.
+        """
+        with ExitStack() as owed:
+            yield self._opened(names, owed)
+
+    @contextmanager
+    def made(self, *names: str) -> Iterator[tuple[Path, ...]]:
+        """The same; each of them is there, durable in the one above.
 
         One that was there may be gone a moment later: whoever removes the last thing in it removes it as well.
         """
-        for _ in range(_TRIES):
-            with suppress(FileNotFoundError):
-                self._make_folders(folder)
-                return
-        self._make_folders(folder)
+        with ExitStack() as owed:
+            levels = None
+            for _ in range(_TRIES):
+                with suppress(FileNotFoundError):
+                    levels = self._opened(names, owed, making=True)
+                    break
+            yield levels or self._opened(names, owed, making=True)
 
-    def _make_folders(self, folder: Path) -> None:
-        levels = [*reversed(folder.parents), folder]
-        for new in levels[levels.index(self.path) + 1 :]:
-            if not new.is_dir():
-                new.mkdir(mode=0o700, exist_ok=True)
-                sync_folder(new.parent)
+    def _opened(self, names: Sequence[str], owed: ExitStack, *, making: bool = False) -> tuple[Path, ...]:
+        levels = [self.path]
+        for name in names:
+            folder = levels[-1] / name
+            if making and not os.path.lexists(folder):
+                folder.mkdir(mode=0o700, exist_ok=True)
+                sync_folder(levels[-1])
+            descriptor = _open(folder, os.O_PATH | os.O_DIRECTORY)
+            owed.callback(os.close, descriptor)
+            levels.append(Path(f"/proc/self/fd/{descriptor}"))
+        return tuple(levels[1:])
 
     def remove_trial(self, trial: Path) -> None:
         """What the folder was just tried with is gone.
@@ -121,17 +144,19 @@ class RootFolder:
                         Path(entry.path).unlink()
 
     @contextmanager
-    def past_cache(self, path: Path, *, offset: int = 0, size: int | None = None) -> Iterator[Iterator[bytes]]:
-        """The bytes of a file in it as the storage has them.
+    def past_cache(
+        self, folders: Sequence[str], name: str, *, offset: int = 0, size: int | None = None
+    ) -> Iterator[Iterator[bytes]]:
+        """The bytes of a file in these folders, one in the other, as the storage has them.
 
         They are read with O_DIRECT, which asks the storage whatever is cached. Where the file system has none (tmpfs,
         some FUSE), cached pages are dropped first, which is as much as can be asked there.
         """
-        with self.present(f"read {path.name} from"):
-            file, direct = _open_past_cache(path)
+        with self.present(f"read {name} from"), self.within(*folders) as (*_, folder):
+            file, direct = _open_past_cache(folder / name)
         with ExitStack() as owed:
             owed.callback(os.close, file)
-            yield self._chunks(file, path.name, direct=direct, offset=offset, size=size)
+            yield self._chunks(file, name, direct=direct, offset=offset, size=size)
 
     def _chunks(self, file: int, name: str, *, direct: bool, offset: int, size: int | None) -> Iterator[bytes]:
         """The bytes that were asked for. O_DIRECT wants memory and offsets aligned, hence whole pages and blocks."""
@@ -166,11 +191,21 @@ def _open_past_cache(path: Path) -> tuple[int, bool]:
 
 def open_regular(path: Path, flags: int = 0) -> int:
     """A descriptor of a file. Whoever owns the storage may have put a pipe there, which would wait for its writer."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+    descriptor = _open(path, os.O_RDONLY | os.O_NONBLOCK | flags)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.ENOTSUP, f"{path.name} is not a regular file", str(path))
     return descriptor
+
+
+def _open(path: Path, flags: int) -> int:
+    """A descriptor of what has this name itself, and not of what a link leads to."""
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and path.is_symlink():
+            raise OSError(errno.ELOOP, f"{path.name} in it is a symbolic link", str(path)) from error
+        raise
 
 
 def remove_quietly(path: Path) -> None:
@@ -182,4 +217,6 @@ def remove_quietly(path: Path) -> None:
 def _hint(error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         return "backupd must own the folder or be root; NFS servers squash root by default"
+    if error.errno == errno.ELOOP:
+        return "backupd follows no link below a target's folder: put the folder or file itself there, or mount it there"
     return "check the kernel log on this host and, for NFS, on the server"

@@ -35,12 +35,14 @@ def name_segment(unfinished: Path, final: Path) -> None:
             unfinished.unlink()
 
 
-def remove_segments(folder: Path, names: Sequence[str]) -> None:
-    """They are durably not there, nor what dead writers have left of them and of older ones; at least one is named."""
+def remove_segments(folder: Path, names: Sequence[str], *, beside: Path) -> None:
+    """They are durably not there, nor what dead writers have left of them and of older ones `beside` the folder; at
+    least one is named.
+    """
     for name in names:
         (folder / name).unlink(missing_ok=True)
     sync_folder(folder)
-    with os.scandir(folder.parent) as entries:
+    with os.scandir(beside) as entries:
         unfinished = [(segment_of(entry.name), Path(entry)) for entry in entries]
     for segment, path in unfinished:
         if segment is not None and segment <= max(names):

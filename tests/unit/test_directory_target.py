@@ -302,7 +302,7 @@ def test_a_range_is_read_past_the_cache_at_whole_pages_wherever_it_begins(
     for offset, size in [(1, 1), (4095, 2), ((1 << 20) + 517, (1 << 20) + 3), (len(content) - 1, 1)]:
         with target.reading(JOB, RUN, NAME, offset=offset, size=size) as chunks:
             assert b"".join(chunks) == content[offset : offset + size]
-    assert flags[0] & os.O_DIRECT
+    assert {bool(how & os.O_DIRECT) for how in flags if not how & os.O_PATH} == {True}
     assert {at % 4096 for at in offsets} == {0}
     assert len(offsets) == 5  # the long one takes two reads of 1 MiB: no more is read than was asked for
 
@@ -376,11 +376,75 @@ def test_a_link_or_a_folder_in_an_object_s_place_is_told_as_it_is_and_keeps_noth
     (folder / "binlog.tar.zst").symlink_to(tmp_path / "elsewhere")
     (folder / "options.tar.zst").symlink_to("nowhere")
     (folder / "index.jsonl.zst").mkdir()
-    told = {NAME: 3, "binlog.tar.zst": 5, "options.tar.zst": len("nowhere"), "index.jsonl.zst/": 0}
+    links = {"binlog.tar.zst": len(str(tmp_path / "elsewhere")), "options.tar.zst": len("nowhere")}
+    told = {NAME: 3, "index.jsonl.zst/": 0, **links}
     assert dict(target.objects(JOB, RUN)) == told
     target.remove(JOB, RUN)
     assert everything(folder) == {"index.jsonl.zst"}
     assert (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("link", ["", JOB, f"{JOB}/{RUN}", f"{JOB}/binlog", "owner"])
+def test_a_link_in_the_storage_leads_nowhere(tmp_path: Path, link: str) -> None:
+    """Whoever serves it could have another target's backups removed, and files written anywhere."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder in (ours, theirs):
+        folder.mkdir()
+        target = DirectoryTarget("store", folder, machine=MACHINE)
+        target.publish(MANIFEST)
+        put_segment(target, b"x")
+        assert target.succeed(RECORD)
+    before = lying(theirs)
+    target, at = DirectoryTarget("store", ours, machine=MACHINE), ours / MACHINE / link
+    shutil.rmtree(at)
+    at.symlink_to(theirs / MACHINE / link)
+    segments = [path.name for path in (theirs / MACHINE / JOB / "binlog").iterdir()]
+    backup: list[Callable[[], object]] = [
+        lambda: put(target, b"y"),
+        lambda: target.publish(MANIFEST),
+        lambda: target.manifest(JOB, RUN),
+        lambda: target.objects(JOB, RUN),
+        lambda: target.attach(JOB, RUN, "proof-20261122T040000Z.json", b"{}"),
+        lambda: target.remove(JOB, RUN),
+        lambda: list(read(target)),
+    ]
+    archive: list[Callable[[], object]] = [
+        lambda: put_segment(target, b"y"),
+        lambda: target.segments(JOB),
+        lambda: target.remove_segments(JOB, segments),
+    ]
+    owner: list[Callable[[], object]] = [
+        target.owner,
+        lambda: target.succeed(replace(RECORD, number=2, incarnation="b" * 32)),
+    ]
+    behind = {
+        "": [*backup, *archive, *owner, target.backups, target.archived_jobs],
+        JOB: [*backup, *archive, lambda: target.backups(JOB)],
+        f"{JOB}/{RUN}": backup,
+        f"{JOB}/binlog": [*archive, target.archived_jobs],
+        "owner": owner,
+    }
+    for ask in behind[link]:
+        with pytest.raises(TargetError, match=rf"{at.name} in it is a symbolic link") as told:
+            ask()
+        assert "mount it there" in (told.value.hint or "")
+    if link.endswith(RUN):
+        assert target.backups() == []
+    assert lying(theirs) == before
+
+
+def lying(folder: Path) -> dict[Path, tuple[int, int]]:
+    return {path: (path.lstat().st_ino, path.lstat().st_mtime_ns) for path in (folder, *folder.rglob("*"))}
+
+
+def test_the_target_s_own_folder_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "store").symlink_to("disk")
+    target = DirectoryTarget("store", tmp_path / "store", machine=MACHINE)
+    put(target, b"x")
+    assert read(target) == b"x"
+    target.remove(JOB, RUN)
+    assert everything(tmp_path / "disk") == set()
 
 
 def test_only_what_can_be_a_backup_is_listed(tmp_path: Path) -> None:
@@ -419,7 +483,7 @@ def test_what_vanishes_while_it_is_listed_is_left_out(tmp_path: Path, monkeypatc
 
     def meddling(path: Any) -> Any:
         entries = real(path)
-        if isinstance(path, Path) and path.name == JOB:
+        if isinstance(path, Path) and path.resolve().name == JOB:
             listed = list(entries)
             shutil.rmtree(tmp_path / MACHINE / JOB / "run-1")
             return contextlib.nullcontext(listed)

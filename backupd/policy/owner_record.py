@@ -11,6 +11,7 @@ from datetime import datetime
 
 from backupd.vocabulary.errors import VerificationError
 from backupd.vocabulary.escaping import is_one_line
+from backupd.vocabulary.instants import is_reckonable
 
 _INCARNATION = re.compile(r"[0-9a-f]{32}")
 
@@ -56,5 +57,5 @@ def _is_well_formed(record: OwnerRecord) -> bool:
         all(isinstance(text, str) and is_one_line(text) for text in texts)
         and type(record.number) is int
         and _INCARNATION.fullmatch(record.incarnation) is not None
-        and record.at.tzinfo is not None
+        and is_reckonable(record.at)
     )

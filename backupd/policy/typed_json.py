@@ -24,10 +24,11 @@ from typing import Any
 
 from backupd.vocabulary.errors import Unreadable, VerificationError
 from backupd.vocabulary.escaping import Prose, is_one_line
+from backupd.vocabulary.instants import is_reckonable
 from backupd.vocabulary.units import size_words
 
 _LONGEST = 4096  # characters of a name: Linux's PATH_MAX
-_YEARS = range(2000, 3000)  # of instants: whatever is reckoned with them stays one
+_FIRST_YEAR = 2000  # of instants
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class DocumentKind:
         try:
             if wanted is datetime:
                 instant = datetime.fromisoformat(value)
-                if instant.tzinfo is not None and instant.year in _YEARS:
+                if is_reckonable(instant, since=_FIRST_YEAR):
                     return instant
             elif issubclass(wanted, Path | StrEnum) and _is_proper(value):
                 return wanted(value)

@@ -22,6 +22,14 @@ INSTANT_HINT = (
 )
 
 
+def is_reckonable(at: datetime, *, since: int = 1970) -> bool:
+    """Whether it has a zone, and is of a year from `since` on with which every sum and each zone is an instant as well.
+
+    1970 is what a clock shows that nobody has set.
+    """
+    return at.tzinfo is not None and since <= at.year < 3000
+
+
 def to_the_minute(at: datetime) -> str:
     """In UTC, as tables and most sentences have it."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

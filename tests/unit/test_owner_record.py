@@ -41,6 +41,7 @@ def test_a_record_is_readable_and_survives_being_stored() -> None:
         *(with_value("incarnation", value) for value in (None, 7, "0f" * 15, "0f" * 17, "0F" * 16, "0f" * 16 + "\n")),
         *(with_value("host", value) for value in (None, 7, "db1\n")),
         *(with_value("at", value) for value in (None, 7, "today", "2026-11-26T18:00:00")),
+        *(with_value("at", value) for value in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00")),
     ],
 )
 def test_what_is_not_as_it_is_written_is_no_record(text: str | bytes) -> None:

@@ -11,7 +11,6 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 from threading import Event
@@ -46,6 +45,7 @@ from backupd.targets.names import (
     segment_part,
     unfinished_backup,
 )
+from backupd.targets.told_times import told_time
 from backupd.vocabulary.errors import TargetError
 from backupd.vocabulary.records import Holding
 from backupd.vocabulary.storage import Manifest, StoredBackup
@@ -236,7 +236,8 @@ class DirectoryTarget(OwnedFolder):
 
     def _backups_of(self, job: str) -> list[StoredBackup]:
         with suppress(*_NOT_THERE), self._root.within(self._machine, job) as (_, folder):
-            found = [_found(job, folder / name) for name in _folders(folder) if is_backups(name)]
+            names = filter(is_backups, _folders(folder))
+            found = [_found(job, folder / name, where=self.location(job, name)) for name in names]
             return [backup for backup in found if backup is not None]
         return []
 
@@ -310,7 +311,7 @@ def _folders(path: Path) -> list[str]:
     return []
 
 
-def _found(job: str, folder: Path) -> StoredBackup | None:
+def _found(job: str, folder: Path, *, where: str) -> StoredBackup | None:
     """None where it was removed meanwhile. What is in it may be renamed and removed while it is looked at."""
     written = {}
     try:
@@ -321,8 +322,9 @@ def _found(job: str, folder: Path) -> StoredBackup | None:
                     written[entry.name] = entry.stat(follow_symlinks=False).st_mtime
     except FileNotFoundError:
         return None
-    newest = written.get(MANIFEST, max(written.values(), default=itself))
-    return StoredBackup(job, folder.name, MANIFEST in written, datetime.fromtimestamp(newest, UTC))
+    newest = MANIFEST if MANIFEST in written else max(written, key=written.__getitem__, default="")
+    at = told_time(written.get(newest, itself), where=f"{where}/{newest}")
+    return StoredBackup(job, folder.name, MANIFEST in written, at)
 
 
 def _size(entry: "os.DirEntry[str]") -> tuple[str, int] | None:

@@ -30,6 +30,7 @@ from backupd.targets.names import (
     unfinished_backup,
 )
 from backupd.targets.outages import Unwanted, wanted
+from backupd.targets.told_times import told_time
 from backupd.vocabulary.errors import TargetError
 from backupd.vocabulary.storage import Manifest, StoredBackup
 
@@ -172,7 +173,8 @@ class KeyedTarget(OwnedFolder, ABC):
         for stored in (*unfinished, *(each for begin in beginnings for each in self._listed(begin, patiently=False))):
             match stored.key.removeprefix(ours).split("/"):
                 case [of_job, backup_id, name] if is_jobs(of_job) and is_backups(backup_id) and name:
-                    found.setdefault((of_job, backup_id), {})[name] = stored.at
+                    at = told_time(stored.at, where=f"{self._bucket.url}/{stored.key}")
+                    found.setdefault((of_job, backup_id), {})[name] = at
         return [
             StoredBackup(*place, finished=MANIFEST in names, at=names.get(MANIFEST) or max(names.values()))
             for place, names in found.items()

@@ -8,13 +8,13 @@ import asyncio
 import stat
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 import asyncssh
 from asyncssh import SFTPAttrs, SFTPClient, SFTPClientFile, SFTPName
 
 from backupd.targets.names import MANIFEST, is_left_trial, is_partial
+from backupd.targets.told_times import told_time
 from backupd.vocabulary.errors import TargetError
 from backupd.vocabulary.storage import StoredBackup
 
@@ -219,8 +219,9 @@ async def backup_in(sftp: SFTPClient, root: str, job: str, run: str) -> StoredBa
     except asyncssh.SFTPNoSuchFile:
         return None
     written = {entry.filename: entry.attrs.mtime or 0 for entry in entries}
-    newest = written.get(MANIFEST, max(written.values(), default=itself.mtime or 0))
-    return StoredBackup(job, run, MANIFEST in written, datetime.fromtimestamp(newest, UTC))
+    newest = MANIFEST if MANIFEST in written else max(written, key=written.__getitem__, default="")
+    at = told_time(written.get(newest, itself.mtime or 0), where=f"{root}/{job}/{run}/{newest!s}")
+    return StoredBackup(job, run, MANIFEST in written, at)
 
 
 async def remove_file(sftp: SFTPClient, folder: str, name: str) -> None:

@@ -64,6 +64,22 @@ def test_a_listing_that_is_none(storage: Storage, target: S3Target, said: str) -
     assert "is the endpoint that of an S3 service, and nothing in between" in (told.value.hint or "")
 
 
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+def test_a_backup_of_an_impossible_time_is_named(storage: Storage, target: S3Target, at: str) -> None:
+    at_key = f"tests/{MACHINE}/{JOB}/{RUN}/"
+    found = f"<Contents><Key>{at_key}manifest.json</Key><Size>1</Size><LastModified>{at}</LastModified></Contents>"
+    folders = f"<CommonPrefixes><Prefix>{at_key}</Prefix></CommonPrefixes>"
+
+    def say(handler: BaseHTTPRequestHandler) -> None:
+        listed = "" if "uploads" in handler.path else found + folders
+        said = f"<Listing><Name>bucket</Name><Bucket>bucket</Bucket>{listed}</Listing>"
+        answer(handler, body=said.encode(), headers={"Content-Type": "application/xml"})
+
+    storage.say = say
+    with pytest.raises(TargetError, match=rf"{at_key}manifest\.json was written at an impossible time: {at[:19]}"):
+        target.backups(JOB)
+
+
 def test_what_is_no_listing_is_no_empty_target(storage: Storage, target: S3Target) -> None:
     """Else its backups would be gone, as far as the catalogue knows."""
     storage.say = partial(answer, body=b"<html/>", headers={"Content-Type": "application/xml"})

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 
 from backupd.policy.owner_record import OwnerRecord
 from backupd.targets.directory import DirectoryTarget
+from backupd.targets.told_times import told_time
 from backupd.vocabulary.errors import AlreadyThere, TargetAway, TargetError
 from tests.contract.test_target_segments import put_segment
 from tests.contract.test_targets import MANIFEST
@@ -469,6 +471,29 @@ def test_a_backup_is_as_old_as_its_manifest_and_an_unfinished_one_as_its_newest_
         one.backup_id: one.at.timestamp() for one in DirectoryTarget("store", tmp_path, machine=MACHINE).backups(JOB)
     }
     assert found == {"done": 1.0, "half": 2.0}
+
+
+def test_a_backup_of_an_impossible_time_is_named_and_one_of_a_clock_that_was_never_set_is_listed(
+    tmp_path: Path,
+) -> None:
+    """ext4 keeps the earliest that it can, in 1901; tmpfs, Btrfs and NFS 4 whatever there is."""
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
+    target.publish(MANIFEST)
+    manifest = Path(target.location(JOB, RUN)) / "manifest.json"
+    os.utime(manifest, (0, 0))
+    assert [one.at for one in target.backups(JOB)] == [datetime(1970, 1, 1, tzinfo=UTC)]
+    os.utime(manifest, (-(2**40), -(2**40)))
+    with pytest.raises(TargetError, match=f"the storage says {manifest} was written at an impossible time: -") as told:
+        target.backups(JOB)
+    assert "move the backup elsewhere" in (told.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "at", [1e12, -1e12, 1e300, math.nan, datetime(1, 1, 1, tzinfo=UTC), datetime(2026, 1, 1), datetime.max]
+)
+def test_what_is_no_time_is_told_as_that(at: float | datetime) -> None:
+    with pytest.raises(TargetError, match="the storage says s3://b/k was written at an impossible time"):
+        told_time(at, where="s3://b/k")
 
 
 def test_what_vanishes_while_it_is_listed_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

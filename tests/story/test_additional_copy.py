@@ -230,13 +230,14 @@ def test_an_object_that_is_missing_is_found_before_anything_is_written(world: Wo
     ids=["longer", "shorter"],
 )
 def test_an_object_that_changes_its_size_once_it_was_listed_is_no_copy(
-    world: World, offsite: ToldTarget, harm: Callable[[Path], object], found: str
+    world: World, offsite: ToldTarget, harm: Callable[[Path], object], found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def change() -> None:
-        world.at.clear()
+    def changed_before_it_is_read() -> int:
         harm(world.backups / "r1" / "data-1.tar.zst")
+        return room
 
-    world.at["offsite.writing"] = change
+    room = offsite.require_usable()
+    monkeypatch.setattr(offsite, "require_usable", changed_before_it_is_read)
     with pytest.raises(VerificationError, match=rf"copy of run r1 on target vault is broken: data-1.*, {found}"):
         copy(world)
     assert (lying(offsite), world.left()) == (set(), [])

@@ -5,13 +5,13 @@ Knows: how such a thread is waited for. It is a daemon, so that it keeps nobody 
 
 import errno
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from backupd.host.signals import shielded
-from backupd.vocabulary.errors import Cancelled
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +41,18 @@ def goes_on(thread: threading.Thread, *, after_seconds: float) -> bool:
         return thread.is_alive()
 
 
-def answered(ask: Callable[[], T], *, within_seconds: float, name: str) -> T:
+def answered(
+    ask: Callable[[], T],
+    *,
+    within_seconds: float,
+    name: str,
+    last_sign: Callable[[], float] = lambda: -math.inf,
+    idle: Callable[[], None] = lambda: None,
+) -> T:
     """What `ask` returns, or raises, in a thread of this name. A signal ends the wait, and leaves `ask` some seconds.
+
+    It may take so long from its last sign of life on, an instant of the monotonic clock. `idle` is called several times
+    a second, and ends the wait as a signal does where it raises.
 
     Raises:
         TimeoutError: it has done neither in time, and may do so later.
@@ -57,13 +67,17 @@ def answered(ask: Callable[[], T], *, within_seconds: float, name: str) -> T:
             errors.append(error)
 
     thread = threading.Thread(target=work, name=name, daemon=True)
-    deadline = time.monotonic() + within_seconds
+    began = time.monotonic()
+
+    def left() -> float:
+        return max(began, last_sign()) + within_seconds - time.monotonic()
+
     try:
         with shielded():
             thread.start()
-        while (left := deadline - time.monotonic()) > 0 and goes_on(thread, after_seconds=min(left, _TICK_SECONDS)):
-            pass
-    except Cancelled:
+        while (most := left()) > 0 and goes_on(thread, after_seconds=min(most, _TICK_SECONDS)):
+            idle()
+    except BaseException:
         await_end(thread, within_seconds=_END_SECONDS)
         raise
     if errors:

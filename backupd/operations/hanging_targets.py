@@ -1,18 +1,23 @@
 """How long a target is waited for where others are left: storage that hangs, as a dead NFS server does, answers nobody.
 
-Knows: that whoever stands in it cannot be killed, so that it is asked in a thread that is left behind.
+Knows: that whoever stands in it cannot be killed, so that it is asked in a thread that is left behind; and that only
+folders need this while bytes are written and read: the kernel waits for as long as it takes, and all others have
+time-outs of their own.
 """
 
+import math
 from collections.abc import Callable
 from typing import TypeVar
 
 from backupd.host.daemon_thread import answered
 from backupd.targets import Target
 from backupd.vocabulary.errors import TargetAway
+from backupd.vocabulary.units import format_duration
 
 T = TypeVar("T")
 
 _ANSWER_SECONDS = 120.0  # a store that fails says why before that, mostly: the reason is better than that it is late
+_SILENT_SECONDS = 900.0  # in which a file server boots: what is half copied is worth the wait
 
 
 def answer_of(target: Target, ask: Callable[[], T]) -> T:
@@ -24,7 +29,17 @@ def answer_of(target: Target, ask: Callable[[], T]) -> T:
     try:
         return answered(ask, within_seconds=_ANSWER_SECONDS, name=f"backupd target {target.name}")
     except TimeoutError as error:
-        raise TargetAway(
-            f"target {target.name} does not answer within {_ANSWER_SECONDS:g} s",
-            hint="is its storage overloaded or down?",
-        ) from error
+        raise no_answer(target, _ANSWER_SECONDS) from error
+
+
+def silent_seconds(target: Target) -> float:
+    """For how long one call may last that writes to or reads from it; infinite where it ends by itself."""
+    return math.inf if target.folder is None else _SILENT_SECONDS
+
+
+def no_answer(target: Target, seconds: float) -> TargetAway:
+    """It was waited for so long."""
+    return TargetAway(
+        f"target {target.name} does not answer within {format_duration(seconds)}",
+        hint="is its storage overloaded or down?",
+    )

@@ -17,7 +17,8 @@ from backupd.operations.backup.run import run_backup
 from backupd.operations.ownership import ownership_of
 from backupd.operations.upkeep.prune import prune
 from backupd.operations.upkeep.recover import dead_runs
-from backupd.vocabulary.errors import Cancelled, CleanupIncomplete, SnapshotError
+from backupd.policy.retries import passes
+from backupd.vocabulary.errors import Cancelled, CleanupIncomplete, SnapshotError, TargetAway
 from backupd.vocabulary.records import HoldingKind, RunStatus
 from tests.fakes.server import SETTINGS
 from tests.fakes.target import MemoryTarget
@@ -64,6 +65,8 @@ def _nobody_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backupd.host.claims._AWAITED_SECONDS", 0.2)
     monkeypatch.setattr("backupd.host.holdings._STORAGE_SECONDS", 0.2)
     monkeypatch.setattr("backupd.operations.hanging_targets._ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("backupd.operations.hanging_targets._SILENT_SECONDS", 0.2)
+    monkeypatch.setattr("backupd.operations.copies.fan_out._END_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -144,6 +147,30 @@ def test_a_run_goes_on_with_the_target_that_is_left_although_the_other_one_hangs
     assert left(world) == []
 
 
+@pytest.mark.parametrize("moment", ["target.begun", "target.reading", "target.publish"])
+def test_a_target_that_hangs_while_it_is_written_or_read_back_drops_out(
+    world: World, storage: Storage, moment: str
+) -> None:
+    world.others = [MemoryTarget("offsite", machine=world.name)]
+    world.at[moment] = storage.stand
+    row = world.back_up(job=world.job(targets=("vault", "offsite")))
+    no_copy = (
+        "target vault has no copy of this run: target vault does not answer within 200ms; the backup is on offsite"
+    )
+    assert row.status is RunStatus.ATTENTION
+    assert no_copy in row.attention
+    assert [backup.target for backup in row.backups] == ["offsite"]
+    assert left(world) == [REMAINS]
+
+
+def test_a_run_whose_only_target_hangs_ends_and_may_be_tried_again(world: World, storage: Storage) -> None:
+    world.at["target.begun"] = storage.stand
+    with pytest.raises(TargetAway) as caught:
+        world.back_up()
+    assert passes(caught.value)
+    assert (world.row().status, left(world)) == (RunStatus.FAILED, [REMAINS])
+
+
 @pytest.mark.parametrize("verb", ["owner", "remove"])
 def test_host_and_server_are_released_before_a_target_is_asked_for_what_dead_runs_left_there(
     world: World, storage: Storage, verb: str
@@ -183,7 +210,7 @@ def test_a_pruning_goes_on_with_the_target_that_is_left_although_the_other_one_h
         ownership = ownership_of(catalogue, world.tools)
         pruning = prune(world.job(), (world.vault_target, offsite), catalogue, ownership=ownership)
     assert [(name, error.message) for name, error in pruning.failures] == [
-        ("vault", "target vault does not answer within 0.2 s")
+        ("vault", "target vault does not answer within 200ms")
     ]
 
 

@@ -3,14 +3,15 @@
 Knows: a thread for each target and object with a bounded queue, so that targets write beside each other and what is
 in memory does not grow; who has dropped out, and of what.
 
-A slow target slows the run; one that answers no more is ended by its own time-outs, as its contract demands.
+A slow target slows the run; one that answers no more is ended by its own time-outs, as its contract demands, or where
+it has none (`silent_seconds`) drops out.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from queue import Full, Queue
 from typing import Self
 
@@ -18,6 +19,7 @@ from backupd.archive import Sink
 from backupd.host.daemon_thread import goes_on
 from backupd.host.priority import give_way_copying
 from backupd.host.signals import shielded
+from backupd.operations.hanging_targets import no_answer, silent_seconds
 from backupd.targets import ObjectWriter, Target, UploadLedger
 from backupd.vocabulary.errors import BackupdError, TargetError, VerificationError
 from backupd.vocabulary.penalty import Throughput
@@ -48,7 +50,7 @@ class Copies:
         self._lost: dict[str, BackupdError] = {}
         self._fatal: list[BaseException] = []
         self._writers: list[_Writer] = []
-        self._occupied: set[str] = set()  # targets that somebody is inside a `dropping` block with
+        self._occupied: list[str] = []  # targets that somebody is inside a `dropping` block with
 
     def __enter__(self) -> Self:
         return self
@@ -115,13 +117,13 @@ class Copies:
     @contextmanager
     def dropping(self, target: Target) -> Iterator[None]:
         """What fails in the block fails on this target: it drops out, and nothing is raised. Any thread may enter."""
-        self._occupied.add(target.name)
+        self._occupied.append(target.name)
         try:
             yield
         except (TargetError, VerificationError) as error:
             self.drop(target, error)
         finally:
-            self._occupied.discard(target.name)
+            self._occupied.remove(target.name)
 
     def require_some(self) -> None:
         """There is a target that has everything so far.
@@ -226,6 +228,7 @@ class _Writer:
         self._opened = opened
         self._failed = failed
         self._abandoned = unwanted
+        self._asked_at: float | None = None  # monotonic: when the call began that it is in
         self._queue: Queue[bytes | None] = Queue(_BLOCKS_PER_QUEUE)
 
     def put(self, block: bytes | None, idle: Callable[[], None] = lambda: None) -> bool:
@@ -234,6 +237,7 @@ class _Writer:
             try:
                 self._queue.put(block, timeout=_TICK_SECONDS)
             except Full:
+                self._require_answer()
                 idle()
             else:
                 return True
@@ -241,7 +245,8 @@ class _Writer:
 
     def wait(self, idle: Callable[[], None]) -> None:
         """Return when the object is durable, or the writer has ended otherwise."""
-        while goes_on(self.thread, after_seconds=_TICK_SECONDS):
+        while not self._abandoned.is_set() and goes_on(self.thread, after_seconds=_TICK_SECONDS):
+            self._require_answer()
             idle()
 
     def abandon(self) -> None:
@@ -253,16 +258,15 @@ class _Writer:
     def _work(self) -> None:
         try:
             give_way_copying()
-            began = time.monotonic()
-            with self._opened as writer:
-                self.busy_seconds += time.monotonic() - began
+            with ExitStack() as opened:
+                with self._asked():
+                    writer = opened.enter_context(self._opened)
                 for block in self._blocks():
-                    began = time.monotonic()
-                    writer.write(block)
-                    self.busy_seconds += time.monotonic() - began
+                    with self._asked():
+                        writer.write(block)
                     self.bytes += len(block)
-                began = time.monotonic()
-            self.busy_seconds += time.monotonic() - began
+                with self._asked():
+                    opened.close()
         except _Abandoned:
             pass
         except BaseException as error:  # noqa: BLE001 - nothing is swallowed: the main thread raises it
@@ -270,6 +274,22 @@ class _Writer:
                 log.debug("target %s: ended: %s", self.target.name, error.message)  # somebody else has the error
                 return
             self._failed(self, error)  # which abandons it: whoever finds it abandoned finds the cause as well
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """The target is being called."""
+        self._asked_at = began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._asked_at = None
+            self.busy_seconds += time.monotonic() - began
+
+    def _require_answer(self) -> None:
+        """A target that has not returned from a call for too long fails."""
+        asked_at, most = self._asked_at, silent_seconds(self.target)
+        if asked_at is not None and time.monotonic() - asked_at > most:
+            self._failed(self, no_answer(self.target, most))
 
     def _blocks(self) -> Iterator[bytes]:
         while True:

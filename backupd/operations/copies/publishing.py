@@ -15,7 +15,10 @@ from queue import Empty, SimpleQueue
 from backupd.archive import Governor
 from backupd.archive.governor import CopyGovernor
 from backupd.archive.parallel import side_by_side
+from backupd.archive.readahead import Left
+from backupd.host.daemon_thread import answered
 from backupd.host.priority import give_way
+from backupd.operations.hanging_targets import no_answer, silent_seconds
 from backupd.operations.recorded_copy import copy_on
 from backupd.operations.restore.verify import verify_object
 from backupd.targets import Target
@@ -47,9 +50,9 @@ def publish_copies(
     """Every copy of this manifest that is whole is a backup; the targets work side by side, in the idle class.
 
     `max_rate` is bytes a second that all of them may read together. `failing(target)` is entered in that target's
-    thread: it answers for what fails on the target alone. `published` is called in this thread, within a tenth of a
-    second of each, so that whatever becomes of the others cannot take it back. `require_ours` raises where another
-    machine has written into this machine's folder meanwhile.
+    thread: it answers for what fails on the target alone, also that it does not answer for too long (`silent_seconds`).
+    `published` is called in this thread, within a tenth of a second of each, so that whatever becomes of the others
+    cannot take it back. `require_ours` raises where another machine has written into this machine's folder meanwhile.
 
     Raises:
         Cancelled: by a signal. What is published by then and was not told is for whoever holds the copy to remove.
@@ -64,11 +67,20 @@ def publish_copies(
 
     def task(target: Target) -> Callable[[Callable[[], None]], None]:
         def work(require_wanted: Callable[[], None]) -> None:
-            give_way()
-            with failing(target):
-                ended.put(
-                    publish_copy(target, manifest, governor=_Pace(governor, require_wanted), require_ours=require_ours)
-                )
+            pace, most = _Pace(governor, require_wanted), silent_seconds(target)
+
+            def publish() -> None:
+                give_way()
+                with failing(target):
+                    ended.put(publish_copy(target, manifest, governor=pace, require_ours=require_ours))
+
+            try:
+                name = f"backupd publish {target.name}"
+                answered(publish, within_seconds=most, name=name, last_sign=pace.last_sign, idle=require_wanted)
+            except TimeoutError as error:
+                pace.call_off()
+                with failing(target):
+                    raise no_answer(target, most) from error
 
         return work
 
@@ -160,14 +172,30 @@ class _SharedGovernor:
         self._require_wanted()
 
 
-@dataclass(frozen=True, slots=True)
 class _Pace:
-    """One thread's view of it."""
+    """One thread's view of it, which tells that it goes on."""
 
-    governor: _SharedGovernor
-    require_wanted: Callable[[], None]
+    def __init__(self, governor: _SharedGovernor, require_wanted: Callable[[], None]) -> None:
+        self._governor = governor
+        self._require_wanted = require_wanted
+        self._is_called_off = False
+        self._last_sign = time.monotonic()
 
     def pace(self, size: int) -> None:
         """See `Governor`. Raises when nobody waits any more."""
-        self.require_wanted()
-        self.governor.pace(size, self.require_wanted)
+        self._go_on()
+        self._governor.pace(size, self._go_on)
+
+    def last_sign(self) -> float:
+        """When it was last asked, by the monotonic clock."""
+        return self._last_sign
+
+    def call_off(self) -> None:
+        """Nobody waits for this thread any more."""
+        self._is_called_off = True
+
+    def _go_on(self) -> None:
+        if self._is_called_off:
+            raise Left
+        self._require_wanted()
+        self._last_sign = time.monotonic()

@@ -26,8 +26,11 @@ from backupd.service.archive_status import (
 from backupd.service.job_status import JobStatus, Running, remaining_seconds
 from backupd.service.site import Site
 from backupd.service.site_status import SiteAlarm, SiteStatus
+from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import RunDetails, RunStatus
 from backupd.vocabulary.schedule import Activity
+
+_LOOKED_AT = 50  # runs that failed or were cancelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,9 @@ class JobReport:
 
     status: JobStatus
     alarms: tuple[SiteAlarm, ...] = ()
-    last_failure: RunDetails | None = None  # the newest backup that failed or was refused, however long ago
+    last_failure: RunDetails | None = (
+        None  # the newest backup that was refused or failed, also as the system ended it, however long ago
+    )
     stored: tuple[StoredOnTarget, ...] = ()  # its backups, by target
     archive: ArchiveStatus | None = None  # None: its binlog is not archived
 
@@ -49,19 +54,29 @@ def job_reports(site: Site, found: SiteStatus) -> tuple[JobReport, ...]:
     """
     stored = sorted(site.catalogue.stored(), key=lambda one: one.target)
     archives = archive_statuses(site, found.jobs)
-    bad = (RunStatus.FAILED, RunStatus.REFUSED)
+    bad = (RunStatus.FAILED, RunStatus.REFUSED, RunStatus.CANCELLED)
     return tuple(
         JobReport(
             status,
             tuple(one for one in found.alarms if one.job == status.job),
             next(
-                iter(site.catalogue.runs(job=status.job, until=status.now, statuses=bad, ours=True, limit=1)),
+                filter(
+                    _has_failed,
+                    site.catalogue.runs(job=status.job, until=status.now, statuses=bad, ours=True, limit=_LOOKED_AT),
+                ),
                 None,
             ),
             tuple(one for one in stored if one.job == status.job),
             archives.get(status.job),
         )
         for status in found.jobs
+    )
+
+
+def _has_failed(run: RunDetails) -> bool:
+    """What a person has cancelled has not; what the system ended, as a reboot does, has."""
+    return run.status is not RunStatus.CANCELLED or (
+        run.error is not None and run.error.exit_status == ExitStatus.TERMINATED
     )
 
 

@@ -30,7 +30,7 @@ from backupd.vocabulary.records import Phase, RunDetails, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, Pause, Slot, SlotState
 
 _PATIENCE = 1.5  # a backup may be this many times older than the job wants one
-_HARMLESS = (ExitStatus.OK, ExitStatus.ATTENTION, ExitStatus.BUSY, ExitStatus.CANCELLED)
+_HARMLESS = (None, ExitStatus.OK, ExitStatus.ATTENTION, ExitStatus.BUSY, ExitStatus.CANCELLED)  # None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +178,7 @@ def _failed(config: JobConfig, record: JobRecord, now: datetime) -> list[Alarm]:
         status = slot.exit_status
         if activity is not Activity.BACKUP and slot.state is SlotState.ENDED and status not in _HARMLESS:
             became = f"failed ({_meaning(status)})"
-            if status is None:
-                became = "ended, and its exit status is unknown"
-            elif status == ExitStatus.UNDECIDED:
+            if status == ExitStatus.UNDECIDED:
                 became = "was undecided: it ran into a limit of its own"
             found.append(
                 Alarm(

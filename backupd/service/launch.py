@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from backupd.host.launching import OWN_VARIABLES, SLOT_VARIABLE, output_file, unit_argv
+from backupd.host.launching import OWN_VARIABLES, SLOT_VARIABLE, is_unit_there, output_file, unit_argv
 from backupd.host.launching import ourselves as ourselves
 from backupd.host.marked_processes import marked
 from backupd.host.process import detached, found
@@ -125,11 +125,12 @@ class FoundChild:
     """A process that another daemon has started: its end can be seen, its exit status cannot."""
 
     mark: str
+    unit: str = ""  # the name of its unit, which may wait for others before it has a process; empty: it is none
     exit_status: int | None = None
 
     def ended(self) -> bool:
-        """No process bears the mark."""
-        return not marked(SLOT_VARIABLE, self.mark)
+        """No process bears the mark, and none will."""
+        return not marked(SLOT_VARIABLE, self.mark) and not (self.unit and is_unit_there(self.unit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +199,8 @@ class TransientUnits:
         return self._start([*self.program, *RECEIVE, job], f"binlog-{job}", f"{RECEIVER_VARIABLE}={mark}")
 
     def find(self, slot: Slot) -> Child:
-        """By its mark."""
-        return FoundChild(mark_of(slot))
+        """By its mark, and by its unit."""
+        return FoundChild(mark_of(slot), name_of(slot))
 
     def _start(self, command: Sequence[str], name: str, variable: str) -> Child:
         argv = unit_argv(name, variable, command)

@@ -65,5 +65,10 @@ def first_cause(catalogue: Catalogue, slot: Slot) -> str:
 def _verdict(configuration: Configuration, catalogue: Catalogue, slot: Slot, rules: RetryRules) -> Again | NotAgain:
     if any(run_id == slot.run_id for run_id, _ in catalogue.holdings()):
         return NotAgain(_LEFT)
-    next_due = timetables(configuration)[slot.job, Activity.BACKUP].after(slot.due_at)
+    key = slot.job, Activity.BACKUP
+    scheduled = catalogue.gone_by().get(
+        key
+    )  # what was owed when its timetable changed is followed by nothing before that
+    after = slot.due_at if scheduled is None else max(slot.due_at, scheduled.since)
+    next_due = timetables(configuration)[key].after(after)
     return planned(rules, slot.due_at, number=slot.number, ended_at=datetime.now(UTC), next_due=next_due)

@@ -10,7 +10,7 @@ from sqlalchemy import update
 from backupd.catalogue import tables
 from backupd.catalogue.store import Catalogue
 from backupd.service import site_status
-from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.errors import Cancelled, ExitStatus, Terminated
 from backupd.vocabulary.records import Check, Drill
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
 from tests.cli.terminal import Terminal
@@ -118,6 +118,20 @@ def test_the_document_has_the_same(backed_up: Terminal) -> None:
     assert (target["target"], target["severity"], target["alarms"], target["jobs"]) == ("vault", "ok", [], ["nightly"])
     assert target["up"]
     assert 0 < target["free"] < target["size"]
+
+
+@pytest.mark.parametrize(("asked", "last"), [(Terminated("by SIGTERM"), "r2"), (Cancelled("by SIGINT"), None)])
+def test_the_last_failure_may_be_a_backup_that_the_system_ended_and_is_none_that_a_person_cancelled(
+    backed_up: Terminal, asked: Cancelled, last: str | None
+) -> None:
+    with (
+        Catalogue.open(backed_up.world.places.catalogue) as catalogue,
+        pytest.raises(Cancelled),
+        catalogue.open_run("nightly", "db1", run_id="r2"),
+    ):
+        raise asked
+    (job,) = backed_up.run("status", "--json").document["jobs"]
+    assert (job["last_failure"] and job["last_failure"]["run_id"]) == last
 
 
 def test_a_job_that_is_not_there_is_status_2(terminal: Terminal) -> None:

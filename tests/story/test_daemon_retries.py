@@ -357,3 +357,16 @@ def test_what_cannot_be_started_again_is_told(daemon: Machine) -> None:
     daemon.at(NIGHT + 15 * MINUTE)
     assert kinds(daemon)[-1] is NoticeKind.FAILED
     assert "could not be started" in daemon.told[-1].text
+
+
+def test_what_was_owed_when_its_timetable_changed_is_tried_again_as_nothing_is_due_in_between(daemon: Machine) -> None:
+    daemon.process().end()
+    daemon.catalogue.pause("nightly", "the disks are being changed")
+    daemon.at(NIGHT + 24 * HOUR)
+    daemon.after(hours=2)
+    daemon.schedule(job("nightly", backup=replace(TRIED, cron="15 3 * * *")))
+    daemon.catalogue.resume("nightly")
+    daemon.after(minutes=1)
+    plan = fail(daemon)
+    assert plan is not None
+    assert (plan.next_at, plan.reason) == (daemon.now + 15 * MINUTE, "")

@@ -400,7 +400,8 @@ def test_what_a_verification_ended_with_is_told_though_the_daemon_was_restarted_
     assert all(words in notice.text for words, notice in zip(said, daemon.told, strict=True))
     site = Site(daemon.configuration, daemon.catalogue, lambda: daemon.now)
     (found,) = job_statuses(site, LiveHere(daemon.folder))
-    assert [alarm.about for alarm in found.alarms if alarm.kind is AlarmKind.FAILED] == [Activity.VERIFY] * len(said)
+    has_failed = status not in (0, None)  # of rows of earlier versions nobody knows it
+    assert [alarm.about for alarm in found.alarms if alarm.kind is AlarmKind.FAILED] == [Activity.VERIFY] * has_failed
     facts = digest(site, SiteStatus(daemon.now, (found,), ()))
     assert facts.tables["drills and verifications"].rows[0][-1] == shown
 

@@ -23,6 +23,7 @@ _STATEMENT_LENGTH = 100
 # Only sessions that run something: sleepers, daemons and replication threads have other commands. But for MySQL's
 # applier, which is a `Query` of the system's own user that has run since it was started, whatever it waits for. A
 # scheduled event at work is a `Connect`, as is who has not logged in yet, and MySQL's receiver, of the system's user.
+# The outermost statement of an event is the event as a whole, and what matters is the one that it is at.
 _SYSTEM_USER = "system user"
 _RUNNING = """
     SELECT ID AS id, USER AS user, TIME_MS AS milliseconds, TIME AS seconds, INFO AS statement
@@ -35,12 +36,14 @@ _PERFORMANCE_SCHEMA = """
     SELECT thread.PROCESSLIST_ID AS id, thread.PROCESSLIST_USER AS user, statement.TIMER_WAIT / 1e9 AS milliseconds,
         GREATEST(thread.PROCESSLIST_TIME, 1) AS seconds, COALESCE(thread.PROCESSLIST_INFO, 'LOCK TABLES') AS statement
     FROM performance_schema.threads AS thread LEFT JOIN performance_schema.events_statements_current AS statement
-        ON statement.THREAD_ID = thread.THREAD_ID AND statement.NESTING_EVENT_LEVEL = 0
-        AND statement.END_EVENT_ID IS NULL
+        ON statement.THREAD_ID = thread.THREAD_ID AND statement.END_EVENT_ID IS NULL
+        AND statement.NESTING_EVENT_LEVEL = IF(thread.NAME = 'thread/sql/event_worker', (
+            SELECT MAX(NESTING_EVENT_LEVEL) FROM performance_schema.events_statements_current AS inner_statement
+            WHERE inner_statement.THREAD_ID = thread.THREAD_ID AND inner_statement.END_EVENT_ID IS NULL), 0)
     WHERE thread.NAME IN ('thread/sql/one_connection', 'thread/mysqlx/worker', 'thread/sql/event_worker')
     AND thread.PROCESSLIST_ID <> CONNECTION_ID()
     AND (thread.PROCESSLIST_COMMAND IN ('Query', 'Execute', 'Killed')
-    OR (thread.NAME = 'thread/sql/event_worker' AND statement.THREAD_ID IS NOT NULL) OR thread.THREAD_ID IN (
+    OR (thread.NAME = 'thread/sql/event_worker' AND statement.NESTING_EVENT_LEVEL > 0) OR thread.THREAD_ID IN (
         SELECT OWNER_THREAD_ID FROM performance_schema.metadata_locks WHERE OBJECT_TYPE = 'TABLE'
         AND LOCK_STATUS = 'GRANTED' AND LOCK_TYPE IN ('SHARED_READ_ONLY', 'SHARED_NO_READ_WRITE')))
 """

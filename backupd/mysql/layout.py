@@ -229,15 +229,17 @@ def configured(variables: Mapping[str, str], datadir: Path) -> Iterator[DataPath
 def links(datadir: Path) -> Iterator[DataPath]:
     """Where symlinks and `.isl` files in the datadir lead: tables that are elsewhere though they seem here.
 
-    So do those in folders of its file system that a relative link leads to. What is dropped meanwhile leads nowhere.
+    So do those in folders of its file system that a relative link leads to, but for one that the datadir itself is in:
+    what else lies there is not the server's. What is dropped meanwhile leads nowhere.
 
     Raises:
         OSError: a folder cannot be read, or the datadir is not there.
     """
-    yield from _links(datadir, {datadir.resolve()})
+    home = datadir.resolve()
+    yield from _links(datadir, home, {home})
 
 
-def _links(folder: Path, entered: set[Path]) -> Iterator[DataPath]:
+def _links(folder: Path, home: Path, entered: set[Path]) -> Iterator[DataPath]:
     folders, led = [], []
     with os.scandir(folder) as entries:  # which tells what each is without a look at it: there may be a million
         for entry in entries:
@@ -254,12 +256,13 @@ def _links(folder: Path, entered: set[Path]) -> Iterator[DataPath]:
             else:
                 there = path.resolve()
                 yield DataPath("symlink", there, must_share=True)
-                if _is_new_folder(there, entered) and there.stat().st_dev == folder.stat().st_dev:
+                is_the_servers = not home.is_relative_to(there) and there.stat().st_dev == home.stat().st_dev
+                if is_the_servers and _is_new_folder(there, entered):
                     entered.add(there)
-                    yield from _links(there, entered)
+                    yield from _links(there, home, entered)
     for name in sorted(folders):
         with suppress(FileNotFoundError):
-            yield from _links(folder / name, entered)
+            yield from _links(folder / name, home, entered)
 
 
 def _is_new_folder(path: Path, entered: set[Path]) -> bool:

@@ -31,7 +31,7 @@ def require_same_view(process: int, datadir: Path, paths: Iterable[Path]) -> Non
                 return
             if not seen:
                 raise _other_files(path, process)
-            for at in seen:
+            for at in (path,) if path in seen else seen:
                 for inner in (one.path for one in theirs if one.path != at and one.path.is_relative_to(at)):
                     here = path / inner.relative_to(at)
                     if place(inner, theirs) != place(here, ours):

@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 _ANSWER_SECONDS = 120.0  # a store that fails says why before that, mostly: the reason is better than that it is late
 _SILENT_SECONDS = 900.0  # in which a file server boots: what is half copied is worth the wait
+_SLOWEST = 10 << 20  # bytes a second of a store that has not died
 
 
 def answer_of(target: Target, ask: Callable[[], T]) -> T:
@@ -32,9 +33,12 @@ def answer_of(target: Target, ask: Callable[[], T]) -> T:
         raise no_answer(target, _ANSWER_SECONDS) from error
 
 
-def silent_seconds(target: Target) -> float:
-    """For how long one call may last that writes to or reads from it; infinite where it ends by itself."""
-    return math.inf if target.folder is None else _SILENT_SECONDS
+def silent_seconds(target: Target, at_once: int = 0) -> float:
+    """For how long one call may last that writes to or reads from it; infinite where it ends by itself.
+
+    `at_once` are bytes that may go only now: some file systems (FUSE) send a file where it is synced or closed.
+    """
+    return math.inf if target.folder is None else _SILENT_SECONDS + at_once / _SLOWEST
 
 
 def no_answer(target: Target, seconds: float) -> TargetAway:

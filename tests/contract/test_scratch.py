@@ -506,7 +506,10 @@ def test_the_log_of_a_server_is_not_read_through_a_link(late_image: Image) -> No
 
 def test_every_setting_of_this_server_is_taken(late_image: Image) -> None:
     recorded = late_image.manifest
-    assert recorded.server.settings.keys() - judged(recorded).server.settings.keys() == {"plugin_dir"}
+    assert recorded.server.settings.keys() - judged(recorded).server.settings.keys() == {
+        "plugin_dir",
+        "storage_engines",
+    }
 
 
 def test_a_copy_without_its_binlog_starts_and_has_no_position(image: Image) -> None:

@@ -83,6 +83,7 @@ def test_a_server_that_has_other_files_mounted_than_are_seen_here_is_refused(
         "mount --bind data data; mount --bind data/shop data/shop",  # as ReadWritePaths= does
         "mount --bind data container; mount --bind elsewhere data",  # under another name in a container
         "mount -t tmpfs tmpfs elsewhere",
+        "mkdir elsewhere/same; mount --bind data elsewhere/same; mount -t tmpfs tmpfs elsewhere/same/shop",
     ],
 )
 def test_mounts_of_a_server_that_change_nothing_in_its_folders_are_its_own_affair(place: Path, mounting: str) -> None:

@@ -201,7 +201,8 @@ def test_the_plain_bytes_touch_no_disk(
         def hook(event: str, arguments: tuple[object, ...]) -> None:
             path, flags = (arguments[0], arguments[2]) if event == "open" else (None, None)
             if isinstance(path, str | Path) and isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR):
-                found.add(f"written: {path}")
+                opened = Path(path)
+                found.add(f"written: {opened.parent.resolve() / opened.name}")
 
         sys.addaudithook(hook)
         world.at["offsite.reading"] = lambda: found.update(plain_in(offsite.folder, scratch))

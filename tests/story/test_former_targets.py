@@ -12,6 +12,7 @@ from backupd.operations.upkeep.former_targets import former_targets
 from backupd.operations.upkeep.prune import Pruning, prune
 from backupd.vocabulary.records import Holding, HoldingKind
 from backupd.vocabulary.storage import Backup
+from tests.fakes.target import MemoryTarget
 from tests.story.test_prune import JOB, NOW, Site
 
 
@@ -47,6 +48,15 @@ def test_one_that_is_no_longer_named_keeps_the_last_rule_it_had(site: Site) -> N
     assert {fate.target for fate in done.fates} == {"here", "there"}
     job = replace(JOB, targets=("here",))
     assert former_targets(job, site.catalogue) == {"there": 4}
+
+
+def test_what_was_stored_by_the_old_name_of_a_target_is_removed_by_that_name(site: Site) -> None:
+    pruned(site, kept(5), "here", "there")
+    renamed = MemoryTarget("renamed", stored=site.there.stored, at=site.there.at, records=site.there.records)
+    job = replace(JOB, targets=("here", "renamed"), retention=kept(5, there=3))
+    targets = (site.here, renamed, site.there)
+    prune(job, targets, site.catalogue, ownership=site.ownership, now=NOW).require_complete()
+    assert site.on(site.there) == {"r3", "r4", "r5"}
 
 
 def test_a_rule_that_somebody_writes_for_it_counts_more(site: Site) -> None:

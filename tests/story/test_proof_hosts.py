@@ -257,7 +257,7 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "nested": (lambda world, file: file.write_text("[" * 100_000), "it cannot be parsed"),
     "no JSON": (lambda world, file: file.write_bytes(b"\xff\x00"), "it cannot be parsed"),
     "empty": (lambda world, file: file.write_bytes(b""), "it cannot be parsed"),
-    "a link to somebody else's file": (a_link_to("/etc/passwd"), "it cannot be parsed"),
+    "a link to somebody else's file": (a_link_to("/etc/passwd"), "could not read proof-"),
     "a link to a device": (a_link_to("/dev/zero"), "could not read proof-"),
     "a dangling link": (a_link_to("/nowhere"), "could not read proof-"),
     "a pipe": (a_pipe, "could not read proof-"),

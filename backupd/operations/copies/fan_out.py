@@ -287,7 +287,7 @@ class _Writer:
 
     def _require_answer(self) -> None:
         """A target that has not returned from a call for too long fails."""
-        asked_at, most = self._asked_at, silent_seconds(self.target)
+        asked_at, most = self._asked_at, silent_seconds(self.target, self.bytes)
         if asked_at is not None and time.monotonic() - asked_at > most:
             self._failed(self, no_answer(self.target, most))
 

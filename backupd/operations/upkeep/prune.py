@@ -116,7 +116,7 @@ def prune(
                     answer_of(target, partial(ownership.require_ours, target))
                 elif not answer_of(target, partial(ownership.take_as_room_allows, target)):
                     work.full.add(target.name)
-                require_apart(target, [other for other in ruled if other is not target])
+                require_apart(target, _others_of_job(job, target, ruled))
                 stored = found_on(work, target)
                 plan = plan_for(work, target, stored)
                 if not dry_run:
@@ -160,6 +160,11 @@ def after_run(
     except TargetError as error:
         catalogue.attention(run_id, f"the backup is good, but {error.message}")
     return pruning
+
+
+def _others_of_job(job: JobConfig, target: Target, ruled: Sequence[Target]) -> list[Target]:
+    """Of a target's old name nothing is refused: what the catalogue has by that name is removed by that name alone."""
+    return [other for other in ruled if other is not target and {other.name, target.name} <= set(job.targets)]
 
 
 @contextmanager

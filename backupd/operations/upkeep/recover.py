@@ -65,8 +65,8 @@ def dead_runs(
     temporary folder, where any user can put any number of files under a name of ours. So it is with targets: where
     some are named (`targets`), what is on others stays for `backupd recover`.
 
-    What is on targets comes last, and one that does not answer keeps nobody else's remains. `released` is called
-    before any is asked: host and server have everything back by then.
+    What is on targets comes behind all that host and server wait for, and one that does not answer is waited for some
+    minutes, once. `released` is called after that: whoever begins then finds as much room there as there will be.
 
     Copies whose bytes may be whole are read back last, at the rate that `finishing` tells, for as long as that takes,
     and become backups. Without it they stay as they are: a run that begins cannot wait for that.
@@ -97,10 +97,10 @@ def dead_runs(
         found.given_back += _abandoned(tools)
     _forget_progress(tools)
     tools.claims.forget_dead()
-    released()
     for run_id, whole in dead.items():
         with suppress(Busy), tools.claims.run(run_id):
             _recover_targets(ownership, tools, run_id, found, targets=targets, whole=whole)
+    released()
     if finishing is None:
         for holding in found.pending:
             log.warning("copy %s of a dead run may be complete: `backupd recover` reads it back", holding.name)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from backupd.vocabulary.records import Holding, HoldingKind
 from tests.fire.judging import Kind
 from tests.fire.under_fire import Planted
 from tests.fire.world import KEEP_LESS
@@ -83,11 +84,17 @@ def pruned_what_it_keeps() -> None:
 
 
 def recovery_that_passes_over_one() -> None:
-    """Of what a dead run holds, the oldest thing is forgotten."""
+    """Of what a dead run holds on its host, the oldest thing is forgotten."""
     from backupd.operations.upkeep import recover
 
     everything = vars(recover)["holdings_of"]
-    _put(recover, "holdings_of", lambda *words: everything(*words)[:-1])
+
+    def all_but_one(*words: Any) -> list[Holding]:
+        held = everything(*words)
+        last = next((one for one in reversed(held) if one.kind not in (HoldingKind.PARTIAL, HoldingKind.UPLOAD)), None)
+        return [one for one in held if one is not last]
+
+    _put(recover, "holdings_of", all_but_one)
 
 
 def _put(owner: Any, name: str, value: Any) -> None:

@@ -514,6 +514,6 @@ def test_a_lab_on_the_hosts_device_mapper_touches_only_its_own_and_leaves_nothin
     assert outer.status == 0, outer.stderr
     group, mounts, status, cancelled, *after = outer.stdout.decode().split("\n")
     assert group.strip().startswith("backupdlab")
-    assert (mounts, status, cancelled) == ("2", "status 7", "status 11"), outer.stderr
+    assert (mounts, status, cancelled) == ("2", "status 7", "status 15"), outer.stderr
     assert [line.split() for line in after][:3] == [["labvg", "data"], ["labvg-data", "(254:0)"], ["0"]]
     assert {"load.log", "heartbeat.log", "server.log", "backups"} <= set(after)

@@ -37,4 +37,4 @@ def test_moments_drawn_by_a_seed_are_as_a_witness_has_them(
         programs,
     )
     history = lived(tmp_path, server, ground, seed=SEED)
-    assert differences(history, drawn(history, seeded(100, usual=10), seed=SEED), tmp_path) == []
+    assert differences(history, drawn(history, seeded(100, usual=5), seed=SEED), tmp_path) == []

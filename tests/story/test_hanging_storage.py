@@ -67,7 +67,12 @@ def _nobody_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backupd.operations.ownership._UNDER_WAY_SECONDS", 0.2)
     monkeypatch.setattr("backupd.host.claims._AWAITED_SECONDS", 0.2)
     monkeypatch.setattr("backupd.host.holdings._STORAGE_SECONDS", 0.2)
-    monkeypatch.setattr("backupd.operations.hanging_targets._ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("backupd.operations.hanging_targets._ANSWER_SECONDS", 0.5)  # one that is busy answers
+
+
+@pytest.fixture
+def silence_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests whose folder hangs in the end: on a busy machine a sound one would seem to."""
     monkeypatch.setattr("backupd.operations.hanging_targets._SILENT_SECONDS", 0.2)
     monkeypatch.setattr("backupd.operations.copies.fan_out._END_SECONDS", 0.2)
 
@@ -150,6 +155,7 @@ def test_a_run_goes_on_with_the_target_that_is_left_although_the_other_one_hangs
     assert left(world) == []
 
 
+@pytest.mark.usefixtures("silence_is_short")
 @pytest.mark.parametrize("moment", ["target.begun", "target.reading", "target.publish"])
 def test_a_target_that_hangs_while_it_is_written_or_read_back_drops_out(
     world: World, storage: Storage, moment: str
@@ -172,6 +178,7 @@ def test_what_a_file_system_sends_only_as_a_file_is_closed_has_time_for_its_byte
     assert silent_seconds(store) == math.inf  # it has a time-out of its own
 
 
+@pytest.mark.usefixtures("silence_is_short")
 def test_a_run_whose_only_target_hangs_ends_and_may_be_tried_again(world: World, storage: Storage) -> None:
     world.at["target.begun"] = storage.stand
     with pytest.raises(TargetAway) as caught:
@@ -216,7 +223,7 @@ def test_a_pruning_goes_on_with_the_target_that_is_left_although_the_other_one_h
         ownership = ownership_of(catalogue, world.tools)
         pruning = prune(world.job(), (world.vault_target, offsite), catalogue, ownership=ownership)
     assert [(name, error.message) for name, error in pruning.failures] == [
-        ("vault", "target vault does not answer within 200ms")
+        ("vault", "target vault does not answer within 500ms")
     ]
 
 

@@ -60,6 +60,11 @@ def live(run_id: str) -> dict[str, Any]:
     return told
 
 
+def targets_up() -> list[str]:
+    """What the metrics say of each target that is a folder; nothing until they have been looked at."""
+    return re.findall(r"^backupd_target_up\{.*\} (\S+)$", page("/metrics"), re.MULTILINE)
+
+
 def answers() -> bool:
     """The daemon shows its pages. One that was killed may have taken the question, and answers no more."""
     try:
@@ -208,6 +213,8 @@ def test_systemd_stops_the_daemon_and_kills_a_stuck_one_and_the_run_goes_on_in_a
         status = Path(f"/proc/{pages}/status").read_text()
         assert re.search(r"^Uid:(\s+65534){4}$", status, re.MULTILINE), "the lab has no account for them"
         assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
+        eventually(lambda: bool(targets_up()))
+        assert set(targets_up()) == {"1.0"}, "its sandbox lets it write nowhere, and its runs may"
         sound = configuration.read_text()
         configuration.write_text(f"{sound}\n[jobs.nightly.retain]\n")
         systemctl("reload", UNIT, expect=1)

@@ -20,7 +20,7 @@ class Found:
 
 _LOCKED = "sql BACKUP STAGE BLOCK_COMMIT < mysql.locksession._request < mysql.locksession.ask"
 _REMOVING = "process lvremove -y --config < lvm.snapshots.remove < operations.upkeep.releases.remove_volume"
-_PUBLISHING = "target publish < operations.copies.publishing.publish_copy < operations.copies.publishing.work"
+_PUBLISHING = "target publish < operations.copies.publishing.publish_copy < operations.copies.publishing.publish"
 _MOUNTING = "process mount -t xfs < lvm.mounting.mount < operations.backup.copying.copy_snapshot"
 
 FOUND: Sequence[Found] = (

@@ -22,6 +22,7 @@ BY_A_PERSON = signal.SIGINT  # Ctrl-C and `backupd cancel`; systemd and a reboot
 _STOP_SIGNALS = (BY_A_PERSON, signal.SIGTERM, signal.SIGHUP)  # the last: its terminal is gone
 _AGAIN_SECONDS = 0.005
 _CALLBACKS = frozenset({"weakref", "_weakrefset"})  # what these raise at an object's end, Python only prints
+_LOGGING = "logging"  # of what is raised below its functions, in a formatter too, a handler only prints it
 _ON_THE_WAY = frozenset({"contextlib", "threading", __name__})  # modules whose functions lead to a shield
 
 
@@ -38,7 +39,7 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
     _State.received = _State.received or number
     if _State.shields or _State.raised:
         return
-    if not (_is_leaving(frame) or _is_of(_CALLBACKS, frame)):
+    if not (_is_leaving(frame) or _is_of(_CALLBACKS, frame) or _is_logging(frame)):
         _raise_once()
     elif _State.again is not None:
         os.write(_State.again, bytes([number]))
@@ -57,6 +58,12 @@ def _is_leaving(frame: FrameType | None) -> bool:
 
 def _is_of(modules: Collection[str], frame: FrameType | None) -> bool:
     return frame is not None and frame.f_globals.get("__name__") in modules
+
+
+def _is_logging(frame: FrameType | None) -> bool:
+    while frame is not None and not _is_of({_LOGGING}, frame):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _raise_once() -> None:

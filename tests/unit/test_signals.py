@@ -1,6 +1,8 @@
 """Stop signals: they raise once, at a good moment, and never while something is being given back."""
 
 import gc
+import io
+import logging
 import os
 import signal
 import sys
@@ -163,6 +165,22 @@ def test_a_signal_at_the_end_of_a_block_skips_nothing_that_is_given_back(lend: C
         if calls < point:
             break
     assert cancelled == point - 1 > 3
+
+
+def test_a_signal_that_comes_while_a_line_is_logged_is_not_lost() -> None:
+    """A handler of logging prints what is raised below it, and goes on."""
+
+    class Stopping(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            stop()
+            return super().format(record)
+
+    handler = logging.StreamHandler(text := io.StringIO())
+    handler.setFormatter(Stopping())
+    with pytest.raises(Cancelled), cancellable():
+        handler.handle(logging.makeLogRecord({"msg": "a line"}))
+        signal.sigtimedwait([], 5)
+    assert text.getvalue() == "a line\n"
 
 
 def test_the_handlers_of_before_are_back_afterwards() -> None:

@@ -23,8 +23,6 @@ from backupd.vocabulary.records import RUN_ID, RunStatus
 from backupd.vocabulary.selectors import RESERVED
 
 if TYPE_CHECKING:
-    from signal import Signals
-
     from backupd.catalogue.store import Catalogue
     from backupd.config import Configuration, JobConfig
     from backupd.operations.binlog.rolling import RolledForward
@@ -134,7 +132,7 @@ def _print_what_was_recorded(catalogue: "Catalogue", run_id: str) -> None:
 
 def cancel(ctx: typer.Context, run_id: AnyRunArgument) -> None:
     """Stop a live run. It cleans up and ends with exit status 11."""
-    from backupd.host.process import is_alive
+    from backupd.host.process import is_alive, was_sent
     from backupd.host.signals import BY_A_PERSON
     from backupd.operations import context
     from backupd.operations.liveness import live_process
@@ -143,7 +141,7 @@ def cancel(ctx: typer.Context, run_id: AnyRunArgument) -> None:
     with context.own_catalogue(configuration) as catalogue:
         details = catalogue.run(run_id)
         process = live_process(catalogue, details.run_id) if details.status is RunStatus.RUNNING else None
-        if process is None or not _was_sent(process[0], BY_A_PERSON):
+        if process is None or not was_sent(process[0], BY_A_PERSON):
             raise _ended(catalogue.run(details.run_id))
     pid, _ = process
     deadline = time.monotonic() + _CANCEL_SECONDS
@@ -155,15 +153,6 @@ def cancel(ctx: typer.Context, run_id: AnyRunArgument) -> None:
             )
         time.sleep(0.05)
     say(f"run {details.run_id} was cancelled")
-
-
-def _was_sent(pid: int, number: "Signals") -> bool:
-    """Whether there was still such a process to get the signal."""
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def _ended(details: "RunDetails") -> UsageError:

@@ -1,6 +1,5 @@
 """`backupd serve`: the daemon."""
 
-import contextlib
 import os
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,7 +65,7 @@ def _drain(ctx: typer.Context) -> None:
 
     from backupd.cli.output import say, tell
     from backupd.host.claims import Claims
-    from backupd.host.process import ended_by_itself, start_of_ours
+    from backupd.host.process import ended_by_itself, start_of_ours, was_sent
     from backupd.operations import context
 
     claims = Claims(context.configuration(ctx.obj.config).paths.run)
@@ -75,8 +74,7 @@ def _drain(ctx: typer.Context) -> None:
         say("no daemon is running")
         return
     born = start_of_ours(pid)
-    with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-        os.kill(pid, signal.SIGUSR1)
+    if was_sent(pid, signal.SIGUSR1):
         tell(f"the daemon (process {pid}) starts no new runs; waiting for those in progress")
     if born is not None:
         ended_by_itself(pid, born, within_seconds=math.inf)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import typer
 
-from backupd.host.launching import SLOT_VARIABLE
+from backupd.host.marked_processes import SLOT_VARIABLE
 from backupd.operations import context
 from backupd.service.launch import arguments, mark_of
 from backupd.service.running_slots import RUNS

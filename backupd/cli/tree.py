@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_group
 
-from backupd.host.launching import SLOT_VARIABLE
+from backupd.host.marked_processes import SLOT_VARIABLE
 from backupd.vocabulary.escaping import indented
 
 _MODULES = {  # in the order of the help

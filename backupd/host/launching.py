@@ -20,7 +20,6 @@ log = logging.getLogger(__name__)
 
 OWN_VARIABLES = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # of a service's main process, of no child
 UNIT_SECONDS = 10.0  # for systemd to take a unit, or to tell of one
-SLOT_VARIABLE = "BACKUPD_SLOT"  # in the environment of whatever a schedule starts: a later daemon finds it by this
 _BOOTED = Path("/run/systemd/system")  # sd_booted(3)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from backupd.host.own_files import is_our_process
 
+SLOT_VARIABLE = "BACKUPD_SLOT"  # of whatever a schedule starts: a later daemon finds it by this
+
 
 def marked(variable: str, value: str) -> bool:
     """Whether there is one that has this variable."""

@@ -38,13 +38,17 @@ def mounts(process: int | None = None) -> tuple[Mounted, ...]:
     return parse_mountinfo(os.fsdecode(file.read_bytes()))  # as text, a carriage return would end a line
 
 
+def covering(path: Path, mounted: Sequence[Mounted], *, device: DeviceNumber | None = None) -> Mounted | None:
+    """On which of these mounts a (resolved) path is, by its names alone where none of those has this device."""
+    over = [one for one in mounted if path.is_relative_to(one.path)]
+    over = [one for one in over if one.device == device] or over
+    return max(enumerate(over), key=lambda pair: (len(pair[1].path.parts), pair[0]), default=(0, None))[1]  # the last
+
+
 def place(path: Path, mounted: Sequence[Mounted]) -> tuple[DeviceNumber, Path] | None:
     """Where a (resolved) path of whoever has these mounts lies: the device, and the path in its file system."""
-    over = [one for one in mounted if path.is_relative_to(one.path)]
-    if not over:
-        return None
-    top = max(enumerate(over), key=lambda pair: (len(pair[1].path.parts), pair[0]))[1]  # the last one covers
-    return top.device, top.root / path.relative_to(top.path)
+    top = covering(path, mounted)
+    return None if top is None else (top.device, top.root / path.relative_to(top.path))
 
 
 def shown_at(there: tuple[DeviceNumber, Path], mounted: Sequence[Mounted]) -> Iterator[Path]:

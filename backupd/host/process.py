@@ -228,6 +228,14 @@ def start_of_ours(pid: int) -> int | None:
     return start_time(pid) if is_our_process(pid) else None
 
 
+def was_sent(pid: int, number: signal.Signals) -> bool:
+    """Whether there was still such a process to get the signal."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+        return True
+    return False
+
+
 def is_alive(process: tuple[int, int] | None, born: Callable[[int], int | None] = start_of_ours) -> bool:
     """Whether a process that was recorded, by its pid and its start, is still there; `born` looks for us."""
     return process is not None and born(process[0]) == process[1]

@@ -21,8 +21,8 @@ from backupd.vocabulary.errors import Cancelled, Terminated
 BY_A_PERSON = signal.SIGINT  # Ctrl-C and `backupd cancel`; systemd and a reboot send SIGTERM
 _STOP_SIGNALS = (BY_A_PERSON, signal.SIGTERM, signal.SIGHUP)  # the last: its terminal is gone
 _AGAIN_SECONDS = 0.005
-_CALLBACKS = frozenset({"weakref", "_weakrefset"})  # what these raise at an object's end, Python only prints
-_LOGGING = "logging"  # of what is raised below its functions, in a formatter too, a handler only prints it
+# What is raised below the functions of these is only printed: by Python, at an object's end, and by logging's handlers.
+_SWALLOWING = frozenset({"weakref", "_weakrefset", "logging"})
 _ON_THE_WAY = frozenset({"contextlib", "threading", __name__})  # modules whose functions lead to a shield
 
 
@@ -39,7 +39,7 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
     _State.received = _State.received or number
     if _State.shields or _State.raised:
         return
-    if not (_is_leaving(frame) or _is_of(_CALLBACKS, frame) or _is_logging(frame)):
+    if not (_is_leaving(frame) or _is_below(_SWALLOWING, frame)):
         _raise_once()
     elif _State.again is not None:
         os.write(_State.again, bytes([number]))
@@ -60,8 +60,8 @@ def _is_of(modules: Collection[str], frame: FrameType | None) -> bool:
     return frame is not None and frame.f_globals.get("__name__") in modules
 
 
-def _is_logging(frame: FrameType | None) -> bool:
-    while frame is not None and not _is_of({_LOGGING}, frame):
+def _is_below(modules: Collection[str], frame: FrameType | None) -> bool:
+    while frame is not None and not _is_of(modules, frame):
         frame = frame.f_back
     return frame is not None
 

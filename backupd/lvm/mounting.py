@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from backupd.host import process as programs
-from backupd.host.mountinfo import Mounted, mounts
+from backupd.host.mountinfo import Mounted, covering, mounts
 from backupd.host.own_files import private_folder
 from backupd.host.process import ChildLedger
 from backupd.lvm.snapshots import active_volume
@@ -162,11 +162,10 @@ def _mounted_above(path: Path, mounted: Sequence[Mounted]) -> tuple[DeviceNumber
     except OSError as error:
         raise SnapshotError(f"cannot read {path}: {error.strerror}") from error
     device = DeviceNumber(os.major(number), os.minor(number))
-    above = [m for m in mounted if real.is_relative_to(m.path)]
-    same = [m for m in above if m.device == device] or above  # btrfs shows another number in mountinfo than in stat
-    if not same:
+    found = covering(real, mounted, device=device)  # btrfs shows another number in mountinfo than in stat
+    if found is None:
         raise SnapshotError(f"{path} is on no file system listed in mountinfo")
-    return device, max(enumerate(same), key=lambda pair: (len(pair[1].path.parts), pair[0]))[1]  # the last one covers
+    return device, found
 
 
 def _elsewhere(mounted: Mounted) -> tuple[str, ...]:

@@ -39,9 +39,7 @@ class JobReport:
 
     status: JobStatus
     alarms: tuple[SiteAlarm, ...] = ()
-    last_failure: RunDetails | None = (
-        None  # the newest backup that was refused or failed, also as the system ended it, however long ago
-    )
+    last_failure: RunDetails | None = None  # the newest backup that was refused, or that failed or the system ended
     stored: tuple[StoredOnTarget, ...] = ()  # its backups, by target
     archive: ArchiveStatus | None = None  # None: its binlog is not archived
 

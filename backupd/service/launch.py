@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from backupd.host.launching import OWN_VARIABLES, SLOT_VARIABLE, is_unit_there, output_file, unit_argv
+from backupd.host.launching import OWN_VARIABLES, is_unit_there, output_file, unit_argv
 from backupd.host.launching import ourselves as ourselves
-from backupd.host.marked_processes import marked
+from backupd.host.marked_processes import SLOT_VARIABLE, marked
 from backupd.host.process import detached, found
 from backupd.vocabulary.schedule import Activity, Slot
 

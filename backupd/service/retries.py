@@ -66,9 +66,8 @@ def _verdict(configuration: Configuration, catalogue: Catalogue, slot: Slot, rul
     if any(run_id == slot.run_id for run_id, _ in catalogue.holdings()):
         return NotAgain(_LEFT)
     key = slot.job, Activity.BACKUP
-    scheduled = catalogue.gone_by().get(
-        key
-    )  # what was owed when its timetable changed is followed by nothing before that
+    scheduled = catalogue.gone_by().get(key)
+    # What was owed when its timetable changed is followed by nothing from before that.
     after = slot.due_at if scheduled is None else max(slot.due_at, scheduled.since)
     next_due = timetables(configuration)[key].after(after)
     return planned(rules, slot.due_at, number=slot.number, ended_at=datetime.now(UTC), next_due=next_due)

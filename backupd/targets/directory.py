@@ -45,7 +45,7 @@ from backupd.targets.names import (
     segment_part,
     unfinished_backup,
 )
-from backupd.targets.told_times import told_time
+from backupd.targets.told_times import seen_backup
 from backupd.vocabulary.errors import TargetError
 from backupd.vocabulary.records import Holding
 from backupd.vocabulary.storage import Manifest, StoredBackup
@@ -322,9 +322,7 @@ def _found(job: str, folder: Path, *, where: str) -> StoredBackup | None:
                     written[entry.name] = entry.stat(follow_symlinks=False).st_mtime
     except FileNotFoundError:
         return None
-    newest = MANIFEST if MANIFEST in written else max(written, key=written.__getitem__, default="")
-    at = told_time(written.get(newest, itself), where=f"{where}/{newest}")
-    return StoredBackup(job, folder.name, MANIFEST in written, at)
+    return seen_backup(job, folder.name, written, itself, where=where)
 
 
 def _size(entry: "os.DirEntry[str]") -> tuple[str, int] | None:

@@ -14,7 +14,7 @@ import asyncssh
 from asyncssh import SFTPAttrs, SFTPClient, SFTPClientFile, SFTPName
 
 from backupd.targets.names import MANIFEST, is_left_trial, is_partial
-from backupd.targets.told_times import told_time
+from backupd.targets.told_times import seen_backup
 from backupd.vocabulary.errors import TargetError
 from backupd.vocabulary.storage import StoredBackup
 
@@ -218,10 +218,8 @@ async def backup_in(sftp: SFTPClient, root: str, job: str, run: str) -> StoredBa
         entries = await _entries(sftp, f"{root}/{job}/{run}")
     except asyncssh.SFTPNoSuchFile:
         return None
-    written = {entry.filename: entry.attrs.mtime or 0 for entry in entries}
-    newest = MANIFEST if MANIFEST in written else max(written, key=written.__getitem__, default="")
-    at = told_time(written.get(newest, itself.mtime or 0), where=f"{root}/{job}/{run}/{newest!s}")
-    return StoredBackup(job, run, MANIFEST in written, at)
+    written = {str(entry.filename): entry.attrs.mtime or 0 for entry in entries}
+    return seen_backup(job, run, written, itself.mtime or 0, where=f"{root}/{job}/{run}")
 
 
 async def remove_file(sftp: SFTPClient, folder: str, name: str) -> None:

@@ -21,7 +21,7 @@ from backupd.config import Configuration
 from backupd.host.claims import Claims
 from backupd.host.launching import OWN_VARIABLES, UNIT_SECONDS, output_file, unit_argv, units_can_be_asked_for
 from backupd.host.marked_processes import marked_processes
-from backupd.host.process import detached, run, start_time
+from backupd.host.process import detached, run, start_time, was_sent
 from backupd.host.signals import BY_A_PERSON
 from backupd.operations import context
 from backupd.operations.agent.states import AGENT_VARIABLE, mark_of, run_of, state_of
@@ -119,14 +119,14 @@ def cancel(configuration: Configuration, catalogue: Catalogue, run_id: str) -> R
     elif found_run.status is RunStatus.RUNNING:
         process = live_process(catalogue, run_id)
         if process is not None:
-            _signal(process[0], BY_A_PERSON)
+            was_sent(process[0], BY_A_PERSON)
     return state_of(configuration, catalogue, run_id)
 
 
 def _end_unrecorded(catalogue: Catalogue, run_id: str) -> None:
     """The process of a run that has no row yet has been sent SIGTERM, if there is one."""
     for pid in marked_processes(AGENT_VARIABLE, mark_of(catalogue, run_id)):
-        _signal(pid, signal.SIGTERM)
+        was_sent(pid, signal.SIGTERM)
 
 
 def _is_known(catalogue: Catalogue, order: StartOrder) -> bool:
@@ -151,8 +151,3 @@ def _require_free(configuration: Configuration, catalogue: Catalogue, order: Sta
         )
     if holder := Claims(configuration.paths.run).holder_of_job(job):
         raise Busy(f"job {job} is held by {holder}", hint="ask again when that has ended")
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-        os.kill(pid, number)

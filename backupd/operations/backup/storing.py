@@ -156,20 +156,20 @@ class Storing:
         return StoredContents(tuple(objects), stored.throughput)
 
     def _open_object(self, manner: CopyManner) -> Callable[[str], AbstractContextManager[Sink]]:
-        at_most = self.contents.at_most(max(self.copy.object_size, self._least_object))
+        at_most = self.contents.at_most(self._as_allowed(self.copy.object_size))
         return lambda name: self.opened(name, at_most=at_most, idle=lambda: manner.governor.pace(0))
 
     @property
     def _object_size(self) -> int:
         """At most an eighth of a spool that has no room for everything: an object that does not fit is streamed."""
-        if self.spool is None or self.contents.at_most_spooled <= (room := self.spool.room):
-            return max(self.copy.object_size, self._least_object)
-        return max(min(self.copy.object_size, max(_LEAST_SPOOLED, room // 8)), self._least_object)
+        size = self.copy.object_size
+        if self.spool is not None and self.contents.at_most_spooled > (room := self.spool.room):
+            size = min(size, max(_LEAST_SPOOLED, room // 8))
+        return self._as_allowed(size)
 
-    @property
-    def _least_object(self) -> int:
-        """The manifest has room for twice as many: an object may end well before its size is reached."""
-        return self.contents.size // (MOST_OBJECTS // 2)
+    def _as_allowed(self, size: int) -> int:
+        """The manifest has room for twice as many objects: one may end well before its size is reached."""
+        return max(size, self.contents.size // (MOST_OBJECTS // 2))
 
     def _in_frames(self, manner: CopyManner) -> CopyManner:
         """The same with frames so large that the manifest has room for all of them."""

@@ -33,7 +33,8 @@ _SHARED = "BACKUPD_TESTS_SHARED"  # how a worker knows the folder of all of them
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before there are workers, which inherit it."""
+    """Before there are workers, which inherit the folder."""
+    gc.disable()  # until all is collected: nothing of it is garbage
     if _SHARED in os.environ:
         return
     os.environ[_SHARED] = tempfile.mkdtemp(prefix="backupd-tests-", dir=_memory())
@@ -50,6 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Thousands of tests and all that they have imported live to the end: a collection need not look at them again."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,23 +12,33 @@ from pathlib import Path
 from backupd.vocabulary.errors import Refused
 
 _SERVERS = ("mariadbd", "mysqld")
+_DELETED = " (deleted)"  # proc(5), /proc/PID/exe and cwd
 
 
 def require_no_server_in(folder: Path) -> None:
-    """Raise where a server works in this folder, a container's too, or did until somebody removed that: it may be empty
-    by accident, and the server go on with the files that it has open.
+    """Raise where a server works in this folder, a container's too, or did in it or beneath it until somebody removed
+    its datadir: the folder may be empty by accident, and the server go on with the files that it has open.
 
     Raises:
         Refused: naming the process.
     """
-    removed = f"{os.path.realpath(folder)} (deleted)"
+    here = os.path.realpath(folder)
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended, or is another user's
             name = (process / "comm").read_text(errors="replace").strip()
             cwd = process / "cwd"
-            if name in _SERVERS and (str(cwd.readlink()) == removed or cwd.samefile(folder)):
+            if name not in _SERVERS:
+                continue
+            removed = _removed(cwd.readlink())
+            if (removed is not None and removed.is_relative_to(here)) or cwd.samefile(folder):
                 raise Refused(
-                    f"a running server has {folder} as its datadir: {name}, process {process.name}",
+                    f"a running server has {removed or folder} as its datadir: {name}, process {process.name}",
                     hint="do not empty it: the server may still have deleted files open. SELECT the data you need first"
                     " (a dump no longer finds those tables), then stop the server; or restore into another folder",
                 )
+
+
+def _removed(cwd: Path) -> Path | None:
+    """Where the folder was; None where it is still there. What still is beneath another one tells that by itself."""
+    path = str(cwd)
+    return Path(path.removesuffix(_DELETED)) if path.endswith(_DELETED) else None

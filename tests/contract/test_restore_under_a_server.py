@@ -41,6 +41,26 @@ def test_so_is_one_that_was_removed_with_all_that_was_in_it() -> None:
             server.datadir.mkdir(exist_ok=True)
 
 
+def test_so_is_an_empty_folder_in_which_its_datadir_was_removed(tmp_path: Path) -> None:
+    """Where the volume is mounted is what was backed up, and the datadir was a folder in it."""
+    datadir, named_alike = tmp_path / "data" / "mysql", tmp_path / "dat"
+    program = shutil.copy("/bin/sleep", tmp_path / "mariadbd")
+    for folder in (datadir, named_alike):
+        folder.mkdir(parents=True)
+    with subprocess.Popen([program, "600"], cwd=datadir) as server:
+        try:
+            datadir.rmdir()
+            with (
+                pytest.raises(Refused, match=f"a running server has {datadir} as its datadir: mariadbd, "),
+                filling(datadir.parent, WHAT),
+            ):
+                pytest.fail("it was filled")
+            with filling(named_alike, WHAT):
+                pass
+        finally:
+            server.kill()
+
+
 def test_a_folder_in_which_somebody_stands_is_filled_as_any(tmp_path: Path) -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, cwd=tmp_path), filling(tmp_path, WHAT) as made:
         assert not made

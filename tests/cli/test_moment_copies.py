@@ -17,12 +17,14 @@ import pytest
 
 from backupd.cli.moments import AskedMoment, found_moment, restore_moment
 from backupd.host.signals import cancellable
+from backupd.mysql.binlog.applying import ApplyingProgress
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.session import Session
 from backupd.mysql.startup import RELAY_FOLDER
 from backupd.mysql.tablefiles import Table
 from backupd.operations import context
 from backupd.operations.restore.moment import moment_copy, to_moment
+from backupd.operations.restore.moment.moment_copy import copy_at_moment
 from backupd.operations.restore.moment.to_moment import restore_to_moment
 from backupd.operations.restore.unfinished import INCOMPLETE, unfinished_in
 from backupd.policy.moments import BeforeGtid
@@ -117,6 +119,43 @@ def test_the_second_before_the_accident_is_reached_over_a_kill_and_an_interrupti
         assert (rows_of(root), root.value("SELECT @@global.gtid_slave_pos")) == (expected.rows, expected.gtid)
     assert f"restored run {RUN} and its binlog up to the moment before GTID {drop}" in done.stdout
     assert f"position: {expected.place}" in done.stdout
+
+
+@pytest.mark.parametrize("as_replica", [True, False])
+@pytest.mark.parametrize("noted", [True, False], ids=["", "by a backupd that did not note it"])
+def test_what_was_applied_for_a_replica_becomes_no_other_copy_and_the_other_way_round(
+    history: History, tmp_path: Path, as_replica: bool, noted: bool
+) -> None:
+    """Scheduled events of the log are disabled in the one and as their server had them in the other."""
+    site, moments, drop = history
+    to, told = tmp_path / "to", list[str]()
+
+    def copy(*, as_replica: bool, applied: Callable[[ApplyingProgress], None]) -> None:
+        configuration = context.configuration(site.configuration)
+        with context.catalogue(configuration) as catalogue:
+            asked = AskedMoment(BeforeGtid(drop), run_id=None)
+            found = found_moment(configuration, catalogue, asked, to=to, target=None, identities=None, applied=applied)
+            copying = copy_at_moment(
+                found.forward, found.manifest, found.sources, to=to, as_replica=as_replica, telling=told.append
+            )
+            with copying:
+                pass
+
+    def interrupt(_progress: ApplyingProgress) -> None:
+        raise Cancelled("cancelled")
+
+    with pytest.raises(Cancelled):
+        copy(as_replica=as_replica, applied=interrupt)
+    if not noted:
+        marker = json.loads((to / INCOMPLETE).read_text())
+        marker.pop("as_replica", None)
+        (to / INCOMPLETE).write_text(json.dumps(marker))
+    told.clear()
+    copy(as_replica=as_replica ^ noted, applied=lambda _progress: None)
+    wanted = "for a server that is no replica" if not as_replica ^ noted else "for a replica"
+    assert f"an earlier command is not known to have applied the binlog {wanted}: restoring all files again" in told
+    with started_on(to) as server, server.session() as root:
+        assert rows_of(root) == moments["before the accident"].rows
 
 
 def test_a_clone_at_a_moment_goes_on_as_a_replica_from_exactly_there(history: History, tmp_path: Path) -> None:

@@ -52,6 +52,11 @@ class Filling:
         return self._what.reached
 
     @property
+    def as_replica(self) -> bool | None:
+        """Whether it has become a replica's there; None where nobody noted it."""
+        return self._what.as_replica
+
+    @property
     def is_spoilt(self) -> bool:
         """A server has worked in it that was not shut down: nothing tells which of its files are whole."""
         return self._what.worked_in and self._what.reached is None
@@ -82,13 +87,13 @@ class Filling:
         self._put_down(replace(self._what, objects={}, worked_in=True, reached=None, exported=False))
         self.stays = False
 
-    def stands(self, at: Position, *, exported: bool = False) -> None:
-        """The server has been shut down there, and its files are whole and durable.
+    def stands(self, at: Position, *, as_replica: bool, exported: bool = False) -> None:
+        """The server has been shut down there, as a replica's or not, and its files are whole and durable.
 
         Raises:
             UsageError: the folder's disk failed, or is full.
         """
-        self._put_down(replace(self._what, reached=at, exported=exported))
+        self._put_down(replace(self._what, reached=at, as_replica=as_replica, exported=exported))
 
     @property
     def kept(self) -> bool:

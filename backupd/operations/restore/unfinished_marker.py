@@ -26,6 +26,7 @@ class Unfinished:
     objects: Mapping[str, UnpackProgress] = field(default_factory=dict)
     worked_in: bool = False  # by a server: they are not what was unpacked any more
     reached: Position | None = None  # where that server stood when it was shut down; None: files that cannot be used
+    as_replica: bool | None = None  # what of the log was applied was for one; None: nothing was, or nobody noted it
     exported: bool = False  # tables of them, into a folder that was made for it
 
     @property
@@ -49,6 +50,7 @@ def to_text(what: Unfinished) -> str:
     document = {
         **{"job": what.job, "run": what.run_id, "content": what.content, "tables": what.tables, "moment": what.moment},
         **{"made": what.made, "objects": objects, "worked_in": what.worked_in, "exported": what.exported},
+        "as_replica": what.as_replica,
         "reached": None if reached is None else [reached.binlog_file, reached.binlog_offset, reached.gtid],
     }
     return json.dumps(document) + "\n"
@@ -75,6 +77,7 @@ def from_text(text: str) -> Unfinished | None:
             objects=objects,
             worked_in=bool(found.get("worked_in", False)),
             reached=_position(found.get("reached")),
+            as_replica=None if found.get("as_replica") is None else bool(found["as_replica"]),
             exported=bool(found.get("exported", False)),
         )
     except (ValueError, KeyError, TypeError, AttributeError):

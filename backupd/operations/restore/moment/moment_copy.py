@@ -141,7 +141,7 @@ def copy_at_moment(
         require_room(to, manifest)
     with resumable(to, what, keeps=keeps) as folder:
         relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
-        _restored(folder, copies, relocation, plan, confined=confined, telling=telling)
+        _restored(folder, copies, relocation, plan, as_replica=as_replica, confined=confined, telling=telling)
         rolling = _Rolling(
             *(forward, manifest, relocation, folder, end, telling), as_replica=as_replica, confined=confined, zone=zone
         )
@@ -154,6 +154,7 @@ def _restored(
     relocation: Relocation,
     plan: RestorePlan,
     *,
+    as_replica: bool,
     confined: bool,
     telling: Callable[[str], None],
 ) -> None:
@@ -161,6 +162,10 @@ def _restored(
     manifest, to = copies.manifest, relocation.folder
     if folder.reached is not None and not tells_places(plan):  # even a copy that had arrived: handing it over failed
         telling("an earlier restore had reached another server's binlog: restoring all files again")
+        folder.emptied()
+    if folder.reached is not None and folder.as_replica is not as_replica:  # events of the log differ
+        wanted = "for a replica" if as_replica else "for a server that is no replica"
+        telling(f"an earlier command is not known to have applied the binlog {wanted}: restoring all files again")
         folder.emptied()
     if folder.is_spoilt:
         telling("an earlier restore was killed while a server worked on these files: restoring all files again")
@@ -285,7 +290,7 @@ class _Rolling:
         """Only now that its server is gone: the files were an account's of its own, and are their owner's again."""
         if self.ended_at is not None:
             remove_own_binlogs(self.relocation, self.manifest)
-            self.folder.stands(self.ended_at)
+            self.folder.stands(self.ended_at, as_replica=self.as_replica)
 
 
 @contextmanager

@@ -101,7 +101,7 @@ class _Export:
 
     def _stand(self, *, exported: bool = False) -> None:
         """Only now that its server is gone: the files are their owner's again."""
-        self.copy.folder.stands(self.copy.position, exported=exported)
+        self.copy.folder.stands(self.copy.position, as_replica=False, exported=exported)
         self.copy.folder.stays = True
 
 

@@ -10,11 +10,13 @@ import pytest
 
 from backupd.archive.unpack_progress import UnpackProgress
 from backupd.operations.restore.into_folder import restore
+from backupd.operations.restore.restored_copy import hand_over
 from backupd.operations.restore.unfinished import INCOMPLETE, filling, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
 from backupd.targets import BackupSource
 from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import BackupdError, Cancelled, UsageError
+from backupd.vocabulary.servers import Position
 from tests.fakes.target import BELIEVED, MACHINE
 from tests.story.stored import JOB, RUN, Stream, files_in, put_in
 from tests.unconfinable import without
@@ -90,6 +92,26 @@ def test_a_mark_that_somebody_else_has_made_is_not_gone_on_from(tmp_path: Path) 
     os.chown(tmp_path / INCOMPLETE, SOMEBODY, SOMEBODY)
     with pytest.raises(UsageError, match="is not backupd's"), resumable(tmp_path, Unfinished(JOB, RUN, "digest")):
         raise AssertionError("gone on")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_is_stopped_as_it_is_handed_over_is_gone_on_with(tmp_path: Path) -> None:
+    """Its mark stays ours: one of somebody else's is refused."""
+    what, at, datadir = Unfinished(JOB, RUN, "digest"), Position("bin.000001", 4, None), tmp_path / "data"
+    with pytest.raises(Cancelled, match="cancelled"), resumable(tmp_path, what) as folder:
+        datadir.mkdir()
+        os.chown(datadir, SOMEBODY, SOMEBODY)
+        for written in (tmp_path / "replica.sql", datadir / INCOMPLETE):
+            written.touch()
+        folder.worked_in()
+        folder.stands(at, as_replica=False)
+        (tmp_path / f"{INCOMPLETE}.new").touch()  # of one that was killed as it wrote it
+        hand_over(tmp_path, like=datadir, itself=True)
+        raise Cancelled("cancelled")
+    with resumable(tmp_path, what) as folder:
+        assert folder.reached == at
+    given = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.stat().st_uid == SOMEBODY}
+    assert given == {"data", f"data/{INCOMPLETE}", "replica.sql"}
 
 
 EVIL: dict[str, dict[str, Stream]] = {

@@ -19,7 +19,7 @@ from backupd.mysql.seeding import forget_the_old_server, remove_binlogs
 from backupd.mysql.server_programs import matching_program
 from backupd.operations.restore.decryption_key import key_of
 from backupd.operations.restore.into_folder import require_room, unpack_objects
-from backupd.operations.restore.unfinished import filling
+from backupd.operations.restore.unfinished import MARKERS, filling
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import ServerError, VerificationError
 from backupd.vocabulary.servers import Position
@@ -130,7 +130,7 @@ def recovered_position(server: RunningServer, manifest: Manifest) -> Position:
 
 
 def hand_over(to: Path, *, like: Path, itself: bool) -> None:
-    """What root wrote into the copy belongs to the copy's owner, as whom the new server will run.
+    """What root wrote into the copy belongs to the copy's owner, as whom the new server will run; its mark stays ours.
 
     Raises:
         UsageError: the file system refuses.
@@ -148,4 +148,5 @@ def _all_in(to: Path, *, itself: bool) -> Iterator[Path]:
     if itself:
         yield to
     for folder, folders, files in os.walk(to):
-        yield from (Path(folder) / name for name in folders + files)
+        names = folders + files
+        yield from (Path(folder) / name for name in names if Path(folder) != to or name not in MARKERS)

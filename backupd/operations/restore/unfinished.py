@@ -30,6 +30,7 @@ from backupd.vocabulary.servers import Position
 
 INCOMPLETE = MARKER  # in the folder while it is not whole
 _NEXT = f"{INCOMPLETE}.new"  # becomes the marker
+MARKERS = frozenset({INCOMPLETE, _NEXT})  # ours alone for as long as they are there: others' are not believed
 
 
 class Filling:

@@ -5,7 +5,8 @@ Knows: what can be different, and what a person who is not root cannot restore.
 Owners and folders' set-group-id bits are root's to restore: for everybody else they are not compared. What nobody
 restores (`restating`) is not compared either. A folder's time, mode and access lists are not compared but set: what is
 unpacked into it beside its own archive changes its time, inherits its list, and needs to be let in. The restored folder
-itself is not compared: it is ours alone until all else is as it was recorded, and then it is `opened`.
+itself is not compared: it is ours alone until all else is as it was recorded and nothing is left to do in it, and then
+it is `opened`.
 """
 
 import os

@@ -316,6 +316,7 @@ def _into_server(
 def _into_volume(wanted: _Wanted, name: str, tools: "HostTools", catalogue: "Catalogue") -> "Sequence[str]":
     from backupd import wiring
     from backupd.mysql.restored_owner import restored_owner
+    from backupd.operations.restore.as_recorded import open_as_recorded
     from backupd.operations.restore.into_folder import unpack_objects
     from backupd.operations.restore.into_volume import restore_into_volume
     from backupd.operations.restore.next_copy import agreed
@@ -327,7 +328,7 @@ def _into_volume(wanted: _Wanted, name: str, tools: "HostTools", catalogue: "Cat
     def fill(at: Path) -> None:
         nonlocal steps
         with filling(at, {"run": manifest.run_id, "job": manifest.job}):
-            unpack_objects(
+            itself = unpack_objects(
                 *(sources, manifest),
                 to=at,
                 identities=wanted.identities,
@@ -335,6 +336,7 @@ def _into_volume(wanted: _Wanted, name: str, tools: "HostTools", catalogue: "Cat
                 confined=wanted.confined,
             )
             steps = wanted.steps(manifest, at, _MOUNT_POINT)
+            open_as_recorded(at, itself)
         owner = restored_owner(at / manifest.datadir, seen_as=_MOUNT_POINT / manifest.datadir)
         steps = f"{owner}{steps}"
 

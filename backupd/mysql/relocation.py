@@ -1,9 +1,10 @@
 """Where the recorded server's paths lie in a restored copy, and that nothing in the copy leads out of it.
 
-Knows: paths.
+Knows: paths, and whose the files at them are.
 """
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,19 @@ class Relocation:
         if not parts or self.recorded.parts[-len(parts) :] != parts:
             return None
         return Path(*self.recorded.parts[: -len(parts)])
+
+
+def owner_of(copy: Relocation) -> os.stat_result:
+    """Whose the copy's files are: its datadir's owner.
+
+    The restored folder is root's until it is whole (`unfinished`). Where that is the datadir, its folder `mysql`, which
+    every server has, tells whose it will be.
+    """
+    found = copy.datadir.stat()
+    if found.st_uid == 0 and copy.datadir == copy.folder:
+        with suppress(FileNotFoundError):
+            return (copy.datadir / "mysql").lstat()
+    return found
 
 
 def require_self_contained(relocation: Relocation, *folders: Path) -> None:

@@ -34,7 +34,7 @@ from backupd.mysql.facts import key_files
 from backupd.mysql.keyring import keyring_options, require_known_keyring
 from backupd.mysql.recorded import is_binlog, judged, libraries
 from backupd.mysql.recovery import recovery_seconds, redo_bytes
-from backupd.mysql.relocation import Relocation, read_from_copy, require_self_contained
+from backupd.mysql.relocation import Relocation, owner_of, read_from_copy, require_self_contained
 from backupd.mysql.scratch_account import Account, account_for
 from backupd.mysql.scratch_places import ScratchPlaces, prepared, private_folder
 from backupd.mysql.server_programs import matching_program
@@ -197,7 +197,7 @@ class ScratchServer:
         binlog = copy.folder / self._binlog if self._binlog else None
         require_self_contained(copy, *folders_of(copy, self._facts), *([binlog.parent] if binlog else []))
         require_tablespaces(copy, self._facts)
-        account = account_for(copy.datadir, with_keys=bool(key_files(self._facts)))
+        account = account_for(owner_of(copy).st_uid, with_keys=bool(key_files(self._facts)))
         require_keys(self._facts, account.prefix)
         with ExitStack() as owed:
             with prepared():

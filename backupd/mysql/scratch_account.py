@@ -17,7 +17,7 @@ from shlex import quote
 from backupd.host import process as programs
 from backupd.host.sandbox import ending_argv
 from backupd.host.signals import shielded
-from backupd.mysql.relocation import Relocation
+from backupd.mysql.relocation import Relocation, owner_of
 from backupd.vocabulary.errors import CleanupIncomplete, CommandError, ServerError
 
 _END_SECONDS = 30.0
@@ -50,14 +50,14 @@ class Account:
     def lent(self, copy: Relocation) -> Iterator[None]:
         """The copy's own files are theirs within the block, and its owner's after it, with what was made meanwhile.
 
-        So are the folders above its datadir, as far as they could not enter them: these are held open, for the server
-        can rename what is in them. Nothing runs as them any more when they give it back.
+        So are its datadir and the folders above it, as far as they could not enter them: these are held open, for the
+        server can rename what is in them. Nothing runs as them any more when they give it back.
         """
         if self.ids is None:
             yield
             return
         uid, _ = self.ids
-        owner = copy.datadir.stat()
+        owner = owner_of(copy)
         with ExitStack() as opened:
             closed = self._closed(copy, opened)
             opened.enter_context(self._given_back(copy, owner, closed))
@@ -81,10 +81,10 @@ class Account:
         self._give_back(copy, owner, closed)
 
     def _closed(self, copy: Relocation, opened: ExitStack) -> Mapping[int, int]:
-        """Descriptors of those folders above the datadir that they cannot enter, and whose each is."""
+        """Descriptors of the datadir and of folders above it, where they cannot enter them, and whose each is."""
         assert self.ids is not None
         found = {}
-        for each in (each for each in copy.datadir.parents if each.is_relative_to(copy.folder)):
+        for each in (each for each in (copy.datadir, *copy.datadir.parents) if each.is_relative_to(copy.folder)):
             if not _may_enter(each, *self.ids):
                 descriptor = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 opened.callback(os.close, descriptor)
@@ -102,10 +102,10 @@ class Account:
         with shielded():
             try:
                 self._end_all()
+                for descriptor, user in closed.items():  # first: a folder that is root's is the owner's at no time
+                    os.fchown(descriptor, user, -1)
                 if self.ids != (owner.st_uid, owner.st_gid):
                     _change_owner(copy.folder, users={uid: owner.st_uid}, groups={gid: owner.st_gid})
-                for descriptor, user in closed.items():
-                    os.fchown(descriptor, user, -1)
             except (OSError, CommandError) as error:
                 why = error.strerror if isinstance(error, OSError) else error.message
                 of_it = quote(str(copy.folder))
@@ -126,20 +126,19 @@ class Account:
         return ids is None or all(_may_enter(each, *ids) for each in (folder, *folder.resolve().parents))
 
 
-def account_for(datadir: Path, *, with_keys: bool) -> Account:
-    """A user of its own; where the copy needs keys, its owner, who may read them.
+def account_for(owner: int, *, with_keys: bool) -> Account:
+    """A user of its own; where the copy needs keys, its `owner`, who may read them.
 
     An archive says whose its files are: it must not be the one to choose as which of this host's people a program runs.
     """
     if os.geteuid() != 0:
         return Account()
-    uid = datadir.stat().st_uid
-    known = _known(uid)
+    known = _known(owner)
     if with_keys and known is not None and known.pw_name in _ITS_ACCOUNTS and known.pw_gid != 0:
-        return Account((uid, known.pw_gid))
+        return Account((owner, known.pw_gid))
     own = _of_its_own()
-    is_free = with_keys and known is None and uid not in _running()
-    return Account((uid if is_free else own, own), alone=True)
+    is_free = with_keys and known is None and owner not in _running()
+    return Account((owner if is_free else own, own), alone=True)
 
 
 def ids_of_nobody() -> tuple[int, int] | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from stat import S_IMODE
 
 import pytest
 
@@ -23,12 +24,13 @@ from backupd.mysql.session import Session
 from backupd.mysql.startup import RELAY_FOLDER
 from backupd.mysql.tablefiles import Table
 from backupd.operations import context
+from backupd.operations.restore import restored_copy
 from backupd.operations.restore.moment import moment_copy, to_moment
 from backupd.operations.restore.moment.moment_copy import copy_at_moment
 from backupd.operations.restore.moment.to_moment import restore_to_moment
 from backupd.operations.restore.unfinished import INCOMPLETE, unfinished_in
-from backupd.policy.moments import BeforeGtid
-from backupd.vocabulary.errors import Cancelled, UsageError
+from backupd.policy.moments import BeforeGtid, ToGtid
+from backupd.vocabulary.errors import Cancelled, NotHeld, UsageError
 from tests.archive_site import Moment, Site, rows_of, started_on
 from tests.contract.mariadb import mariadb, wait_until
 from tests.contract.test_exporting import source
@@ -156,6 +158,63 @@ def test_what_was_applied_for_a_replica_becomes_no_other_copy_and_the_other_way_
     assert f"an earlier command is not known to have applied the binlog {wanted}: restoring all files again" in told
     with started_on(to) as server, server.session() as root:
         assert rows_of(root) == moments["before the accident"].rows
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_nobody_else_can_enter_a_copy_as_long_as_root_works_in_it(
+    history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's account, in a folder of its own, could put links in root's way. It gets the folder last of all."""
+    site, moments, _ = history
+    to, seen = tmp_path / "to", dict[str, tuple[int, int]]()
+    to.mkdir()
+
+    def look(step: str) -> None:
+        seen[step.partition(" ")[0]] = to.stat().st_uid, S_IMODE(to.stat().st_mode)
+
+    def looking(name: str, work: Callable[..., None]) -> Callable[..., None]:
+        def look_and_work(*told: object, **more: object) -> None:
+            look(name)
+            work(*told, **more)
+
+        return look_and_work
+
+    monkeypatch.setattr(moment_copy, "remove_own_binlogs", looking("binlogs", restored_copy.remove_own_binlogs))
+    monkeypatch.setattr(to_moment, "hand_over", looking("hand_over", restored_copy.hand_over))
+    configuration = context.configuration(site.configuration)
+    with context.catalogue(configuration) as catalogue:
+        asked = AskedMoment(ToGtid(moments["busy"].gtid), run_id=None)
+        found = found_moment(configuration, catalogue, asked, to=to, target=None, identities=None)
+        restore_to_moment(found.forward, found.manifest, found.sources, to=to, telling=look)
+    lent = {step: seen.pop(step) for step in ("recovering", "applying")}
+    assert {step: seen[step] for step in ("restoring", "fetching", "binlogs", "hand_over")} == dict.fromkeys(
+        ("restoring", "fetching", "binlogs", "hand_over"), (0, 0o700)
+    )
+    owner = to.stat().st_uid
+    assert all(uid not in (0, owner) and mode == 0o700 for uid, mode in lent.values())
+    assert S_IMODE(to.stat().st_mode) == 0o750
+    assert {path.stat().st_uid for path in to.rglob("*")} == {owner} != {0}
+
+
+def test_a_copy_that_cannot_be_opened_as_recorded_is_kept(
+    history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has arrived, and a file system that lacks access lists may be told to have them."""
+    site, moments, _ = history
+    to, asked = tmp_path / "to", AskedMoment(ToGtid(moments["busy"].gtid), run_id=None)
+
+    def refuse(*_told: object) -> None:
+        raise NotHeld("cannot be set as recorded")
+
+    monkeypatch.setattr(restored_copy, "open_as_recorded", refuse)
+    configuration = context.configuration(site.configuration)
+    with context.catalogue(configuration) as catalogue:
+        found = found_moment(configuration, catalogue, asked, to=to, target=None, identities=None)
+        with pytest.raises(NotHeld) as refused:
+            restore_to_moment(found.forward, found.manifest, found.sources, to=to)
+    assert "run the same command to continue" in str(refused.value.__notes__)
+    done = site.run("restore", "--to", str(to), "--to-gtid", moments["busy"].gtid)
+    assert "continuing the interrupted restore at" in done.stderr
 
 
 def test_a_clone_at_a_moment_goes_on_as_a_replica_from_exactly_there(history: History, tmp_path: Path) -> None:

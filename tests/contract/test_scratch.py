@@ -350,7 +350,7 @@ def test_only_a_copy_that_needs_keys_is_served_as_its_owner(late_image: Image, m
         assert is_nobody(int(status_of(server)["Uid"].split()[0]))
         assert server.shut_down().ok
     assert late_image.datadir.stat().st_uid == servers.pw_uid
-    assert scratch_account.account_for(late_image.datadir, with_keys=True).ids == (servers.pw_uid, servers.pw_gid)
+    assert scratch_account.account_for(servers.pw_uid, with_keys=True).ids == (servers.pw_uid, servers.pw_gid)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="others run it as themselves")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from stat import S_IMODE
 
 import pytest
 
@@ -87,6 +88,15 @@ def test_a_clone_is_whole_and_says_how_it_is_started(
     assert "START SLAVE;" in made.statements_file.read_text()
     names = {path.name for path in made.datadir.iterdir()}
     assert names & {INCOMPLETE, "bin.000001", "bin.index", "auto.cnf"} == set()
+
+
+def test_nobody_else_can_enter_a_clone_as_long_as_we_work_in_it(
+    recovering: Recovering, manifest: Manifest, world: World, tmp_path: Path
+) -> None:
+    to, seen = tmp_path / "clone", []
+    clone(manifest, copies(world), WANTED, to=to, telling=lambda step: seen.append((step, S_IMODE(to.stat().st_mode))))
+    assert seen == [("restoring", 0o700), ("recovering it and setting its replication source", 0o700)]
+    assert to.stat().st_mode == world.datadir.stat().st_mode
 
 
 @pytest.mark.parametrize("exists", [True, False])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from backupd.archive.unpack_progress import UnpackProgress
+from backupd.mysql.relocation import Relocation
 from backupd.operations.restore.into_folder import restore
 from backupd.operations.restore.restored_copy import hand_over
 from backupd.operations.restore.unfinished import INCOMPLETE, filling, resumable
@@ -106,7 +107,7 @@ def test_what_is_stopped_as_it_is_handed_over_is_gone_on_with(tmp_path: Path) ->
         folder.worked_in()
         folder.stands(at, as_replica=False)
         (tmp_path / f"{INCOMPLETE}.new").touch()  # of one that was killed as it wrote it
-        hand_over(tmp_path, like=datadir, itself=True)
+        hand_over(Relocation(tmp_path, "data", datadir), None, made=True)
         raise Cancelled("cancelled")
     with resumable(tmp_path, what) as folder:
         assert folder.reached == at

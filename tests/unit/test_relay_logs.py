@@ -1,5 +1,6 @@
 """What lies in a copy for its server to apply: whole events, with the source's place before and behind them."""
 
+import os
 import struct
 import zlib
 from datetime import UTC, datetime
@@ -116,6 +117,16 @@ def test_a_folder_that_the_restored_files_bring_along_is_not_used(tmp_path: Path
     with pytest.raises(VerificationError, match="already have"):
         written(tmp_path, piece_of([EVENTS]))
     assert (tmp_path / RELAY_FOLDER).is_symlink()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_they_are_its_servers_where_the_datadir_is_the_folder_that_is_closed_to_it(tmp_path: Path) -> None:
+    (tmp_path / "mysql").mkdir()
+    os.chown(tmp_path / "mysql", 61000, 61001)
+    with laid_down([piece_of([EVENTS])], Relocation(tmp_path, ".", Path("/var/lib/mysql"))):
+        folder = tmp_path / RELAY_FOLDER
+        assert {(path.stat().st_uid, path.stat().st_gid) for path in (folder, *folder.iterdir())} == {(61000, 61001)}
+    assert tmp_path.stat().st_uid == 0
 
 
 def test_without_pieces_nothing_is_to_be_applied(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from typing import BinaryIO
 from backupd.host.filesystem import MORE_ROOM, explained_write, remove_tree
 from backupd.mysql.binlog.layout import ARTIFICIAL, FORMAT_DESCRIPTION, HEADER, MAGIC, PREVIOUS_GTIDS, ROTATE
 from backupd.mysql.recorded import is_binlog
-from backupd.mysql.relocation import Relocation
+from backupd.mysql.relocation import Relocation, owner_of
 from backupd.mysql.startup import RELAY_FOLDER
 from backupd.vocabulary.binlogs import BinlogPlace
 from backupd.vocabulary.errors import VerificationError
@@ -97,7 +97,7 @@ def laid_down(pieces: Iterable[LogPiece], copy: Relocation) -> Iterator[RelayLog
     try:
         with explained_write(folder, hint=MORE_ROOM):
             logs = _written(pieces, folder)
-            owner = copy.datadir.stat()
+            owner = owner_of(copy)
             if os.geteuid() == 0:
                 for path in (folder, *folder.iterdir()):
                     os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)

@@ -24,8 +24,11 @@ _TOLD = 5  # differences, by name
 _OTHERWISE = "something has changed it, or this file system cannot store it: restore into another folder"
 
 
-def require_as_recorded(to: Path, copies: AgreedCopies, tables: Collection[Table] = ()) -> None:
-    """What was unpacked stands there as the index has it; folders have their times, and the folder itself is opened.
+def require_as_recorded(to: Path, copies: AgreedCopies, tables: Collection[Table] = ()) -> Recorded | None:
+    """What was unpacked stands there as the index has it; folders have their times.
+
+    Returns what is recorded of the folder itself, for `open_as_recorded`: it is ours alone until nothing is left to do
+    in it.
 
     Raises:
         NotAsRecorded: something is different, or there is no index that could be read.
@@ -42,7 +45,7 @@ def require_as_recorded(to: Path, copies: AgreedCopies, tables: Collection[Table
             )
         else:
             members = _every(listed, manifest)
-        itself = next((member.recorded for _, member in listed.members() if is_root(member.name)), None)
+        itself = _itself(listed)
         found = differences(to, members)
         first = tuple(islice(found, _TOLD))
         rest = [difference.only_beside for difference in found]
@@ -52,30 +55,37 @@ def require_as_recorded(to: Path, copies: AgreedCopies, tables: Collection[Table
         told = "; ".join((*map(str, first), *((f"and {len(rest)} more",) if rest else ())))
         kind = NotHeld if all((*(difference.only_beside for difference in first), *rest)) else NotAsRecorded
         raise kind(f"the files restored to {to} differ from the manifest: {told}", hint=_OTHERWISE)
-    _open(to, itself)
+    return itself
 
 
-def opened_as_recorded(to: Path, copies: AgreedCopies) -> None:
-    """The folder itself is opened to whom the index says; what is in it is not looked at.
+def recorded_itself(to: Path, copies: AgreedCopies) -> Recorded | None:
+    """What is recorded of the folder itself; what is in it is not looked at.
 
     Raises:
-        NotAsRecorded: there is no index that could be read, or the folder cannot be so.
+        NotAsRecorded: there is no index that could be read.
         TargetError: the index cannot be read now.
     """
     try:
-        members = index_of(copies).members()
-        itself = next((member.recorded for _, member in members if is_root(member.name)), None)
+        return _itself(index_of(copies))
     except (VerificationError, UsageError) as error:
         raise NotAsRecorded(f"the files restored to {to} cannot be compared: {error.message}") from error
-    _open(to, itself)
 
 
-def _open(to: Path, itself: Recorded | None) -> None:
+def open_as_recorded(to: Path, itself: Recorded | None) -> None:
+    """Whoever was let into the folder may come in. They may change whatever root goes on with by its path.
+
+    Raises:
+        NotHeld: the folder cannot be so.
+    """
     try:
         if itself is not None:
             opened(to, itself)
     except OSError as error:
         raise NotHeld(f"{to} cannot be set as recorded: {error.strerror}", hint=_OTHERWISE) from error
+
+
+def _itself(listed: Index) -> Recorded | None:
+    return next((member.recorded for _, member in listed.members() if is_root(member.name)), None)
 
 
 def _every(listed: Index, manifest: Manifest) -> Iterator[Member]:

@@ -53,4 +53,4 @@ def clonable_copy(
     ) as there:
         server = ScratchServer(to, manifest, seeding=seeding, without_binlogs=True, confined=confined)
         there.folder.worked_in()
-        yield RestoredCopy(server, there.relocation, there.made, there.position)
+        yield RestoredCopy(server, there.relocation, there.made, there.recorded, there.position)

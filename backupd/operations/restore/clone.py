@@ -81,7 +81,7 @@ def clone(
         written = Clone(relocation.datadir, to / OPTION_FILE, to / STATEMENTS_FILE, seeded)
         write_beside(written.option_file, option_file(manifest, relocation, wanted), hint=MORE_ROOM)
         write_beside(written.statements_file, statements_file(manifest, seeded, wanted, moment), hint=MORE_ROOM)
-        hand_over(to, like=relocation.datadir, itself=copy.made)
+        hand_over(relocation, copy.recorded, made=copy.made)
     return written
 
 

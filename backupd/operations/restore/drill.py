@@ -15,6 +15,7 @@ from backupd.mysql.derivation import derive
 from backupd.mysql.own_checks import own_checks
 from backupd.mysql.proof import prove
 from backupd.mysql.scratch import RunningServer, ScratchServer
+from backupd.operations.restore.as_recorded import open_as_recorded
 from backupd.operations.restore.into_folder import require_room, unpack_objects
 from backupd.operations.restore.next_copy import agreed
 from backupd.operations.restore.unfinished import filling
@@ -105,7 +106,10 @@ def _checks(copy: _Copy, folder: Path, telling: Callable[[str], None]) -> _Answe
     manifest = copy.manifest
     try:
         with filling(folder, {"run": manifest.run_id, "job": manifest.job}):
-            unpack_objects(copy.sources, manifest, to=folder, identities=copy.identities, confined=copy.confined)
+            itself = unpack_objects(
+                copy.sources, manifest, to=folder, identities=copy.identities, confined=copy.confined
+            )
+            open_as_recorded(folder, itself)
     except NotHeld as error:
         log.warning("drill: %s", error.message)
         return (), None, f"the staging folder cannot store the backup as recorded: {error.message}"

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backupd.archive.index import Recorded
 from backupd.archive.parallel import side_by_side
 from backupd.archive.unpack import Unpacking, UnpackOptions
 from backupd.archive.unpack_progress import UnpackProgress
 from backupd.host.filesystem import MORE_ROOM, require_no_way_out
 from backupd.host.signals import shielded
-from backupd.mysql.relocation import Relocation
+from backupd.mysql.relocation import Relocation, owner_of
 from backupd.mysql.tablefiles import Table
-from backupd.operations.restore.as_recorded import require_as_recorded
+from backupd.operations.restore.as_recorded import open_as_recorded, require_as_recorded
 from backupd.operations.restore.next_copy import AgreedCopies, ObjectCopy, agreed, content_of
 from backupd.operations.restore.unfinished import Filling, occupied_bytes, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
@@ -77,7 +78,8 @@ def restore(
     with resumable(to, what, keeps=keeps) as folder:
         if not there:
             _require_free(to, needed)
-        fill(folder, copies, parts, to=to, tables=tables, copied=copied, confined=confined)
+        itself = fill(folder, copies, parts, to=to, tables=tables, copied=copied, confined=confined)
+        open_as_recorded(to, itself)
     return manifest
 
 
@@ -90,8 +92,10 @@ def fill(
     tables: Collection[Table] = (),
     copied: _TellCopied = lambda _done, _total: None,
     confined: bool = True,
-) -> None:
+) -> Recorded | None:
     """The parts are unpacked, from where an earlier restore has come to, and stand in the folder as recorded.
+
+    Returns what is recorded of the folder itself, which still nobody else can enter.
 
     Raises:
         UsageError, TargetError, VerificationError, NotAsRecorded: as `restore`.
@@ -101,7 +105,7 @@ def fill(
     if tables:
         _make_schemas(to, copies)
     folder.unpacked(work.progress)
-    require_as_recorded(to, copies, tables)
+    return require_as_recorded(to, copies, tables)
 
 
 def _make_schemas(to: Path, copies: AgreedCopies) -> None:
@@ -109,9 +113,10 @@ def _make_schemas(to: Path, copies: AgreedCopies) -> None:
     younger than the last checkpoint. Where it cannot make one, it ends there, and leaves out wanted ones behind it.
     """
     manifest = copies.manifest
-    datadir = Relocation(to, manifest.datadir, manifest.server.datadir).datadir
+    copy = Relocation(to, manifest.datadir, manifest.server.datadir)
+    datadir = copy.datadir
     try:
-        owner = datadir.stat()
+        owner = owner_of(copy)
         for schema in table_files(index_of(copies), manifest).schemas:
             folder = datadir / schema
             if not folder.exists():
@@ -130,10 +135,10 @@ def unpack_objects(
     identities: "Identities | None" = None,
     copied: _TellCopied = lambda _done, _total: None,
     confined: bool = True,
-) -> None:
+) -> Recorded | None:
     """Every object of the backup is unpacked, and stands there as recorded; `copied` is told the bytes so far, and all.
 
-    The folder is one that nobody else can enter (`unfinished`).
+    The folder is one that nobody else can enter (`unfinished`). Returns what is recorded of that itself.
 
     Raises:
         UsageError: the folder cannot take it; the backup is encrypted, and no identity opens it.
@@ -143,7 +148,7 @@ def unpack_objects(
     """
     copies = AgreedCopies(sources, manifest, identities)
     _Work(copies, to, parts_of(manifest), copied=copied, confined=confined).do()
-    require_as_recorded(to, copies)
+    return require_as_recorded(to, copies)
 
 
 def require_room(to: Path, manifest: Manifest, *, there: int = 0) -> None:

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backupd.archive.index import Recorded
 from backupd.host.filesystem import explained_write
 from backupd.mysql.derivation import derive
 from backupd.mysql.proof import position_checks, recovered
-from backupd.mysql.relocation import Relocation, require_self_contained
+from backupd.mysql.relocation import Relocation, owner_of, require_self_contained
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.seeding import forget_the_old_server, remove_binlogs
 from backupd.mysql.server_programs import matching_program
+from backupd.operations.restore.as_recorded import open_as_recorded
 from backupd.operations.restore.decryption_key import key_of
 from backupd.operations.restore.into_folder import require_room, unpack_objects
 from backupd.operations.restore.unfinished import MARKERS, filling
@@ -36,6 +38,7 @@ class RestoredCopy:
     server: ScratchServer  # which recovers them
     relocation: Relocation
     made: bool  # the folder was made for them
+    recorded: Recorded | None  # of the folder itself, which is ours alone until it is handed over
     position: Position | None = None  # where a server was shut down on them; None: they are to be recovered yet
 
 
@@ -51,6 +54,7 @@ def restored_copy(
     telling: Callable[[str], None],
 ) -> Iterator[RestoredCopy]:
     """Within the block the folder has the files, without what the old server knew of itself, marked as incomplete.
+    Nobody else can enter it until it is handed over, but the account of the copy's server while that runs.
 
     When it raises, the folder is as empty as before. `manifest` is one that was `judged`, `seeding` is the
     server's.
@@ -68,11 +72,11 @@ def restored_copy(
     require_room(to, manifest)
     with filling(to, {"run": manifest.run_id, "job": manifest.job}) as made:
         telling("restoring")
-        unpack_objects(sources, manifest, to=to, identities=identities, confined=confined)
+        itself = unpack_objects(sources, manifest, to=to, identities=identities, confined=confined)
         relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
         require_self_contained(relocation)  # before a file is removed in it
         forget_the_old_server(relocation.datadir)
-        yield RestoredCopy(server, relocation, made)
+        yield RestoredCopy(server, relocation, made, itself)
 
 
 def shut_down(server: RunningServer) -> None:
@@ -129,24 +133,30 @@ def recovered_position(server: RunningServer, manifest: Manifest) -> Position:
     return manifest.position
 
 
-def hand_over(to: Path, *, like: Path, itself: bool) -> None:
+def hand_over(copy: Relocation, recorded: Recorded | None, *, made: bool) -> None:
     """What root wrote into the copy belongs to the copy's owner, as whom the new server will run; its mark stays ours.
+
+    Then the folder itself is opened as was recorded. Until here nobody else could enter it: who can, could put a link
+    in the way of all that root does by path.
 
     Raises:
         UsageError: the file system refuses.
+        NotHeld: the folder cannot be as recorded.
     """
-    owner = like.stat()
-    if os.geteuid() != 0 or owner.st_uid == 0:
-        return
-    for path in _all_in(to, itself=itself):
-        if path.lstat().st_uid == 0:
-            with explained_write(path, hint=f"it must be owned by user {owner.st_uid}, who owns the restored files"):
-                os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    folder, owner = copy.folder, owner_of(copy)
+    is_anothers = os.geteuid() == 0 and owner.st_uid != 0
+    if is_anothers:
+        for within, folders, files, descriptor in os.fwalk(folder, follow_symlinks=False):
+            for name in folders + files:
+                if Path(within) != folder or name not in MARKERS:
+                    _give(Path(within) / name, owner, name, dir_fd=descriptor)
+    open_as_recorded(folder, recorded)
+    if is_anothers and made:
+        _give(folder, owner, folder)
 
 
-def _all_in(to: Path, *, itself: bool) -> Iterator[Path]:
-    if itself:
-        yield to
-    for folder, folders, files in os.walk(to):
-        names = folders + files
-        yield from (Path(folder) / name for name in names if Path(folder) != to or name not in MARKERS)
+def _give(path: Path, owner: os.stat_result, name: str | Path, *, dir_fd: int | None = None) -> None:
+    """What is root's there is theirs; no link is followed."""
+    if os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_uid == 0:
+        with explained_write(path, hint=f"it must be owned by user {owner.st_uid}, who owns the restored files"):
+            os.chown(name, owner.st_uid, owner.st_gid, dir_fd=dir_fd, follow_symlinks=False)

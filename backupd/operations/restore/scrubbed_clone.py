@@ -110,7 +110,7 @@ def scrubbed_clone(
         written = ScrubbedClone(relocation.datadir, to / SCRUBBED_OPTION_FILE, to / PROOF_FILE, done)
         write_beside(written.option_file, scrubbed_option_file(manifest, relocation), hint=MORE_ROOM)
         write_beside(written.proof, proof_text(manifest, done, forward), hint=MORE_ROOM)
-        hand_over(to, like=relocation.datadir, itself=copy.made)
+        hand_over(relocation, copy.recorded, made=copy.made)
     return written
 
 

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backupd.archive.index import Recorded
 from backupd.host.filesystem import remove_tree
 from backupd.host.signals import shielded
 from backupd.mysql.binlog.applying import LOST_AT_A_SHUTDOWN, AppliedPosition, ApplyingProgress, apply, stop
@@ -25,7 +26,7 @@ from backupd.mysql.seeding import forget_the_old_server
 from backupd.mysql.server_programs import matching_program
 from backupd.mysql.startup import RELAY_FOLDER, stopwords_doubt
 from backupd.operations.binlog.segment_reader import SegmentReader
-from backupd.operations.restore.as_recorded import opened_as_recorded
+from backupd.operations.restore.as_recorded import recorded_itself
 from backupd.operations.restore.into_folder import fill, require_room
 from backupd.operations.restore.moment.events_in_log import EventsInLog
 from backupd.operations.restore.moment.log_to_moment import LogEnd, first_place, log_end, log_pieces, tells_places
@@ -90,6 +91,7 @@ class MomentCopy:
     position: Position  # where the source stood then: a replica goes on from there
     committed_at: datetime | None  # the last transaction of the log that is in it; None where none was applied
     folder: Filling
+    recorded: Recorded | None  # of the folder itself, which is ours alone until it is handed over
 
     @property
     def made(self) -> bool:
@@ -111,6 +113,8 @@ def copy_at_moment(
     telling: Callable[[str], None] = lambda _step: None,
 ) -> Iterator[MomentCopy]:
     """Within the block the folder has the files, marked as incomplete.
+
+    Nobody else can enter it until it is handed over, but the account of the copy's server while that runs.
 
     Scheduled events are as their server had them; what the log says of them does not run on a copy that is to be
     used `as_replica`.
@@ -141,11 +145,11 @@ def copy_at_moment(
         require_room(to, manifest)
     with resumable(to, what, keeps=keeps) as folder:
         relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
-        _restored(folder, copies, relocation, plan, as_replica=as_replica, confined=confined, telling=telling)
+        itself = _restored(folder, copies, relocation, plan, as_replica=as_replica, confined=confined, telling=telling)
         rolling = _Rolling(
             *(forward, manifest, relocation, folder, end, telling), as_replica=as_replica, confined=confined, zone=zone
         )
-        yield MomentCopy(relocation, rolling.done(), end.committed_at, folder)
+        yield MomentCopy(relocation, rolling.done(), end.committed_at, folder, itself)
 
 
 def _restored(
@@ -157,8 +161,11 @@ def _restored(
     as_replica: bool,
     confined: bool,
     telling: Callable[[str], None],
-) -> None:
-    """The files are as they were unpacked, or as a server has left them that was shut down."""
+) -> Recorded | None:
+    """The files are as they were unpacked, or as a server has left them that was shut down.
+
+    Returns what is recorded of the folder itself.
+    """
     manifest, to = copies.manifest, relocation.folder
     if folder.reached is not None and not tells_places(plan):  # even a copy that had arrived: handing it over failed
         telling("an earlier restore had reached another server's binlog: restoring all files again")
@@ -180,10 +187,11 @@ def _restored(
     if folder.reached is None:
         telling("restoring")
         require_room(to, manifest, there=occupied_bytes(to))
-        fill(folder, copies, parts, to=to, confined=confined)
+        itself = fill(folder, copies, parts, to=to, confined=confined)
     else:
-        opened_as_recorded(to, copies)
+        itself = recorded_itself(to, copies)
     require_self_contained(relocation)  # before a file is removed in it
+    return itself
 
 
 @dataclass

@@ -62,5 +62,6 @@ def restore_to_moment(
     ) as copy:
         if tables:
             exported = export_at_moment(copy, manifest, tables, confined=confined, telling=telling)
-        hand_over(to, like=copy.relocation.datadir, itself=copy.made)
+        copy.folder.stays = True  # it is there
+        hand_over(copy.relocation, copy.recorded, made=copy.made)
     return RestoredMoment(copy.relocation.datadir, copy.position, copy.committed_at, exported)

@@ -74,7 +74,16 @@ class RunningServer:
     def __init__(self, process: "Popen[bytes]", session: Session, places: ScratchPlaces) -> None:
         self._process = process
         self._places = places
+        self._spare: Session | None = None
         self.session = session
+
+    def keep_a_spare_session(self) -> None:
+        """`renew_session` will not have to log in: the copy's own accounts, which are about to count, may forbid that.
+
+        Raises:
+            ServerError: the server does not answer, or another program does at its socket.
+        """
+        self._spare = self.another_session(answer_seconds=CHECK_SECONDS)
 
     def renew_session(self) -> None:
         """Its session is a new one: in the old one an answer may be missing, which a signal has kept us from reading.
@@ -83,7 +92,8 @@ class RunningServer:
             ServerError: the server does not answer, or another program does at its socket.
         """
         self.session.close()
-        self.session = self.another_session(answer_seconds=CHECK_SECONDS)
+        spare, self._spare = self._spare, None
+        self.session = spare or self.another_session(answer_seconds=CHECK_SECONDS)
 
     @property
     def error_log(self) -> str:
@@ -121,6 +131,8 @@ class RunningServer:
             return Check(CLEAN_SHUTDOWN, ok=False, expected=expected, found=str(error))
         finally:
             self.session.close()
+            if self._spare is not None:
+                self._spare.close()
         return Check(CLEAN_SHUTDOWN, ok=status == 0, expected=expected, found=f"status {status}")
 
 

@@ -270,6 +270,34 @@ def test_rows_that_a_shutdown_would_lose_are_not_gone_on_from(witness: Witness, 
         assert server.session.query("SHOW ALL SLAVES STATUS") == []
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        "JSON_OBJECT('plugin', 'mysql_native_password', 'authentication_string', PASSWORD('of the source'))",
+        "JSON_OBJECT('plugin', 'not_loaded_here')",
+    ],
+)
+def test_it_is_stopped_although_the_copy_s_own_root_has_a_password(witness: Witness, tmp_path: Path, own: str) -> None:
+    """Once the copy's accounts count, nobody can log in without it, or where a plugin is not there at all."""
+    end, _ = witness.moments["writers"]
+    copy = witness.restored(tmp_path)
+    scratch = ScratchServer(tmp_path, witness.manifest, start_seconds=50, applying=True)
+    so_far = AppliedPosition()
+
+    def interrupt(_progress: ApplyingProgress) -> None:
+        raise Cancelled("cancelled")
+
+    with laid_down(witness.pieces(end), copy) as logs, scratch.running() as server:
+        server.session.execute("SET SESSION sql_log_bin = 0")
+        server.session.execute(f"UPDATE mysql.global_priv SET Priv = {own} WHERE User = 'root'")  # noqa: S608
+        with pytest.raises(Cancelled):
+            apply(server, logs, start=witness.start, end=end, applied=so_far, telling=interrupt)
+        with pytest.raises(ServerError):
+            server.another_session(answer_seconds=10)
+        assert stop(server, so_far) is not None
+        assert server.shut_down().ok
+
+
 @pytest.mark.parametrize("at", ["STOP SLAVE", "RESET SLAVE ALL"])
 def test_who_is_stopped_once_all_is_applied_stands_at_the_end(
     witness: Witness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str

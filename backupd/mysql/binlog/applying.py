@@ -20,7 +20,8 @@ without `gtid_mode`:
 - MySQL writes what it finds emptied, MEMORY tables, into its own binlog: with the source's server_uuid that would be
   the source's next GTID, which would then not be applied.
 - A server that was started with `--skip-grant-tables` refuses what the log says of accounts (error 1290), until it has
-  loaded the copy's accounts. The session that is open keeps its rights then, and nobody else gets in as it did.
+  loaded the copy's accounts. Sessions that are open keep their rights then, and nobody else gets in as they did: hence
+  `stop` has one of its own, which was opened before.
 - MySQL forgets when it shuts down that it has executed an XA PREPARE, which has a GTID of its own. So it is told in the
   end what has been executed, and keeps that.
 - An applier that is stopped while it still has work queued leaves it undone. So it is stopped at the end only, and what
@@ -131,6 +132,7 @@ def apply(
     applied.at = start
     if logs.sizes:
         await_recovery(session, within_seconds=inf, telling=waiting)
+        server.keep_a_spare_session()
         session.execute("FLUSH LOCAL PRIVILEGES")
         applied.at = None
         for statement in _statements(words, start, appliers):

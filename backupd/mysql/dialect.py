@@ -39,6 +39,7 @@ _BOTH = (
     "--key-buffer-size=16M",
     "--myisam-recover-options=OFF",  # a table that needs repair must be seen, not repaired when it is opened
     "--max-connections=10",
+    "--wait-timeout=31536000",  # the most both take, a year: one session waits for as long as others work
 )
 _BOTH_CARRY = (
     "innodb_page_size",

@@ -512,6 +512,13 @@ def test_every_setting_of_this_server_is_taken(late_image: Image) -> None:
     }
 
 
+def test_no_session_ends_because_it_waits_for_another_one(late_image: Image) -> None:
+    """The server ends a silent one after eight hours by default; rows of a large table take longer."""
+    with late_image.scratch().running() as server, server.another_session(answer_seconds=10) as other:
+        for session in (server.session, other):
+            assert int(session.value("SELECT @@session.wait_timeout") or 0) == 365 * 24 * 60 * 60
+
+
 def test_a_copy_without_its_binlog_starts_and_has_no_position(image: Image) -> None:
     without = replace(image.manifest, position=Position(), binlog=None, canary=None)
     with ScratchServer(image.folder, without, start_seconds=50).running() as server:

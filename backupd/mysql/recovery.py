@@ -1,10 +1,11 @@
 """How much redo a recovery may have to read, and what it is given for that: time and memory.
 
-Knows: the recorded settings that bound the redo log, and two formulas.
+Knows: the recorded settings that bound the redo log, and three formulas.
 
 Redo that is recovered lies between the last checkpoint and the log's end: it is never more than the log holds, whose
 size is recorded with the backup. The server keeps what it has parsed in its buffer pool, and goes over the log once
-more each time that is full; replay itself is random reading and writing of pages.
+more each time that is full; replay itself is random reading and writing of pages. A clean shutdown writes what is
+changed in the pool, which may be all of it.
 """
 
 import re
@@ -14,6 +15,8 @@ from backupd.vocabulary.servers import Flavour, ServerFacts
 
 SLOWEST_REPLAY = 4 << 20  # bytes of redo a second that even an idle disk manages
 LEAST_SECONDS = 1800.0  # for what takes its time whatever the redo: opening 200,000 tablespaces, rolling back
+SLOWEST_FLUSH = 1 << 20  # bytes of changed pages a second: 64 of 16 KiB, by random writes, on a disk that others use
+LEAST_STOP_SECONDS = 600.0
 _MOST_REDO = 512 << 30
 LEAST_POOL = 128 << 20
 _POOL_CHUNK = 128 << 20  # the pool is a multiple of innodb_buffer_pool_chunk_size, whose default this is
@@ -35,6 +38,11 @@ def redo_bytes(facts: ServerFacts) -> int:
 def recovery_seconds(redo: int) -> float:
     """How long the server may take until it answers: half an hour, and a second more for each 4 MiB of redo."""
     return LEAST_SECONDS + redo / SLOWEST_REPLAY
+
+
+def stop_seconds(pool: int) -> float:
+    """How long a clean shutdown may take with a buffer pool of so many bytes: ten minutes at least."""
+    return max(LEAST_STOP_SECONDS, pool / SLOWEST_FLUSH)
 
 
 def buffer_pool_bytes(redo: int, *, available: int) -> int:

@@ -33,7 +33,7 @@ from backupd.host.sandbox import NO_PROGRAM, Bounds, not_confined
 from backupd.mysql.facts import key_files
 from backupd.mysql.keyring import keyring_options, require_known_keyring
 from backupd.mysql.recorded import is_binlog, judged, libraries
-from backupd.mysql.recovery import recovery_seconds, redo_bytes
+from backupd.mysql.recovery import recovery_seconds, redo_bytes, stop_seconds
 from backupd.mysql.relocation import Relocation, owner_of, read_from_copy, require_self_contained
 from backupd.mysql.scratch_account import Account, account_for
 from backupd.mysql.scratch_places import ScratchPlaces, prepared, private_folder
@@ -52,7 +52,6 @@ from backupd.vocabulary.errors import ServerError, Undecided, UsageError
 from backupd.vocabulary.records import CLEAN_SHUTDOWN, Check
 from backupd.vocabulary.storage import Manifest
 
-STOP_SECONDS = 600.0
 CHECK_SECONDS = 86400.0  # CHECK TABLE of a large table is one statement
 
 _ENVIRONMENT = {"PATH", "TZ", "TMPDIR"}  # what of ours it gets
@@ -113,14 +112,18 @@ class RunningServer:
         _require_itself(session, self._process)
         return session
 
-    def shut_down(self, *, within_seconds: float = STOP_SECONDS) -> Check:
+    def shut_down(self, *, within_seconds: float = 0.0) -> Check:
         """End it cleanly; the answer is whether it went so. Its session is over.
+
+        It has the time that its pool may need to be written, however short `within_seconds` is.
 
         Raises:
             Undecided: it still works.
         """
         expected = "status 0"
         try:
+            pool = int(self.session.value("SELECT @@global.innodb_buffer_pool_size") or 0)
+            within_seconds = max(within_seconds, stop_seconds(pool))
             self.session.execute("SHUTDOWN")
             status = self._process.wait(within_seconds)
         except TimeoutExpired as error:

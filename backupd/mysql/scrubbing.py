@@ -18,7 +18,7 @@ from pymysql.constants import ER
 from backupd.mysql.histograms import COLUMN_STATISTICS, drop_histograms
 from backupd.mysql.refusals import StatementError
 from backupd.mysql.rolling_back import await_recovery
-from backupd.mysql.scratch import STOP_SECONDS, RunningServer
+from backupd.mysql.scratch import RunningServer
 from backupd.mysql.seeding import without_channels, words_of
 from backupd.mysql.session import Session
 from backupd.mysql.sql_file import SqlFile, Statement
@@ -101,7 +101,7 @@ def scrub(
         done.append(_run(server, file, began + within_seconds, within_seconds))
     seconds = time.monotonic() - began
     telling("shutting its server down, after a full purge")
-    _end(server, flavour, max(STOP_SECONDS, within_seconds))
+    _end(server, flavour, within_seconds)
     return Scrub(tuple(done), version, seconds)
 
 

@@ -3,11 +3,13 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from backupd.mysql import recovery
 from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.session import Session
 from backupd.mysql.tablefiles import Table
@@ -95,6 +97,21 @@ def test_several_tables_of_one_restore_are_imported_one_after_the_other(
             before, _, _ = exported.statements.read_text().partition("-- now copy")
             assert source(mysql_server, before) == ""
         session.execute(f"DROP DATABASE {schema_of(innodb)}")
+
+
+def test_tables_stay_where_their_server_does_not_end_in_time(partial: Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    execute = Session.execute
+
+    def hanging(session: Session, statement: str) -> None:
+        execute(session, statement)
+        if statement == "SHUTDOWN" and session.peer is not None:
+            os.kill(session.peer, signal.SIGSTOP)
+
+    monkeypatch.setattr(Session, "execute", hanging)
+    monkeypatch.setattr(recovery, "LEAST_STOP_SECONDS", 0.0)
+    monkeypatch.setattr(recovery, "SLOWEST_FLUSH", 1 << 50)
+    for exported in export(partial.folder, partial.manifest, [INNODB, MYISAM]):
+        assert all(path.stat().st_size for path in (*exported.files, exported.statements))
 
 
 def schema_of(exported: Exported) -> str:

@@ -15,8 +15,9 @@ from backupd.mysql.recovery import (
     memory_available,
     recovery_seconds,
     redo_bytes,
+    stop_seconds,
 )
-from backupd.mysql.scratch import _within_limits
+from backupd.mysql.scratch import RunningServer, _within_limits
 from backupd.mysql.scratch_places import ScratchPlaces
 from backupd.vocabulary.errors import ServerError, Undecided
 from backupd.vocabulary.servers import Flavour
@@ -58,6 +59,30 @@ def test_the_pool_holds_the_redo_but_never_takes_more_than_a_fourth_of_what_is_a
     assert pool % LEAST_POOL == 0
     assert pool == LEAST_POOL or pool <= min(redo, available // 4)
     assert pool > min(redo, available // 4) - LEAST_POOL
+
+
+def test_a_full_pool_of_16_gib_may_take_four_and_a_half_hours_to_be_written(tmp_path: Path) -> None:
+    assert stop_seconds(LEAST_POOL) == 600
+    waited: list[float] = []
+
+    class Writing:
+        def wait(self, seconds: float) -> int:
+            waited.append(seconds)
+            raise subprocess.TimeoutExpired("mariadbd", seconds)
+
+    class Told:
+        def value(self, _statement: str) -> str:
+            return str(16 * GIB)
+
+        def execute(self, _statement: str) -> None: ...
+
+        def close(self) -> None: ...
+
+    for asked, given in ((0.0, 16384.0), (20000.0, 20000.0)):
+        server = RunningServer(Writing(), Told(), ScratchPlaces(tmp_path))  # type: ignore[arg-type]
+        with pytest.raises(Undecided, match=f"did not shut down within {given:g} s"):
+            server.shut_down(within_seconds=asked)
+    assert waited == [16384.0, 20000.0]
 
 
 def test_this_machine_tells_what_is_available() -> None:

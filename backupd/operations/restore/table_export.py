@@ -27,7 +27,7 @@ from backupd.mysql.sqltext import comment, literal, quoted, require_definition
 from backupd.mysql.table_attachments import triggers_of
 from backupd.mysql.table_shape import columns_of, in_schema, names_of
 from backupd.mysql.tablefiles import Table, file_name, restored_files
-from backupd.vocabulary.errors import ServerError, UsageError
+from backupd.vocabulary.errors import ServerError, Undecided, UsageError
 from backupd.vocabulary.servers import Flavour
 from backupd.vocabulary.storage import Manifest
 
@@ -81,7 +81,8 @@ def export(
     scratch = ScratchServer(folder, manifest, partial=True, confined=confined)
     with export_place(folder) as to, scratch.running() as server:
         found = tuple(exported(server, to, manifest, table, telling) for table in tables)
-        server.shut_down()  # however it ends: what was copied before is whole
+        with suppress(Undecided):
+            server.shut_down()  # however it ends: what was copied before is whole
     return found
 
 

@@ -232,7 +232,8 @@ def _binlog_basename(variables: Mapping[str, str]) -> Path | None:
 
 def _settings(session: Session, variables: Mapping[str, str]) -> Mapping[str, str]:
     recorded = {name: variables[name] for name in _RECORDED if name in variables}
-    if not recorded.get(_FILEKEY, "FILE:").startswith("FILE:"):  # the password itself, which no backup is to hold
+    password = recorded.get(_FILEKEY, "")  # empty: the keys lie there in clear
+    if password and not password.startswith("FILE:"):  # the password itself, which no backup is to hold
         recorded |= {_FILEKEY: "", _WITHHELD: "ON"}
     recorded[SYSTEM_ZONE] = system_zone(session)
     plugins = session.one(_LOADED_PLUGINS) or {}

@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from backupd.mysql.facts import server_facts
+from backupd.mysql.facts import lacks_key_password, server_facts
 from backupd.mysql.keyring import keyring_options
 from backupd.mysql.recorded import judged
 from backupd.mysql.relocation import Relocation, require_self_contained
@@ -224,6 +224,7 @@ class Answering:
 def test_where_the_password_of_a_key_file_lies_is_recorded(filekey: str) -> None:
     facts = server_facts(cast(Session, Answering({"file_key_management_filekey": filekey})))
     assert facts.settings["file_key_management_filekey"] == filekey
+    assert not lacks_key_password(facts)
 
 
 def test_the_password_of_a_key_file_is_not_recorded_and_a_drill_says_what_it_lacks() -> None:

@@ -24,6 +24,7 @@ _ONLY_MARIADB = "aria_block_size"
 # What a server needs to be told to start on a copy of these files; recorded with every backup.
 _RECORDED = (
     *DECIDING,
+    "aria_encrypt_tables",
     "aria_log_dir_path",
     "aria_log_file_size",
     "binlog_encryption",
@@ -40,8 +41,11 @@ _RECORDED = (
     "innodb_directories",
     "innodb_doublewrite_dir",
     "encrypt_binlog",
+    "encrypt_tmp_disk_tables",
+    "encrypt_tmp_files",
     "innodb_encrypt_log",
     "innodb_encrypt_tables",
+    "innodb_encrypt_temporary_tables",
     "enforce_gtid_consistency",
     "gtid_mode",
     "innodb_flush_log_at_timeout",

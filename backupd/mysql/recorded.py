@@ -175,6 +175,7 @@ def _is_absolute(path: str) -> bool:
 _number, _word, _switch = _like(_NUMBER), _like(_WORD), _like(_SWITCH)
 
 _SETTINGS: Mapping[str, Callable[[str], bool]] = {
+    "aria_encrypt_tables": _switch,
     "aria_log_dir_path": is_path,
     "aria_log_file_size": _number,
     "binlog_encryption": _switch,
@@ -188,6 +189,8 @@ _SETTINGS: Mapping[str, Callable[[str], bool]] = {
     "default_week_format": _number,
     "div_precision_increment": _number,
     "encrypt_binlog": _switch,
+    "encrypt_tmp_disk_tables": _switch,
+    "encrypt_tmp_files": _switch,
     "enforce_gtid_consistency": _switch,
     "explicit_defaults_for_timestamp": _switch,
     "external_tablespaces": _are(_is_absolute, "\n"),
@@ -205,6 +208,7 @@ _SETTINGS: Mapping[str, Callable[[str], bool]] = {
     "innodb_doublewrite_dir": is_path,
     "innodb_encrypt_log": _switch,
     "innodb_encrypt_tables": _switch,
+    "innodb_encrypt_temporary_tables": _switch,
     "innodb_flush_log_at_timeout": _number,
     "innodb_flush_log_at_trx_commit": _number,
     "ft_boolean_syntax": _like(_OPERATORS),

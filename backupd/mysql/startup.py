@@ -24,6 +24,7 @@ from backupd.vocabulary.servers import Flavour, ServerFacts
 
 RELAY_LOG = "replica-relay-bin"  # of a seeded replica: its info files name it, so it may not depend on the host's name
 RELAY_FOLDER = "backupd-relay-logs"  # of a copy: what is to be applied to it
+_ENCRYPTING = "innodb_encrypt_tables"
 _STOPWORDS = "ft_stopword_file"
 _BUILT_IN = "(built-in)"  # what both servers say where they were given no file
 _OF_ROCKSDB = ("rocksdb_datadir", "rocksdb_wal_dir")  # without its log it starts, and lacks what was only there
@@ -85,6 +86,8 @@ def _applying_options(relocation: Relocation, facts: ServerFacts) -> Iterator[st
     yield "--loose-log-bin-trust-function-creators=ON"
     yield "--loose-restrict-fk-on-non-standard-key=OFF"
     yield "--loose-sysdate-is-now"
+    if facts.settings.get(_ENCRYPTING) == "FORCE":  # it may have been ON, and ENCRYPTED=NO, while the log was written
+        yield f"--loose-{_option(_ENCRYPTING)}=ON"
     if facts.flavour is Flavour.MYSQL:
         yield "--gtid-mode=OFF_PERMISSIVE"
     if engine := facts.settings.get("default_storage_engine"):

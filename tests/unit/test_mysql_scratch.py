@@ -106,6 +106,19 @@ def test_one_that_applies_has_the_copys_relay_logs_and_writes_no_binlog_of_it() 
     assert "--skip-slave-start" in argv
 
 
+def test_what_is_written_into_a_copy_is_encrypted_as_its_server_s_own_files_were() -> None:
+    encrypting = {
+        **dict.fromkeys(
+            ("aria_encrypt_tables", "encrypt_binlog", "encrypt_tmp_disk_tables", "encrypt_tmp_files"), "ON"
+        ),
+        **dict.fromkeys(("innodb_encrypt_log", "innodb_encrypt_temporary_tables"), "ON"),
+        "innodb_encrypt_tables": "FORCE",
+    }
+    recorded = server_facts(cast(Session, Answering(encrypting))).settings
+    told = options(dict(judged(replace(MANIFEST, server=replace(FACTS, settings=recorded))).server.settings))
+    assert {name: told.get(f"--loose-{name.replace('_', '-')}") for name in encrypting} == encrypting
+
+
 def test_every_path_lies_in_the_copy_or_in_the_servers_own_folder() -> None:
     settings = {"innodb_log_group_home_dir": "/srv/data/redo", "innodb_undo_directory": "./", "aria_log_dir_path": ""}
     paths = [value for value in options(settings, Path("/restored/mysql/bin.000007")).values() if "/" in value]

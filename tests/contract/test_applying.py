@@ -289,7 +289,7 @@ def test_it_is_stopped_although_the_copy_s_own_root_has_a_password(witness: Witn
 
     with laid_down(witness.pieces(end), copy) as logs, scratch.running() as server:
         server.session.execute("SET SESSION sql_log_bin = 0")
-        server.session.execute(f"UPDATE mysql.global_priv SET Priv = {own} WHERE User = 'root'")  # noqa: S608
+        server.session.execute(f"UPDATE mysql.global_priv SET Priv = {own} WHERE User = 'root'")
         with pytest.raises(Cancelled):
             apply(server, logs, start=witness.start, end=end, applied=so_far, telling=interrupt)
         with pytest.raises(ServerError):

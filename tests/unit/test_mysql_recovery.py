@@ -78,9 +78,9 @@ def test_a_full_pool_of_16_gib_may_take_four_and_a_half_hours_to_be_written(tmp_
 
         def close(self) -> None: ...
 
-    for asked, given in ((0.0, 16384.0), (20000.0, 20000.0)):
+    for asked, granted in ((0.0, 16384.0), (20000.0, 20000.0)):
         server = RunningServer(Writing(), Told(), ScratchPlaces(tmp_path))  # type: ignore[arg-type]
-        with pytest.raises(Undecided, match=f"did not shut down within {given:g} s"):
+        with pytest.raises(Undecided, match=f"did not shut down within {granted:g} s"):
             server.shut_down(within_seconds=asked)
     assert waited == [16384.0, 20000.0]
 

@@ -105,6 +105,7 @@ DIALECTS: Mapping[Flavour, Dialect] = {
             "--loose-binlog-expire-logs-seconds=0",  # what came with the files is not purged for its age
             "--mysqlx=OFF",
             "--secure-file-priv=NULL",
+            "--loose-mysql-native-password=ON",  # 8.4 has it OFF, and 9 none: a log may create such accounts
             "--upgrade=MINIMAL",
             "--log-error-verbosity=3",  # the recovered LSN is a note
         ),

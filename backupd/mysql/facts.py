@@ -89,10 +89,13 @@ _RECORDED = (
 )
 
 _LOADED_PLUGINS = """
-    SELECT GROUP_CONCAT(DISTINCT PLUGIN_LIBRARY ORDER BY PLUGIN_LIBRARY) AS libraries,
+    SELECT GROUP_CONCAT(DISTINCT
+        IF(PLUGIN_TYPE IN ('AUTHENTICATION', 'FTPARSER'), NULL, PLUGIN_LIBRARY) ORDER BY PLUGIN_LIBRARY) AS libraries,
+    GROUP_CONCAT(DISTINCT
+        IF(PLUGIN_TYPE IN ('AUTHENTICATION', 'FTPARSER'), PLUGIN_LIBRARY, NULL) ORDER BY PLUGIN_LIBRARY) AS others,
     GROUP_CONCAT(DISTINCT IF(PLUGIN_TYPE = 'STORAGE ENGINE', PLUGIN_NAME, NULL) ORDER BY PLUGIN_NAME) AS engines
     FROM information_schema.PLUGINS WHERE PLUGIN_STATUS = 'ACTIVE'
-    AND PLUGIN_TYPE IN ('STORAGE ENGINE', 'ENCRYPTION', 'DATA TYPE', 'FUNCTION', 'DAEMON')
+    AND PLUGIN_TYPE IN ('STORAGE ENGINE', 'ENCRYPTION', 'DATA TYPE', 'FUNCTION', 'DAEMON', 'AUTHENTICATION', 'FTPARSER')
 """
 _ENGINES = "storage_engines"  # a setting: those that are active
 _ROWS_ELSEWHERE = {  # engines by their plugins' names: on other servers, in object storage, in folders of their own
@@ -242,6 +245,7 @@ def _settings(session: Session, variables: Mapping[str, str]) -> Mapping[str, st
     recorded[SYSTEM_ZONE] = system_zone(session)
     plugins = session.one(_LOADED_PLUGINS) or {}
     recorded |= {"plugin_libraries": plugins.get("libraries") or "", _ENGINES: plugins.get("engines") or ""}
+    recorded["optional_libraries"] = plugins.get("others") or ""  # of accounts, and of some FULLTEXT indexes
     if _ONLY_MARIADB not in variables:
         recorded |= _keyring(session)
         recorded[_EXTERNAL] = "\n".join(row["file"] or "" for row in session.query(_EXTERNAL_TABLESPACES))

@@ -37,6 +37,15 @@ _LIBRARIES: Final = frozenset(
         *("type_mysql_json.so", "type_mysql_timestamp.so", "type_inet.so", "type_uuid.so"),
     }
 )
+# Theirs as well: how accounts log in, which a log may create, and how FULLTEXT indexes find words.
+_OPTIONAL_LIBRARIES: Final = frozenset(
+    {
+        *("auth_ed25519.so", "auth_gssapi.so", "auth_mysql_sha2.so", "auth_pam.so", "auth_pam_v1.so", "auth_parsec.so"),
+        *("auth_socket.so", "authentication_fido.so", "authentication_kerberos.so", "authentication_ldap_sasl.so"),
+        *("authentication_ldap_simple.so", "authentication_oci.so", "authentication_pam.so"),
+        *("authentication_webauthn.so", "mysql_no_login.so", "libpluginmecab.so"),
+    }
+)
 # Theirs as well, without any effect on files; some listen or reach out.
 _IDLE_LIBRARIES: Final = frozenset(
     {
@@ -93,6 +102,8 @@ def judged_position(position: Position) -> Position:
 def libraries(facts: ServerFacts) -> tuple[str, ...]:
     """The plugin libraries that the files may need, by their bare names: the local server looks for them at home.
 
+    An optional one that is not known here is left out: most tables and accounts do without, and a server starts.
+
     Raises:
         ServerError: one is none that servers come with; it may do anything, and is of this host's making at best.
     """
@@ -102,7 +113,9 @@ def libraries(facts: ServerFacts) -> tuple[str, ...]:
             raise ServerError(
                 f"the manifest names a plugin library that is not part of any server: {name!r:.80}", hint=_PLUGIN_HINT
             )
-    return tuple(name for name in named if name in _LIBRARIES)
+    optional = facts.settings.get("optional_libraries", "").split(",")
+    known = [name for name in named if name in _LIBRARIES]
+    return tuple(dict.fromkeys([*known, *(name for name in optional if name in _LIBRARIES | _OPTIONAL_LIBRARIES)]))
 
 
 def is_printable_line(text: str) -> bool:
@@ -241,6 +254,7 @@ _SETTINGS: Mapping[str, Callable[[str], bool]] = {
     "max_sp_recursion_depth": _number,
     "ngram_token_size": _number,
     "old_mode": _are(_word, ","),
+    "optional_libraries": is_printable_line,  # only those that are known here go anywhere
     "plugin_libraries": _are(_is_library, ","),
     "relay_log_basename": is_path,
     "rocksdb_datadir": is_path,

@@ -146,6 +146,11 @@ def test_nothing_that_mysql_keeps_in_the_copy_makes_it_reach_others() -> None:
     )
 
 
+def test_a_log_may_make_accounts_with_the_password_of_mysql_8_0() -> None:
+    """8.4 refuses that unless it is told; 9 has no such option, and passes by one that is loose."""
+    assert options({}, facts=MYSQL)["--loose-mysql-native-password"] == "ON"
+
+
 def test_mysqls_tablespaces_outside_of_the_datadir_are_looked_for_in_the_copy_and_nowhere_else(tmp_path: Path) -> None:
     (tmp_path / "mysql").mkdir()
     (tmp_path / "general").mkdir()

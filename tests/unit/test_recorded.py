@@ -172,6 +172,14 @@ def test_what_files_do_not_need_is_not_loaded() -> None:
     assert libraries(facts) == ("ha_archive.so",)
 
 
+def test_of_libraries_that_are_not_needed_to_start_the_known_ones_are_loaded_and_others_are_no_reason_to_refuse() -> (
+    None
+):
+    optional = "auth_ed25519.so,auth_of_next_year.v2.so,../../srv/planted.so,ha_mroonga.so,libpluginmecab.so"
+    found = judged(of({"plugin_libraries": "ha_mroonga.so,group_replication.so", "optional_libraries": optional}))
+    assert libraries(found.server) == ("ha_mroonga.so", "auth_ed25519.so", "libpluginmecab.so")
+
+
 @pytest.mark.parametrize("hostile", [value for value in HOSTILE if len(value) < 100])
 @pytest.mark.parametrize("name", ["run_id", "job", "host", "machine", "volume", "datadir", "binlog"])
 def test_no_name_has_more_than_a_line(name: str, hostile: str) -> None:

@@ -68,6 +68,10 @@ _OTHERWISE = (
 _FIRST_EVENT = 4  # where it begins in a relay log
 _READ_ALL = "has read all relay log"  # said by the one that reads, which without others also applies
 _NO_SUCH_TABLE = 1146  # ER_NO_SUCH_TABLE
+_NO_SUCH_PLUGIN = 1524  # ER_PLUGIN_IS_NOT_LOADED
+_NO_FUNCTION = {1123, 1305}  # ER_CANT_INITIALIZE_UDF, of CREATE FUNCTION … SONAME alone here; ER_SP_DOES_NOT_EXIST
+_NO_LOADED = 1041  # what MariaDB says of it, and of DROP FUNCTION, after `--skip-grant-tables`: "Out of memory"
+_LOADED = re.compile(r"\b(CREATE|DROP)\b.*\bFUNCTION\b", re.IGNORECASE | re.DOTALL)
 _UNREADABLE = {1594, 1610, 13121, 13117}  # ER_SLAVE_RELAY_LOG_READ_FAILURE, …_CORRUPT_EVENT; as MySQL 8 numbers them
 _NO_ROOM = {3, 28, 1021, 1026, 1037, 1041, 1114, 1135}  # of disks, memory, threads; also as the system's own errors
 _FULL = re.compile(r"no space left on device|disk (is )?full|out of memory|errcode: 28\b", re.IGNORECASE)
@@ -307,10 +311,23 @@ def _require_well(session: Session, row: Row) -> None:
         return
     said = (row.get("Last_SQL_Error") or "")[:_LONGEST_ERROR]
     where = _words(_reached(row))
+    if number in _NO_FUNCTION or (number == _NO_LOADED and _LOADED.search(said)):
+        raise VerificationError(
+            f"the log after {where} needs a function that the restored server does not have: {said}",
+            hint="no server on restored files has loadable functions (CREATE FUNCTION … SONAME): restore from a backup"
+            " that was taken after this statement, or a moment before it; if the function is none of these,"
+            " `backupd binlog verify JOB` tells of damage",
+        )
     if number in _NO_ROOM or _FULL.search(said):
         raise Undecided(
             f"the restored server ran out of resources while applying the log at {where}: {said}",
             hint="nothing was learned about the archive: try again with more memory or disk space",
+        )
+    if number == _NO_SUCH_PLUGIN:
+        raise Undecided(
+            f"the log after {where} needs a plugin that the restored server does not have: {said}",
+            hint="install it for this host's server programs; if the server got it after the backup, restore from a"
+            " later one (name RUN), or a moment before this place",
         )
     if number in _UNREADABLE:
         raise ServerError(

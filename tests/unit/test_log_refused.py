@@ -1,0 +1,49 @@
+"""What an applier's error means, where it is not that the log and the data do not belong together."""
+
+from typing import cast
+
+import pytest
+
+from backupd.mysql.binlog.applying import _require_well
+from backupd.mysql.session import Session
+from backupd.vocabulary.errors import ServerError, Undecided, VerificationError
+
+# As MariaDB 10.11.19 and MySQL 9.7.4 say it.
+_NO_PLUGIN = (
+    "Error 'Plugin 'ed25519' is not loaded' on query. Default database: ''. Query: 'CREATE USER somebody@localhost"
+    " IDENTIFIED VIA ed25519 USING PASSWORD('something')'"
+)
+_NO_FUNCTIONS = (
+    "Coordinator stopped because there were error(s) in the worker(s). The most recent failure being: Worker 1 failed"
+    " executing transaction '127aa663-ebf3-11f1-8e02-02fc00000001:9' at source log bin.000002, end_log_pos 1761."
+)
+_OUT_OF_MEMORY = "Error 'Out of memory.' on query. Default database: ''. Query: 'DROP FUNCTION fdim'"
+_NO_FUNCTION = (
+    "Error 'FUNCTION t.metaphon does not exist' on query. Default database: 't'. Query: 'DROP FUNCTION metaphon'"
+)
+
+
+def refusal(number: int, said: str) -> ServerError | VerificationError:
+    with pytest.raises((ServerError, VerificationError)) as told:
+        _require_well(cast(Session, None), {"Last_SQL_Errno": str(number), "Last_SQL_Error": said})
+    return told.value  # type: ignore[return-value]
+
+
+def test_a_plugin_that_is_not_here_says_nothing_of_the_archive() -> None:
+    told = refusal(1524, _NO_PLUGIN)
+    assert isinstance(told, Undecided)
+    assert "needs a plugin that the restored server does not have" in told.message
+    assert "archive" not in told.message + told.hint
+    assert "install it for this host's server programs" in told.hint
+
+
+@pytest.mark.parametrize(("number", "said"), [(1123, _NO_FUNCTIONS), (1041, _OUT_OF_MEMORY), (1305, _NO_FUNCTION)])
+def test_a_function_of_a_library_is_told_as_one(number: int, said: str) -> None:
+    told = refusal(number, said)
+    assert isinstance(told, VerificationError)
+    assert "needs a function that the restored server does not have" in told.message
+    assert "CREATE FUNCTION … SONAME" in told.hint
+
+
+def test_memory_that_ran_out_is_still_told_as_that() -> None:
+    assert "ran out of resources" in refusal(1041, "Error 'Out of memory.' on query. Query: 'INSERT INTO t'").message

@@ -115,6 +115,7 @@ DIALECTS: Mapping[Flavour, Dialect] = {
             "innodb_redo_log_capacity",
             "gtid_mode",
             "enforce_gtid_consistency",
+            "mecab_rc_file",  # without its dictionary a parser of FULLTEXT does not load, nor a table with it open
         ),
         folders=(*_BOTH_FOLDERS, "innodb_doublewrite_dir"),
         in_own_folder=_BOTH_OWN,

@@ -73,6 +73,7 @@ _RECORDED = (
     "log_slave_updates",
     "lower_case_table_names",
     "max_binlog_total_size",
+    "mecab_rc_file",
     "ngram_token_size",
     OLD_MODE,
     "plugin_dir",

@@ -251,6 +251,7 @@ _SETTINGS: Mapping[str, Callable[[str], bool]] = {
     "max_binlog_total_size": _number,
     "max_heap_table_size": _number,
     "max_recursive_iterations": _number,
+    "mecab_rc_file": is_path,
     "max_sp_recursion_depth": _number,
     "ngram_token_size": _number,
     "old_mode": _are(_word, ","),

@@ -146,6 +146,14 @@ def test_nothing_that_mysql_keeps_in_the_copy_makes_it_reach_others() -> None:
     )
 
 
+def test_a_parser_of_fulltext_finds_its_dictionary() -> None:
+    """MySQL 9.7.4 opens no table with the parser of libpluginmecab.so without it."""
+    recorded = {"optional_libraries": "libpluginmecab.so", "mecab_rc_file": "/etc/mecabrc"}
+    manifest = judged(replace(MANIFEST, server=replace(MYSQL, settings=recorded)))
+    argv = server_argv(ServerProgram("mysqld"), MOVED, manifest.server, PLACES, None)
+    assert {"--loose-mecab-rc-file=/etc/mecabrc", "--plugin-load-add=libpluginmecab.so"} <= set(argv)
+
+
 def test_a_log_may_make_accounts_with_the_password_of_mysql_8_0() -> None:
     """8.4 refuses that unless it is told; 9 has no such option, and passes by one that is loose."""
     assert options({}, facts=MYSQL)["--loose-mysql-native-password"] == "ON"

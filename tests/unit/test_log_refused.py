@@ -13,9 +13,15 @@ _NO_PLUGIN = (
     "Error 'Plugin 'ed25519' is not loaded' on query. Default database: ''. Query: 'CREATE USER somebody@localhost"
     " IDENTIFIED VIA ed25519 USING PASSWORD('something')'"
 )
-_NO_FUNCTIONS = (
+_COORDINATOR = (
     "Coordinator stopped because there were error(s) in the worker(s). The most recent failure being: Worker 1 failed"
     " executing transaction '127aa663-ebf3-11f1-8e02-02fc00000001:9' at source log bin.000002, end_log_pos 1761."
+)
+_NO_FUNCTIONS = (
+    "Worker 1 failed executing transaction '127aa663-ebf3-11f1-8e02-02fc00000001:9' at source log bin.000002,"
+    " end_log_pos 1761; Error 'Can't initialize function 'metaphon'; UDFs are unavailable with the --skip-grant-tables"
+    " option' on query. Default database: 't'. Query: 'CREATE FUNCTION metaphon RETURNS STRING SONAME"
+    " 'udf_example.so''"
 )
 _OUT_OF_MEMORY = "Error 'Out of memory.' on query. Default database: ''. Query: 'DROP FUNCTION fdim'"
 _NO_FUNCTION = (
@@ -23,9 +29,17 @@ _NO_FUNCTION = (
 )
 
 
+class Worker:
+    """The one of MySQL's that failed."""
+
+    def value(self, statement: str, number: int) -> str | None:
+        assert "replication_applier_status_by_worker" in statement
+        return _NO_FUNCTIONS if number == 1123 else None
+
+
 def refusal(number: int, said: str) -> ServerError | VerificationError:
     with pytest.raises((ServerError, VerificationError)) as told:
-        _require_well(cast(Session, None), {"Last_SQL_Errno": str(number), "Last_SQL_Error": said})
+        _require_well(cast(Session, Worker()), {"Last_SQL_Errno": str(number), "Last_SQL_Error": said})
     return told.value  # type: ignore[return-value]
 
 
@@ -37,12 +51,18 @@ def test_a_plugin_that_is_not_here_says_nothing_of_the_archive() -> None:
     assert "install it for this host's server programs" in told.hint
 
 
-@pytest.mark.parametrize(("number", "said"), [(1123, _NO_FUNCTIONS), (1041, _OUT_OF_MEMORY), (1305, _NO_FUNCTION)])
+@pytest.mark.parametrize(("number", "said"), [(1123, _COORDINATOR), (1041, _OUT_OF_MEMORY), (1305, _NO_FUNCTION)])
 def test_a_function_of_a_library_is_told_as_one(number: int, said: str) -> None:
     told = refusal(number, said)
     assert isinstance(told, VerificationError)
     assert "needs a function that the restored server does not have" in told.message
     assert "CREATE FUNCTION … SONAME" in told.hint
+
+
+def test_of_mysql_the_worker_is_asked_whose_error_it_was() -> None:
+    """The coordinator only says that there was one, and where."""
+    assert "CREATE FUNCTION metaphon RETURNS STRING SONAME" in refusal(1123, _COORDINATOR).message
+    assert "Coordinator stopped" in refusal(1062, _COORDINATOR).message, "what is told is better than nothing"
 
 
 def test_memory_that_ran_out_is_still_told_as_that() -> None:

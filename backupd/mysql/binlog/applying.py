@@ -59,6 +59,10 @@ _GTIDS = {Flavour.MARIADB: "SELECT @@global.gtid_slave_pos", Flavour.MYSQL: "SEL
 LOST_AT_A_SHUTDOWN = (
     "the server was in the middle of a transaction, or had prepared ones (XA) or tables in memory, which end with it"
 )
+_SAID_BY_WORKER = (
+    "SELECT LAST_ERROR_MESSAGE FROM performance_schema.replication_applier_status_by_worker"
+    " WHERE LAST_ERROR_NUMBER = %s LIMIT 1"
+)
 _RELAY_LOG = re.compile(r".*\.([0-9]{6,10})")
 _LONGEST_ERROR = 500
 _OTHERWISE = (
@@ -309,7 +313,10 @@ def _require_well(session: Session, row: Row) -> None:
     number = int(row.get("Last_SQL_Errno") or 0)
     if not number:
         return
-    said = (row.get("Last_SQL_Error") or "")[:_LONGEST_ERROR]
+    said = row.get("Last_SQL_Error") or ""
+    if said.startswith("Coordinator stopped"):  # MySQL: a worker knows why, even without its performance schema
+        said = session.value(_SAID_BY_WORKER, number) or said
+    said = said[:_LONGEST_ERROR]
     where = _words(_reached(row))
     if number in _NO_FUNCTION or (number == _NO_LOADED and _LOADED.search(said)):
         raise VerificationError(

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from backupd.mysql.keyring import plugin_folder
-from backupd.mysql.server_programs import ServerProgram
 from backupd.mysql.session import Session
 from backupd.vocabulary.errors import VerificationError
 from tests.contract.mariadb import MariadbServer, mariadb
@@ -15,8 +13,6 @@ from tests.contract.test_applying import Witness, applied, place
 from tests.contract.test_scratch import taken
 
 pytestmark = pytest.mark.exhaustive
-
-_ED25519 = "auth_ed25519.so"
 
 
 def witnessed(source: MariadbServer, root: Session, to: Path, *logged: str) -> Witness:
@@ -27,11 +23,9 @@ def witnessed(source: MariadbServer, root: Session, to: Path, *logged: str) -> W
     return Witness(image.folder, image.manifest, source.datadir)
 
 
-def test_accounts_are_made_that_need_a_plugin_which_the_source_had(tmp_path: Path) -> None:
-    if not (plugin_folder(ServerProgram(shutil.which("mariadbd") or "/usr/sbin/mariadbd")) / _ED25519).exists():
-        pytest.skip(f"{_ED25519} is not installed")  # Debian has it in mariadb-server
-    with mariadb("--binlog-format=ROW") as source, source.session() as root:
-        root.execute(f"INSTALL SONAME '{_ED25519.removesuffix('.so')}'")
+def test_accounts_are_made_that_need_a_plugin_which_the_source_had(tmp_path: Path, mariadb_with_plugins: str) -> None:
+    with mariadb("--binlog-format=ROW", program=mariadb_with_plugins) as source, source.session() as root:
+        root.execute("INSTALL SONAME 'auth_ed25519'")
         made = "CREATE USER somebody@localhost IDENTIFIED VIA ed25519 USING PASSWORD('something')"
         witness, end = witnessed(source, root, tmp_path / "image", made), place(root)
         accounts = "CHECKSUM TABLE mysql.global_priv"

@@ -1,6 +1,5 @@
 """Copies of a server that encrypts: what a scratch server writes into them is encrypted, too."""
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,15 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from backupd.mysql.keyring import plugin_folder
-from backupd.mysql.server_programs import ServerProgram
 from tests.contract.mariadb import MariadbServer, mariadb
 from tests.contract.test_applying import Witness, applied, place
 from tests.contract.test_scratch import taken
 
 pytestmark = pytest.mark.exhaustive
 
-_LIBRARY = "file_key_management.so"
 _ENCRYPTING = (
     *("--innodb-encrypt-tables=FORCE", "--innodb-encrypt-log=ON", "--aria-encrypt-tables=ON"),
     *("--innodb-encrypt-temporary-tables=ON", "--encrypt-tmp-files=ON", "--encrypt-tmp-disk-tables=ON"),
@@ -26,24 +22,22 @@ _MARKER = "alice-lives-here"
 
 
 @contextmanager
-def encrypting() -> Iterator[MariadbServer]:
+def encrypting(program: str) -> Iterator[MariadbServer]:
     """A server that encrypts all that it can, but for its binlog: the tests read that."""
-    if not (plugin_folder(ServerProgram(shutil.which("mariadbd") or "/usr/sbin/mariadbd")) / _LIBRARY).exists():
-        pytest.skip(f"{_LIBRARY} is not installed")  # Debian has it in mariadb-server
     with tempfile.TemporaryDirectory(prefix="bk-keys-") as folder:
         keys = Path(folder) / "keys"
         keys.write_text(f"1;{'a7' * 32}\n")
         keys.chmod(0o644)
         keys.parent.chmod(0o755)
-        given = (f"--plugin-load-add={_LIBRARY}", f"--file-key-management-filename={keys}")
-        with mariadb("--binlog-format=ROW", *given, *_ENCRYPTING) as server:
+        given = ("--plugin-load-add=file_key_management.so", f"--file-key-management-filename={keys}")
+        with mariadb("--binlog-format=ROW", *given, *_ENCRYPTING, program=program) as server:
             yield server
 
 
 @pytest.mark.parametrize("binlog", ["OFF", "ON"])
-def test_nothing_that_is_applied_is_written_in_clear(tmp_path: Path, binlog: str) -> None:
+def test_nothing_that_is_applied_is_written_in_clear(tmp_path: Path, binlog: str, mariadb_with_plugins: str) -> None:
     """Rows in tables that were there, or are made meanwhile, and InnoDB's redo log. Aria's log no server encrypts."""
-    with encrypting() as source, source.session() as root:
+    with encrypting(mariadb_with_plugins) as source, source.session() as root:
         image = taken(source, tmp_path / "image")
         for statement in (
             "CREATE TABLE t.people (id INT PRIMARY KEY, email VARCHAR(99)) ENGINE=InnoDB",

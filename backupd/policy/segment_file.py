@@ -36,7 +36,8 @@ CHAIN: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}", re.ASCII)  # when i
 FIRST_OFFSET = 4  # of a binlog's first event, behind the magic
 
 _LARGEST = 1 << 40  # bytes of a segment, and of a binlog: one transaction may make either larger than it is meant
-_MOST_RECIPIENTS = 256
+_MOST_RECIPIENTS = 2048  # more than `archive.sealing` seals for
+_YEARS = range(1970, 9999)  # that a server logs: any client of MariaDB's may `SET timestamp`, a clock may be unset
 _HIGHEST_NUMBER = 10**10 - 1  # as names have it
 _SIGNED = b"backupd binlog segment 1\0"  # before the digest that is signed: such a signature is of nothing else
 _JOB = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}", re.ASCII)
@@ -56,6 +57,7 @@ _KIND = DocumentKind(
     damaged_hint=_HINT,
     unknown_hint="something other than backupd wrote it: use the segment's copy on another target",
     newer_hint="use that newer backupd to read this segment; nothing is wrong with it",
+    years=_YEARS,
 )
 
 

@@ -5,7 +5,7 @@ each, what of a document its digest is of. Refuses to know which documents there
 
 What is there must be whole: a key that is missing or of another type is a fault. So is a text with a control
 character, unless it is `Prose`: names go into lines of files that servers read, and of terminals. So is a name longer
-than any path, and an instant of no year that has backups. Keys that are not known are ignored.
+than any path, and an instant of no year that the document can have. Keys that are not known are ignored.
 """
 
 import dataclasses
@@ -28,7 +28,6 @@ from backupd.vocabulary.instants import is_reckonable
 from backupd.vocabulary.units import size_words
 
 _LONGEST = 4096  # characters of a name: Linux's PATH_MAX
-_FIRST_YEAR = 2000  # of instants
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,7 @@ class DocumentKind:
     damaged_hint: str
     unknown_hint: str  # where something other than backupd wrote it
     newer_hint: str  # where a newer backupd did
+    years: range = range(2000, 3000)  # of instants: those that have backups
     with_defaults: bool = False  # a field that has a default may be missing: of documents that nobody keeps
 
     def require_modest(self, size: int, values: int = 0) -> None:
@@ -149,7 +149,7 @@ class DocumentKind:
         try:
             if wanted is datetime:
                 instant = datetime.fromisoformat(value)
-                if is_reckonable(instant, since=_FIRST_YEAR):
+                if is_reckonable(instant, years=self.years):
                     return instant
             elif issubclass(wanted, Path | StrEnum) and _is_proper(value):
                 return wanted(value)

@@ -22,12 +22,13 @@ INSTANT_HINT = (
 )
 
 
-def is_reckonable(at: datetime, *, since: int = 1970) -> bool:
-    """Whether it has a zone, and is of a year from `since` on with which every sum and each zone is an instant as well.
+def is_reckonable(at: datetime, *, years: range = range(1970, 3000)) -> bool:
+    """Whether it has a zone, and is of one of these years: of those with which every sum and each zone is an instant as
+    well, from 1 on and before 9999.
 
     1970 is what a clock shows that nobody has set.
     """
-    return at.tzinfo is not None and since <= at.year < 3000
+    return at.tzinfo is not None and at.year in years
 
 
 def to_the_minute(at: datetime) -> str:

@@ -245,6 +245,19 @@ def test_binlogs_that_were_purged_meanwhile_are_a_gap_that_is_told(site: Site) -
     assert "no longer has" in gaps(site)[0]
 
 
+def test_what_a_client_has_dated_1970_or_into_the_future_is_archived_and_read(site: Site) -> None:
+    with site.archiving():
+        with site.server.session() as root:
+            root.execute("SET GLOBAL max_binlog_size = 4096")
+            for timestamp in (1, (1 << 31) - 1):
+                root.execute(f"SET timestamp = {timestamp}")
+                root.execute(f"INSERT INTO t.innodb (v) VALUES ('{'x' * 5000}')")
+        last = write(site.server)
+        wait_until(lambda: site.stored(last))
+    row = require_as_the_server_has_it(site)
+    assert {at.year for one in row.segments for at in (one.first_at, one.last_at) if at is not None} >= {1970, 2038}
+
+
 def test_a_full_spool_drops_the_oldest_with_a_gap_and_goes_on(site: Site) -> None:
     text = site.configuration.read_text()
     site.configuration.write_text(f'{text}\nsegment_size = "1MiB"\nspool_limit = "64MiB"\n')

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from pyrage import x25519
 
 from backupd.catalogue.archive_records import ArchiveRecord
 from backupd.catalogue.audit import Event
@@ -22,16 +23,20 @@ from backupd.operations.binlog.segment_author import SegmentAuthor
 from backupd.operations.binlog.spool import BinlogSpool
 from backupd.operations.binlog.storing import SegmentStore, Senders, _Sender
 from backupd.operations.ownership import Ownership
+from backupd.policy.segment_file import from_line
 from backupd.service.archive_alarms import archive_alarms, open_gaps
 from backupd.targets.names import BINLOG
 from backupd.vocabulary.binlogs import BinlogSegment
-from backupd.vocabulary.errors import CatalogueError, NotOurs, UsageError
+from backupd.vocabulary.errors import CatalogueError, NotOurs, ServerError, UsageError
 from backupd.vocabulary.identity import Machine
 from tests.binlog_segments import BEGAN, FIRST, begun_by, following, sealed_chain, upgraded
 from tests.fakes.target import MemoryTarget
 from tests.signers import signer
 
 JOB = "nightly"
+UNSET = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+FAR = datetime(2106, 2, 7, 6, 28, 15, tzinfo=UTC)  # the last that 32 bits hold
+LATEST = datetime(9892, 3, 1, tzinfo=UTC)  # that MySQL's GTIDs can tell
 
 
 class Site:
@@ -203,6 +208,45 @@ def test_a_backup_that_is_taken_as_soon_as_the_upgraded_server_is_up_closes_the_
     gaps = tuple(site.catalogue.archive_gaps(JOB))
     assert open_gaps(ArchiveRecord(gaps=gaps, placed_at=up + timedelta(seconds=1))) == []
     assert open_gaps(ArchiveRecord(gaps=gaps, placed_at=up - timedelta(seconds=1))) == list(gaps)
+
+
+@pytest.mark.parametrize(
+    ("first_at", "last_at"), [(UNSET, UNSET), (UNSET, FAR), (UNSET, LATEST)], ids=["1970", "2106", "9892"]
+)
+def test_what_any_client_may_date_its_transactions_is_archived_and_read(
+    site: Site, tmp_path: Path, first_at: datetime, last_at: datetime
+) -> None:
+    """`SET timestamp = 1` on MariaDB: the line of such a segment was one that no restore and no start would read."""
+    last = site.segments[-1]
+    tools = cast(ArchiveTools, _Tools(site.catalogue, site.store))
+    author = SegmentAuthor(last.machine, JOB, last.origin, (), signer())
+    piece = replace(piece_of(following(last)), first_at=first_at, last_at=last_at)
+    kept = _Archive(JOB, BinlogConfig(), tools, Senders([])).keep(piece, author, last.chain, last)
+    machine = Machine("db1", {"machine-id": "a1"}, boot_id="boot")
+    with Catalogue.open(tmp_path / "begun-anew.db", machine=lambda: machine) as anew:
+        anew.take_identity(replace(anew.identity(), name=site.catalogue.identity().name), Event.IDENTITY_ADOPTED)
+        _settle(JOB, cast(ArchiveTools, _Tools(anew, replace(site.store, catalogue=anew))))
+        assert anew.latest_segment(JOB) == kept
+
+
+def test_a_segment_that_as_many_can_open_as_there_may_be_recipients_is_read(site: Site) -> None:
+    last, recipients = site.segments[-1], [str(x25519.Identity.generate().to_public())] * 1300
+    sealed = SegmentAuthor(last.machine, JOB, last.origin, recipients, signer()).segment(
+        piece_of(following(last)), chain=last.chain, before=last, at=BEGAN
+    )
+    assert from_line(sealed.line).recipients == tuple(recipients)
+
+
+def test_what_nobody_could_read_is_not_kept(site: Site) -> None:
+    """It would be found by the restore that needs it, or by every start that takes the spool up."""
+    last, there = site.segments[-1], site.spool.sizes()
+    tools = cast(ArchiveTools, _Tools(site.catalogue, site.store))
+    author = SegmentAuthor(last.machine, JOB, last.origin, (), signer())
+    piece = replace(piece_of(following(last)), file="bin'log.000007")
+    with pytest.raises(ServerError, match=r"archived from byte 3004 on: .* no valid segment\.file") as told:
+        _Archive(JOB, BinlogConfig(), tools, Senders([])).keep(piece, author, last.chain, last)
+    assert "report it" in told.value.hint
+    assert (site.spool.sizes(), site.catalogue.latest_segment(JOB)) == (there, last)
 
 
 def piece_of(segment: BinlogSegment) -> CutPiece:

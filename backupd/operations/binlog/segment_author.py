@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 from backupd.archive.segment_bytes import seal
 from backupd.operations.binlog.cutting import CutPiece
-from backupd.policy.segment_file import LONGEST_STATE, signed, to_line
+from backupd.policy.segment_file import LONGEST_STATE, from_line, signed, to_line
 from backupd.policy.signing import Signer
 from backupd.vocabulary.binlogs import BinlogSegment, SegmentOrigin
+from backupd.vocabulary.errors import ServerError, VerificationError
 
 _BEGUN = "%Y%m%dT%H%M%SZ"
 _LEVEL = 3  # of zstd: a segment is compressed while the server writes the next one
@@ -39,7 +40,8 @@ class SegmentAuthor:
 
         Raises:
             ConfigurationError: one of the recipients is none.
-            ServerError: the server's sets of GTIDs are too long to be told.
+            ServerError: the server's sets of GTIDs are too long to be told; or its log has something of which nobody
+                could read what is told.
         """
         sealed = seal(piece.events, recipients=self.recipients, level=_LEVEL)
         segment = BinlogSegment(
@@ -71,7 +73,20 @@ class SegmentAuthor:
             recipients=tuple(self.recipients),
         )
         described = signed(segment, self.signer)
-        return SealedSegment(described, to_line(described), sealed.content)
+        return SealedSegment(described, _readable_line(described), sealed.content)
+
+
+def _readable_line(segment: BinlogSegment) -> bytes:
+    """Its line, which has been read as every reader will read it: what the log says comes from whoever writes there."""
+    line = to_line(segment)
+    try:
+        from_line(line)
+    except VerificationError as error:
+        raise ServerError(
+            f"{segment.file} cannot be archived from byte {segment.start} on: {error.message}",
+            hint="no restore could read that segment; please report it with this message",
+        ) from error
+    return line
 
 
 def new_chain(at: datetime, *, after: str = "") -> str:

@@ -54,9 +54,6 @@ class Kept:
     def make_room(self, chain: str) -> bool:
         return False
 
-    def gap(self, last: BinlogSegment, reason: str) -> None:
-        raise AssertionError(reason)
-
 
 def received(server_id: int) -> list[CutPiece]:
     """What is kept of the file that follows, which that server sends, after server 1 was asked."""

@@ -26,7 +26,7 @@ from backupd.operations.ownership import Ownership
 from backupd.policy.segment_file import from_line
 from backupd.service.archive_alarms import archive_alarms, open_gaps
 from backupd.targets.names import BINLOG
-from backupd.vocabulary.binlogs import BinlogSegment
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
 from backupd.vocabulary.errors import CatalogueError, NotOurs, ServerError, UsageError
 from backupd.vocabulary.identity import Machine
 from tests.binlog_segments import BEGAN, FIRST, begun_by, following, sealed_chain, upgraded
@@ -156,8 +156,7 @@ def test_what_every_target_has_is_not_lost_where_the_spool_is_full(site: Site, t
     first = site.segments[0]
     for target in site.targets:
         site.catalogue.segment_stored(first.name, target.name, at=BEGAN)
-    for name in site.spool.sizes():
-        os.truncate(tmp_path / "spool" / JOB / name, 40 << 20)
+    fill(site, tmp_path)
     assert not made_room(site, 100 << 20), "the chain has lost nothing"
     assert list(site.spool.sizes()) == [segment.name for segment in site.segments[1:]]
     assert site.catalogue.segment_targets(first.name) == {"here", "there"}
@@ -165,9 +164,49 @@ def test_what_every_target_has_is_not_lost_where_the_spool_is_full(site: Site, t
     assert list(site.spool.sizes()) == [site.segments[2].name]
 
 
-def made_room(site: Site, limit: int) -> bool:
+def test_what_is_dropped_of_a_chain_that_had_ended_is_a_gap_from_there_on(site: Site, tmp_path: Path) -> None:
+    """The log was reset while the only target was away: that gap tells nothing of what waited for it."""
+    first, *_, last = site.segments
+    reset = ArchiveGap(last.chain, "the log was reset", BEGAN, last.last_at)
+    site.catalogue.archive_gap(JOB, reset)
+    fill(site, tmp_path)
+    assert not made_room(site, 64 << 20, chain="20261121T040000Z-0123abcd"), "the chain that goes on has lost nothing"
+    assert list(site.spool.sizes()) == [last.name]
+    gap = next(gap for gap in site.catalogue.archive_gaps(JOB) if gap != reset)
+    assert reset in site.catalogue.archive_gaps(JOB)
+    assert (gap.chain, gap.last_at) == (first.name.removesuffix(".binlog"), first.first_at)
+    assert "the binlog spool was full" in gap.reason
+
+
+def test_a_chain_that_has_lost_its_oldest_segments_to_a_full_spool_is_told_from_there_on(
+    site: Site, tmp_path: Path
+) -> None:
+    """And not from its newest on, which waits as long as there is room for it."""
+    first, *_, last = site.segments
+    fill(site, tmp_path)
+    assert made_room(site, 100 << 20)
+    assert made_room(site, 64 << 20)
+    (gap,) = site.catalogue.archive_gaps(JOB)
+    assert (gap.chain, gap.last_at, list(site.spool.sizes())) == (last.chain, first.first_at, [last.name])
+
+
+def test_of_several_segments_that_are_lost_with_the_spool_the_gap_tells_from_the_first_on(site: Site) -> None:
+    for segment in site.segments:
+        site.spool.forget(segment.name)
+    _settle(JOB, cast(ArchiveTools, _Tools(site.catalogue, site.store)))
+    (gap,) = site.catalogue.archive_gaps(JOB)
+    assert (gap.chain, gap.last_at) == (site.segments[0].chain, site.segments[0].first_at)
+
+
+def fill(site: Site, base: Path) -> None:
+    """Each of its segments takes 40 MiB."""
+    for name in site.spool.sizes():
+        os.truncate(base / "spool" / JOB / name, 40 << 20)
+
+
+def made_room(site: Site, limit: int, *, chain: str = FIRST.chain) -> bool:
     tools = cast(ArchiveTools, _Tools(site.catalogue, site.store))
-    return _Archive(JOB, BinlogConfig(spool_limit=limit), tools, Senders([])).make_room(site.segments[0].chain)
+    return _Archive(JOB, BinlogConfig(spool_limit=limit), tools, Senders([])).make_room(chain)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from backupd.mysql.binlog.source import BinlogSource, LogState, ServerBinlog
 from backupd.operations.binlog.cutting import CutPiece, LackingLog, OtherHistory
 from backupd.operations.binlog.dropping import drop
 from backupd.operations.binlog.log_gaps import lacked_meanwhile, record_lacking, whole_since
-from backupd.operations.binlog.receiving import SPOOL_FULL, Receiving
+from backupd.operations.binlog.receiving import Receiving
 from backupd.operations.binlog.segment_author import SegmentAuthor
 from backupd.operations.binlog.start_points import Beginning, behind, following_place, new_beginning, taken_over
 from backupd.operations.binlog.storing import SegmentStore, Senders
@@ -38,6 +38,7 @@ _LOOK_SECONDS = 1.0
 _LITTLE_BYTES, _PAUSE_SECONDS = 1 << 20, 0.1  # a busy server sends without end: what comes meanwhile is taken at once
 _MINUTE_SECONDS = 60.0
 _OFF = "the server's binlog is off"
+_SPOOL_FULL = "the binlog spool was full, and a target had been away for too long"
 _LOST = "segments that waited for a target were lost with the binlog spool"
 _TAKEN = "a target has other segments with these names, from a clone or from before this machine was rolled back"
 _ASK_SECONDS = 10.0  # a server whose log is reset tells a receiver nothing until the new one is longer than the old one
@@ -102,14 +103,12 @@ def _settle(job: str, tools: ArchiveTools) -> None:
     for name in there.keys() - {segment.name for segment in recorded}:
         store.spool.forget(name)
     taken = store.taken(there.keys())
-    ended = {gap.chain for gap in catalogue.archive_gaps(job)}
     for segment in recorded:
         if store.released(segment) or (segment.name in there and segment.name not in taken):
             continue
         reason, now = _TAKEN if segment.name in taken else _LOST, datetime.now(UTC)
         log.error("job %s: %s was dropped before every target had it: %s", job, segment.name, reason)
-        if drop(store, segment, because=reason, at=now) and segment.chain not in ended:
-            catalogue.archive_gap(job, ArchiveGap(segment.chain, reason, now, segment.last_at))
+        drop(store, segment, because=reason, at=now)
 
 
 class _Archive:
@@ -314,7 +313,7 @@ class _Archive:
 
     def make_room(self, chain: str) -> bool:
         """The oldest go where the spool is over its limit: the server's disk is never filled. Whether the chain has
-        lost a segment by that, which no target has.
+        lost a segment by that, which no target has: it has ended then.
         """
         waiting = self._tools.store.spool.sizes()
         over, lost = sum(waiting.values()) - self._config.spool_limit, False
@@ -324,7 +323,7 @@ class _Archive:
             over -= waiting.get(segment.name, 0)
             if self._tools.store.released(segment):  # its last target has it since a moment ago
                 continue
-            nobody_has_it = drop(self._tools.store, segment, because=SPOOL_FULL, at=datetime.now(UTC))
+            nobody_has_it = drop(self._tools.store, segment, because=_SPOOL_FULL, at=datetime.now(UTC))
             lost = lost or (segment.chain == chain and nobody_has_it)
             log.error("job %s: %s was dropped before every target had it: the spool is full", self._job, segment.name)
         return lost

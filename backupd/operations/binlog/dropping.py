@@ -1,23 +1,36 @@
 """Segments that leave the spool although a target lacks them: whose gap that is.
 
-Knows: that what another target has is no gap of the chain, but one of the target that lacks it, and is told as such.
+Knows: that what another target has is no gap of the chain, but one of the target that lacks it, and is told as such;
+that what nobody has ends its chain, from there on, and in one that had ended before is a gap of its own.
 """
 
 from dataclasses import replace
 from datetime import datetime
 
 from backupd.operations.binlog.storing import SegmentStore
-from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
+from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogSegment, lost_from
 
 
 def drop(store: SegmentStore, segment: BinlogSegment, *, because: str, at: datetime) -> bool:
-    """The segment no longer waits; whether no target has it. Of a target that lacks what others have that is a gap."""
+    """The segment no longer waits, and what lacks it is recorded; whether no target has it."""
     there = store.catalogue.segment_targets(segment.name)
+    if not there:
+        _record_lost(store, segment, because, at)
     store.dropped(segment)
     for target in store.targets if there else ():
         if target.name not in there:
             _record_gap(store, target.name, segment, because, at)
     return not there
+
+
+def _record_lost(store: SegmentStore, segment: BinlogSegment, because: str, at: datetime) -> None:
+    """One gap tells all that a chain loses for one reason, from the first on: the oldest are dropped first."""
+    gaps = [gap for gap in store.catalogue.archive_gaps(store.job) if gap.reason != CATALOGUE_LOST]
+    known = {gap.chain: gap.reason for gap in gaps if f"{gap.chain}-".startswith(f"{segment.chain}-")}
+    if because in known.values():
+        return
+    name = lost_from(segment.chain, segment.number) if segment.chain in known else segment.chain
+    store.catalogue.archive_gap(store.job, ArchiveGap(name, because, at, segment.first_at or segment.received_at))
 
 
 def _record_gap(store: SegmentStore, target: str, segment: BinlogSegment, because: str, at: datetime) -> None:

@@ -18,8 +18,6 @@ from backupd.policy.binlog_chain import order
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
 from backupd.vocabulary.errors import ServerError
 
-SPOOL_FULL = "the binlog spool was full, and a target had been away for too long"
-
 
 class SegmentKeeper(Protocol):
     """Where pieces become segments."""
@@ -28,10 +26,7 @@ class SegmentKeeper(Protocol):
         """The piece is the chain's next segment."""
 
     def make_room(self, chain: str) -> bool:
-        """Whether the chain has lost a segment by that."""
-
-    def gap(self, last: BinlogSegment, reason: str) -> None:
-        """This segment is the last of its chain."""
+        """Whether the chain has lost a segment by that, and so has ended."""
 
 
 class Receiving:
@@ -132,7 +127,6 @@ class Receiving:
             return
         self.before = self._archive.keep(piece, self._author, self._chain, self.before)
         if self._archive.make_room(self._chain):
-            self._archive.gap(self.before, SPOOL_FULL)
             self._chain, self.before = new_chain(datetime.now(UTC), after=self._chain), None
             self._within = piece.within_transaction
 

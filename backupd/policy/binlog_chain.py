@@ -88,6 +88,7 @@ class PlacedBackup:
     gtid: Prose  # what had been executed in it; empty: nothing, or it is not known
     taken_at: datetime  # when its snapshot had been taken, up to a second later: everything in it was committed by then
     good: bool = True
+    live: bool = False  # its run goes on: nobody knows yet whether it will be good
 
     def has_come(self, now: datetime) -> bool:
         """Its time has. Of one of a later time, taken by a clock that was ahead, nobody knows what came after it."""

@@ -1,7 +1,8 @@
 """What is an alarm of the archive of a job's binlog.
 
 Knows: that a gap is one until a good backup follows it whose place in the log is known, so that every later moment can
-be restored: one that was made without a lock has none until a drill has found it. And that a quiet server writes
+be restored: one that was made without a lock has none until a drill has found it, and one that was started before the
+archive went on at the end of the log may lie before that. And that a quiet server writes
 nothing, so that the archive is behind where something waits for a target, or where nobody has found for long that all
 of the server's log is archived. Pure.
 """
@@ -27,7 +28,7 @@ def open_gaps(archive: ArchiveRecord) -> list[ArchiveGap]:
 def _is_closed(gap: ArchiveGap, placed_at: datetime | None) -> bool:
     """By the newest good backup with a place. Where the log lacked changes, one counts from when that was over."""
     over_at = gap.resumed_at if gap.not_logged else gap.noticed_at
-    return placed_at is not None and over_at is not None and over_at < placed_at
+    return placed_at is not None and over_at is not None and max(over_at, gap.noticed_at) < placed_at
 
 
 def waiting_seconds(archive: ArchiveRecord, *, now: datetime) -> float:

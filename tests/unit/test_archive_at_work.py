@@ -9,20 +9,25 @@ from typing import Any, cast
 
 import pytest
 
+from backupd.catalogue.archive_records import ArchiveRecord
 from backupd.config import BinlogConfig
 from backupd.mysql.binlog.endings import EndKind, ReceiverEnd
 from backupd.mysql.binlog.receiver import ReceivedBytes, Receiver
 from backupd.mysql.binlog.source import BinlogSource, LogState, ServerBinlog
 from backupd.operations.binlog.archive import ArchiveTools, _Archive, _settle
+from backupd.operations.binlog.placed_backups import placed_backups
 from backupd.operations.binlog.segment_author import SegmentAuthor
-from backupd.operations.binlog.start_points import behind, following_place, taken_over
+from backupd.operations.binlog.start_points import behind, following_place, new_beginning, taken_over
 from backupd.operations.binlog.storing import Senders
 from backupd.policy.binlog_chain import PlacedBackup
-from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogPlace, segment_name
+from backupd.service.archive_alarms import open_gaps
+from backupd.vocabulary.binlogs import CATALOGUE_LOST, NOT_LOGGED, ArchiveGap, BinlogPlace, segment_name
 from backupd.vocabulary.errors import ServerError, UsageError
-from backupd.vocabulary.servers import Flavour
+from backupd.vocabulary.servers import Flavour, Position
+from backupd.vocabulary.storage import Backup
 from tests.binlog_segments import BEGAN, FIRST, chain_of, sealed_chain
 from tests.signers import signer
+from tests.unit.test_catalogue import SNAPSHOT
 from tests.unit.test_segment_storing import JOB, Site
 
 OTHER = replace(FIRST.origin, server_id=2)
@@ -209,6 +214,43 @@ def test_a_log_that_ends_before_what_was_received_was_reset(server: Server) -> N
     server.looks, server.log = 2, LogState(BinlogPlace("binlog.000001", 500), "")
     server.archive()._receive()
     assert server.gaps() == ["the server's log ends at binlog.000001:500, before what was received: it was reset"]
+
+
+def test_a_backup_from_which_the_next_chain_does_not_lead_on_ends_no_gap(server: Server, site: Site) -> None:
+    """It was taken while the receiver could not go on, and copied for as long: nothing has what came in between."""
+    last, purged = site.segments[-1], datetime.now(UTC)
+    lacked = ArchiveGap("20261121T040000Z-0123abcd", f"{NOT_LOGGED}it was off", purged, None, resumed_at=purged)
+    site.catalogue.archive_gap(JOB, ArchiveGap(last.chain, "it was purged", purged, last.last_at))
+    site.catalogue.archive_gap(JOB, lacked)
+    with site.catalogue.open_run(JOB, "db1", run_id="r1") as run:
+        run.position(Position("binlog.000008", 100))
+        server.archive()._receive()
+        run.complete((Backup("here", "/r1", 5000, 400, 12, "ab" * 32),))
+    assert server.begun == [END]
+    assert len(open_gaps(record_of(site))) == 2
+    with site.catalogue.open_run(JOB, "db1", run_id="r2") as run:
+        run.position(Position(END.file, END.offset + 100))
+        run.complete((Backup("here", "/r2", 5000, 400, 12, "ab" * 32),))
+    assert open_gaps(record_of(site)) == []
+
+
+def record_of(site: Site) -> ArchiveRecord:
+    return site.catalogue.records([JOB], at=datetime.now(UTC))[JOB].archive
+
+
+def test_a_chain_begins_with_the_backup_that_is_being_taken_where_no_good_one_can_lead_on(site: Site) -> None:
+    at = datetime.now(UTC)
+    with site.catalogue.open_run(JOB, "db1", run_id="r1") as run:
+        run.position(Position("binlog.000008", 100, "0-1-50"))
+        run.snapshot(replace(SNAPSHOT, taken_at=at))
+        (live,) = placed_backups(site.catalogue.runs(job=JOB, limit=None))
+        run.complete((Backup("here", "/r1", 5000, 400, 12, "ab" * 32),))
+    failed = replace(live, run_id="r0", live=False)
+    found = new_beginning(SOURCE, END, site.segments[-1], [live, failed])
+    assert (found.backup, found.begin, found.gtids) == (live, BinlogPlace("binlog.000008", 100), "0-1-50")
+    good = replace(live, run_id="r-1", place=BinlogPlace("binlog.000007", 50), good=True, live=False)
+    assert new_beginning(SOURCE, END, site.segments[-1], [live, failed, good]).backup == good
+    assert new_beginning(SOURCE, END, site.segments[-1], [failed]).backup is None
 
 
 # --- another server answers -------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class ArchiveTools:
     sizes_of_log: Callable[[], Sequence[ServerBinlog]]  # the same
     promoted: Callable[[BinlogSource, str], PromotedServer]  # asks another one, which has executed these GTIDs
     receiving: Callable[[BinlogPlace], AbstractContextManager[Receiver]]
-    backups: Callable[[], Sequence[PlacedBackup]]  # good ones of the job, the newest first
+    backups: Callable[[], Sequence[PlacedBackup]]  # of the job, the newest first
     author: Callable[[SegmentOrigin], SegmentAuthor]
     minute: Callable[[], None]  # a canary row, where the job wants them; raises ServerError
 
@@ -292,7 +292,17 @@ class _Archive:
             else:
                 return behind(last, following, self._tools.catalogue.segments(self._job, chain=last.chain))
         backups = () if self._at_end else self._tools.backups()
-        return new_beginning(source, end, last, backups, anew=self._anew)
+        beginning = new_beginning(source, end, last, backups, anew=self._anew)
+        if beginning.backup is None:
+            self._begins_behind(last)
+        return beginning
+
+    def _begins_behind(self, last: BinlogSegment | None) -> None:
+        """The next chain begins at the end of the log: from no backup until now it leads on, and none closes a gap."""
+        now = datetime.now(UTC)
+        for gap in self._tools.catalogue.archive_gaps(self._job):
+            if last is None or gap.chain >= last.chain:
+                self._tools.catalogue.archive_gap(self._job, replace(gap, noticed_at=now))
 
     def keep(self, piece: CutPiece, author: SegmentAuthor, chain: str, before: BinlogSegment | None) -> BinlogSegment:
         """The piece is the chain's next segment, durable in the spool and in the catalogue.

@@ -97,8 +97,9 @@ def new_beginning(
     *,
     anew: bool = False,
 ) -> Beginning:
-    """A new chain: from the newest of the backups on, if the server still has what followed it; else from the end.
-    What was backed up before the log was whole is no beginning.
+    """A new chain: from the newest of the good backups on, if the server still has what followed it; else from that
+    whose run goes on, which nothing would lead on from once it is good; else from the end. What was backed up before
+    the log was whole is no beginning.
 
     Another server has the same places: what was backed up while its log was archived is none of this one's. With
     `anew`, what followed those backups has just been archived, up to where the log could not be gone on with.
@@ -107,8 +108,8 @@ def new_beginning(
     is_behind = last is not None and (anew or not is_same_server(last.origin, source.origin))
     archived_at = last.received_at if last is not None and is_behind else None
     since = [at for at in (archived_at, source.origin.whole_since) if at is not None]
-    own = (each for each in backups if each.good and all(each.taken_at > at for at in since))
-    backup = next((each for each in own if source.has(each.place)), None)
+    own = [each for each in backups if source.has(each.place) and all(each.taken_at > at for at in since)]
+    backup = next((each for each in own if each.good), None) or next((each for each in own if each.live), None)
     if backup is not None:
         place, gtids = backup.place, backup.gtid
         return Beginning(chain, place, gtids, source.gtid_state, archived=place, backup=backup)

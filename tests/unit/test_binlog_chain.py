@@ -286,6 +286,12 @@ def test_a_backup_whose_time_is_a_whole_second_ahead_was_taken_by_a_clock_that_w
     assert taken.has_come(taken.taken_at - second + timedelta.resolution), "its time was rounded up"
 
 
+def test_a_binlog_that_a_client_s_commit_has_dated_ahead_leads_on_from_the_backups_in_it() -> None:
+    """`SET timestamp`, and a commit that fills a binlog: the next one begins with that time on MariaDB."""
+    dated = [replace(one, format=made_at(BEGAN + timedelta(days=4000))) for one in chain_of(6)]
+    assert continuations(backup(2, 300), rows(dated)) == [tuple(dated[1:])]
+
+
 def made_at(at: datetime) -> str:
     """As a server writes it: the time, and that this is a FORMAT_DESCRIPTION_EVENT."""
     return base64.b64encode(int(at.timestamp()).to_bytes(4, "little") + bytes([15]) + bytes(95)).decode()

@@ -33,11 +33,11 @@ WITHOUT_GTIDS = replace(
 )
 
 
-def begun_by(server_id: int) -> bytes:
+def begun_by(server_id: int, *, at: int = 1000) -> bytes:
     """A binlog as that server begins it."""
     body = struct.pack("<H50sI", 4, b"9.7.4", 1000) + bytes([19]) + bytes(40) + b"\1"
     length = 19 + len(body) + 4
-    event = struct.pack("<IBIIIH", 1000, 15, server_id, length, 4 + length, 0) + body
+    event = struct.pack("<IBIIIH", at, 15, server_id, length, 4 + length, 0) + body
     return MAGIC + event + struct.pack("<I", zlib.crc32(event))
 
 
@@ -72,11 +72,11 @@ def test_the_next_file_is_that_of_the_server_that_was_asked() -> None:
         received(2)
 
 
-def begun(beginning: Beginning) -> None:
+def begun(beginning: Beginning, *, at: int = 1000) -> None:
     """Whatever that server's file begins with is taken, once it was made sure of."""
     asked = BinlogSource(WITHOUT_GTIDS.origin, "ROW", None, "", "", (), None, encrypted=False, own_writes=True)
     Receiving(Kept(), beginning, cast(SegmentAuthor, None), BinlogConfig(), asked).take(
-        beginning.begin.file, begun_by(1), file_ended=True
+        beginning.begin.file, begun_by(1, at=at), file_ended=True
     )
 
 
@@ -92,3 +92,9 @@ def test_a_file_that_was_begun_after_the_backup_is_not_the_one_that_followed_it(
         backup = PlacedBackup("r1", place, "", datetime.fromtimestamp(seconds, UTC))
         with raised:
             begun(Beginning("20261120T040000Z-0123abcd", place, "", "", archived=place, backup=backup))
+
+
+def test_a_file_that_a_client_s_commit_has_dated_ahead_may_be_the_one_that_followed_a_backup() -> None:
+    place = BinlogPlace("binlog.000008", 4)
+    backup = PlacedBackup("r1", place, "", datetime.now(UTC))
+    begun(Beginning("20261120T040000Z-0123abcd", place, "", "", archived=place, backup=backup), at=(1 << 31) - 1)

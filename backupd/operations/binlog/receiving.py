@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from backupd.config import BinlogConfig
-from backupd.mysql.binlog.file_identity import file_birth, same_file
+from backupd.mysql.binlog.file_identity import FileBirth, file_birth, same_file
 from backupd.mysql.binlog.source import BinlogSource, LogState, ServerBinlog, bytes_behind
 from backupd.operations.binlog.cutting import CutPiece, LackingLog, OtherHistory, SegmentCutter
 from backupd.operations.binlog.segment_author import SegmentAuthor, new_chain
@@ -149,6 +149,11 @@ class Receiving:
                 f"expected server {self._asked}, but server {sends} sent {first}",
                 hint="does the address lead to several servers? backupd asks again which one answers",
             )
-        elif beginning.backup is not None and file_birth(received).created_at > beginning.backup.taken_at.timestamp():
+        elif beginning.backup is not None and _is_newer(file_birth(received), beginning.backup.taken_at):
             raise OtherHistory(f"{first} is newer than backup {beginning.backup.run_id}")
         self._known = True
+
+
+def _is_newer(file: FileBirth, taken_at: datetime) -> bool:
+    """One that is told to be of a time to come is so by a client's `timestamp`, see `binlog_chain.made_at`."""
+    return taken_at.timestamp() < file.created_at <= datetime.now(UTC).timestamp()

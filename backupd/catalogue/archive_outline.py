@@ -126,14 +126,17 @@ def _joined(found: Sequence[ChainPart], known: Mapping[Numbered, BinlogSegment])
 
 
 def followed_on(connection: Connection, first: BinlogSegment, last: BinlogSegment, target: str) -> datetime | None:
-    """The last transaction of those of this row that lie on the target, from the first on and without a gap there.
+    """The last transaction of those of this row that lie on the target, from the first on and without a gap there; no
+    later than it was received, see `policy.binlog_chain.last_at`.
 
     None where there is none. The row is read up to where the target lacks a segment.
     """
     of_row = select(_ours.number).where(_ours.chain == first.chain, _ours.number.between(first.number, last.number))
     lacking = connection.execute(of_row.where(~lies_on((target,))).order_by(_ours.number).limit(1)).scalar()
     until = last.number if lacking is None else lacking - 1
-    at = select(_ours.last_at).where(_ours.chain == first.chain, _ours.number.between(first.number, until))
+    at = select(func.min(_ours.last_at, _ours.received_at)).where(
+        _ours.chain == first.chain, _ours.number.between(first.number, until)
+    )
     return connection.execute(at.where(_ours.last_at.is_not(None)).order_by(_ours.number.desc()).limit(1)).scalar()
 
 

@@ -76,7 +76,7 @@ class ChainRow:
     @property
     def last_at(self) -> datetime | None:
         """And its last one."""
-        return next((segment.last_at for segment in reversed(self.segments) if segment.last_at is not None), None)
+        return last_at(self.segments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,14 @@ class PlacedBackup:
     def has_come(self, now: datetime) -> bool:
         """Its time has. Of one of a later time, taken by a clock that was ahead, nobody knows what came after it."""
         return self.taken_at - now < _WHOLE_SECOND
+
+
+def last_at(segments: Sequence[BinlogSegment]) -> datetime | None:
+    """When the last transaction in them was committed; None where they have none. However a client has dated it by its
+    `timestamp`, no later than it was received.
+    """
+    ends = ((segment.last_at, segment.received_at) for segment in reversed(segments))
+    return next((min(told, received) for told, received in ends if told is not None), None)
 
 
 def file_number(file: str) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from backupd.policy.binlog_chain import ChainRow, PlacedBackup, continuations
+from backupd.policy.binlog_chain import ChainRow, PlacedBackup, continuations, last_at
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment, lost_from
 
 
@@ -75,14 +75,9 @@ def reach(
 
 def followed_until(backup: PlacedBackup, found: Sequence[ChainRow]) -> tuple[datetime, tuple[BinlogSegment, ...]]:
     """Up to when the backup can be rolled forward, and by which segments; its own moment where none follows it."""
-    ends = [(_last_at(following, backup.taken_at), following) for following in continuations(backup, found)]
+    found_ends = ((last_at(following), following) for following in continuations(backup, found))
+    ends = [(max(backup.taken_at, at or backup.taken_at), following) for at, following in found_ends]
     return max(ends, key=lambda end: end[0], default=(backup.taken_at, ()))
-
-
-def _last_at(following: Sequence[BinlogSegment], taken_at: datetime) -> datetime:
-    """When the last transaction that the backup and what follows it have was committed."""
-    last = next((segment.last_at for segment in reversed(following) if segment.last_at is not None), taken_at)
-    return max(taken_at, last)
 
 
 def _why(

@@ -119,6 +119,11 @@ def test_what_follows_a_segment_that_is_forgotten_begins_a_row(catalogue: Catalo
     assert [row.segments[0].number for row in drawn(catalogue, [])] == [1]
 
 
+def test_what_a_client_has_dated_ahead_is_followed_on_a_target_up_to_its_receipt(catalogue: Catalogue) -> None:
+    first, *_, last = kept(catalogue, [*WRITTEN[:2], replace(WRITTEN[2], last_at=BEGAN + timedelta(days=4000))])
+    assert catalogue.followed_on(first, last, "vault") == last.received_at
+
+
 def test_backups_are_those_that_the_runs_tell_and_each_leads_to_what_follows_it(tmp_path: Path) -> None:
     with sample_site(tmp_path, nights=12) as site:
         catalogue = site.catalogue

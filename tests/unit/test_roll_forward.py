@@ -407,6 +407,19 @@ def test_a_backup_of_this_second_is_none_of_a_clock_that_was_ahead() -> None:
     assert [one.backup for one in reach([just_now], written, now=NOW).stretches] == [just_now]
 
 
+def test_what_a_client_has_dated_ahead_hides_no_gap_behind_it() -> None:
+    """Nothing is restored to 2037."""
+    written = segments_of(6, {3})
+    ahead = replace(written[2], last_at=BEGAN + timedelta(days=4000))
+    taken = [backup_after(written, 5), backup_after(written, 45)]
+    told = reach(taken, [*written[:2], ahead, *written[4:]], now=NOW)
+    assert [(one.since, one.until) for one in told.stretches] == [
+        (taken[0].taken_at, ahead.received_at),
+        (taken[1].taken_at, written[-1].last_at),
+    ]
+    assert len(told.holes) == 1
+
+
 # An archive that lags behind the newest backup: the latest moment is no earlier one than that backup's.
 def test_the_latest_is_not_before_the_newest_backup() -> None:
     written = segments_of(6, set())

@@ -75,7 +75,7 @@ ARCHIVE_FAMILIES = (
     ),
     Family(
         "backupd_binlog_behind_bytes",
-        "How much of the server's log was not archived when it was asked last; absent where it does not answer.",
+        "How much of the server's log was not archived when it was asked last; absent if nobody asks or it is silent.",
         _figure(lambda figures: figures.behind_bytes),
     ),
     Family(

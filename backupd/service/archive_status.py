@@ -39,7 +39,7 @@ class ArchiveFigures:
     receiver: ReceiverState
     refused: str | None  # why the server's log is not received
     behind_seconds: float | None  # by no more: since it had all that the server had written
-    behind_bytes: int | None  # of the server's log, when the server was asked last
+    behind_bytes: int | None  # of the server's log, when a receiver that is at work asked the server last
     last_moment: datetime | None  # the last that can be restored
     reachable_from: datetime | None  # from then on to the last one every moment can be restored
     oldest_moment: datetime | None  # the first that can be restored; there may be holes behind it
@@ -72,14 +72,14 @@ class ArchiveStatus:
     @property
     def figures(self) -> ArchiveFigures:
         """All that fits in a line."""
-        record, reach = self.record, self.reach
+        record, reach, receiver = self.record, self.reach, self.receiver
         last = max((stretch.until for stretch in reach.stretches), default=None)
         oldest = reach.stretches[0].since if reach.stretches else None
         return ArchiveFigures(
-            receiver=self.receiver,
+            receiver=receiver,
             refused=record.refused or None,
             behind_seconds=None if record.reached_at is None else silent_seconds(record, now=self.at),
-            behind_bytes=record.behind_bytes,
+            behind_bytes=None if receiver is ReceiverState.SILENT else record.behind_bytes,  # the server writes on
             last_moment=last,
             reachable_from=reach.holes[-1].until if reach.holes else oldest,
             oldest_moment=oldest,

@@ -205,6 +205,19 @@ def test_how_far_an_archive_is_behind_stays_since_it_last_had_everything(
     assert value(answer, "binlog_last_recoverable_timestamp_seconds", **NIGHTLY) is None, "there is no backup"
 
 
+def test_how_many_bytes_an_archive_is_behind_is_not_told_once_its_receiver_is_gone(
+    catalogue: Catalogue, tmp_path: Path, now: datetime
+) -> None:
+    """What it found last is mostly 0, and the server writes on."""
+    catalogue.archive_contact("nightly", at=now, behind_bytes=0)
+    at = site(catalogue, tmp_path, now + 10 * MINUTE)
+    (archive,) = archive_statuses(at, job_statuses(at, own_eyes(at.configuration).live)).values()
+    assert (archive.figures.receiver, archive.figures.behind_bytes) == ("silent", None)
+    assert behind_words(archive.figures) == "10 min or less"
+    answer = metrics_of(at).exposition()
+    assert [value(answer, f"binlog_behind_{name}", **NIGHTLY) for name in ("seconds", "bytes")] == [600, None]
+
+
 def test_a_quiet_server_is_not_behind(catalogue: Catalogue, tmp_path: Path) -> None:
     catalogue.add_segment(replace(FIRST, machine=catalogue.identity().name), spooled=False)
     assert alarms(site(catalogue, tmp_path, FIRST.received_at + timedelta(days=300))) == []

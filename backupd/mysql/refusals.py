@@ -44,6 +44,11 @@ class StatementError(ServerError):
         return self.number in _DENIED
 
     @property
+    def login_refused(self) -> bool:
+        """A wrong password, or no such account."""
+        return self.number == ER.ACCESS_DENIED_ERROR
+
+    @property
     def no_such_table(self) -> bool:
         """Nor, maybe, its schema."""
         return self.number in (ER.NO_SUCH_TABLE, ER.BAD_DB_ERROR)

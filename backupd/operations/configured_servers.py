@@ -5,8 +5,9 @@ import os
 from backupd.config import Configuration, HostConfig
 from backupd.config.secrets import credentials
 from backupd.mysql.login import Login
-from backupd.mysql.session import Connect, connector
-from backupd.vocabulary.errors import UsageError
+from backupd.mysql.refusals import StatementError
+from backupd.mysql.session import ANSWER_SECONDS, Connect, Session, connector
+from backupd.vocabulary.errors import ConfigurationError, UsageError
 
 
 def connect_to(configuration: Configuration, host: str, *, became: str = "", hint: str = "") -> Connect:
@@ -38,3 +39,23 @@ def login_of(host: HostConfig) -> Login:
         password_source=found.password_source,
         tls_ca=host.tls_ca,
     )
+
+
+def connector_anew(host: HostConfig) -> Connect:
+    """What opens sessions as whom the host's table says each time: a password is changed while an archive is at work.
+
+    Raises, when it is called:
+        ConfigurationError: the password cannot be had; or it is refused, and is as old as this process, as a variable
+            of the environment and a unit's credential are: the next process may have another one.
+    """
+
+    def connect(*, answer_seconds: float = ANSWER_SECONDS) -> Session:
+        login = login_of(host)
+        try:
+            return Session.open(login, answer_seconds=answer_seconds)
+        except StatementError as error:
+            if error.login_refused and (host.password_env is not None or host.password_credential is not None):
+                raise ConfigurationError(error.message, hint=error.hint) from error
+            raise
+
+    return connect

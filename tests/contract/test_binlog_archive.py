@@ -20,7 +20,7 @@ from backupd.policy.binlog_chain import ChainRow, rows
 from backupd.policy.segment_file import from_line
 from backupd.vocabulary.binlogs import BinlogSegment
 from tests.archive_site import Site
-from tests.contract.mariadb import MariadbServer, mariadb, wait_until
+from tests.contract.mariadb import PASSWORD, MariadbServer, mariadb, wait_until
 from tests.processes import children
 from tests.share import seeded
 
@@ -201,6 +201,59 @@ def test_segments_wait_in_the_spool_while_the_target_is_away_and_are_stored_when
         away.rename(site.vault)
         wait_until(lambda: site.stored(last))
     require_as_the_server_has_it(site)
+
+
+NEW_PASSWORD = "battery staple"
+
+
+def test_a_password_that_is_changed_while_the_archive_is_at_work_is_read_at_its_next_try(site: Site) -> None:
+    """A try a minute with the old one would have the account locked on a MySQL with FAILED_LOGIN_ATTEMPTS."""
+    file = site.base / "password"
+    file.touch(0o600)
+    file.write_text(PASSWORD)
+    as_archiver(site, f'password_file = "{file}"')
+    site.module = (
+        "-c",
+        "from backupd.cli.main import main\n"
+        "from backupd.operations.binlog import archive\n"
+        "archive._ASK_SECONDS = 1\n"
+        "main()",
+    )
+    with site.archiving() as receiver:
+        first = write(site.server)
+        wait_until(lambda: site.stored(first))
+        file.write_text(NEW_PASSWORD)
+        change_password(site)
+        os.kill(client_of(receiver), signal.SIGKILL)
+        last = write(site.server)
+        wait_until(lambda: site.stored(last))
+    assert gaps(site) == []
+
+
+def test_an_archive_whose_password_is_as_old_as_its_process_ends_once_that_is_refused(site: Site) -> None:
+    """It is started again, and that process has the variable or the credential as it is then."""
+    as_archiver(site, 'password_env = "ARCHIVER"')
+    site._environment["ARCHIVER"] = PASSWORD
+    with site.archiving() as receiver:
+        first = write(site.server)
+        wait_until(lambda: site.stored(first))
+        change_password(site)
+        os.kill(client_of(receiver), signal.SIGKILL)
+        wait_until(lambda: receiver.poll() is not None)
+        assert receiver.returncode == 2
+    assert "refused user 'archiver': wrong password" in (contact(site) or ("", ""))[1]
+
+
+def as_archiver(site: Site, source: str) -> None:
+    """The archive is this account's from now on, whose password comes from there."""
+    site.server.account("archiver", "GRANT ALL PRIVILEGES ON *.* TO archiver@localhost")
+    text = site.configuration.read_text()
+    site.configuration.write_text(text.replace('user = "root"', f'user = "archiver"\n{source}'))
+
+
+def change_password(site: Site) -> None:
+    with site.server.session() as root:
+        root.execute(f"ALTER USER archiver@localhost IDENTIFIED BY '{NEW_PASSWORD}'")
 
 
 @pytest.mark.parametrize("while_it_runs", [True, False])

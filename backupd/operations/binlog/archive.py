@@ -70,7 +70,8 @@ def archive(job: str, config: BinlogConfig, tools: ArchiveTools) -> None:
     Raises:
         Busy: another process archives it.
         UsageError: the spool cannot be used, or the machine has another identity by now.
-        CatalogueError: the catalogue cannot.
+        ConfigurationError: the server's password cannot be had any more.
+        CatalogueError: the catalogue cannot be used.
         Cancelled: by a signal.
     """
     with tools.claims.archiving(job):

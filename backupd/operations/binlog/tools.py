@@ -20,13 +20,13 @@ from backupd.mysql.binlog.source import (
 )
 from backupd.mysql.canary import MysqlCanary
 from backupd.mysql.server import MysqlServer
-from backupd.mysql.session import Connect, connector
+from backupd.mysql.session import Connect
 from backupd.operations.binlog.archive import ArchiveTools
 from backupd.operations.binlog.placed_backups import placed_backups
 from backupd.operations.binlog.segment_author import SegmentAuthor
 from backupd.operations.binlog.spool import BinlogSpool
 from backupd.operations.binlog.storing import SegmentStore
-from backupd.operations.configured_servers import login_of
+from backupd.operations.configured_servers import connector_anew, login_of
 from backupd.operations.ownership import ownership_of
 from backupd.operations.tools import HostTools
 from backupd.targets import Target
@@ -75,8 +75,8 @@ def _tools(
     targets: Sequence[Target],
     catalogue: Catalogue,
 ) -> ArchiveTools:
-    login = login_of(configuration.hosts[job.host])
-    connect = connector(login)
+    server = configuration.hosts[job.host]
+    connect = connector_anew(server)
     client = matching_client(MysqlServer(connect).facts(), config.client)
     ownership = ownership_of(catalogue, host)
     machine = ownership.require_here().name
@@ -92,7 +92,7 @@ def _tools(
         sizes_of_log=partial(_sizes, connect),
         promoted=partial(_promoted, connect),
         receiving=lambda start: receiving(
-            client, login, start, spool.received, server_id=server_id, limit=_UNREAD_BYTES
+            client, login_of(server), start, spool.received, server_id=server_id, limit=_UNREAD_BYTES
         ),
         backups=lambda: placed_backups(catalogue.runs(job=job.name, ours=True, limit=_BACKUPS)),
         minute=partial(minute, connect) if job.canary else lambda: None,

@@ -1,6 +1,6 @@
 """Where an archive begins to receive, and what ends that: by what its server tells, without one."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -27,6 +27,7 @@ from backupd.vocabulary.servers import Flavour, Position
 from backupd.vocabulary.storage import Backup
 from tests.binlog_segments import BEGAN, FIRST, chain_of, sealed_chain
 from tests.signers import signer
+from tests.unit.test_binlog_first_file import begun_by
 from tests.unit.test_catalogue import SNAPSHOT
 from tests.unit.test_segment_storing import JOB, Site
 
@@ -48,10 +49,10 @@ GONE = ReceiverEnd(EndKind.PLACE_GONE, "the server has purged it")
 
 
 class Client:
-    """A receiver that brings nothing, and ends so after it has been looked at a few times; None: it does not."""
+    """A receiver that brings so much, and ends so after it has been looked at a few times; None: it does not."""
 
-    def __init__(self, end: ReceiverEnd | None, looks: int) -> None:
-        self._end, self._looks = end, looks
+    def __init__(self, end: ReceiverEnd | None, looks: int, pieces: Sequence[ReceivedBytes]) -> None:
+        self._end, self._looks, self._pieces = end, looks, [*pieces]
 
     @property
     def ended(self) -> ReceiverEnd | None:
@@ -59,7 +60,8 @@ class Client:
         return self._end if self._looks < 0 else None
 
     def poll(self) -> list[ReceivedBytes]:
-        return []
+        pieces, self._pieces = self._pieces, []
+        return pieces
 
     def wait(self, seconds: float) -> None:
         """Nothing comes."""
@@ -72,6 +74,7 @@ class Server:
         self.site, self.source = site, SOURCE
         self.end: ReceiverEnd | None = AWAY
         self.looks = 0  # before that end
+        self.sent: list[ReceivedBytes] = []
         self.backups: list[PlacedBackup] = []
         self.log = LogState(END, "")
         self.begun: list[BinlogPlace] = []
@@ -79,7 +82,7 @@ class Server:
     @contextmanager
     def receiving(self, begin: BinlogPlace) -> Iterator[Receiver]:
         self.begun.append(begin)
-        yield cast(Receiver, Client(self.end, self.looks))
+        yield cast(Receiver, Client(self.end, self.looks, self.sent))
 
     def minute(self) -> None:
         raise ServerError("the server is read-only")
@@ -199,6 +202,26 @@ def test_how_far_it_is_behind_is_recorded_while_nothing_arrives(
     record = site.catalogue.records([JOB], at=datetime.now(UTC) + timedelta(seconds=1))[JOB].archive
     assert record.behind_bytes == (4000 - 3004) + 4000 + 4000
     assert "the canary row of this minute was not written: the server is read-only" in caplog.text
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_what_was_received_and_not_kept_is_not_told_as_archived(server: Server, site: Site, is_kept: bool) -> None:
+    """The spool's disk may be full: each process would find that it has received all, and end before it keeps any."""
+    last, file = replace(site.segments[-1], file_ended=True), "binlog.000008"
+    site.catalogue.left_spool([last.name])
+    site.goes_on(last)
+    server.sent, server.looks = [ReceivedBytes(file, 0, begun_by(1), file_ended=is_kept)], 3
+    end = BinlogPlace(file, len(begun_by(1)))
+    server.source = replace(SOURCE, end=end, files=(ServerBinlog(last.file, last.end), ServerBinlog(file, end.offset)))
+    server.log = LogState(end, "")
+    site.catalogue.archive_contact(JOB, at=BEGAN)
+    server.archive()._receive()
+    record = site.catalogue.records([JOB], at=datetime.now(UTC) + timedelta(seconds=1))[JOB].archive
+    assert record.reached_at is not None
+    assert record.asked_at is not None
+    assert (record.reached_at > BEGAN, record.asked_at > BEGAN) == (is_kept, True)
+    assert record.behind_bytes == (0 if is_kept else end.offset - 4)
 
 
 @pytest.mark.usefixtures("at_once")

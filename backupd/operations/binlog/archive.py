@@ -191,10 +191,10 @@ class _Archive:
                 return end.said
 
     def _record_contact(self, receiving: Receiving) -> None:
-        """That all had been received which the server had written by then: once a minute is enough."""
+        """That all had been received which the server had written by then, and is kept: once a minute is enough."""
         at = receiving.complete_at
         if at is not None and self._is_due(at):
-            self._record(receiving, at, complete=True)
+            self._record(receiving, at, complete=receiving.keeps)
 
     def _record_lag(self, receiving: Receiving) -> None:
         """That the server had written more when it was asked before than has been received by now; as often."""

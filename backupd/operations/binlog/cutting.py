@@ -172,6 +172,11 @@ class SegmentCutter:
         return BinlogPlace(self._file, self._end)
 
     @property
+    def holds(self) -> bool:
+        """There are events that are in no piece yet."""
+        return bool(self._uncut.events)
+
+    @property
     def until_due(self) -> float:
         """Seconds until there may be something due."""
         since = self._uncut.since

@@ -44,6 +44,7 @@ class Receiving:
         self.before, self._chain = beginning.before, beginning.chain
         self._asked = source.origin.server_id
         self._expected: tuple[BinlogPlace, datetime] | None = None  # how far the server's log reached, and when
+        self._kept = False  # a piece
         self._within = False  # a chain ended within a transaction, and the next one has not begun yet
         self._known = beginning.other is not None  # the file that arrives first is the one that it should be
         self._cutter = SegmentCutter(
@@ -87,6 +88,14 @@ class Receiving:
         return self._expected[1]
 
     @property
+    def keeps(self) -> bool:
+        """Whether what is received is known to be kept: a piece was, or nothing is there that would have to be.
+
+        Whoever can keep nothing, as on a full disk, receives all, ends, and receives all again.
+        """
+        return self._kept or not self._cutter.holds
+
+    @property
     def expected_at(self) -> datetime | None:
         """When the server was asked last how far its log reaches."""
         return None if self._expected is None else self._expected[1]
@@ -126,6 +135,7 @@ class Receiving:
             self._within = piece.within_transaction
             return
         self.before = self._archive.keep(piece, self._author, self._chain, self.before)
+        self._kept = True
         if self._archive.make_room(self._chain):
             self._chain, self.before = new_chain(datetime.now(UTC), after=self._chain), None
             self._within = piece.within_transaction

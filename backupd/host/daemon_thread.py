@@ -21,8 +21,8 @@ _TICK_SECONDS = 0.1  # until a signal is looked for again
 _END_SECONDS = 5.0  # for what is half done when a signal comes
 
 
-def await_end(thread: threading.Thread, *, within_seconds: float) -> None:
-    """A thread that was told to end has done so, or the log tells that it could not."""
+def await_end(thread: threading.Thread, *, within_seconds: float | None) -> None:
+    """A thread that was told to end has done so, or the log tells that it could not. None: however long it takes."""
     if thread.ident is not None:
         with shielded():
             thread.join(within_seconds)

@@ -203,6 +203,27 @@ def test_segments_wait_in_the_spool_while_the_target_is_away_and_are_stored_when
     require_as_the_server_has_it(site)
 
 
+def test_an_archive_ends_although_a_target_hangs(site: Site) -> None:
+    """Whoever asks for it waits some seconds, and its process is gone: the next one can begin."""
+    site.module = (
+        "-c",
+        "import sys, time\n"
+        "from backupd.cli.main import main\n"
+        "from backupd.operations.binlog import storing\n"
+        "from backupd.targets.directory import DirectoryTarget\n"
+        "storing._END_SECONDS = 1\n"
+        "def hangs(*given, **named):\n"
+        "    print('it hangs', file=sys.stderr, flush=True)\n"
+        "    time.sleep(10**6)\n"
+        "DirectoryTarget.writing = hangs\n"
+        "main()",
+    )
+    with site.archiving() as receiver:
+        write(site.server)
+        wait_until(lambda: "it hangs" in (site.base / "receiver.log").read_text())
+    assert receiver.returncode == 15
+
+
 NEW_PASSWORD = "battery staple"
 
 

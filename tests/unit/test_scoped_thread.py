@@ -52,3 +52,20 @@ def test_whoever_asks_is_told_what_ended_it() -> None:
     with pytest.raises(ValueError, match="of its own"), ScopedThread("scoped", work, stop=lambda: None) as beside:
         while True:
             beside.require_working()
+
+
+def test_a_call_that_does_not_end_is_waited_for_no_longer_than_it_may_take() -> None:
+    """It stands in the kernel, and keeps neither the block's end nor the process's."""
+    answers, standing = threading.Event(), threading.Event()
+
+    def work() -> None:
+        standing.set()
+        answers.wait()
+
+    try:
+        with ScopedThread("scoped", work, stop=lambda: None, end_seconds=0.05) as beside:
+            assert standing.wait(PATIENCE)
+        assert not beside.has_ended
+        assert [thread.daemon for thread in threading.enumerate() if thread.name.startswith("scoped")] == [True]
+    finally:
+        answers.set()

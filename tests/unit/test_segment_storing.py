@@ -3,7 +3,8 @@
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from backupd.catalogue.audit import Event
 from backupd.catalogue.store import Catalogue
 from backupd.config import BinlogConfig
 from backupd.host.claims import Claims
+from backupd.mysql.binlog.source import BinlogSource
 from backupd.operations.binlog.archive import ArchiveTools, _Archive, _settle, archive
 from backupd.operations.binlog.cutting import CutPiece
 from backupd.operations.binlog.segment_author import SegmentAuthor
@@ -27,7 +29,7 @@ from backupd.policy.segment_file import from_line
 from backupd.service.archive_alarms import archive_alarms, open_gaps
 from backupd.targets.names import BINLOG
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
-from backupd.vocabulary.errors import CatalogueError, NotOurs, ServerError, UsageError
+from backupd.vocabulary.errors import CatalogueError, NotOurs, ServerError, TargetAway, UsageError
 from backupd.vocabulary.identity import Machine
 from tests.binlog_segments import BEGAN, FIRST, begun_by, following, sealed_chain, upgraded
 from tests.fakes.target import MemoryTarget
@@ -151,6 +153,32 @@ def test_what_ends_an_archive_is_told_by_its_alarm(site: Site, tmp_path: Path, m
     assert "has not been received for 20 min: the binlog spool cannot be used: " in alarm.text
 
 
+@pytest.mark.timeout(30)
+def test_what_ends_an_archive_is_told_before_a_target_that_hangs_is_waited_for(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backupd.operations.binlog.archive.give_way_archiving", lambda: None)
+    stands = threading.Event()
+
+    def is_told() -> bool:
+        return site.catalogue.records([JOB], at=datetime.now(UTC))[JOB].archive.refused == "the disk is full"
+
+    def hangs(*_given: object, **_named: object) -> None:
+        stands.set()
+        while not is_told():
+            time.sleep(0.01)
+        raise TargetAway("it hung")
+
+    def source() -> BinlogSource:
+        assert stands.wait(10)
+        raise UsageError("the disk is full", hint="make room")
+
+    monkeypatch.setattr(site.targets[0], "writing", hangs)
+    claims = site.store.ownership.claims
+    with pytest.raises(UsageError, match="the disk is full"):
+        archive(JOB, BinlogConfig(), cast(ArchiveTools, _Tools(site.catalogue, site.store, claims, source)))
+
+
 def test_what_every_target_has_is_not_lost_where_the_spool_is_full(site: Site, tmp_path: Path) -> None:
     """Whoever makes room may look between the two rows that its last sender writes."""
     first = site.segments[0]
@@ -216,6 +244,7 @@ class _Tools:
     catalogue: Catalogue
     store: SegmentStore
     claims: Claims | None = None
+    source: Callable[[], BinlogSource] | None = None
 
 
 def test_a_server_of_a_later_series_is_a_gap_and_the_chain_goes_on(site: Site) -> None:

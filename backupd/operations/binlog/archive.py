@@ -8,8 +8,8 @@ that nothing is kept under a name that the machine has given up: it would be in 
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -76,16 +76,23 @@ def archive(job: str, config: BinlogConfig, tools: ArchiveTools) -> None:
     """
     with tools.claims.archiving(job):
         give_way_archiving()
-        try:
+        with _told(job, tools):
             tools.store.spool.open()
             _settle(job, tools)
-            with tools.store.storing() as senders:
-                _Archive(job, config, tools, senders).go_on()
-        except (Cancelled, CatalogueError):
-            raise
-        except BackupdError as error:
-            tools.catalogue.archive_contact(job, at=datetime.now(UTC), refused=error.message)
-            raise
+        with tools.store.storing() as senders, _told(job, tools):  # before the senders are waited for
+            _Archive(job, config, tools, senders).go_on()
+
+
+@contextmanager
+def _told(job: str, tools: ArchiveTools) -> Iterator[None]:
+    """What ends the block is recorded."""
+    try:
+        yield
+    except (Cancelled, CatalogueError):
+        raise
+    except BackupdError as error:
+        tools.catalogue.archive_contact(job, at=datetime.now(UTC), refused=error.message)
+        raise
 
 
 def _settle(job: str, tools: ArchiveTools) -> None:

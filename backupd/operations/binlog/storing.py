@@ -3,8 +3,8 @@
 Knows: that nothing is stored in a folder that another machine has taken over, nor once this machine has another name,
 under which the catalogue tells of nothing that waits; that a target that is away is tried again
 and keeps no other waiting, and so is a catalogue that cannot be asked for a moment: whoever receives finds out if that
-lasts; that a segment leaves the spool once all targets have it; what a writer that died between storing a segment and
-recording that has left.
+lasts; that one that hangs keeps no archive from ending; that a segment leaves the spool once all targets have it; what
+a writer that died between storing a segment and recording that has left.
 """
 
 import hashlib
@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _ANSWER_SECONDS = 60.0
+_END_SECONDS = 10.0  # for what a target is at when the archive ends
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 60.0
 _BLOCK = 1 << 20
 _HINT = (
@@ -61,7 +62,7 @@ class SegmentStore:
     @contextmanager
     def storing(self) -> Iterator["Senders"]:
         """For the length of the block, what is kept in the spool is stored on every target. At the end what is being
-        written is given up, and nothing of it is left.
+        written is given up, and nothing of it is left; where a target hangs, its thread is left to the process's end.
         """
         stop = threading.Event()
         senders = Senders([_Sender(self, target, stop) for target in self.targets])
@@ -69,7 +70,6 @@ class SegmentStore:
             with shielded():
                 for sender in senders.each:
                     working.enter_context(sender)
-            senders.ring()
             yield senders
 
     def released(self, segment: BinlogSegment) -> bool:
@@ -200,7 +200,7 @@ class _Sender(ScopedThread):
         self._news = threading.Event()
         self._stored: BinlogSegment | None = None  # whether it leaves the spool is to be asked, or once more
         self._looked_at: float | None = None  # when the folder was found to be this machine's, in this process
-        super().__init__(f"binlog {target.name}", self._work_on, stop=self._end)
+        super().__init__(f"binlog {target.name}", self._work_on, stop=self._end, end_seconds=_END_SECONDS)
 
     def ring(self) -> None:
         """There is something new."""

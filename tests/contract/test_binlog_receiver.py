@@ -142,6 +142,18 @@ def as_sent(file: Path) -> bytes:
     return bytes(content)
 
 
+def test_nothing_that_was_received_is_left_when_the_receiver_ends(
+    server: MariadbServer, receive: Receive, first: BinlogPlace, tmp_path: Path
+) -> None:
+    """It is unencrypted, and an archive that is turned off has no next start."""
+    end, folder = end_of(server), tmp_path / "of-4100000000"
+    with pytest.raises(KeyError), receive(first) as receiver:
+        received_until(receiver, up_to(end))
+        assert list(folder.iterdir())
+        raise KeyError
+    assert list(folder.iterdir()) == []
+
+
 def test_the_binlog_is_not_received_over_an_unprotected_port(tmp_path: Path) -> None:
     client = BinlogClient("mariadb-binlog", Flavour.MARIADB, None)
     login = Login("backupd", address="127.0.0.1", password=PASSWORD)

@@ -33,7 +33,7 @@ from backupd.mysql.binlog.endings import STREAM_ENDED, EndKind, ReceiverEnd, jud
 from backupd.mysql.login import Login
 from backupd.mysql.recorded import is_binlog
 from backupd.vocabulary.binlogs import BinlogPlace
-from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.errors import CleanupIncomplete, ServerError
 from backupd.vocabulary.escaping import on_one_line
 
 log = logging.getLogger(__name__)
@@ -186,9 +186,9 @@ def receiving(
 ) -> Iterator[Receiver]:
     """The binlog is received from `start` on for the length of the block; then the program has ended.
 
-    `folder` is made, for us alone, and emptied first: what is not read in the block is received again another time.
-    The program is killed when `limit` bytes lie there unread, and when the thread that has entered the block ends.
-    Where not `confined`, only the server's good will keeps the program in its folder.
+    `folder` is made, for us alone, and emptied, before and after: what is not read in the block is received again
+    another time. The program is killed when `limit` bytes lie there unread, and when the thread that has entered the
+    block ends. Where not `confined`, only the server's good will keeps the program in its folder.
 
     Raises:
         ServerError: over this way the password is not sent, or `start` is in no binlog.
@@ -199,11 +199,9 @@ def receiving(
     if not is_binlog(start.file):
         raise ServerError(f"{on_one_line(start.file)!r:.200} is not the name of a binlog")
     options = option_file(login, client.flavour)
-    remove_tree(folder)
-    private_folder(folder)
     argv = receiving_argv(client, folder, start=start, server_id=server_id)
     prefix = Bounds(writable=(folder,), network=True).prefix() if confined else []
-    with ExitStack() as held, memory_file(options) as told, memory_file() as said:
+    with _emptied(folder), ExitStack() as held, memory_file(options) as told, memory_file() as said:
         child = held.enter_context(
             process.spawned(
                 [*prefix, *argv],
@@ -220,6 +218,28 @@ def receiving(
         with shielded():
             held.enter_context(ScopedThread("binlog-watch", receiver.watch, stop=receiver.stop_watching))
         yield receiver
+
+
+@contextmanager
+def _emptied(folder: Path) -> Iterator[None]:
+    """It is ours alone and empty, and is empty again when the block has ended: what is received is not encrypted.
+
+    Where something is in the way of that then, it is logged: whoever begins the next time is told.
+    """
+    _empty(folder)
+    try:
+        yield
+    finally:
+        with shielded():
+            try:
+                _empty(folder)
+            except (CleanupIncomplete, OSError) as error:
+                log.error("what was received and is not encrypted is left in %s: %s", folder, error)
+
+
+def _empty(folder: Path) -> None:
+    remove_tree(folder)
+    private_folder(folder)
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """Where an archive begins to receive, and what ends that: by what its server tells, without one."""
 
+import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -360,3 +362,30 @@ def test_what_is_lost_with_the_spool_and_another_target_has_is_a_gap_of_the_targ
     settle(server)
     (reason,) = server.gaps()
     assert reason.startswith(f"target there lacks segments from {first.name} on, which others have")
+
+
+def test_a_spool_in_which_nothing_is_of_what_waits_and_never_was_is_not_taken_for_one_that_lost_it(
+    server: Server, site: Site, tmp_path: Path
+) -> None:
+    """It was moved, or its disk is not mounted: the segments lie whole elsewhere, and no target may have them."""
+    (tmp_path / "spool" / JOB).rename(tmp_path / "whole")
+    for _ in range(2):  # the second start finds the folder of the first
+        site.spool.open()
+        with pytest.raises(UsageError, match="is new, and has none of the 3 segments that wait for a target") as told:
+            settle(server)
+    assert (site.catalogue.spooled_segments(JOB), server.gaps()) == (site.segments, [])
+    subprocess.run(told.value.hint.partition("`")[2].partition("`")[0].split(), check=True)
+    settle(server)
+    (reason,) = server.gaps()
+    assert "lost with the binlog spool" in reason
+    assert site.catalogue.spooled_segments(JOB) == []
+
+
+def test_a_new_spool_is_as_good_as_any_where_nothing_waits(server: Server, site: Site, tmp_path: Path) -> None:
+    for segment in site.segments:
+        for target in site.targets:
+            site.catalogue.segment_stored(segment.name, target.name, at=BEGAN)
+    shutil.rmtree(tmp_path / "spool")
+    site.spool.open()
+    settle(server)
+    assert (site.catalogue.spooled_segments(JOB), server.gaps()) == ([], [])

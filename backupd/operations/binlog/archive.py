@@ -101,7 +101,7 @@ def _settle(job: str, tools: ArchiveTools) -> None:
     every target has leaves the spool; what waited and is not in the spool is lost.
 
     Raises:
-        UsageError: what waits is another machine's.
+        UsageError: what waits is another machine's, or in another spool.
     """
     store, catalogue = tools.store, tools.catalogue
     there = store.spool.sizes()
@@ -110,9 +110,12 @@ def _settle(job: str, tools: ArchiveTools) -> None:
     recorded = catalogue.spooled_segments(job)
     for name in there.keys() - {segment.name for segment in recorded}:
         store.spool.forget(name)
+    recorded = [segment for segment in recorded if not store.released(segment)]
+    if not there:
+        store.require_spool_of(recorded)
     taken = store.taken(there.keys())
     for segment in recorded:
-        if store.released(segment) or (segment.name in there and segment.name not in taken):
+        if segment.name in there and segment.name not in taken:
             continue
         reason, now = _TAKEN if segment.name in taken else _LOST, datetime.now(UTC)
         log.error("job %s: %s was dropped before every target had it: %s", job, segment.name, reason)

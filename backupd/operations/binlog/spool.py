@@ -27,8 +27,18 @@ class BinlogSpool:
 
     @property
     def received(self) -> Path:
-        """Where a receiver may write. Nothing of it has to outlive the receiver."""
+        """Where a receiver may write. Nothing in it has to outlive the receiver; the folder itself stays."""
         return self._folder / RECEIVED
+
+    @property
+    def is_new(self) -> bool:
+        """No receiver has been at work here.
+
+        Raises:
+            UsageError: the folder cannot be read.
+        """
+        with _explained(self._folder):
+            return not self.received.is_dir()
 
     def open(self) -> None:
         """It is there, closed to others, and nothing in it is half written.

@@ -150,6 +150,21 @@ class SegmentStore:
                 " the old one",
             )
 
+    def require_spool_of(self, waiting: Sequence[BinlogSegment]) -> None:
+        """The spool is the one that these wait in, as far as that can be told where none of them is there.
+
+        Raises:
+            UsageError: it is new: they may lie whole in another one, and would be given up as lost.
+        """
+        if waiting and self.spool.is_new:
+            received = self.spool.received
+            raise UsageError(
+                f"the binlog spool {received.parent} is new, and has none of the {len(waiting)} segments that wait for"
+                " a target",
+                hint="was binlog.spool changed, or is it not mounted? Mount it, set it back, or move the segments."
+                f" If they are lost: `mkdir -m 700 {received}`, and the archive continues with a gap",
+            )
+
     def is_last(self, segment: BinlogSegment) -> bool:
         """Whether no target has a later one of its chain; one that does not answer soon may."""
 

@@ -129,6 +129,11 @@ class BinlogSegments(CatalogueFile):
             ours = query.where(_ours.machine == identities.current(connection).name).group_by(_on.target)
             return {target: (count, size) for target, count, size in connection.execute(ours)}
 
+    def waiting_jobs(self) -> dict[str, int]:
+        """How many segments of each job wait in a spool, whether it is configured or not."""
+        counted = select(_ours.job, func.count().label("waiting")).where(binlog_tables.WAITING).group_by(_ours.job)
+        return {row["job"]: row["waiting"] for row in self._rows(counted)}
+
     def left_spool(self, names: Collection[str]) -> None:
         """These segments no longer wait: every target has them, or they were dropped."""
         self._write(*(update(_table).where(_called(name)).values(spooled=False) for name in names))

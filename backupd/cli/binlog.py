@@ -11,7 +11,7 @@ from backupd.cli.binlog_verify import verify
 from backupd.cli.instants import span
 from backupd.cli.invocation import IdentityOption, JsonOption
 from backupd.cli.moments import segments_read
-from backupd.cli.output import draws_dots_here, print_document, print_text, say, tell
+from backupd.cli.output import draws_dots_here, print_document, print_text, say, tell, tell_findings
 from backupd.cli.selection import TargetOption, identities_in
 from backupd.vocabulary.binlogs import ChangeKind
 from backupd.vocabulary.errors import Cancelled, UsageError
@@ -105,6 +105,7 @@ def status(
     from backupd.host.claims import Claims
     from backupd.operations import context
     from backupd.operations.binlog.archive_status import archive_report, server_log
+    from backupd.operations.binlog.left_spools import left_in_spools
     from backupd.report.binlog_archive import archive_report_document
     from backupd.report.binlog_text import archive_report_text
 
@@ -113,6 +114,7 @@ def status(
     chosen = archived if job is None else [_archived_job(configuration, job, None)]
     claims, now = Claims(configuration.paths.run), datetime.now(UTC)
     with context.catalogue(configuration) as catalogue:
+        tell_findings(left_in_spools(configuration, catalogue))
         found = [
             archive_report(one, catalogue, claims, partial(server_log, configuration, one), now=now) for one in chosen
         ]

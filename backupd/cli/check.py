@@ -26,6 +26,7 @@ def check(
     from backupd.operations import context
     from backupd.operations.backup import preflight
     from backupd.operations.binlog import archive_preflight
+    from backupd.operations.binlog.left_spools import left_in_spools
     from backupd.operations.ownership import ownership_of
     from backupd.operations.upkeep.notices import check_refused, check_warned
     from backupd.service import receivers
@@ -44,10 +45,11 @@ def check(
             chosen, tools, last_stored_bytes=last, past=past, tunings=tunings, require_ours=require_ours
         )
         answers = failure_answers(configuration).of_check(job, catalogue=catalogue)
+        left = (*left_in_spools(configuration, catalogue, check_of=job),)
     damage = preflight.of_catalogue(faults, hint=DAMAGED)
     archiving = (*archive_preflight.examine(configuration, chosen, identity.name),)
     archiving += (*receivers.findings(configuration, job, tools.claims),)
-    findings = (whose, *damage, *found.findings, *archiving)
+    findings = (whose, *damage, *found.findings, *archiving, *left)
     if json:
         print_document(check_document(job, findings))
     else:

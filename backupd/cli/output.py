@@ -94,6 +94,13 @@ def say_findings(findings: "Iterable[Finding]") -> None:
             say(f"{'':8} hint: {finding.hint}")
 
 
+def tell_findings(findings: "Iterable[Finding]") -> None:
+    """Of what deserves attention beside a result."""
+    for finding in findings:
+        tell(f"attention: {finding.detail}")
+        tell(f"hint: {finding.hint}")
+
+
 def tell(line: str) -> None:
     """A line about the work, for people: never part of a result, and the work goes on where it cannot be written."""
     with contextlib.suppress(OSError):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from backupd.cli.invocation import JsonOption
-from backupd.cli.output import print_document, print_text
+from backupd.cli.output import print_document, print_text, tell_findings
 from backupd.cli.plugin_line import tell_plugin_line
 from backupd.cli.schedule import tell_of_other_schedules
 
@@ -45,6 +45,7 @@ def status(
 
 def _report(ctx: typer.Context, job: str | None) -> "StatusReport":
     from backupd.operations import context
+    from backupd.operations.binlog.left_spools import left_in_spools
     from backupd.service.machine_view import own_eyes
     from backupd.service.site import Site
     from backupd.service.status_report import status_report
@@ -54,6 +55,7 @@ def _report(ctx: typer.Context, job: str | None) -> "StatusReport":
         context.job(configuration, job)
     with context.catalogue(configuration) as catalogue:
         tell_of_other_schedules(configuration, catalogue)
+        tell_findings(left_in_spools(configuration, catalogue))
         return status_report(Site(configuration, catalogue), own_eyes(configuration), job=job)
 
 

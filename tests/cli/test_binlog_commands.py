@@ -402,6 +402,24 @@ def test_how_far_the_archive_is_behind_a_server_that_does_not_answer_is_not_know
     assert "spool:             1 segment, 1.0 KiB of 1.0 GiB" in text
 
 
+@pytest.mark.parametrize("job", ["nightly", "renamed"])
+def test_segments_that_wait_for_a_target_and_that_nobody_sends_any_more_are_named(
+    terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, world: World, job: str
+) -> None:
+    """The archive was turned off, or its job was given another name, while a target was away."""
+    (stored,) = archiver.archive(written.origin, written.pieces(SMALL)[:1])
+    archiver.catalogue.add_segment(replace(stored, job=job, chain="29991120T040000Z-0123abcd", digest="f" * 64))
+    said = f"left in the binlog spool of job {job}, for a target that lacks it: 1 segment; no archive of that job is"
+    text = terminal.configuration.read_text()
+    assert (said in terminal.run("status").stderr) is (job == "renamed"), "its archive is configured"
+    terminal.configuration.write_text(text.replace("[jobs.nightly.binlog]", ""))
+    for command in (("status",), ("binlog", "status")):
+        assert said in terminal.run(*command).stderr
+    found = {one["name"]: one for one in terminal.run("check", "nightly", "--json").document["findings"]}
+    assert (said in found["binlog spool"]["detail"], found["binlog spool"]["level"]) == (True, "warning")
+    assert f"[jobs.{job}.binlog]" in found["binlog spool"]["hint"]
+
+
 def test_the_command_line_is_documented_as_json(terminal: Terminal, archived: list[BinlogSegment]) -> None:
     document = json.loads(terminal.run("binlog", "search", "nightly", "--limit", "1", "--json").stdout)
     assert list(document) == ["schema", "job", "transactions", "more", "segments", "read", "unread"]

@@ -165,8 +165,23 @@ def test_a_hostile_text_takes_no_time(text: str) -> None:
         'alter user u identified via ed25519 using password("hun\\"ter2")',
         "CHANGE MASTER TO MASTER_PASSWORD='it''s hunter2'",
         "CREATE USER u IDENTIFIED BY 'cut off hunter2",
+        "CREATE TABLE t (a INT) ENGINE=FEDERATED CONNECTION='mysql://fed:hunter2@h:3306/db/t'",
+        "create table t engine=connect table_type=odbc connection='DSN=far;UID=u;PWD=hunter2'",
+        "CREATE TABLE t (a INT) ENGINE=FEDERATED COMMENT='mysql://fed:hun''ter2@h/db/t'",
+        "ALTER TABLE t COMMENT='mysql://fed:cut off hunter2",
     ],
 )
 def test_no_password_is_shown(statement: str) -> None:
     assert "ter2" not in without_passwords(statement)
-    assert without_passwords("INSERT INTO t VALUES ('x')") == "INSERT INTO t VALUES ('x')"
+
+
+@pytest.mark.parametrize("values", ["'x'", "'http://h:3306/db'", "'//u:p', 'a@b'"])
+def test_a_statement_without_a_password_is_shown_as_it_is(values: str) -> None:
+    statement = f"INSERT INTO t VALUES ({values})"
+    assert without_passwords(statement) == statement
+
+
+@pytest.mark.parametrize("text", ["://" + ":" * 60_000, "://:" * 15_000, "://a:" + "b" * 60_000 + "/"])
+@pytest.mark.timeout(5)
+def test_a_hostile_text_takes_no_time_to_be_shown(text: str) -> None:
+    without_passwords(text)

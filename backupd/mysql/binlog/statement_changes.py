@@ -13,7 +13,11 @@ from backupd.vocabulary.binlogs import ChangeKind, TableChange
 
 MOST_READ = 64 << 10  # bytes of a statement that are looked at
 
-_TELLS_PASSWORD: Final = re.compile(r"\bIDENTIFIED\b|PASSWORD", re.IGNORECASE)
+# The CONNECTION of a FEDERATED or CONNECT table is a URL with a password, or has ODBC's PWD; older FEDERATED tables
+# have the URL in their COMMENT. FEDERATED takes no password with `/` or `@`. What was cut off may end before the `@`.
+_TELLS_PASSWORD: Final = re.compile(
+    r"\bIDENTIFIED\b|PASSWORD|\bCONNECTION\b|://[^/@:]*+:[^/@]*+(?:@|\Z)", re.IGNORECASE
+)
 _LITERAL: Final = re.compile(
     r"""'[^'\\]*+(?:(?:''|\\.)[^'\\]*+)*(?:'|\\?\Z)|"[^"\\]*+(?:(?:""|\\.)[^"\\]*+)*(?:"|\\?\Z)""", re.DOTALL
 )
@@ -56,7 +60,9 @@ def changes_of(statement: str, schema: str, *, cut: bool = False) -> tuple[Table
 
 
 def without_passwords(statement: str) -> str:
-    """What a person may see of it: MariaDB logs CREATE USER … IDENTIFIED BY as it was typed (seen on 10.11.19)."""
+    """What a person may see of it: MariaDB logs CREATE USER … IDENTIFIED BY as it was typed (seen on 10.11.19), and
+    every server what a table says of another one's account.
+    """
     return _LITERAL.sub("'…'", statement) if _TELLS_PASSWORD.search(statement) else statement
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from backupd.archive.stations import Decompressor
 from backupd.vocabulary.errors import Unreadable, VerificationError
 
 if sys.version_info >= (3, 14):
@@ -27,7 +28,6 @@ else:
 INDEX_OBJECT = "index.jsonl.zst"
 
 _MAJOR, _MINOR = 1, 0
-_PIECE_BYTES = 1 << 20
 _LINE_BYTES = 8 << 20  # names and attributes of one member are 1 MiB at most (`members`), written as JSON
 _LINE_VALUES = 1 << 17  # in one line: they cost memory, and an attribute has a name
 _Value = TypeVar("_Value")
@@ -88,7 +88,7 @@ class MemberLines:
 
     def __iter__(self) -> Iterator[bytes]:
         """The lines in pieces of some size, once finished."""
-        return _expanded(self._kept)
+        return Decompressor(INDEX_OBJECT).take(self._kept)
 
 
 def written(objects: Mapping[str, Iterable[bytes]]) -> Iterator[bytes]:
@@ -127,30 +127,16 @@ class Index:
                 yield name, _member(line)
 
     def _lines(self) -> Iterator[dict[str, Any]]:
-        rest = b""
-        try:
-            for piece in _expanded(self._packed):
-                *lines, rest = (rest + piece).split(b"\n")
-                if len(rest) > _LINE_BYTES:
-                    raise _refusal("a line is not terminated")
-                for line in lines:
-                    yield _object(line)
-        except zstd.ZstdError as error:
-            raise _refusal(str(error)) from error
+        rest = bytearray()
+        for piece in Decompressor(INDEX_OBJECT).take(self._packed):
+            rest += piece
+            if b"\n" in piece:
+                *lines, rest = rest.split(b"\n")
+                yield from map(_object, lines)
+            if len(rest) > _LINE_BYTES:
+                raise _refusal("a line is not terminated")
         if rest:
             raise _refusal("its last line has no end")
-
-
-def _expanded(packed: bytes | bytearray) -> Iterator[bytes]:
-    """Of frames that follow one another."""
-    data, frame = packed, zstd.ZstdDecompressor()
-    while data or not frame.needs_input:
-        piece = frame.decompress(data, _PIECE_BYTES)
-        data = b""
-        if piece:
-            yield piece
-        if frame.eof:
-            data, frame = frame.unused_data, zstd.ZstdDecompressor()
 
 
 def _document(member: Member) -> dict[str, object]:
@@ -212,7 +198,7 @@ def _require_known(first: dict[str, Any] | None) -> None:
         )
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def _object(line: bytes | bytearray) -> dict[str, Any]:
     if sum(map(line.count, (b",", b"[", b"{"))) > _LINE_VALUES:
         raise _refusal("a line of it has more than one member can have")
     try:

@@ -23,6 +23,8 @@ MOST_FRAME_BYTES = 152 << 20  # of a backup that would have too many frames: as 
 _SMALL_JOB_LEVEL = 3  # up to this level small jobs cost nothing and save 30 MiB; above, they cost most of the speed
 _SMALL_JOB_BYTES = 2 << 20
 
+_LEAST_FRAME_BYTES = 4 << 10  # plain ones, in a frame that another follows: ours hold 64 MiB, all but a stream's last
+_FIRST_STEP_BYTES = 256  # that a new frame is given; each step is twice the one before
 
 _DAMAGED = "this copy is damaged: do not rely on it, take a new backup"
 
@@ -122,37 +124,55 @@ class Compressor:
 
 
 class Decompressor:
-    """zstd frames in, plain bytes out, at most a block at a time however much a frame expands."""
+    """zstd frames in, plain bytes out, at most a block at a time however much a frame expands.
+
+    A frame costs a decompressor of its own, and what it was given beyond its end is copied: so small frames are refused
+    where another follows, and none is given much more than it has taken already. Else who fills an object with them
+    would keep whoever proves it busy for days.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._begin()
+        self._ended: int | None = None  # plain bytes of the frame before
+
+    def _begin(self) -> None:
         self._frame = zstd.ZstdDecompressor()
         self._between_frames = True
+        self._step = _FIRST_STEP_BYTES
+        self._plain = 0  # bytes of this frame
 
-    def take(self, block: bytes) -> Iterator[bytes]:
+    def take(self, block: bytes | bytearray) -> Iterator[bytes]:
         """What these bytes expand to.
 
         Raises:
-            VerificationError: they are no zstd frames.
+            VerificationError: they are no zstd frames, or frames that backupd never writes.
         """
-        data = block
-        while True:
-            self._between_frames = self._between_frames and not data
+        view, at = memoryview(block), 0
+        while at < len(view) or not self._frame.needs_input:
+            given = view[at : at + self._step] if self._frame.needs_input else view[:0]
+            if given and self._between_frames:
+                self._require_large_before()
+            self._between_frames = self._between_frames and not given
             try:
-                piece = self._frame.decompress(data, BLOCK_BYTES)
+                piece = self._frame.decompress(given, BLOCK_BYTES)
             except zstd.ZstdError as error:
                 raise VerificationError(f"{self._name} is damaged: {str(error).lower()}", hint=_DAMAGED) from error
-            data = b""
+            at += len(given)
+            self._step = min(self._step * 2, BLOCK_BYTES)
+            self._plain += len(piece)
             if piece:
                 yield piece
             if self._frame.eof:
-                data = self._frame.unused_data
-                self._frame = zstd.ZstdDecompressor()
-                self._between_frames = True
-                if not data:
-                    return
-            elif self._frame.needs_input:
-                return
+                at -= len(self._frame.unused_data)
+                self._ended = self._plain
+                self._begin()
+
+    def _require_large_before(self) -> None:
+        if self._ended is not None and self._ended < _LEAST_FRAME_BYTES:
+            raise VerificationError(
+                f"{self._name} is damaged: a zstd frame of {self._ended} bytes is not its last one", hint=_DAMAGED
+            )
 
     def end(self) -> Iterator[bytes]:
         """Nothing more.

@@ -30,7 +30,9 @@ from backupd.mysql.facts import binlog_header
 from backupd.mysql.scratch import RunningServer
 from backupd.mysql.session import Row, Session
 from backupd.mysql.sqltext import quoted
+from backupd.mysql.tablefiles import Table
 from backupd.policy import gtid
+from backupd.vocabulary.errors import VerificationError
 from backupd.vocabulary.records import Check
 from backupd.vocabulary.servers import Flavour, Position, ServerFacts
 from backupd.vocabulary.storage import Manifest
@@ -38,6 +40,7 @@ from backupd.vocabulary.storage import Manifest
 NO_POSITION = "no position"
 
 _TABLES_AT_ONCE = 50
+_ANOTHER = "take it from another backup; `backupd drill` checks all tables of one"
 _SHOWN = 5  # damaged tables that a check names
 
 _INNODB_BINLOG = re.compile(r"InnoDB: Last binlog file '([^']*)', position (\d+)")
@@ -144,6 +147,17 @@ def table_results(rows: Sequence[Row]) -> Iterator[TableResult]:
         kinds = {kind.lower() for kind, _ in lines}
         ok = "error" not in kinds and (("status", "OK") in lines or kinds == {"note"})
         yield TableResult(table, ok, "; ".join(f"{kind}: {text}" for kind, text in lines))
+
+
+def require_whole(session: Session, table: Table, called: str, *, hint: str = _ANOTHER) -> None:
+    """No page of it is damaged: a server that passes over missing tables passes over damaged rows as well.
+
+    Raises:
+        VerificationError: one is.
+    """
+    for result in table_results(session.query(f"CHECK TABLE {table.in_sql} MEDIUM")):
+        if not result.ok:
+            raise VerificationError(f"{called} is damaged: {result.text}", hint=hint)
 
 
 def tables_check(results: Iterable[TableResult]) -> Check:

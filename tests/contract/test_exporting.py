@@ -14,7 +14,7 @@ from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.session import Session
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.table_export import Exported, export
-from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.errors import ServerError, VerificationError
 from tests.contract.mariadb import PASSWORD, MariadbServer, mysql_server
 from tests.contract.test_loading import AWKWARD, CHILD, FLEETING, PARTED, before
 from tests.contract.test_scratch import Image, keep_only, load, taken
@@ -216,6 +216,20 @@ def test_a_table_younger_than_the_last_checkpoint_is_exported_though_another_one
     with mysql_server.session() as session:
         assert session.value(f"SELECT COUNT(*) FROM {schema_of(exported)}.young WHERE v = 'new'") == "5000"
         session.execute(f"DROP DATABASE {schema_of(exported)}")
+
+
+def test_a_torn_table_is_not_exported_as_recovered(mysql_server: MariadbServer, tmp_path: Path) -> None:
+    """A server that passes over missing tables opens it without a word, and repairs nothing. (An Aria table that is
+    torn like this is whole after recovery: its log has the pages.)
+    """
+    with load(mysql_server):
+        image = taken(mysql_server, tmp_path)
+    keep_only([MYISAM], image)
+    rows = image.datadir / "t" / "myisam.MYD"
+    os.truncate(rows, rows.stat().st_size // 2)
+    with pytest.raises(VerificationError, match=r"t\.myisam, as restored, is damaged: "):
+        export(image.folder, image.manifest, [MYISAM])
+    assert not (image.folder / "tables").exists()
 
 
 def test_a_table_that_the_server_does_not_know_leaves_no_export(partial: Image) -> None:

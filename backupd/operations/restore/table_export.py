@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from backupd.host.filesystem import MORE_ROOM, explained_write, opened_plain
+from backupd.mysql.proof import require_whole
 from backupd.mysql.recorded import judged
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.replacing_statements import AS_ROWS, ZERO_STAYS
@@ -75,6 +76,7 @@ def export(
     Raises:
         ServerError: no matching server is here, or it did not start on the files, or refused to export a table;
             or a prepared transaction has changes in one.
+        VerificationError: a table is damaged.
         Unreadable: the manifest names what no server has.
         UsageError: a table could not be copied; nothing here can keep a server within its bounds.
     """
@@ -188,6 +190,7 @@ def exported(
     imported = engine == _TRANSPORTABLE
     if imported:
         await_rollback(session, table, telling)
+    require_whole(session, table, f"{table}, as restored,")
     session.execute(f"FLUSH TABLES {named} {'FOR EXPORT' if imported else 'WITH READ LOCK'}")
     files = _copied(to, manifest, table)  # they do not change until the tables are unlocked
     session.execute("UNLOCK TABLES")

@@ -18,7 +18,7 @@ from backupd.mysql.loading_schema import (
     publish,
     remove_loading,
 )
-from backupd.mysql.proof import table_results
+from backupd.mysql.proof import require_whole
 from backupd.mysql.refusals import StatementError
 from backupd.mysql.row_differences import TableDifference
 from backupd.mysql.row_loading import checksum, load_rows, prepare_source
@@ -43,7 +43,6 @@ from backupd.vocabulary.servers import LoadingWay
 from backupd.vocabulary.storage import Manifest
 
 _LARGEST_ROW = 1 << 30  # bytes: the most that either server lets a packet be
-_ANOTHER = "load it from another backup; `backupd drill` checks all tables of one"
 _WORTH_TELLING = 1.0  # seconds
 _STAYS_FREE, _STAYS_FREE_BYTES = 0.05, 10 << 30  # of the running server's file system: the less of the two
 
@@ -167,7 +166,7 @@ class TableLoading:
     def _table(self, to: Session, planned: PlannedTable, plan: LoadingPlan) -> LoadedTable:
         shape = planned.shape
         self.telling(f"checking {shape.table}")
-        _require_whole(self.scratch.session, shape.table, f"{shape.table} in this backup")
+        require_whole(self.scratch.session, shape.table, f"{shape.table} in this backup")
         rows = None
         if planned.tablespace is not None and plan.datadir is not None:
             rows = self._by_tablespace(to, shape, planned.tablespace, plan.datadir)
@@ -202,7 +201,7 @@ class TableLoading:
                 telling=self.telling,
             )
             imported = Table(self.place.loading, shape.table.name)
-            _require_whole(to, imported, f"{shape.table}, once imported,", hint="load it with --by rows")
+            require_whole(to, imported, f"{shape.table}, once imported,", hint="load it with --by rows")
         except (StatementError, VerificationError) as error:
             if self.by is LoadingWay.TABLESPACE or (isinstance(error, StatementError) and not error.number):
                 raise
@@ -244,21 +243,6 @@ class _Pacer:
         self._pace = self._pace.after(seconds)
         self.paused_seconds += self._pace.pause_seconds
         time.sleep(self._pace.pause_seconds)
-
-
-def _require_whole(session: Session, table: Table, called: str, *, hint: str = _ANOTHER) -> None:
-    """No page of it is damaged: a server that passes over missing tables passes over damaged rows as well.
-
-    Raises:
-        VerificationError: one is.
-    """
-    named = table.in_sql
-    for result in table_results(session.query(f"CHECK TABLE {named} MEDIUM")):
-        if not result.ok:
-            raise VerificationError(
-                f"{called} is damaged: {result.text}",
-                hint=hint,
-            )
 
 
 def _require_room(plan: LoadingPlan) -> None:

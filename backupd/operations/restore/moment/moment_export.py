@@ -16,7 +16,7 @@ from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.moment.moment_copy import MomentCopy
 from backupd.operations.restore.restored_copy import shut_down
 from backupd.operations.restore.table_export import FOLDER, Exported, export_place, exported
-from backupd.vocabulary.errors import BackupdError, ServerError
+from backupd.vocabulary.errors import BackupdError, ServerError, VerificationError
 from backupd.vocabulary.storage import Manifest
 
 
@@ -30,8 +30,8 @@ def export_at_moment(
 ) -> tuple[Exported, ...]:
     """Each of these tables is in `tables/SCHEMA/` of the folder, and the copy stands at its moment, shut down.
 
-    A table that was not there then has no files, and says so; where the server refused to export one, none has. When it
-    raises, the folder has no `tables`, and keeps the copy if the server could be shut down.
+    A table that was not there then has no files, and says so; where one is damaged, or the server refused to export
+    it, none has. When it raises, the folder has no `tables`, and keeps the copy if the server could be shut down.
 
     Raises:
         ServerError: the server did not start, or was not shut down cleanly.
@@ -58,7 +58,7 @@ class _Export:
                 raise
             with shielded(), _noted_on(error):
                 self._stand()
-            if not isinstance(error, ServerError):
+            if not isinstance(error, ServerError | VerificationError):
                 raise
             return tuple(self._none(table, f"could not be exported: {error.message}") for table in self.tables)
         with shielded():

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backupd.cli.output import print_text, say, tell
-from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour
 
 if TYPE_CHECKING:
@@ -12,27 +11,26 @@ if TYPE_CHECKING:
 
     from backupd.mysql.tablefiles import Table
     from backupd.operations.restore.table_export import Exported
+    from backupd.operations.restore.tables_into_folder import RestoredTables
     from backupd.vocabulary.storage import Manifest
 
 
-def export_tables(to: Path, manifest: "Manifest", tables: "Sequence[Table]", *, confined: bool) -> "Sequence[str]":
-    """Say where the tables are, and what is left to do: with a server here, to import them.
+def tell_restored(to: Path, restored: "RestoredTables", tables: "Sequence[Table]") -> "Sequence[str]":
+    """Say where the tables are, and what is left to do: where a server here has recovered them, to import them.
 
     What a person should look at is returned.
     """
-    from backupd.operations.restore.table_export import by_hand, export
+    from backupd.operations.restore.table_export import by_hand
 
-    named = ", ".join(map(str, tables))
-    try:
-        exported = export(to, manifest, tables, confined=confined, telling=tell)
-    except ServerError as error:
-        attention = f"{named} could not be recovered here: {error.message}"
+    named, manifest = ", ".join(map(str, tables)), restored.manifest
+    if restored.not_recovered:
+        attention = f"{named} could not be recovered here: {restored.not_recovered}"
         tell(f"attention: {attention}")
         say(f"restored the files of {named} of run {manifest.run_id} to {to}, NOT recovered")
         print_text(by_hand(to, manifest, tables))
         return (attention,)
     say(f"restored {named} of run {manifest.run_id} to {to}, recovered")
-    return _tell_each(exported)
+    return _tell_each(restored.exported)
 
 
 def tell_exported(to: Path, manifest: "Manifest", exported: "Sequence[Exported]") -> "Sequence[str]":

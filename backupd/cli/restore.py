@@ -253,24 +253,34 @@ class _Wanted:
 
 def _to_folder(wanted: _Wanted, to: Path, tables: "Sequence[Table]") -> "Sequence[str]":
     """What a person should look at although the files are restored."""
-    from backupd.cli.exported_tables import export_tables
+    if tables:
+        return _tables_to_folder(wanted, to, tables)
     from backupd.mysql.restored_owner import restored_owner
     from backupd.operations.restore.into_folder import restore as restore_backup
 
     manifest = restore_backup(
-        wanted.sources,
-        to=to,
-        identities=wanted.identities,
-        tables=tables,
-        copied=wanted.copied,
-        confined=wanted.confined,
+        wanted.sources, to=to, identities=wanted.identities, copied=wanted.copied, confined=wanted.confined
     )
-    if tables:
-        return export_tables(to.absolute(), manifest, tables, confined=wanted.confined)
     steps = wanted.steps(manifest, to, to.absolute())
     say(f"restored run {wanted.run.run_id} to {to}: datadir {to / manifest.datadir}")
     print_text(f"{restored_owner(to.absolute() / manifest.datadir)}{steps.rstrip()}")
     return ()
+
+
+def _tables_to_folder(wanted: _Wanted, to: Path, tables: "Sequence[Table]") -> "Sequence[str]":
+    from backupd.cli.exported_tables import tell_restored
+    from backupd.operations.restore.tables_into_folder import restore_tables
+
+    restored = restore_tables(
+        wanted.sources,
+        to=to,
+        tables=tables,
+        identities=wanted.identities,
+        copied=wanted.copied,
+        confined=wanted.confined,
+        telling=tell,
+    )
+    return tell_restored(to.absolute(), restored, tables)
 
 
 def _server(

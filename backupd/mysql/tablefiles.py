@@ -151,9 +151,14 @@ class TableFiles:
         found = self._found(table)
         return tuple(name for name in names if found is not None and self._table_of(PurePosixPath(name)) == found)
 
+    def own(self, names: Iterable[str], tables: Collection[Table]) -> Iterator[bool]:
+        """Of each file, in turn: whether it is of one of these tables alone."""
+        chosen = self._all_found(tables)
+        return (self._table_of(PurePosixPath(name)) in chosen for name in names)
+
     def selected(self, names: Iterable[str], tables: Collection[Table]) -> Iterator[bool]:
         """Of each file or folder, in turn: whether a server with these tables needs it: all but other tables."""
-        chosen = {found for table in tables if (found := self._found(table)) is not None}
+        chosen = self._all_found(tables)
         schemas = {schema for schema, _ in chosen}
         return (self._wanted(PurePosixPath(name), chosen, schemas) for name in names)
 
@@ -169,6 +174,9 @@ class TableFiles:
         schema, name = (table.schema.lower(), table.name.lower()) if self._lower_case else (table.schema, table.name)
         places = ((file_name(schema), file_name(name)), (schema, name))
         return next((place for place in places if place[1] in self._tables.get(place[0], ())), None)
+
+    def _all_found(self, tables: Collection[Table]) -> set[tuple[str, str]]:
+        return {found for table in tables if (found := self._found(table)) is not None}
 
     def _table_of(self, path: PurePosixPath) -> tuple[str, str] | None:
         """Schema and table whose file this is, both as files are named."""

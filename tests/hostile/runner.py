@@ -36,7 +36,7 @@ _WANTED = (
         "catalogue.imported",
         "operations.restore.clone",
         "operations.restore.drill",
-        "operations.restore.table_export",
+        "operations.restore.tables_into_folder",
         "operations.restore.proofs",
         "operations.upkeep.rebuild",
     ),

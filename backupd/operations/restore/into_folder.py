@@ -6,7 +6,8 @@ interruption leaves can be gone on with (`unfinished`).
 
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,13 @@ from backupd.operations.restore.as_recorded import open_as_recorded, require_as_
 from backupd.operations.restore.next_copy import AgreedCopies, ObjectCopy, agreed, content_of
 from backupd.operations.restore.unfinished import Filling, occupied_bytes, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
-from backupd.operations.restore.wanted_objects import WantedPart, index_of, parts_of, parts_with, table_files
+from backupd.operations.restore.wanted_objects import (
+    WantedPart,
+    index_of,
+    parts_of,
+    parts_with,
+    table_files,
+)
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import BackupdError, Cancelled, TargetError, UsageError
 from backupd.vocabulary.storage import Manifest
@@ -68,19 +75,46 @@ def restore(
         VerificationError: what is stored is not what was written, on any of the targets.
         NotAsRecorded: what is in the folder is not what was recorded, or cannot be compared.
     """
+    with filled(*(sources, to, identities), tables=tables, copied=copied, confined=confined, keeps=keeps) as (
+        manifest,
+        _,
+    ):
+        return manifest
+
+
+@contextmanager
+def filled(
+    sources: Sequence[BackupSource],
+    to: Path,
+    identities: "Identities | None",
+    *,
+    tables: Collection[Table],
+    copied: _TellCopied,
+    confined: bool,
+    keeps: bool = True,
+) -> Iterator[tuple[Manifest, Filling]]:
+    """The same; within the block the folder is filled, and marked and closed to others still. Where a server has worked in it in an earlier
+    block, it is filled anew.
+
+    Raises:
+        As `restore`.
+    """
     manifest, readable = agreed(sources, identities)
     copies = AgreedCopies(readable, manifest, identities)
     what = Unfinished(manifest.job, manifest.run_id, content_of(manifest), tuple(sorted(map(str, tables))))
-    parts = parts_with(tables, index_of(copies), manifest) if tables else parts_of(manifest)
+    listed = index_of(copies) if tables else None
+    parts = parts_of(manifest) if listed is None else parts_with(tables, listed, manifest)
     needed, there = _unpacked_bytes(parts, manifest), occupied_bytes(to)
     if there:
         _require_free(to, needed - there)  # before the block: a refusal undoes nothing
     with resumable(to, what, keeps=keeps) as folder:
         if not there:
             _require_free(to, needed)
+        if folder.is_spoilt:
+            folder.emptied()
         itself = fill(folder, copies, parts, to=to, tables=tables, copied=copied, confined=confined)
+        yield manifest, folder
         open_as_recorded(to, itself)
-    return manifest
 
 
 def fill(

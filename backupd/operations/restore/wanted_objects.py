@@ -93,6 +93,13 @@ def table_files(listed: Index, manifest: Manifest) -> TableFiles:
     )
 
 
+def bytes_of_tables(tables: Collection[Table], listed: Index, manifest: Manifest) -> int:
+    """What the files of these tables alone take, holes too: whoever copies them fills those."""
+    members, named = tee(member for _, member in listed.members())
+    own = table_files(listed, manifest).own((member.name for member in named), tables)
+    return sum(member.recorded.size for member, is_own in zip(members, own, strict=True) if is_own)
+
+
 def selected_members(
     listed: Index, manifest: Manifest, tables: Collection[Table]
 ) -> Iterator[tuple[str, Member, bool]]:

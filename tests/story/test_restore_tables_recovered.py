@@ -1,0 +1,93 @@
+"""Single tables that a server recovers in the folder: until it has ended, the folder is marked, and worth nothing."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from backupd.host.signals import cancellable
+from backupd.mysql.tablefiles import Table, tables_in
+from backupd.operations.restore import tables_into_folder
+from backupd.operations.restore.table_export import FOLDER, Exported
+from backupd.operations.restore.tables_into_folder import RestoredTables, restore_tables
+from backupd.operations.restore.unfinished import INCOMPLETE
+from backupd.vocabulary.errors import ServerError, VerificationError
+from backupd.vocabulary.storage import Manifest
+from tests.story.stored import files_in, put_in
+from tests.story.test_restore_resumed import Failing, source
+from tests.story.test_restore_tables import BINLOGS, EVERYBODY_S, SMALL, STREAMS
+
+SMALL_ALONE = {**EVERYBODY_S, **BINLOGS, "shop/small.ibd": SMALL}
+TABLES = tables_in("shop.small")
+
+
+class Usage(NamedTuple):
+    free: int
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    return put_in(tmp_path / "vault", STREAMS)
+
+
+@pytest.fixture
+def to(tmp_path: Path) -> Path:
+    return tmp_path / "restored"
+
+
+class Recovering:
+    """Stands for the server and the export: it changes the files, and keeps how the folder looked meanwhile."""
+
+    def __init__(self, killed: Path, *, ends_with: Exception | None = None) -> None:
+        self._killed = killed
+        self._ends_with = ends_with
+
+    def __call__(self, folder: Path, manifest: Manifest, tables: Sequence[Table], **_more: Any) -> tuple[Exported, ...]:
+        (folder / "shop" / "small.ibd").write_bytes(b"half")
+        (folder / "undo002").write_bytes(b"a server's own")
+        (folder / FOLDER).mkdir()
+        shutil.copytree(folder, self._killed)
+        if self._ends_with is not None:
+            (folder / FOLDER).rmdir()
+            raise self._ends_with
+        (folder / "shop" / "small.ibd").write_bytes(SMALL)
+        return tuple(Exported(table, (), folder) for table in tables)
+
+
+def restored(vault: Path, to: Path) -> RestoredTables:
+    return restore_tables([source(Failing(vault))], to=to, tables=TABLES)
+
+
+def test_what_was_killed_while_a_server_worked_in_it_is_marked_and_restored_anew(
+    vault: Path, to: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables_into_folder, "export", Recovering(tmp_path / "killed"))
+    restored(vault, to)
+    assert not (to / INCOMPLETE).exists()
+    assert (tmp_path / "killed" / INCOMPLETE).exists(), "whoever finds the folder takes it for whole"
+    monkeypatch.setattr(tables_into_folder, "export", lambda *_asked, **_more: ())
+    restored(vault, tmp_path / "killed")
+    assert files_in(tmp_path / "killed") == SMALL_ALONE
+
+
+def test_a_damaged_table_leaves_no_folder(
+    vault: Path, to: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damaged = VerificationError("shop.small is damaged", hint="")
+    monkeypatch.setattr(tables_into_folder, "export", Recovering(tmp_path / "killed", ends_with=damaged))
+    with pytest.raises(VerificationError, match="is damaged"), cancellable():
+        restored(vault, to)
+    assert not to.exists()
+
+
+def test_where_no_server_here_can_recover_them_the_files_stay(
+    vault: Path, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_asked: object, **_more: object) -> None:
+        raise ServerError("no matching server is here", hint="")
+
+    monkeypatch.setattr(tables_into_folder, "export", refused)
+    assert restored(vault, to).not_recovered == "no matching server is here"
+    assert files_in(to) == SMALL_ALONE

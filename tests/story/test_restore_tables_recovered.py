@@ -9,11 +9,11 @@ import pytest
 
 from backupd.host.signals import cancellable
 from backupd.mysql.tablefiles import Table, tables_in
-from backupd.operations.restore import tables_into_folder
+from backupd.operations.restore import into_folder, tables_into_folder
 from backupd.operations.restore.table_export import FOLDER, Exported
 from backupd.operations.restore.tables_into_folder import RestoredTables, restore_tables
 from backupd.operations.restore.unfinished import INCOMPLETE
-from backupd.vocabulary.errors import ServerError, VerificationError
+from backupd.vocabulary.errors import ServerError, UsageError, VerificationError
 from backupd.vocabulary.storage import Manifest
 from tests.story.stored import files_in, put_in
 from tests.story.test_restore_resumed import Failing, source
@@ -91,3 +91,30 @@ def test_where_no_server_here_can_recover_them_the_files_stay(
     monkeypatch.setattr(tables_into_folder, "export", refused)
     assert restored(vault, to).not_recovered == "no matching server is here"
     assert files_in(to) == SMALL_ALONE
+
+
+def test_there_must_be_room_for_the_tables_twice(vault: Path, to: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables_into_folder, "export", lambda *_asked, **_more: ())
+    once = 0
+
+    def least(_path: Path) -> Usage:
+        return Usage(once)
+
+    monkeypatch.setattr(shutil, "disk_usage", least)
+    with pytest.raises(UsageError, match="the backup needs"):
+        restored(vault, to)
+    low, high = 0, 10 << 20
+    while low < high:  # the least with which the files alone are restored
+        once = (low + high) // 2
+        try:
+            into_folder.restore([source(Failing(vault))], to=to, tables=TABLES)
+        except UsageError:
+            low = once + 1
+        else:
+            high = once
+            shutil.rmtree(to)
+    once = low + len(SMALL) - 1
+    with pytest.raises(UsageError, match="the backup needs"):
+        restored(vault, to)
+    once += 1
+    restored(vault, to)

@@ -26,6 +26,7 @@ from backupd.operations.restore.unfinished import Filling, occupied_bytes, resum
 from backupd.operations.restore.unfinished_marker import Unfinished
 from backupd.operations.restore.wanted_objects import (
     WantedPart,
+    bytes_of_tables,
     index_of,
     parts_of,
     parts_with,
@@ -75,10 +76,9 @@ def restore(
         VerificationError: what is stored is not what was written, on any of the targets.
         NotAsRecorded: what is in the folder is not what was recorded, or cannot be compared.
     """
-    with filled(*(sources, to, identities), tables=tables, copied=copied, confined=confined, keeps=keeps) as (
-        manifest,
-        _,
-    ):
+    with filled(
+        *(sources, to, identities), tables=tables, copied=copied, confined=confined, keeps=keeps, exporting=False
+    ) as (manifest, _):
         return manifest
 
 
@@ -92,9 +92,10 @@ def filled(
     copied: _TellCopied,
     confined: bool,
     keeps: bool = True,
+    exporting: bool,
 ) -> Iterator[tuple[Manifest, Filling]]:
-    """The same; within the block the folder is filled, and marked and closed to others still. Where a server has worked in it in an earlier
-    block, it is filled anew.
+    """The same; within the block the folder is filled, marked still, and closed to others. Where a server has worked in
+    it in an earlier block, it is filled anew. With `exporting` there is room for the tables once more.
 
     Raises:
         As `restore`.
@@ -105,6 +106,8 @@ def filled(
     listed = index_of(copies) if tables else None
     parts = parts_of(manifest) if listed is None else parts_with(tables, listed, manifest)
     needed, there = _unpacked_bytes(parts, manifest), occupied_bytes(to)
+    if exporting and listed is not None:
+        needed += bytes_of_tables(tables, listed, manifest)
     if there:
         _require_free(to, needed - there)  # before the block: a refusal undoes nothing
     with resumable(to, what, keeps=keeps) as folder:

@@ -47,7 +47,7 @@ def restore_tables(
     Raises:
         As `into_folder.restore`, and as `table_export.export` but for ServerError.
     """
-    with filled(*(sources, to, identities), tables=tables, copied=copied, confined=confined) as (
+    with filled(*(sources, to, identities), tables=tables, copied=copied, confined=confined, exporting=True) as (
         manifest,
         folder,
     ):

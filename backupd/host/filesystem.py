@@ -19,6 +19,7 @@ from backupd.vocabulary.volumes import FileIdentity
 
 OWN_TO_A_FILE_SYSTEM = frozenset({"lost+found"})  # what an empty mount point may hold
 MORE_ROOM = "choose a folder with more space"  # a hint
+_STAYS_FREE, _STAYS_FREE_BYTES = 0.05, 10 << 30  # the less of the two
 
 _REMOVAL_SECONDS = 3600.0
 _GENERATION = 0x80087601  # FS_IOC_GETVERSION (linux/fs.h): ext4 and XFS tell an inode's generation; others refuse
@@ -291,3 +292,8 @@ def room(path: Path) -> tuple[int, int, bool]:
     """What the file system of `path` has left for us, its size, both in bytes, and whether it is read-only."""
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, bool(found.f_flag & os.ST_RDONLY)
+
+
+def share_that_stays_free(total: int) -> int:
+    """Bytes of a file system of that size that others write to: what we put there leaves them so much."""
+    return min(round(total * _STAYS_FREE), _STAYS_FREE_BYTES)

@@ -62,6 +62,11 @@ class RestorePlan:
     start: BinlogPlace  # in the first of them, in its server's log: the backup has what lies before
     end: EndCondition
 
+    @property
+    def log_bytes(self) -> int:
+        """Of the segments, as the server wrote them."""
+        return sum(segment.plain_bytes for segment in self.segments)
+
 
 def plan(
     backups: Sequence[PlacedBackup],

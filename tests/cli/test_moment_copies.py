@@ -25,6 +25,7 @@ from backupd.mysql.startup import RELAY_FOLDER
 from backupd.mysql.tablefiles import Table
 from backupd.operations import context
 from backupd.operations.restore import restored_copy
+from backupd.operations.restore.into_folder import unpacked_bytes
 from backupd.operations.restore.moment import moment_copy, to_moment
 from backupd.operations.restore.moment.moment_copy import copy_at_moment
 from backupd.operations.restore.moment.to_moment import restore_to_moment
@@ -90,6 +91,23 @@ def interrupted(history: History, to: Path, by: signal.Signals, told: list[str])
             applied=lambda _progress: os.kill(os.getpid(), by),
         )
         restore_to_moment(found.forward, found.manifest, found.sources, to=to, telling=told.append)
+
+
+def test_without_room_for_the_log_too_nothing_is_begun(
+    history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lies beside the files while it is applied to them, and the tables grow by it."""
+    site, _, drop = history
+    configuration, to = context.configuration(site.configuration), tmp_path / "to"
+    with context.catalogue(configuration) as catalogue:
+        asked = AskedMoment(BeforeGtid(drop), run_id=None)
+        found = found_moment(*(configuration, catalogue, asked), to=to, target=None, identities=None)
+    log = found.forward.plan.log_bytes
+    usage = shutil.disk_usage(tmp_path)._replace(free=unpacked_bytes(found.manifest) + log + log // 10 - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
+    with pytest.raises(UsageError, match="the backup needs"):
+        restore_to_moment(found.forward, found.manifest, found.sources, to=to)
+    assert not to.exists()
 
 
 def test_the_second_before_the_accident_is_reached_over_a_kill_and_an_interruption(

@@ -4,6 +4,7 @@ All of it is real: the server, its client program that receives, the commands as
 """
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,13 +15,14 @@ from backupd import wiring
 from backupd.catalogue.store import Catalogue
 from backupd.cli.moment_drill import moment_to_prove
 from backupd.config import Configuration, DrillCheckConfig
+from backupd.host.filesystem import share_that_stays_free
 from backupd.mysql.canary import MysqlCanary
 from backupd.operations import context
 from backupd.operations.restore.moment import moment_drill
 from backupd.operations.restore.moment.moment_copy import RollForward
 from backupd.operations.restore.moment.to_moment import RestoredMoment, restore_to_moment
 from backupd.policy.moments import ToGtid
-from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.errors import ServerError, UsageError
 from backupd.vocabulary.records import Drill
 from tests.archive_site import Site
 from tests.contract.mariadb import mariadb, wait_until
@@ -137,6 +139,15 @@ def test_what_was_restored_wrongly_is_found_by_the_canary_rows(
     assert wrong.keys() == {"gtid", "canary minutes"}
     assert wrong["canary minutes"].startswith(said)
     assert wrong["gtid"] == history.minutes[restored]
+
+
+def test_without_room_for_the_log_and_for_others_a_moment_is_not_drilled(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=share_that_stays_free(usage.total)))
+    with pytest.raises(UsageError, match="must stay free"):
+        drilled(history, monkeypatch, history.work[1])
 
 
 def test_a_host_without_a_server_of_the_series_says_nothing_of_the_moment(

@@ -221,7 +221,7 @@ def test_without_room_nothing_is_restored_and_nothing_is_proven_or_disproven(
 class Free:
     """A file system that is full."""
 
-    free = 10
+    free, total = 10, 1000
 
 
 def test_what_is_larger_than_allowed_is_passed_over_and_no_fault(

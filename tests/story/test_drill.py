@@ -1,6 +1,7 @@
 """A drill that fails leaves no staging folder behind; what it finds before a server starts is an answer too."""
 
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,10 +14,12 @@ import pytest
 from backupd.archive.frames import Reading
 from backupd.archive.unpack import Unpacking
 from backupd.config import DrillCheckConfig
+from backupd.host.filesystem import share_that_stays_free
 from backupd.host.signals import cancellable
 from backupd.mysql.refusals import StatementError
 from backupd.mysql.scratch import ScratchServer
 from backupd.operations.restore.drill import drill
+from backupd.operations.restore.into_folder import unpacked_bytes
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import (
     BackupdError,
@@ -28,6 +31,7 @@ from backupd.vocabulary.errors import (
     ServerError,
     TargetError,
     Undecided,
+    UsageError,
 )
 from backupd.vocabulary.records import Check
 from tests.fakes.target import BELIEVED
@@ -54,6 +58,20 @@ def test_damage_on_the_target_is_a_failed_drill(backed_up: World) -> None:
     assert [(check.name, check.ok) for check in result.checks] == [("restore", False)]
     assert "data-1.tar.zst" in result.checks[0].found
     assert backed_up.left() == []
+
+
+def test_a_drill_leaves_the_file_system_of_the_staging_folder_the_share_that_others_need(
+    backed_up: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default the catalogue is beside it, and no backup is taken without room for that."""
+    needed, usage = unpacked_bytes(backed_up.target.manifest("nightly", "r1")), shutil.disk_usage("/")
+    stays = share_that_stays_free(usage.total)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=needed + stays - 1))
+    with pytest.raises(UsageError, match="must stay free"):
+        drill(copies(backed_up), backed_up.tools)
+    assert backed_up.left() == []
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=needed + stays))
+    assert drill(copies(backed_up), backed_up.tools).checks[0].ok
 
 
 def test_an_unreadable_target_ends_the_drill_and_leaves_no_staging_folder(backed_up: World) -> None:

@@ -75,7 +75,7 @@ def drill(
         manifest, readable = agreed(sources, identities)
         server = ScratchServer(folder, manifest, confined=confined, servers=servers)
         server.require_startable()  # what this host lacks says nothing of the backup
-        require_room(folder, manifest)
+        require_room(folder, manifest, staging=True)
         try:
             copy = _Copy(readable, manifest, identities, confined, server, tuple(checks))
             found, position, undecided = _checks(copy, folder, telling)

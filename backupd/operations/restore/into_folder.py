@@ -16,7 +16,7 @@ from backupd.archive.index import Recorded
 from backupd.archive.parallel import side_by_side
 from backupd.archive.unpack import Unpacking, UnpackOptions
 from backupd.archive.unpack_progress import UnpackProgress
-from backupd.host.filesystem import MORE_ROOM, require_no_way_out
+from backupd.host.filesystem import MORE_ROOM, require_no_way_out, share_that_stays_free
 from backupd.host.signals import shielded
 from backupd.mysql.relocation import Relocation, owner_of
 from backupd.mysql.tablefiles import Table
@@ -35,12 +35,14 @@ from backupd.operations.restore.wanted_objects import (
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import BackupdError, Cancelled, TargetError, UsageError
 from backupd.vocabulary.storage import Manifest
-from backupd.vocabulary.units import compared_sizes
+from backupd.vocabulary.units import compared_sizes, rounded_size
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
 
 SAVE_BYTES = 512 << 20  # of the tar streams, between two records of how far it is
+
+_GROWTH = 10  # a log makes the files larger by this part of it, beside the room that it frees
 
 _TellCopied = Callable[[int, int], None]  # bytes of the tar streams: so far, in all
 
@@ -54,6 +56,7 @@ def restore(
     copied: _TellCopied = lambda _done, _total: None,
     confined: bool = True,
     keeps: bool = True,
+    staging: bool = False,
 ) -> Manifest:
     """Unpack a backup into an empty folder or mount point, which is made if it is not there.
 
@@ -66,7 +69,7 @@ def restore(
 
     With `tables`, only what a server with these tables needs is fetched. They are as the snapshot had them: a server
     has to recover them before they are of use. Where it is not `confined`, tar is bound by nothing but our judgement of
-    what it is given.
+    what it is given. `staging` is as for `require_room`.
 
     Raises:
         UsageError: the folder is not empty, or has no room; the backup is encrypted, and no identity opens it; there is
@@ -77,7 +80,7 @@ def restore(
         NotAsRecorded: what is in the folder is not what was recorded, or cannot be compared.
     """
     with filled(
-        *(sources, to, identities), tables=tables, copied=copied, confined=confined, keeps=keeps, exporting=False
+        *(sources, to, identities), tables=tables, copied=copied, confined=confined, keeps=keeps, staging=staging
     ) as (manifest, _):
         return manifest
 
@@ -92,7 +95,8 @@ def filled(
     copied: _TellCopied,
     confined: bool,
     keeps: bool = True,
-    exporting: bool,
+    staging: bool = False,
+    exporting: bool = False,
 ) -> Iterator[tuple[Manifest, Filling]]:
     """The same; within the block the folder is filled, marked still, and closed to others. Where a server has worked in
     it in an earlier block, it is filled anew. With `exporting` there is room for the tables once more.
@@ -109,10 +113,10 @@ def filled(
     if exporting and listed is not None:
         needed += bytes_of_tables(tables, listed, manifest)
     if there:
-        _require_free(to, needed - there)  # before the block: a refusal undoes nothing
+        _require_free(to, needed - there, staging=staging)  # before the block: a refusal undoes nothing
     with resumable(to, what, keeps=keeps) as folder:
         if not there:
-            _require_free(to, needed)
+            _require_free(to, needed, staging=staging)
         if folder.is_spoilt:
             folder.emptied()
         itself = fill(folder, copies, parts, to=to, tables=tables, copied=copied, confined=confined)
@@ -188,13 +192,15 @@ def unpack_objects(
     return require_as_recorded(to, copies)
 
 
-def require_room(to: Path, manifest: Manifest, *, there: int = 0) -> None:
-    """Raise when the restored files cannot fit; bytes of them are `there` already.
+def require_room(to: Path, manifest: Manifest, *, there: int = 0, log: int = 0, staging: bool = False) -> None:
+    """Raise when the restored files cannot fit; bytes of them are `there` already, and so many of a `log` are applied
+    to them. In the `staging` folder a share has to stay free: by default the catalogue lies beside it.
 
     Raises:
         UsageError: naming what is needed and what is free.
     """
-    _require_free(to, unpacked_bytes(manifest) - there)
+    growth = log // _GROWTH  # its relay logs go as they are applied, while the tables grow
+    _require_free(to, unpacked_bytes(manifest) - there + log + growth, staging=staging)
 
 
 def unpacked_bytes(manifest: Manifest) -> int:
@@ -208,11 +214,13 @@ def _unpacked_bytes(parts: Sequence[WantedPart], manifest: Manifest) -> int:
     return sum(part.size for part in parts) + hole
 
 
-def _require_free(to: Path, needed: int) -> None:
-    free = shutil.disk_usage(next(place for place in (to, *to.parents) if place.exists())).free
-    if free < needed:
-        left, wanted = compared_sizes(free, needed)
-        raise UsageError(f"{to} has {left} free, and the backup needs {wanted}", hint=MORE_ROOM)
+def _require_free(to: Path, needed: int, *, staging: bool = False) -> None:
+    usage = shutil.disk_usage(next(place for place in (to, *to.parents) if place.exists()))
+    stays = share_that_stays_free(usage.total) if staging else 0
+    if usage.free < needed + stays:
+        left, wanted = compared_sizes(usage.free, needed)
+        beside = f"; {rounded_size(stays)} must stay free" if stays else ""
+        raise UsageError(f"{to} has {left} free, and the backup needs {wanted}{beside}", hint=MORE_ROOM)
 
 
 def _missing(parts: Sequence[WantedPart], begun: Mapping[str, UnpackProgress]) -> int:

@@ -146,6 +146,7 @@ def _restored(wanted: TablesWanted, into: IntoServer, tools: HostTools) -> Itera
                     copied=wanted.copied,
                     confined=wanted.confined,
                     keeps=False,
+                    staging=True,
                 ),
             )
         finally:

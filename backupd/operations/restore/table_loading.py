@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backupd.host.filesystem import room
+from backupd.host.filesystem import room, share_that_stays_free
 from backupd.host.holdings import held
 from backupd.host.signals import shielded
 from backupd.mysql.loading_schema import (
@@ -44,7 +44,6 @@ from backupd.vocabulary.storage import Manifest
 
 _LARGEST_ROW = 1 << 30  # bytes: the most that either server lets a packet be
 _WORTH_TELLING = 1.0  # seconds
-_STAYS_FREE, _STAYS_FREE_BYTES = 0.05, 10 << 30  # of the running server's file system: the less of the two
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,20 +271,16 @@ def _require_left(plan: LoadingPlan) -> None:
         if folder is None:
             continue
         free, total, _ = room(folder)
-        if free < _least(total):
+        if free < share_that_stays_free(total):
             raise Refused(
                 f"the file system of the {called} of {plan.place.host} has only {words.size(free)} left",
                 hint="nothing of the tables was kept there: free some, or restore them into a folder, with --to DIR",
             )
 
 
-def _least(total: int) -> int:
-    return min(round(total * _STAYS_FREE), _STAYS_FREE_BYTES)
-
-
 def _require_free(folder: Path, called: str, plan: LoadingPlan, *, logged: int, tables: int) -> None:
     free, total, _ = room(folder)
-    least = _least(total)
+    least = share_that_stays_free(total)
     if free - tables - logged < least:
         taken = [f"these tables ({words.size(tables)})"] if tables else []
         taken += [f"their rows in its binary log (about {words.size(logged)})"] if logged else []

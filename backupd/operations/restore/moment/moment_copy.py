@@ -142,7 +142,7 @@ def copy_at_moment(
     what = Unfinished(manifest.job, manifest.run_id, content_of(manifest), moment=str(plan.end.moment))
     there = occupied_bytes(to)
     if there == 0:
-        require_room(to, manifest)
+        require_room(to, manifest, log=plan.log_bytes)
     with resumable(to, what, keeps=keeps) as folder:
         relocation = Relocation(to, manifest.datadir, manifest.server.datadir)
         itself = _restored(folder, copies, relocation, plan, as_replica=as_replica, confined=confined, telling=telling)
@@ -186,7 +186,7 @@ def _restored(
         remove_tree(to / RELAY_FOLDER)  # ours: nothing else has made one since all was unpacked
     if folder.reached is None:
         telling("restoring")
-        require_room(to, manifest, there=occupied_bytes(to))
+        require_room(to, manifest, there=occupied_bytes(to), log=plan.log_bytes)
         itself = fill(folder, copies, parts, to=to, confined=confined)
     else:
         itself = recorded_itself(to, copies)
@@ -214,7 +214,7 @@ class _Rolling:
         plan, reached = self.forward.plan, self.folder.reached
         at = plan.start if reached is None else BinlogPlace(reached.binlog_file or "", reached.binlog_offset or 0)
         first = first_place(plan, at)
-        size = sum(segment.plain_bytes for segment in plan.segments)
+        size = plan.log_bytes
         unit = 1 << 20 if size >= 10 << 20 else 1 << 10
         rounded = size_words(-(-size // unit) * unit)
         self.telling(f"fetching {rounded} of binlog in {len(plan.segments)} segment{'s'[len(plan.segments) == 1 :]}")

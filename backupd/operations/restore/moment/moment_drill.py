@@ -21,6 +21,7 @@ from backupd.mysql.own_checks import own_checks
 from backupd.mysql.proof import check_tables, tables_check
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.operations.binlog.segment_reader import SegmentReader
+from backupd.operations.restore.into_folder import require_room
 from backupd.operations.restore.moment.moment_copy import RollForward, doubt_of_log
 from backupd.operations.restore.moment.moment_in_log import moment_in_log
 from backupd.operations.restore.moment.to_moment import RestoredMoment, restore_to_moment
@@ -133,6 +134,7 @@ class _Proving:
         except VerificationError as error:
             return self._failed((), error)
         self._scratch(manifest).require_startable()  # what this host lacks says nothing of the moment
+        require_room(self._folder, manifest, log=wanted.plan.log_bytes, staging=True)
         try:
             restored = restore_to_moment(
                 *(RollForward(wanted.plan, wanted.reader), manifest, readable),

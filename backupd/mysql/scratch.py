@@ -31,6 +31,7 @@ from backupd.host.filesystem import read_plain
 from backupd.host.process import ChildLedger
 from backupd.host.sandbox import NO_PROGRAM, Bounds, not_confined
 from backupd.mysql.facts import key_files
+from backupd.mysql.kept_out import let_in
 from backupd.mysql.keyring import keyring_options, require_known_keyring
 from backupd.mysql.recorded import is_binlog, judged, libraries
 from backupd.mysql.recovery import recovery_seconds, redo_bytes, stop_seconds
@@ -205,7 +206,7 @@ class ScratchServer:
             ServerError: no matching program is here, the copy leads out of itself, or the server did not start.
             UsageError: nothing on this host can keep it within its bounds; or it needs none and cannot get to the copy;
                 or it does not know the log's time zone.
-            Undecided: it ran into a limit of its own: time, memory, room.
+            Undecided: it ran into a limit of its own, time, memory, room; or AppArmor keeps it from the copy.
         """
         program = matching_program(self._facts, self._servers)
         copy = self._relocation
@@ -231,6 +232,7 @@ class ScratchServer:
             passing_over = ["--innodb-force-recovery=1"] if self._partial else []
             with (
                 self._started([*self._prefix(account, places, view), *argv, *passing_over, *keyring], said) as process,
+                let_in(program, lambda: _said(places), (copy.folder, places.pattern)),
                 _within_limits(process, places),
                 self._answering(process, places) as session,
             ):

@@ -24,6 +24,11 @@ class ScratchPlaces:
     folder: Path
 
     @property
+    def pattern(self) -> Path:
+        """Of the folders of all such servers."""
+        return self.folder.with_name(f"{_FOLDERS}*")
+
+    @property
     def socket(self) -> Path:
         """The only way in."""
         return self.folder / "s"

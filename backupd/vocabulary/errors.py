@@ -120,7 +120,9 @@ class LockLost(ServerError):
 
 
 class Undecided(ServerError):
-    """A drill's server ran into a limit of its own (time, memory, room): nothing was found out about the backup."""
+    """A drill's server ran into a limit of its own (time, memory, room), or this host kept it from the restored files:
+    nothing was found out about the backup.
+    """
 
     exit_status = ExitStatus.UNDECIDED
 

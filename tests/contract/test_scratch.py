@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from backupd.config import LockConfig
+from backupd.host import apparmor
 from backupd.mysql import scratch, scratch_account
 from backupd.mysql.binlogs import committed_end, listed
 from backupd.mysql.canary import MysqlCanary
@@ -316,6 +317,23 @@ def test_a_damaged_table_is_named_and_a_log_that_no_lock_holds_still_is_none(lat
     assert not tables.ok
     assert "t.myisam" in tables.found
     assert "_log" not in tables.found
+
+
+def test_what_apparmor_keeps_from_the_server_says_nothing_of_the_backup(
+    late_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the mode denies it what a profile would."""
+    (late_image.datadir / "aria_log_control").chmod(0)
+    with pytest.raises(ServerError) as suspect, late_image.scratch().running():
+        pass
+    monkeypatch.setattr(apparmor, "PROFILES", tmp_path / "profiles")
+    apparmor.PROFILES.write_text("".join(f"{program} (enforce)\n" for program in ("mariadbd", "mysqld")))
+    with pytest.raises(Undecided, match="AppArmor's profile m") as undecided, late_image.scratch().running():
+        pass
+    assert not isinstance(suspect.value, Undecided)
+    assert "apparmor_parser -r /etc/apparmor.d/usr.sbin.m" in undecided.value.hint
+    assert f'"{late_image.folder}/**" rwk,' in undecided.value.hint
+    assert '/backupd-drill-*/**" rwk,' in undecided.value.hint
 
 
 def test_the_original_servers_files_are_not_touched(late_image: Image, mysql_server: MariadbServer) -> None:

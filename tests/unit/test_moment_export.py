@@ -47,7 +47,7 @@ def test_a_damaged_table_is_told_and_the_copy_stays_at_its_moment(
     monkeypatch.setattr(moment_export, "exported", damaged)
     with resumable(tmp_path / "to", Unfinished("nightly", "r1", "c", moment="m")) as folder:
         relocation = Relocation(tmp_path / "to", MARIADB.datadir, MARIADB.server.datadir)
-        copy = MomentCopy(relocation, Position("bin.000002", 400), None, folder)
+        copy = MomentCopy(relocation, Position("bin.000002", 400), None, folder, None)
         [told] = moment_export.export_at_moment(copy, MARIADB, [Table("shop", "orders")])
         assert folder.reached == copy.position
     assert told.attention is not None

@@ -219,6 +219,7 @@ def test_a_chain_that_has_lost_its_oldest_segments_to_a_full_spool_is_told_from_
 
 
 def test_of_several_segments_that_are_lost_with_the_spool_the_gap_tells_from_the_first_on(site: Site) -> None:
+    site.spool.received.mkdir()  # it is the one that they waited in
     for segment in site.segments:
         site.spool.forget(segment.name)
     _settle(JOB, cast(ArchiveTools, _Tools(site.catalogue, site.store)))

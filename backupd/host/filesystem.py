@@ -197,6 +197,22 @@ def write_beside(path: Path, text: str, *, hint: str) -> None:
         write_among_others(path.parent, path.name, text)
 
 
+def walked(top: Path) -> Iterator[tuple[Path, list[str], int]]:
+    """Each folder, relative to `top`, with what is in it and its descriptor; only `top` itself may be a link.
+
+    `os.fwalk` finds nothing in a `top` that is one.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    descriptor = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for within, folders, files, there in os.fwalk(".", dir_fd=descriptor):
+            yield Path(within), folders + files, there
+    finally:
+        os.close(descriptor)
+
+
 def require_no_way_out(folder: Path) -> None:
     """Each symbolic link in the folder leads to something in it, and all else is a file or a folder.
 

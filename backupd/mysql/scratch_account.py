@@ -15,6 +15,7 @@ from random import SystemRandom
 from shlex import quote
 
 from backupd.host import process as programs
+from backupd.host.filesystem import walked
 from backupd.host.sandbox import ending_argv
 from backupd.host.signals import shielded
 from backupd.mysql.relocation import Relocation, owner_of
@@ -185,9 +186,9 @@ def _may_enter(folder: Path, uid: int, gid: int) -> bool:
 
 
 def _change_owner(top: Path, *, users: Mapping[int, int], groups: Mapping[int, int]) -> None:
-    """Whatever in the folder is of one of these is of the other; no link is followed."""
-    for _, folders, files, descriptor in os.fwalk(top, follow_symlinks=False):
-        for name in (".", *files, *folders):
+    """Whatever in the folder is of one of these is of the other; no link in it is followed."""
+    for _, names, descriptor in walked(top):
+        for name in (".", *names):
             found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             ids = users.get(found.st_uid, found.st_uid), groups.get(found.st_gid, found.st_gid)
             if ids != (found.st_uid, found.st_gid):

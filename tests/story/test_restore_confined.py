@@ -115,6 +115,20 @@ def test_what_is_stopped_as_it_is_handed_over_is_gone_on_with(tmp_path: Path) ->
     assert given == {"data", f"data/{INCOMPLETE}", "replica.sql"}
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_folder_that_is_named_by_a_link_is_handed_over_as_any(tmp_path: Path) -> None:
+    copy, linked = tmp_path / "copy", tmp_path / "linked"
+    (copy / "data").mkdir(parents=True)
+    os.chown(copy / "data", SOMEBODY, SOMEBODY)
+    for written in (copy / "replica.sql", copy / INCOMPLETE, copy / "data" / INCOMPLETE):
+        written.touch()
+    linked.symlink_to(copy)
+    hand_over(Relocation(linked, "data", Path("/srv/data")), None, made=False)
+    assert {str(path.relative_to(copy)) for path in copy.rglob("*") if path.stat().st_uid == SOMEBODY} == {
+        *("data", f"data/{INCOMPLETE}", "replica.sql")
+    }
+
+
 EVIL: dict[str, dict[str, Stream]] = {
     "links of two objects": {
         "data-1.tar.zst": [("./", b""), ("./a/", b""), ("./a/b/", b""), ("./a/b/d", "../..")],

@@ -521,6 +521,22 @@ def test_a_folder_is_given_back_though_the_server_has_put_a_link_in_its_place(tm
     assert (copy / "away" / "inner").stat().st_uid == owner
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_files_are_lent_where_the_restored_folder_is_named_by_a_link(tmp_path: Path) -> None:
+    """As /var/lib/mysql is, once a datadir has moved to a larger disk. A link within it is followed nowhere."""
+    copy, its, owner = tmp_path / "copy", 61001, 61002
+    (copy / "data").mkdir(parents=True)
+    (copy / "data" / "ibdata1").touch()
+    (tmp_path / "outside").touch()
+    (copy / "data" / "link").symlink_to(tmp_path / "outside")
+    for path in (copy / "data", copy / "data" / "ibdata1", tmp_path / "outside"):
+        os.chown(path, owner, owner)
+    (tmp_path / "linked").symlink_to(copy)
+    with Account((its, its)).lent(Relocation(tmp_path / "linked", "data", Path("/srv/data"))):
+        assert {path.stat().st_uid for path in (copy / "data", copy / "data" / "ibdata1")} == {its}
+    assert {path.stat().st_uid for path in (copy / "data", copy / "data" / "ibdata1", tmp_path / "outside")} == {owner}
+
+
 def test_a_hard_link_to_somebody_elses_file_is_no_log(tmp_path: Path) -> None:
     log, secret = tmp_path / "own" / "log.err", tmp_path / "shadow"
     log.parent.mkdir()

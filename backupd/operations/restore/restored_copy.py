@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backupd.archive.index import Recorded
-from backupd.host.filesystem import explained_write
+from backupd.host.filesystem import explained_write, walked
 from backupd.mysql.derivation import derive
 from backupd.mysql.proof import position_checks, recovered
 from backupd.mysql.relocation import Relocation, owner_of, require_self_contained
@@ -146,10 +146,10 @@ def hand_over(copy: Relocation, recorded: Recorded | None, *, made: bool) -> Non
     folder, owner = copy.folder, owner_of(copy)
     is_anothers = os.geteuid() == 0 and owner.st_uid != 0
     if is_anothers:
-        for within, folders, files, descriptor in os.fwalk(folder, follow_symlinks=False):
-            for name in folders + files:
-                if Path(within) != folder or name not in MARKERS:
-                    _give(Path(within) / name, owner, name, dir_fd=descriptor)
+        for within, names, descriptor in walked(folder):
+            for name in names:
+                if str(within / name) not in MARKERS:
+                    _give(folder / within / name, owner, name, dir_fd=descriptor)
     open_as_recorded(folder, recorded)
     if is_anothers and made:
         _give(folder, owner, folder)

@@ -52,7 +52,7 @@ def differences(to: Path, members: Iterable[Member]) -> Iterator[MemberDifferenc
 
 
 def opened(to: Path, recorded: Recorded) -> None:
-    """The restored folder has its owner, its attributes and its mode: whoever they let in may come in.
+    """The restored folder has its owner, its attributes and its mode: whoever they let in may come in, and nobody else.
 
     Raises:
         OSError: it cannot have them.
@@ -61,8 +61,11 @@ def opened(to: Path, recorded: Recorded) -> None:
     try:
         if os.geteuid() == 0:
             os.fchown(descriptor, recorded.uid, recorded.gid)
+        wanted = restored_attributes(recorded)
+        for name in {*_LISTS}.intersection(_names(descriptor)) - wanted.keys():
+            os.removexattr(descriptor, name)
         os.fchmod(descriptor, restored_mode(recorded))
-        for name, value in restored_attributes(recorded).items():
+        for name, value in wanted.items():
             os.setxattr(descriptor, name, value)
     finally:
         os.close(descriptor)
@@ -131,7 +134,7 @@ def _same_time(found: int, recorded: int) -> bool:
 
 
 def _attributes(path: str, recorded: Recorded) -> Iterator[str]:
-    there = _names(path)
+    there = _names(path, follow_symlinks=False)
     wanted = restored_attributes(recorded)
     for name, value in wanted.items():
         if name not in there:
@@ -143,8 +146,8 @@ def _attributes(path: str, recorded: Recorded) -> Iterator[str]:
             yield f"unexpected attribute: {name}"
 
 
-def _names(path: str) -> list[str]:
+def _names(of: str | int, *, follow_symlinks: bool = True) -> list[str]:
     try:
-        return os.listxattr(path, follow_symlinks=False)
+        return os.listxattr(of, follow_symlinks=follow_symlinks)
     except OSError:  # a file system that has none
         return []

@@ -7,6 +7,7 @@ archive says whose its files are: it must not be the one to choose as which of t
 import contextlib
 import os
 import pwd
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class Account:
         """The copy's own files are theirs within the block, and its owner's after it, with what was made meanwhile.
 
         So are its datadir and the folders above it, as far as they could not enter them: these are held open, for the
-        server can rename what is in them. Nothing runs as them any more when they give it back.
+        server can rename what is in them, and let others in. Nothing runs as them any more when they give it back.
         """
         if self.ids is None:
             yield
@@ -69,7 +70,9 @@ class Account:
             yield
 
     @contextmanager
-    def _given_back(self, copy: Relocation, owner: os.stat_result, closed: Mapping[int, int]) -> Iterator[None]:
+    def _given_back(
+        self, copy: Relocation, owner: os.stat_result, closed: Mapping[int, os.stat_result]
+    ) -> Iterator[None]:
         """However the block ends; what resists is told with how it ended."""
         try:
             yield
@@ -81,18 +84,18 @@ class Account:
             raise
         self._give_back(copy, owner, closed)
 
-    def _closed(self, copy: Relocation, opened: ExitStack) -> Mapping[int, int]:
-        """Descriptors of the datadir and of folders above it, where they cannot enter them, and whose each is."""
+    def _closed(self, copy: Relocation, opened: ExitStack) -> Mapping[int, os.stat_result]:
+        """Descriptors of the datadir and of folders above it, where they cannot enter them, and what each was."""
         assert self.ids is not None
         found = {}
         for each in (each for each in (copy.datadir, *copy.datadir.parents) if each.is_relative_to(copy.folder)):
             if not _may_enter(each, *self.ids):
                 descriptor = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
                 opened.callback(os.close, descriptor)
-                found[descriptor] = os.fstat(descriptor).st_uid
+                found[descriptor] = os.fstat(descriptor)
         return found
 
-    def _give_back(self, copy: Relocation, owner: os.stat_result, closed: Mapping[int, int]) -> None:
+    def _give_back(self, copy: Relocation, owner: os.stat_result, closed: Mapping[int, os.stat_result]) -> None:
         """Nothing runs as them any more, and nothing is theirs.
 
         Raises:
@@ -103,8 +106,9 @@ class Account:
         with shielded():
             try:
                 self._end_all()
-                for descriptor, user in closed.items():  # first: a folder that is root's is the owner's at no time
-                    os.fchown(descriptor, user, -1)
+                for descriptor, was in closed.items():  # first: a folder that is root's is the owner's at no time
+                    os.fchown(descriptor, was.st_uid, was.st_gid)
+                    os.fchmod(descriptor, stat.S_IMODE(was.st_mode))  # it masks an access list, too
                 if self.ids != (owner.st_uid, owner.st_gid):
                     _change_owner(copy.folder, users={uid: owner.st_uid}, groups={gid: owner.st_gid})
             except (OSError, CommandError) as error:

@@ -5,12 +5,13 @@ import struct
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
 
-from backupd.archive.index import Index, Member, written
-from backupd.archive.ondisk import differences
+from backupd.archive.index import Index, Member, MemberKind, Recorded, written
+from backupd.archive.ondisk import differences, opened
 from backupd.archive.sources import Exclusions, list_members
 from backupd.archive.stream import store_streams
 from backupd.archive.unpack import unpack
@@ -28,6 +29,7 @@ ACCESS_LIST = struct.pack("<I", 2) + b"".join(
     struct.pack("<HHI", *entry)
     for entry in ((1, 6, ANYBODY), (2, 6, 0), (4, 4, ANYBODY), (16, 6, ANYBODY), (32, 0, ANYBODY))
 )  # acl_ea.h: user::rw- user:0:rw- group::r-- mask::rw- other::---
+ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 LABEL = "user.backupd=%"
 
 
@@ -150,6 +152,17 @@ def test_what_nobody_restores_is_not_compared(restored: tuple[Path, list[Member]
     for name in ("security.selinux", "security.capability", "trusted.overlay.opaque"):
         labelled.recorded.xattrs[name] = b"another host's"  # type: ignore[index]
     assert list(differences(to, members)) == []
+
+
+def test_whoever_an_access_list_lets_in_that_nobody_recorded_stays_outside(tmp_path: Path) -> None:
+    """A server that a copy has taken over may have left one on the restored folder."""
+    recorded = Recorded(MemberKind.FOLDER, mode=0o750, xattrs={LABEL: b"1"})
+    for name in (ACCESS, DEFAULT):
+        os.setxattr(tmp_path, name, ACCESS_LIST)
+    opened(tmp_path, recorded)
+    assert os.listxattr(tmp_path) == [LABEL]
+    opened(tmp_path, replace(recorded, xattrs={ACCESS: ACCESS_LIST}))
+    assert os.getxattr(tmp_path, ACCESS) == ACCESS_LIST
 
 
 def test_a_name_that_leads_outside_is_not_looked_at(tmp_path: Path, restored: tuple[Path, list[Member]]) -> None:

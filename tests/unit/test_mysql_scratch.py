@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -519,6 +520,20 @@ def test_a_folder_is_given_back_though_the_server_has_put_a_link_in_its_place(tm
         (copy / "outer").symlink_to(outside)
     assert (outside / "inner").stat().st_uid == 0
     assert (copy / "away" / "inner").stat().st_uid == owner
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_folder_that_was_lent_is_as_closed_as_before_whatever_the_server_made_of_it(tmp_path: Path) -> None:
+    copy, its, owner = tmp_path / "copy", 61001, 61002
+    (copy / "mysql").mkdir(parents=True)
+    os.chown(copy / "mysql", owner, owner)
+    copy.chmod(0o700)
+    with Account((its, its)).lent(Relocation(copy, "", Path("/srv/data"))):
+        assert copy.stat().st_uid == its
+        os.chown(copy, its, its)
+        copy.chmod(0o777)
+    found = copy.stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (0, 0, 0o700)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

@@ -13,6 +13,7 @@ from backupd.vocabulary.errors import UnexpectedOutput
 from backupd.vocabulary.volumes import DeviceNumber
 
 _OURS = Path("/proc/self/mountinfo")
+_REMOVED = "//deleted"  # as no path ends
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
@@ -26,6 +27,7 @@ class Mounted:
     filesystem: str
     options: tuple[str, ...] = ()  # of the file system, not of this mount of it
     read_only: bool = False  # the file system, or this mount of it
+    removed: bool = False  # the root, which the kernel then tells as a folder `deleted` in it
 
 
 def mounts(process: int | None = None) -> tuple[Mounted, ...]:
@@ -81,7 +83,8 @@ def _parse_line(line: str) -> Mounted:
         filesystem, _, of_filesystem = (*after.split(" "), "", "")[:3]
         number, options = DeviceNumber(int(major), int(minor)), tuple(of_filesystem.split(","))
         read_only = "ro" in (*of_mount.split(","), *options)
-        return Mounted(number, Path(_plain(root)), Path(_plain(path)), filesystem, options, read_only)
+        removed = root.endswith(_REMOVED)
+        return Mounted(number, Path(_plain(root)), Path(_plain(path)), filesystem, options, read_only, removed)
     except ValueError as error:
         raise UnexpectedOutput(f"a line of mountinfo could not be parsed: {line}") from error
 

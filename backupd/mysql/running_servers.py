@@ -2,16 +2,21 @@
 
 Knows: that a server enters its datadir as it starts, and stays there; and that one whose datadir was emptied
 (MariaDB 10.11.19, tried) still answers a SELECT from a table that it has open, while `mariadb-dump` finds no schema.
+Of a datadir that was removed only its name is left, which is a container's own where the server is in one.
 Refuses to ask a server.
 """
 
 import contextlib
 import os
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+from backupd.host.mountinfo import mounts, place, shown_at
 from backupd.vocabulary.errors import Refused
 
 _SERVERS = ("mariadbd", "mysqld")
+_MOUNTS = "ns/mnt"  # proc(5): those who share it share all names
 _DELETED = " (deleted)"  # proc(5), /proc/PID/exe and cwd
 
 
@@ -29,8 +34,8 @@ def require_no_server_in(folder: Path) -> None:
             cwd = process / "cwd"
             if name not in _SERVERS:
                 continue
-            removed = _removed(cwd.readlink())
-            if (removed is not None and removed.is_relative_to(here)) or cwd.samefile(folder):
+            removed = next((at for at in _removed(cwd.readlink(), process) if at.is_relative_to(here)), None)
+            if removed is not None or cwd.samefile(folder):
                 raise Refused(
                     f"a running server has {removed or folder} as its datadir: {name}, process {process.name}",
                     hint="do not empty it: the server may still have deleted files open. SELECT the data you need first"
@@ -38,7 +43,15 @@ def require_no_server_in(folder: Path) -> None:
                 )
 
 
-def _removed(cwd: Path) -> Path | None:
-    """Where the folder was; None where it is still there. What still is beneath another one tells that by itself."""
+def _removed(cwd: Path, process: Path) -> Iterator[Path]:
+    """Where the folder was, by our names; none where it is still there: beneath another one that tells by itself."""
     path = str(cwd)
-    return Path(path.removesuffix(_DELETED)) if path.endswith(_DELETED) else None
+    if not path.endswith(_DELETED):
+        return
+    was = Path(path.removesuffix(_DELETED))
+    if (process / _MOUNTS).samefile(f"/proc/self/{_MOUNTS}"):
+        yield was
+        return
+    theirs = [replace(one, root=one.root.parent) if one.removed else one for one in mounts(int(process.name))]
+    if (there := place(was, theirs)) is not None:
+        yield from shown_at(there, mounts())

@@ -1,5 +1,6 @@
 """A restore into the datadir of a server that runs: somebody has emptied it, and the server has not noticed."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from backupd.operations.restore.unfinished import filling, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
 from backupd.vocabulary.errors import Refused
-from tests.contract.mariadb import mariadb
+from tests.contract.mariadb import mariadb, wait_until
 
 WHAT = {"run": "r1", "job": "nightly"}
 
@@ -56,6 +57,38 @@ def test_so_is_an_empty_folder_in_which_its_datadir_was_removed(tmp_path: Path) 
             ):
                 pytest.fail("it was filled")
             with filling(named_alike, WHAT):
+                pass
+        finally:
+            server.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes mounts of its own")
+@pytest.mark.parametrize("removed", ["its volume", "a folder of its volume"])
+def test_what_a_container_s_server_had_is_known_by_where_it_lay_and_not_by_its_name(
+    tmp_path: Path, removed: str
+) -> None:
+    """A name of the container's may be one of the host's as well, which has nothing to do with it."""
+    on_host, in_container = tmp_path / "srv", tmp_path / "var"
+    volume = on_host / "db" if removed == "its volume" else on_host
+    datadir = in_container / "mysql" / "db".removeprefix(volume.name)
+    program = shutil.copy("/bin/sleep", tmp_path / "mariadbd")
+    for folder in (on_host / "db", in_container / "mysql"):
+        folder.mkdir(parents=True)
+    entering = f"mount --bind {volume} {in_container}/mysql && cd {datadir} && echo ready && exec {program} 600"
+    command = ["unshare", "--mount", "sh", "-c", entering]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"ready\n"
+            wait_until(lambda: Path(f"/proc/{server.pid}/comm").read_text() == "mariadbd\n")
+            (on_host / "db").rmdir()
+            for refused in (on_host, on_host / "db"):
+                with (
+                    pytest.raises(Refused, match=f"a running server has {on_host}/db as its datadir: mariadbd, "),
+                    filling(refused, WHAT),
+                ):
+                    pytest.fail("it was filled")
+            with filling(in_container / "mysql", WHAT):
                 pass
         finally:
             server.kill()

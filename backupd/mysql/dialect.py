@@ -87,6 +87,7 @@ DIALECTS: Mapping[Flavour, Dialect] = {
             "encrypt_binlog",
             "encrypt_tmp_disk_tables",
             "encrypt_tmp_files",
+            "innodb_default_encryption_key_id",
             "innodb_encrypt_log",
             "innodb_encrypt_tables",
             "innodb_encrypt_temporary_tables",
@@ -113,6 +114,8 @@ DIALECTS: Mapping[Flavour, Dialect] = {
             *_BOTH_CARRY,
             "innodb_log_files_in_group",
             "innodb_redo_log_capacity",
+            "innodb_redo_log_encrypt",  # of an encrypted table's pages, too, the log is written in clear without it
+            "innodb_undo_log_encrypt",
             "gtid_mode",
             "enforce_gtid_consistency",
             "mecab_rc_file",  # without its dictionary a parser of FULLTEXT does not load, nor a table with it open

@@ -107,17 +107,23 @@ def test_one_that_applies_has_the_copys_relay_logs_and_writes_no_binlog_of_it() 
     assert "--skip-slave-start" in argv
 
 
-def test_what_is_written_into_a_copy_is_encrypted_as_its_server_s_own_files_were() -> None:
+@pytest.mark.parametrize("flavour", Flavour)
+def test_what_is_written_into_a_copy_is_encrypted_as_its_server_s_own_files_were(flavour: Flavour) -> None:
     encrypting = {
-        **dict.fromkeys(
-            ("aria_encrypt_tables", "encrypt_binlog", "encrypt_tmp_disk_tables", "encrypt_tmp_files"), "ON"
-        ),
-        **dict.fromkeys(("innodb_encrypt_log", "innodb_encrypt_temporary_tables"), "ON"),
-        "innodb_encrypt_tables": "FORCE",
-    }
+        Flavour.MARIADB: {
+            **dict.fromkeys(
+                ("aria_encrypt_tables", "encrypt_binlog", "encrypt_tmp_disk_tables", "encrypt_tmp_files"), "ON"
+            ),
+            **dict.fromkeys(("innodb_encrypt_log", "innodb_encrypt_temporary_tables"), "ON"),
+            "innodb_encrypt_tables": "FORCE",
+            "innodb_default_encryption_key_id": "7",
+        },
+        Flavour.MYSQL: dict.fromkeys(("innodb_redo_log_encrypt", "innodb_undo_log_encrypt"), "ON"),
+    }[flavour]
     recorded = server_facts(cast(Session, Answering(encrypting))).settings
-    told = options(dict(judged(replace(MANIFEST, server=replace(FACTS, settings=recorded))).server.settings))
-    assert {name: told.get(f"--loose-{name.replace('_', '-')}") for name in encrypting} == encrypting
+    facts = judged(replace(MANIFEST, server=replace(FACTS, flavour=flavour, settings=recorded))).server
+    told = server_argv(ServerProgram("mysqld"), MOVED, facts, PLACES, None)
+    assert {f"--loose-{name.replace('_', '-')}={value}" for name, value in encrypting.items()} <= set(told)
 
 
 def test_every_path_lies_in_the_copy_or_in_the_servers_own_folder() -> None:

@@ -35,6 +35,7 @@ OF_MARIADB = {
     "innodb_data_file_path": "ibdata1:12M:autoextend",
     "innodb_data_home_dir": "",
     "encrypt_binlog": "OFF",
+    "innodb_default_encryption_key_id": "1",
     "innodb_encrypt_log": "ON",
     "innodb_encrypt_tables": "FORCE",
     "innodb_flush_log_at_timeout": "1",

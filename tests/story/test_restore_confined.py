@@ -1,5 +1,6 @@
 """A restore of what a stranger could have written: kept in its folder by the kernel, closed to others until whole."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -10,13 +11,14 @@ import pytest
 
 from backupd.archive.unpack_progress import UnpackProgress
 from backupd.mysql.relocation import Relocation
-from backupd.operations.restore.into_folder import restore
+from backupd.operations.restore.into_folder import restore, unpack_objects
+from backupd.operations.restore.next_copy import agreed
 from backupd.operations.restore.restored_copy import hand_over
 from backupd.operations.restore.unfinished import INCOMPLETE, filling, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
 from backupd.targets import BackupSource
 from backupd.targets.directory import DirectoryTarget
-from backupd.vocabulary.errors import BackupdError, Cancelled, UsageError
+from backupd.vocabulary.errors import BackupdError, Cancelled, NotHeld, UsageError
 from backupd.vocabulary.servers import Position
 from tests.fakes.target import BELIEVED, MACHINE
 from tests.story.stored import JOB, RUN, Stream, files_in, put_in
@@ -58,6 +60,26 @@ def test_the_folder_is_closed_until_it_is_whole_and_then_as_it_was(tmp_path: Pat
     assert set(modes) == {0o700}
     assert mode(to) == 0o750
     assert files_in(to) == {"shop/a.ibd": b"a" * 1000, "alias": "shop/a.ibd"}
+
+
+def test_what_the_folder_itself_cannot_be_is_told_before_a_server_works_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault, to, fchmod = put_in(tmp_path / "vault", BENIGN), tmp_path / "to", os.fchmod
+    to.mkdir()
+    (to / f"{INCOMPLETE}.itself").mkdir()  # of one that was killed
+
+    def refused(descriptor: int, bits: int) -> None:
+        if bits == 0o750:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        fchmod(descriptor, bits)
+
+    monkeypatch.setattr(os, "fchmod", refused)
+    sources = [BackupSource(DirectoryTarget("vault", vault, machine=MACHINE), JOB, RUN, BELIEVED)]
+    manifest, readable = agreed(sources, None)
+    with pytest.raises(NotHeld, match=f"^{to} cannot be set as recorded: Operation not supported"):
+        unpack_objects(readable, manifest, to=to)
+    assert {path.name for path in to.iterdir()} == {"shop", "alias"}
 
 
 def test_a_folder_that_is_filled_is_ours_alone_whosever_it_was(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ Knows: whose word counts (`archive.ondisk` says what is compared), and how much 
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
 from backupd.archive.index import Index, Member, MemberKind, Recorded
+from backupd.archive.members import MARKER
 from backupd.archive.ondisk import differences, opened
-from backupd.archive.restating import is_root
+from backupd.archive.restating import PRIVATE, is_root
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.next_copy import AgreedCopies
 from backupd.operations.restore.wanted_objects import index_of, parts_of, selected_members
@@ -32,7 +34,8 @@ def require_as_recorded(to: Path, copies: AgreedCopies, tables: Collection[Table
 
     Raises:
         NotAsRecorded: something is different, or there is no index that could be read.
-        NotHeld: every file is there and holds what was recorded; what is kept beside that is different.
+        NotHeld: every file is there and holds what was recorded; what is kept beside that is different, or the folder
+            itself could not be opened.
         TargetError: it cannot be read now.
     """
     manifest = copies.manifest
@@ -55,6 +58,7 @@ def require_as_recorded(to: Path, copies: AgreedCopies, tables: Collection[Table
         told = "; ".join((*map(str, first), *((f"and {len(rest)} more",) if rest else ())))
         kind = NotHeld if all((*(difference.only_beside for difference in first), *rest)) else NotAsRecorded
         raise kind(f"the files restored to {to} differ from the manifest: {told}", hint=_OTHERWISE)
+    _require_openable(to, itself)
     return itself
 
 
@@ -77,9 +81,30 @@ def open_as_recorded(to: Path, itself: Recorded | None) -> None:
     Raises:
         NotHeld: the folder cannot be so.
     """
-    try:
+    with _as_not_held(to):
         if itself is not None:
             opened(to, itself)
+
+
+def _require_openable(to: Path, itself: Recorded | None) -> None:
+    """Tried out on a folder in it that is gone afterwards: until it is opened, a server may have worked for hours."""
+    if itself is None:
+        return
+    tried = to / f"{MARKER}.itself"
+    with _as_not_held(to):
+        with suppress(FileNotFoundError):
+            tried.rmdir()  # of one that was killed
+        tried.mkdir(mode=PRIVATE)
+        try:
+            opened(tried, itself)
+        finally:
+            tried.rmdir()
+
+
+@contextmanager
+def _as_not_held(to: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise NotHeld(f"{to} cannot be set as recorded: {error.strerror}", hint=_OTHERWISE) from error
 

@@ -24,6 +24,10 @@ _NO_FUNCTIONS = (
     " 'udf_example.so''"
 )
 _OUT_OF_MEMORY = "Error 'Out of memory.' on query. Default database: ''. Query: 'DROP FUNCTION fdim'"
+_OUT_OF_MEMORY_TOO = (
+    "Error 'Out of memory.' on query. Default database: ''. Query: 'CREATE AGGREGATE FUNCTION avgcost RETURNS REAL"
+    " SONAME 'udf_example.so''"
+)
 _NO_FUNCTION = (
     "Error 'FUNCTION t.metaphon does not exist' on query. Default database: 't'. Query: 'DROP FUNCTION metaphon'"
 )
@@ -51,7 +55,10 @@ def test_a_plugin_that_is_not_here_says_nothing_of_the_archive() -> None:
     assert "install it for this host's server programs" in told.hint
 
 
-@pytest.mark.parametrize(("number", "said"), [(1123, _COORDINATOR), (1041, _OUT_OF_MEMORY), (1305, _NO_FUNCTION)])
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(1123, _COORDINATOR), (1041, _OUT_OF_MEMORY), (1041, _OUT_OF_MEMORY_TOO), (1305, _NO_FUNCTION)],
+)
 def test_a_function_of_a_library_is_told_as_one(number: int, said: str) -> None:
     told = refusal(number, said)
     assert isinstance(told, VerificationError)
@@ -65,5 +72,22 @@ def test_of_mysql_the_worker_is_asked_whose_error_it_was() -> None:
     assert "Coordinator stopped" in refusal(1062, _COORDINATOR).message, "what is told is better than nothing"
 
 
-def test_memory_that_ran_out_is_still_told_as_that() -> None:
-    assert "ran out of resources" in refusal(1041, "Error 'Out of memory.' on query. Query: 'INSERT INTO t'").message
+@pytest.mark.parametrize(
+    "query",
+    [
+        "INSERT INTO t",
+        "CREATE FUNCTION f() RETURNS INT RETURN 1",
+        "CREATE DEFINER=`root`@`localhost` FUNCTION f(a INT) RETURNS INT RETURN 1",
+        "CREATE VIEW v AS SELECT 'drop function' AS v",
+        "DROP TABLE t /* function */",
+    ],
+)
+def test_memory_that_ran_out_is_still_told_as_that(query: str) -> None:
+    told = refusal(1041, f"Error 'Out of memory.' on query. Default database: 't'. Query: '{query}'")
+    assert isinstance(told, Undecided)
+    assert "ran out of resources" in told.message
+
+
+def test_a_procedure_that_is_missing_is_no_function() -> None:
+    said = "Error 'PROCEDURE t.p does not exist' on query. Default database: 't'. Query: 'DROP PROCEDURE p'"
+    assert "needs a function" not in refusal(1305, said).message

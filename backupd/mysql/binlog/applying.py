@@ -73,9 +73,15 @@ _FIRST_EVENT = 4  # where it begins in a relay log
 _READ_ALL = "has read all relay log"  # said by the one that reads, which without others also applies
 _NO_SUCH_TABLE = 1146  # ER_NO_SUCH_TABLE
 _NO_SUCH_PLUGIN = 1524  # ER_PLUGIN_IS_NOT_LOADED
-_NO_FUNCTION = {1123, 1305}  # ER_CANT_INITIALIZE_UDF, of CREATE FUNCTION … SONAME alone here; ER_SP_DOES_NOT_EXIST
-_NO_LOADED = 1041  # what MariaDB says of it, and of DROP FUNCTION, after `--skip-grant-tables`: "Out of memory"
-_LOADED = re.compile(r"\b(CREATE|DROP)\b.*\bFUNCTION\b", re.IGNORECASE | re.DOTALL)
+_CREATE_LOADED = (
+    r"CREATE\s+(OR\s+REPLACE\s+)?(AGGREGATE\s+)?FUNCTION\s+(IF\s+NOT\s+EXISTS\s+)?\S+\s+RETURNS\s+\w+\s+SONAME"
+)
+_NO_FUNCTION = {  # by its number, what stands in an error that is of a function
+    1123: re.compile(""),  # ER_CANT_INITIALIZE_UDF, of CREATE FUNCTION … SONAME alone here
+    1305: re.compile("Error 'FUNCTION "),  # ER_SP_DOES_NOT_EXIST
+    # What MariaDB says of loadable ones after `--skip-grant-tables`; else memory has run out.
+    1041: re.compile(rf"Query: '\s*({_CREATE_LOADED}|DROP\s+FUNCTION)\b", re.IGNORECASE),
+}
 _UNREADABLE = {1594, 1610, 13121, 13117}  # ER_SLAVE_RELAY_LOG_READ_FAILURE, …_CORRUPT_EVENT; as MySQL 8 numbers them
 _NO_ROOM = {3, 28, 1021, 1026, 1037, 1041, 1114, 1135}  # of disks, memory, threads; also as the system's own errors
 _FULL = re.compile(r"no space left on device|disk (is )?full|out of memory|errcode: 28\b", re.IGNORECASE)
@@ -318,7 +324,7 @@ def _require_well(session: Session, row: Row) -> None:
         said = session.value(_SAID_BY_WORKER, number) or said
     said = said[:_LONGEST_ERROR]
     where = _words(_reached(row))
-    if number in _NO_FUNCTION or (number == _NO_LOADED and _LOADED.search(said)):
+    if (function := _NO_FUNCTION.get(number)) and function.search(said):
         raise VerificationError(
             f"the log after {where} needs a function that the restored server does not have: {said}",
             hint="no server on restored files has loadable functions (CREATE FUNCTION … SONAME): restore from a backup"

@@ -178,6 +178,24 @@ def test_what_was_applied_for_a_replica_becomes_no_other_copy_and_the_other_way_
         assert rows_of(root) == moments["before the accident"].rows
 
 
+def test_a_copy_that_nobody_keeps_is_ended_at_once(history: History, tmp_path: Path) -> None:
+    """A clean shutdown may take hours, and what it writes is removed."""
+    site, _, drop = history
+    to, told = tmp_path / "to", list[str]()
+
+    def interrupt(_progress: ApplyingProgress) -> None:
+        raise Cancelled("cancelled")
+
+    configuration = context.configuration(site.configuration)
+    with context.catalogue(configuration) as catalogue:
+        asked = AskedMoment(BeforeGtid(drop), run_id=None)
+        found = found_moment(configuration, catalogue, asked, to=to, target=None, identities=None, applied=interrupt)
+        with pytest.raises(Cancelled):
+            restore_to_moment(found.forward, found.manifest, found.sources, to=to, keeps=False, telling=told.append)
+    assert told[-1].startswith("applying the binlog from ")
+    assert not to.exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_nobody_else_can_enter_a_copy_as_long_as_root_works_in_it(
     history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

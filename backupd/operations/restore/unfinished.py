@@ -34,10 +34,13 @@ MARKERS = frozenset({INCOMPLETE, _NEXT})  # ours alone for as long as they are t
 
 
 class Filling:
-    """A marked folder. `begun` is how far an earlier restore of the same has come."""
+    """A marked folder. `begun` is how far an earlier restore of the same has come, and an interruption `keeps` what is
+    worth it.
+    """
 
-    def __init__(self, to: Path, what: Unfinished) -> None:
+    def __init__(self, to: Path, what: Unfinished, *, keeps: bool) -> None:
         self._to = to
+        self.keeps = keeps
         self._what = what
         self.begun = what.objects
         self.stays = what.worth_keeping  # whatever error comes: an earlier restore has left it, or it is whole
@@ -172,7 +175,7 @@ def resumable(to: Path, what: Unfinished, *, keeps: bool = True) -> Iterator[Fil
             _require_empty_and_ours(to)
         else:
             _close_to_others(to)
-        folder = Filling(to, begun or replace(what, made=made))
+        folder = Filling(to, begun or replace(what, made=made), keeps=keeps)
         try:
             if begun is None:
                 _mark(to, to_text(folder._what))

@@ -279,8 +279,8 @@ class _Rolling:
     def _keep(
         self, server: RunningServer, applied: AppliedPosition, events: EventsInLog, interrupted: Cancelled
     ) -> None:
-        """What is applied so far is not lost, if the server can be stopped there."""
-        if not tells_places(self.forward.plan):
+        """What is applied so far is not lost, if the server can be stopped there, and anybody goes on with it."""
+        if not (self.folder.keeps and tells_places(self.forward.plan)):
             return
         self.telling("stopping between two transactions")
         position = stop(server, applied)

@@ -6,15 +6,20 @@ What is fetched from the target stands in for the files of a real image; all els
 import os
 import shutil
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backupd.mysql.loading_schema import remove_loading
-from backupd.operations.restore import into_folder, into_server, table_loading
+from backupd.operations.restore import into_server, table_loading, tables_into_folder
+from backupd.operations.restore.unfinished import Filling, resumable
+from backupd.operations.restore.unfinished_marker import Unfinished
 from backupd.vocabulary.errors import Cancelled, ExitStatus
 from backupd.vocabulary.records import HoldingKind
+from backupd.vocabulary.storage import Manifest
 from tests.cli.terminal import Terminal
 from tests.contract.mariadb import MariadbServer, mariadb, mysql_server
 from tests.contract.test_loading import TOLD, before
@@ -39,8 +44,14 @@ def typing(
         shutil.copytree(before.folder, to)
         return before.manifest
 
+    @contextmanager
+    def filled(_sources: Any, to: Path, *_given: Any, **_how: Any) -> Iterator[tuple[Manifest, Filling]]:
+        with resumable(to, Unfinished("nightly", "r1", "its content")) as folder:
+            shutil.copytree(before.folder, to, dirs_exist_ok=True)
+            yield before.manifest, folder
+
     monkeypatch.setattr(into_server, "restore", fetched)
-    monkeypatch.setattr(into_folder, "restore", fetched)
+    monkeypatch.setattr(tables_into_folder, "filled", filled)
     with terminal.configuration.open("a") as file:
         file.write(f'\n[hosts.running]\nsocket = "{mysql_server.socket}"\nuser = "root"\n')
     return terminal

@@ -74,6 +74,9 @@ class World:
         return max((sum(b["begun"] <= a["begun"] < b["ends"] for b in runs) for a in runs), default=0)
 
 
+KINDS = ["dbos", pytest.param("local", marks=pytest.mark.matrix)]
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     with postgres() as server:
@@ -206,7 +209,7 @@ def test_two_never_serve_and_the_second_takes_over(world: World) -> None:
     assert Counter(event[0] for event in world.log())["started"] == 1
 
 
-@pytest.mark.parametrize("kind", ["dbos", "local"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_control_host_whose_database_is_away_makes_way_and_nothing_is_lost(kind: str, tmp_path: Path) -> None:
     with postgres() as server:
         world = World(kind, server.url, tmp_path)
@@ -224,7 +227,7 @@ def test_a_control_host_whose_database_is_away_makes_way_and_nothing_is_lost(kin
             world.end()
 
 
-@pytest.mark.parametrize("kind", ["dbos", "local"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_one_that_was_stopped_while_another_took_over_does_nothing_when_it_goes_on(
     kind: str, server: PostgresServer, tmp_path: Path
 ) -> None:
@@ -250,7 +253,7 @@ def test_one_that_was_stopped_while_another_took_over_does_nothing_when_it_goes_
         world.end()
 
 
-@pytest.mark.parametrize("kind", ["dbos", "local"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_one_that_says_nothing_any_more_loses_its_place_though_its_connection_stays(
     kind: str, server: PostgresServer, tmp_path: Path
 ) -> None:

@@ -102,7 +102,7 @@ GROUPS = [  # the longest ones first, so that the last ones end together
     Group("fleet", ("tests/lab/inside/inside_fleet.py",), load="2"),
     Group(
         "mariadb-11 thin",
-        tuple(f"tests/lab/inside/inside_{name}.py" for name in ("good_run", "thin", "clone")),
+        tuple(f"tests/lab/inside/inside_{name}.py" for name in ("thin", "clone")),
         server="mariadb-11",
         thin=True,
         init="systemd",

@@ -57,7 +57,7 @@ def warm() -> Iterator[Runner]:
 def require_nothing_got(site: Site, runner: Runner, commands: frozenset[Command]) -> None:
     """Nothing is wrong after any of these commands, of which a share is tried."""
     site.lay()
-    for command in in_turn(commands, site.attack.name, one_in=8):
+    for command in in_turn(commands, site.attack.name, one_in=12):
         site.run(runner, command)
     assert not site.faults, "\n".join(("", *site.faults))
 

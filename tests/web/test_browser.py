@@ -78,7 +78,10 @@ def _looked(chrome: Browser, address: str, page: str, look: Look) -> Looked:
     return look_at(chrome, address + PAGES[page], look, picture=picture)
 
 
-@pytest.fixture(scope="module", params=list(Look))  # of a module: what is asked of one page comes one after the other
+LOOKS = [Look.DESKTOP, Look.DARK, Look.PHONE, pytest.param(Look.PHONE_DARK, marks=pytest.mark.matrix)]
+
+
+@pytest.fixture(scope="module", params=LOOKS)  # of a module: what is asked of one page comes one after the other
 def look(request: pytest.FixtureRequest) -> Look:
     """Wide and narrow, light and dark."""
     chosen: Look = request.param

@@ -22,13 +22,7 @@ BEHIND_SECONDS = 900.0  # that a segment may wait for a target: a target that is
 
 def open_gaps(archive: ArchiveRecord) -> list[ArchiveGap]:
     """The gaps behind which no good backup with a place was started, as they were noticed."""
-    return [gap for gap in archive.gaps if not _is_closed(gap, archive.placed_at)]
-
-
-def _is_closed(gap: ArchiveGap, placed_at: datetime | None) -> bool:
-    """By the newest good backup with a place. Where the log lacked changes, one counts from when that was over."""
-    over_at = gap.resumed_at if gap.not_logged else gap.noticed_at
-    return placed_at is not None and over_at is not None and max(over_at, gap.noticed_at) < placed_at
+    return [gap for gap in archive.gaps if not gap.is_closed_by(archive.placed_at)]
 
 
 def waiting_seconds(archive: ArchiveRecord, *, now: datetime) -> float:

@@ -165,6 +165,13 @@ class ArchiveGap:
         """The server's log lacked changes: what it has since then continues nothing from before."""
         return self.reason.startswith(NOT_LOGGED)
 
+    def is_closed_by(self, placed_at: datetime | None) -> bool:
+        """By the newest good backup with a place, which was started then. Where the log lacked changes, one counts from
+        when that was over.
+        """
+        over_at = self.resumed_at if self.not_logged else self.noticed_at
+        return placed_at is not None and over_at is not None and max(over_at, self.noticed_at) < placed_at
+
     @property
     def not_read_on(self) -> str:
         """The target that may have what is missing, where the catalogue was rebuilt without that; else empty."""

@@ -23,7 +23,7 @@ from backupd.operations.binlog.start_points import behind, following_place, new_
 from backupd.operations.binlog.storing import Senders
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.service.archive_alarms import open_gaps
-from backupd.vocabulary.binlogs import CATALOGUE_LOST, NOT_LOGGED, ArchiveGap, BinlogPlace, segment_name
+from backupd.vocabulary.binlogs import CATALOGUE_LOST, NOT_LOGGED, ArchiveGap, BinlogPlace, lost_from, segment_name
 from backupd.vocabulary.errors import ServerError, UsageError
 from backupd.vocabulary.servers import Flavour, Position
 from backupd.vocabulary.storage import Backup
@@ -257,6 +257,50 @@ def test_a_backup_from_which_the_next_chain_does_not_lead_on_ends_no_gap(server:
         run.position(Position(END.file, END.offset + 100))
         run.complete((Backup("here", "/r2", 5000, 400, 12, "ab" * 32),))
     assert open_gaps(record_of(site)) == []
+
+
+def gap_of(name: str, at: datetime) -> ArchiveGap:
+    return ArchiveGap(name, f"why {name}", at, None)
+
+
+def completed(site: Site, run_id: str, place: BinlogPlace) -> None:
+    with site.catalogue.open_run(JOB, "db1", run_id=run_id) as run:
+        run.position(Position(place.file, place.offset))
+        run.complete((Backup("here", f"/{run_id}", 5000, 400, 12, "ab" * 32),))
+
+
+def test_a_gap_within_a_chain_that_a_backup_has_closed_stays_closed_when_that_chain_ends(
+    server: Server, site: Site
+) -> None:
+    """What the chain had behind it led on from that backup."""
+    chain, noticed = site.segments[-1].chain, datetime.now(UTC)
+    within = [gap_of(name, noticed) for name in (lost_from(chain, 2), f"{chain} on there")]
+    before, later = gap_of("20200101T000000Z-0123abcd", noticed), gap_of("20301121T040000Z-0123abcd", noticed)
+    for gap in (*within, before, later):
+        site.catalogue.archive_gap(JOB, gap)
+    completed(site, "r1", BinlogPlace("binlog.000001", 4))
+    server.source = replace(SOURCE, files=SOURCE.files[1:])
+    server.archive()._receive()
+    assert server.begun == [END]
+    assert {gap.chain for gap in open_gaps(record_of(site))} == {chain, later.chain}
+    assert {*within, before} <= {*site.catalogue.archive_gaps(JOB)}
+
+
+def test_a_gap_that_a_backup_has_closed_stays_closed_where_nothing_is_archived_any_more(
+    server: Server, site: Site
+) -> None:
+    names = [segment.name for segment in site.segments]
+    site.catalogue.left_spool(names)
+    site.catalogue.forget_segments(names)
+    closed = gap_of("20200101T000000Z-0123abcd", datetime.now(UTC))
+    site.catalogue.archive_gap(JOB, closed)
+    completed(site, "r1", BinlogPlace("binlog.000001", 4))
+    still = gap_of("20200201T000000Z-0123abcd", datetime.now(UTC))
+    site.catalogue.archive_gap(JOB, still)
+    server.archive()._receive()
+    (moved,) = open_gaps(record_of(site))
+    assert (moved.chain, moved.noticed_at > still.noticed_at) == (still.chain, True)
+    assert closed in site.catalogue.archive_gaps(JOB)
 
 
 def record_of(site: Site) -> ArchiveRecord:

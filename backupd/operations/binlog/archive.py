@@ -311,9 +311,22 @@ class _Archive:
     def _begins_behind(self, last: BinlogSegment | None) -> None:
         """The next chain begins at the end of the log: from no backup until now it leads on, and none closes a gap."""
         now = datetime.now(UTC)
-        for gap in self._tools.catalogue.archive_gaps(self._job):
-            if last is None or gap.chain >= last.chain:
-                self._tools.catalogue.archive_gap(self._job, replace(gap, noticed_at=now))
+        for gap in self._gaps_behind(last):
+            self._tools.catalogue.archive_gap(self._job, replace(gap, noticed_at=now))
+
+    def _gaps_behind(self, last: BinlogSegment | None) -> list[ArchiveGap]:
+        """The one that ended this segment's chain, and those of later chains, but none within it: behind those it went
+        on. Where nothing is archived, those that no backup has closed.
+        """
+        gaps = self._tools.catalogue.archive_gaps(self._job)
+        if last is None:
+            record = self._tools.catalogue.records([self._job], at=datetime.now(UTC))[self._job].archive
+            return [gap for gap in gaps if not gap.is_closed_by(record.placed_at)]
+        return [
+            gap
+            for gap in gaps
+            if gap.chain == last.chain or (gap.chain > last.chain and not gap.chain.startswith(last.chain))
+        ]
 
     def keep(self, piece: CutPiece, author: SegmentAuthor, chain: str, before: BinlogSegment | None) -> BinlogSegment:
         """The piece is the chain's next segment, durable in the spool and in the catalogue.

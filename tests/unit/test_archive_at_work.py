@@ -179,6 +179,26 @@ def test_a_backup_whose_place_is_purged_before_it_is_received_is_no_beginning_th
     assert (server.begun, server.gaps()) == ([place, END], [])
 
 
+def test_a_backup_that_is_no_beginning_keeps_no_later_one_from_being_one(server: Server, site: Site) -> None:
+    """After RESET the new file has outgrown the old one's place, and a backup is being taken in the new one."""
+    names = [segment.name for segment in site.segments]
+    site.catalogue.left_spool(names)
+    site.catalogue.forget_segments(names)
+    now, file = datetime.now(UTC), SOURCE.files[0].name
+    before = PlacedBackup("r0", BinlogPlace(file, 700), "0-1-50", now - timedelta(hours=1))
+    since = PlacedBackup("r1", BinlogPlace(file, 330), "0-1-50", now, good=False, live=True)
+    server.backups = [since, before]
+    server.sent, server.looks = [ReceivedBytes(file, 0, begun_by(1, at=int(now.timestamp()) - 60), file_ended=True)], 1
+    archive = server.archive()
+    assert archive._receive() == f"{file} is newer than backup r0"
+    server.sent, server.looks = [], 0
+    archive._receive()
+    assert server.begun == [before.place, since.place]
+    server.backups = [before]
+    archive._receive()
+    assert server.begun[2:] == [END]
+
+
 def test_a_chain_whose_place_is_purged_ends_and_the_next_one_begins_behind_it(server: Server, site: Site) -> None:
     server.end = GONE
     archive = server.archive()

@@ -128,7 +128,7 @@ class _Archive:
     def __init__(self, job: str, config: BinlogConfig, tools: ArchiveTools, senders: Senders) -> None:
         self._job, self._config, self._tools, self._senders = job, config, tools, senders
         self._met: datetime | None = None  # when the server had been asked of which was recorded how far the archive is
-        self._at_end = False  # a new chain begins where the server is now, whatever backup there is
+        self._passed: PlacedBackup | None = None  # a new chain begins with a later one, or where the server is now
         self._anew = False  # or behind what was archived: the chain before ended at a place that is met again
 
     def go_on(self) -> None:
@@ -228,12 +228,12 @@ class _Archive:
             log.warning("job %s: the canary row of this minute was not written: %s", self._job, error.message)
 
     def _broken(self, receiving: Receiving, other: OtherHistory, beginning: Beginning) -> str:
-        """The chain ends; where it never began, the next one begins where the server is."""
+        """The chain ends; where it never began with a backup's place, the next one begins with no earlier one's."""
         reason = str(other)
         if isinstance(other, LackingLog):
             self._lacks(reason)
         elif receiving.before is None:
-            self._at_end = beginning.backup is not None
+            self._passed = beginning.backup or self._passed
         else:
             self._anew = True
             self.gap(receiving.before, reason)
@@ -302,7 +302,8 @@ class _Archive:
                 self.gap(last, f"the server no longer has {following.file} up to byte {following.offset}")
             else:
                 return behind(last, following, self._tools.catalogue.segments(self._job, chain=last.chain))
-        backups = () if self._at_end else self._tools.backups()
+        passed = self._passed
+        backups = [each for each in self._tools.backups() if passed is None or each.taken_at > passed.taken_at]
         beginning = new_beginning(source, end, last, backups, anew=self._anew)
         if beginning.backup is None:
             self._begins_behind(last)
@@ -341,7 +342,7 @@ class _Archive:
         if before is not None and (reason := is_of_later_series(before, sealed.segment)):
             self._parted(before, sealed.segment, reason)
         self._tools.catalogue.add_segment(sealed.segment)
-        self._at_end = self._anew = False
+        self._passed, self._anew = None, False
         self._senders.ring()
         return sealed.segment
 

@@ -13,7 +13,7 @@ import pytest
 from backupd.config import BinlogConfig
 from backupd.mysql.binlog.layout import MAGIC
 from backupd.mysql.binlog.source import BinlogSource
-from backupd.operations.binlog.cutting import CutPiece, OtherHistory
+from backupd.operations.binlog.cutting import CutPiece, OtherHistory, SegmentCutter
 from backupd.operations.binlog.receiving import Receiving
 from backupd.operations.binlog.segment_author import SegmentAuthor
 from backupd.operations.binlog.start_points import Beginning, behind, following_place
@@ -70,6 +70,38 @@ def test_the_next_file_is_that_of_the_server_that_was_asked() -> None:
     assert [piece.end for piece in received(1)] == [len(begun_by(1))]
     with pytest.raises(ServerError, match=r"expected server 1, but server 2 sent binlog.000008"):
         received(2)
+
+
+def stop(at: int) -> bytes:
+    """What a server writes as it shuts down, behind this offset."""
+    event = struct.pack("<IBIIIH", 1000, 3, 1, 23, at + 23, 0)
+    return event + struct.pack("<I", zlib.crc32(event))
+
+
+def test_the_first_piece_of_a_connection_is_kept_soon_whatever_age_segments_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Until then nothing is told as archived: after each reconnect to a quiet server that was an alarm."""
+    now = 1000.0
+    monkeypatch.setitem(SegmentCutter.__init__.__kwdefaults__, "clock", lambda: now)
+    asked = BinlogSource(WITHOUT_GTIDS.origin, "ROW", None, "", "", (), None, encrypted=False, own_writes=True)
+    beginning, archive = behind(WITHOUT_GTIDS, following_place(WITHOUT_GTIDS), []), Kept()
+    receiving = Receiving(
+        archive, beginning, cast(SegmentAuthor, None), BinlogConfig(segment_age_seconds=3600.0), asked
+    )
+    first = begun_by(1)
+    receiving.take(beginning.begin.file, first, file_ended=False)
+    assert (receiving.until_due, receiving.keeps) == (60.0, False)
+    now += 60
+    receiving.take_due()
+    assert ([piece.end for piece in archive.pieces], receiving.keeps) == ([len(first)], True)
+    receiving.take(beginning.begin.file, stop(len(first)), file_ended=False)
+    now += 3599
+    receiving.take_due()
+    assert (receiving.until_due, receiving.keeps, len(archive.pieces)) == (1.0, True, 1)
+    now += 1
+    receiving.take_due()
+    assert len(archive.pieces) == 2
 
 
 def begun(beginning: Beginning, *, at: int = 1000) -> None:

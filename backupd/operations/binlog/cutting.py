@@ -104,7 +104,7 @@ class SegmentCutter:
         archive is another server's, and `begin` the first event of a file.
         """
         self._flavour = flavour
-        self._size, self._age_seconds, self._clock = size, age_seconds, clock
+        self._size, self.age_seconds, self._clock = size, age_seconds, clock
         self._purged = purged
         self._archived = archived or begin
         self._other = other  # until the end of its history is found
@@ -162,7 +162,7 @@ class SegmentCutter:
     def due(self) -> CutPiece | None:
         """What is old enough, up to the last place between two transactions."""
         uncut = self._uncut
-        if uncut.since is None or not uncut.whole or self._clock() - uncut.since < self._age_seconds:
+        if uncut.since is None or not uncut.whole or self._clock() - uncut.since < self.age_seconds:
             return None
         return self._cut()
 
@@ -180,7 +180,7 @@ class SegmentCutter:
     def until_due(self) -> float:
         """Seconds until there may be something due."""
         since = self._uncut.since
-        return self._age_seconds if since is None else max(0.0, since + self._age_seconds - self._clock())
+        return self.age_seconds if since is None else max(0.0, since + self.age_seconds - self._clock())
 
     def _takes(self, event: LogEvent) -> bool:
         """Whether this event is one to be archived, which is of no transaction, or may be archived already."""

@@ -19,6 +19,10 @@ from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
 from backupd.vocabulary.errors import ServerError
 
 
+# What is received counts as archived once a piece of it was kept, and that it does not is an alarm soon.
+_FIRST_PIECE_SECONDS = 60.0
+
+
 class SegmentKeeper(Protocol):
     """Where pieces become segments."""
 
@@ -42,7 +46,7 @@ class Receiving:
     ) -> None:
         self._archive, self._beginning, self._author = archive, beginning, author
         self.before, self._chain = beginning.before, beginning.chain
-        self._asked = source.origin.server_id
+        self._asked, self._age_seconds = source.origin.server_id, config.segment_age_seconds
         self._expected: tuple[BinlogPlace, datetime] | None = None  # how far the server's log reached, and when
         self._kept = False  # a piece
         self._within = False  # a chain ended within a transaction, and the next one has not begun yet
@@ -50,7 +54,7 @@ class Receiving:
         self._cutter = SegmentCutter(
             source.origin.flavour,
             size=config.segment_size,
-            age_seconds=config.segment_age_seconds,
+            age_seconds=min(config.segment_age_seconds, _FIRST_PIECE_SECONDS),
             begin=beginning.begin,
             gtids=beginning.gtids,
             purged=source.purged,
@@ -135,7 +139,7 @@ class Receiving:
             self._within = piece.within_transaction
             return
         self.before = self._archive.keep(piece, self._author, self._chain, self.before)
-        self._kept = True
+        self._kept, self._cutter.age_seconds = True, self._age_seconds
         if self._archive.make_room(self._chain):
             self._chain, self.before = new_chain(datetime.now(UTC), after=self._chain), None
             self._within = piece.within_transaction

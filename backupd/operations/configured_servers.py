@@ -7,7 +7,7 @@ from backupd.config.secrets import credentials
 from backupd.mysql.login import Login
 from backupd.mysql.refusals import StatementError
 from backupd.mysql.session import ANSWER_SECONDS, Connect, Session, connector
-from backupd.vocabulary.errors import ConfigurationError, UsageError
+from backupd.vocabulary.errors import ConfigurationError, ServerError, UsageError
 
 
 def connect_to(configuration: Configuration, host: str, *, became: str = "", hint: str = "") -> Connect:
@@ -45,17 +45,38 @@ def connector_anew(host: HostConfig) -> Connect:
     """What opens sessions as whom the host's table says each time: a password is changed while an archive is at work.
 
     Raises, when it is called:
-        ConfigurationError: the password cannot be had; or it is refused, and is as old as this process, as a variable
-            of the environment and a unit's credential are: the next process may have another one.
+        ServerError: its file cannot be read, as while it is replaced.
+        ConfigurationError: the password cannot be had, or is refused, and is as old as this process: the next one may
+            have another.
     """
 
     def connect(*, answer_seconds: float = ANSWER_SECONDS) -> Session:
-        login = login_of(host)
+        login = login_anew(host)
         try:
             return Session.open(login, answer_seconds=answer_seconds)
         except StatementError as error:
-            if error.login_refused and (host.password_env is not None or host.password_credential is not None):
+            if error.login_refused and _is_the_process_s(host):
                 raise ConfigurationError(error.message, hint=error.hint) from error
             raise
 
     return connect
+
+
+def login_anew(host: HostConfig) -> Login:
+    """Who we are to this server by now.
+
+    Raises:
+        ServerError: the file that has the password cannot be read, as while it is replaced.
+        ConfigurationError: the password cannot be had, and is as old as this process.
+    """
+    try:
+        return login_of(host)
+    except ConfigurationError as error:
+        if _is_the_process_s(host):
+            raise
+        raise ServerError(error.message, hint=error.hint) from error
+
+
+def _is_the_process_s(host: HostConfig) -> bool:
+    """The password is as old as this process, as a variable of the environment and a unit's credential are."""
+    return host.password_env is not None or host.password_credential is not None

@@ -29,7 +29,7 @@ from backupd.policy.segment_file import from_line
 from backupd.service.archive_alarms import archive_alarms, open_gaps
 from backupd.targets.names import BINLOG
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
-from backupd.vocabulary.errors import CatalogueError, NotOurs, ServerError, TargetAway, UsageError
+from backupd.vocabulary.errors import CatalogueError, ConfigurationError, NotOurs, ServerError, TargetAway, UsageError
 from backupd.vocabulary.identity import Machine
 from tests.binlog_segments import BEGAN, FIRST, begun_by, following, sealed_chain, upgraded
 from tests.fakes.target import MemoryTarget
@@ -177,6 +177,34 @@ def test_what_ends_an_archive_is_told_before_a_target_that_hangs_is_waited_for(
     claims = site.store.ownership.claims
     with pytest.raises(UsageError, match="the disk is full"):
         archive(JOB, BinlogConfig(), cast(ArchiveTools, _Tools(site.catalogue, site.store, claims, source)))
+
+
+def test_what_waits_is_stored_though_no_process_gets_a_password_that_the_server_accepts(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable that was not changed with it: each process ends at its first try. A target that is away waits."""
+    monkeypatch.setattr("backupd.operations.binlog.archive.give_way_archiving", lambda: None)
+    here, there = site.targets
+
+    def refused() -> BinlogSource:
+        raise ConfigurationError("wrong password")
+
+    def away(*_given: object, **_named: object) -> None:
+        raise TargetAway("it is away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(there, "writing", away)
+        receive(site, refused)
+    assert set(here.segments(JOB)) == {segment.name for segment in site.segments}
+    receive(site, refused)
+    assert (set(there.segments(JOB)), site.spool.sizes()) == ({segment.name for segment in site.segments}, {})
+
+
+def receive(site: Site, source: Callable[[], BinlogSource]) -> None:
+    """One process, which gets no password."""
+    tools = cast(ArchiveTools, _Tools(site.catalogue, site.store, site.store.ownership.claims, source))
+    with pytest.raises(ConfigurationError, match="wrong password"):
+        archive(JOB, BinlogConfig(), tools)
 
 
 def test_what_every_target_has_is_not_lost_where_the_spool_is_full(site: Site, tmp_path: Path) -> None:

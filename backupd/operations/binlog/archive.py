@@ -29,12 +29,13 @@ from backupd.operations.binlog.start_points import Beginning, behind, following_
 from backupd.operations.binlog.storing import SegmentStore, Senders
 from backupd.policy.binlog_chain import PlacedBackup, is_of_later_series, is_same_server, made_at
 from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogPlace, BinlogSegment, SegmentOrigin, lost_from
-from backupd.vocabulary.errors import BackupdError, Cancelled, CatalogueError, ServerError
+from backupd.vocabulary.errors import BackupdError, Cancelled, CatalogueError, ConfigurationError, ServerError
 
 log = logging.getLogger(__name__)
 
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 60.0
 _LOOK_SECONDS = 1.0
+_LAST_SECONDS = 300.0  # for what waits for a target, before whoever cannot receive makes room for the next process
 _LITTLE_BYTES, _PAUSE_SECONDS = 1 << 20, 0.1  # a busy server sends without end: what comes meanwhile is taken at once
 _MINUTE_SECONDS = 60.0
 _OFF = "the server's binlog is off"
@@ -56,7 +57,7 @@ class ArchiveTools:
     end_of_log: Callable[[BinlogSource], LogState]  # the same, if it is this server that answers
     sizes_of_log: Callable[[], Sequence[ServerBinlog]]  # the same
     promoted: Callable[[BinlogSource, str], PromotedServer]  # asks another one, which has executed these GTIDs
-    receiving: Callable[[BinlogPlace], AbstractContextManager[Receiver]]
+    receiving: Callable[[BinlogPlace], AbstractContextManager[Receiver]]  # raises ServerError
     backups: Callable[[], Sequence[PlacedBackup]]  # of the job, the newest first
     author: Callable[[SegmentOrigin], SegmentAuthor]
     minute: Callable[[], None]  # a canary row, where the job wants them; raises ServerError
@@ -132,7 +133,7 @@ class _Archive:
         self._anew = False  # or behind what was archived: the chain before ended at a place that is met again
 
     def go_on(self) -> None:
-        """For ever."""
+        """For ever; where the server's password is refused for good, what waits is stored before that is raised."""
         wait = _FIRST_WAIT_SECONDS
         while True:
             began = time.monotonic()
@@ -140,6 +141,9 @@ class _Archive:
                 said = self._receive()
             except ServerError as error:
                 said = error.message
+            except ConfigurationError:  # the next process may have another password, or none that is accepted either
+                self._senders.rest(within_seconds=_LAST_SECONDS)
+                raise
             if time.monotonic() - began > _LONGEST_WAIT_SECONDS:
                 wait = _FIRST_WAIT_SECONDS
             log.warning("job %s: the binlog is not received: %s; trying again in %g s", self._job, said, wait)

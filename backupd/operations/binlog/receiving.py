@@ -18,7 +18,6 @@ from backupd.policy.binlog_chain import order
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
 from backupd.vocabulary.errors import ServerError
 
-
 # What is received counts as archived once a piece of it was kept, and that it does not is an alarm soon.
 _FIRST_PIECE_SECONDS = 60.0
 

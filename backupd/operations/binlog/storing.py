@@ -10,6 +10,7 @@ a writer that died between storing a segment and recording that has left.
 import hashlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _ANSWER_SECONDS = 60.0
+_LOOK_SECONDS = 0.1
 _END_SECONDS = 10.0  # for what a target is at when the archive ends
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 60.0
 _BLOCK = 1 << 20
@@ -201,6 +203,13 @@ class Senders:
         for sender in self.each:
             sender.ring()
 
+    def rest(self, *, within_seconds: float) -> None:
+        """Every target that answers has what waits, or so much time has passed. Raises what has ended one of them."""
+        over = time.monotonic() + within_seconds
+        while time.monotonic() < over and not all(sender.rests for sender in self.each):
+            self.require_working()
+            time.sleep(_LOOK_SECONDS)
+
     def require_working(self) -> None:
         """Raises what has ended one of them."""
         for sender in self.each:
@@ -212,7 +221,7 @@ class _Sender(ScopedThread):
 
     def __init__(self, store: SegmentStore, target: Target, stop: threading.Event) -> None:
         self._store, self._target, self._stop = store, target, stop
-        self._news = threading.Event()
+        self._news, self._rests = threading.Event(), threading.Event()
         self._stored: BinlogSegment | None = None  # whether it leaves the spool is to be asked, or once more
         self._looked_at: float | None = None  # when the folder was found to be this machine's, in this process
         super().__init__(f"binlog {target.name}", self._work_on, stop=self._end, end_seconds=_END_SECONDS)
@@ -221,6 +230,11 @@ class _Sender(ScopedThread):
         """There is something new."""
         self._news.set()
 
+    @property
+    def rests(self) -> bool:
+        """Its target has all that waits, or was away when it was tried last."""
+        return self._rests.is_set() and not self._news.is_set()
+
     def _end(self) -> None:
         self._stop.set()
         self._news.set()
@@ -228,14 +242,17 @@ class _Sender(ScopedThread):
     def _work_on(self) -> None:
         wait = _FIRST_WAIT_SECONDS
         while not self._stop.is_set():
+            self._rests.clear()
             self._news.clear()
             try:
                 self._send_all()
+                self._rests.set()
                 wait = _FIRST_WAIT_SECONDS
             except (TargetError, CatalogueError) as error:
                 if self._stop.is_set():
                     return
                 log.warning("target %s: segments wait in the spool: %s", self._target.name, error.message)
+                self._rests.set()
                 self._stop.wait(wait)
                 wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
                 continue

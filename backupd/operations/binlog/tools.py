@@ -1,7 +1,6 @@
 """What the archive of one job works with, from the configuration: made once, for the length of a process."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import partial
 
 from backupd.catalogue.store import Catalogue
@@ -26,7 +25,7 @@ from backupd.operations.binlog.placed_backups import placed_backups
 from backupd.operations.binlog.segment_author import SegmentAuthor
 from backupd.operations.binlog.spool import BinlogSpool
 from backupd.operations.binlog.storing import SegmentStore
-from backupd.operations.configured_servers import connector_anew, login_of
+from backupd.operations.configured_servers import connector_anew, login_anew
 from backupd.operations.ownership import ownership_of
 from backupd.operations.tools import HostTools
 from backupd.targets import Target
@@ -52,32 +51,14 @@ def binlog_of(job: JobConfig) -> BinlogConfig:
 def archive_tools(
     configuration: Configuration, job: JobConfig, host: HostTools, targets: Sequence[Target], catalogue: Catalogue
 ) -> ArchiveTools:
-    """All of it; the server is asked for its kind.
+    """All of it. The server is not asked: what waits for a target is stored, whether it answers or not.
 
     Raises:
-        ConfigurationError: the job archives no binlog, or the server's password cannot be had.
-        ServerError: the server does not answer, or no installed client can receive its binlog.
+        ConfigurationError: the job archives no binlog.
         Refused: the catalogue is another machine's, or the signing key cannot be used.
     """
-    config = binlog_of(job)
-    try:
-        return _tools(config, configuration, job, host, targets, catalogue)
-    except (ConfigurationError, ServerError) as error:  # whoever is told of the archive is told of this
-        catalogue.archive_contact(job.name, at=datetime.now(UTC), refused=error.message)
-        raise
-
-
-def _tools(
-    config: BinlogConfig,
-    configuration: Configuration,
-    job: JobConfig,
-    host: HostTools,
-    targets: Sequence[Target],
-    catalogue: Catalogue,
-) -> ArchiveTools:
-    server = configuration.hosts[job.host]
+    config, server = binlog_of(job), configuration.hosts[job.host]
     connect = connector_anew(server)
-    client = matching_client(MysqlServer(connect).facts(), config.client)
     ownership = ownership_of(catalogue, host)
     machine = ownership.require_here().name
     spool = BinlogSpool(config.spool, job.name)
@@ -92,7 +73,12 @@ def _tools(
         sizes_of_log=partial(_sizes, connect),
         promoted=partial(_promoted, connect),
         receiving=lambda start: receiving(
-            client, login_of(server), start, spool.received, server_id=server_id, limit=_UNREAD_BYTES
+            matching_client(MysqlServer(connect).facts(), config.client),
+            login_anew(server),
+            start,
+            spool.received,
+            server_id=server_id,
+            limit=_UNREAD_BYTES,
         ),
         backups=lambda: placed_backups(catalogue.runs(job=job.name, ours=True, limit=_BACKUPS)),
         minute=partial(minute, connect) if job.canary else lambda: None,

@@ -136,7 +136,7 @@ class BinlogSegments(CatalogueFile):
 
     def left_spool(self, names: Collection[str]) -> None:
         """These segments no longer wait: every target has them, or they were dropped."""
-        self._write(*(update(_table).where(_called(name)).values(spooled=False) for name in names))
+        self._write(*map(_unspooled, names))
 
     def latest_segment(
         self, job: str, *, target: str | None = None, before: datetime | None = None
@@ -278,11 +278,13 @@ class BinlogSegments(CatalogueFile):
             event = audit_step(Event.SEGMENTS_REMOVED, job, **told)
             self._write(*(delete(_stored).where(_at(name, target)) for name in names), event)
 
-    def forget_segments(self, names: Collection[str]) -> None:
-        """Of these segments those that lie on no target and do not wait have no row any more."""
+    def forget_segments(self, names: Collection[str], *, dropped: bool = False) -> None:
+        """Of these segments, of which none waits any more where they were `dropped`, those that do not wait and lie on
+        no target have no row any more.
+        """
         nowhere = ~exists().where(_on.segment_id == _ours.id)
         forgotten = [delete(_table).where(_called(name), ~binlog_tables.WAITING, nowhere) for name in names]
-        self._write(*forgotten, *(_begins_row(name) for name in names))
+        self._write(*map(_unspooled, names if dropped else ()), *forgotten, *(_begins_row(name) for name in names))
 
     def archive_contact(
         self, job: str, *, at: datetime, refused: str = "", behind_bytes: int | None = None, complete: bool = True
@@ -351,6 +353,10 @@ def _add(connection: Connection, segment: BinlogSegment, *, spooled: bool) -> No
     if after is not None:
         goes_on = is_same_server(segment.origin, after.origin) and not leads_on(segment, after)
         connection.execute(update(_table).where(_called(after.name)).values(follows=goes_on))
+
+
+def _unspooled(name: str) -> Executable:
+    return update(_table).where(_called(name)).values(spooled=False)
 
 
 def _begins_row(name: str) -> Executable:

@@ -5,10 +5,11 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from pyrage import x25519
@@ -218,6 +219,46 @@ def test_what_every_target_has_is_not_lost_where_the_spool_is_full(site: Site, t
     assert site.catalogue.segment_targets(first.name) == {"here", "there"}
     assert made_room(site, 64 << 20)
     assert list(site.spool.sizes()) == [site.segments[2].name]
+
+
+class Killed(BaseException):
+    """The process is no more."""
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("effects", range(4))
+def test_a_segment_that_was_half_dropped_waits_or_is_told_as_missing(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, effects: int, elsewhere: bool
+) -> None:
+    """A row that waits for nobody, and lies nowhere, would be taken for something that can be restored."""
+    first, left = site.segments[0], effects
+    if elsewhere:
+        site.catalogue.segment_stored(first.name, "here", at=BEGAN)
+    fill(site, tmp_path)
+
+    def killed_in_time(act: Callable[..., None]) -> Callable[..., None]:
+        def acts(*given: Any, **named: Any) -> None:
+            nonlocal left
+            if not left:
+                raise Killed
+            left -= 1
+            act(*given, **named)
+
+        return acts
+
+    with monkeypatch.context() as dying, suppress(Killed):
+        for verb in ("archive_gap", "left_spool", "forget_segments"):
+            dying.setattr(site.catalogue, verb, killed_in_time(getattr(site.catalogue, verb)))
+        dying.setattr(site.spool, "forget", killed_in_time(site.spool.forget))
+        made_room(site, 100 << 20)
+    _settle(JOB, cast(ArchiveTools, _Tools(site.catalogue, site.store)))
+    waiting = {segment.name for segment in site.catalogue.spooled_segments(JOB)}
+    assert set(site.spool.sizes()) == waiting
+    there = site.catalogue.segment_targets(first.name)
+    known = first in site.catalogue.segments(JOB)
+    assert known is (first.name in waiting or bool(there))
+    lacking = f"{first.chain} on there" if there else first.chain
+    assert first.name in waiting or lacking in {gap.chain for gap in site.catalogue.archive_gaps(JOB)}
 
 
 def test_what_is_dropped_of_a_chain_that_had_ended_is_a_gap_from_there_on(site: Site, tmp_path: Path) -> None:

@@ -12,14 +12,16 @@ from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogSegment
 
 
 def drop(store: SegmentStore, segment: BinlogSegment, *, because: str, at: datetime) -> bool:
-    """The segment no longer waits, and what lacks it is recorded; whether no target has it."""
+    """What lacks the segment is recorded, and it no longer waits; whether no target has it. Of one who dies in between
+    the next start finds it waiting, or in the spool alone: then it waits again, or goes where a target has it.
+    """
     there = store.catalogue.segment_targets(segment.name)
     if not there:
         _record_lost(store, segment, because, at)
-    store.dropped(segment)
     for target in store.targets if there else ():
         if target.name not in there:
             _record_gap(store, target.name, segment, because, at)
+    store.dropped(segment)
     return not there
 
 

@@ -177,9 +177,8 @@ class SegmentStore:
 
     def dropped(self, segment: BinlogSegment) -> None:
         """It no longer waits, whoever lacks it; where no target has it, nothing tells that it can be had."""
-        self.catalogue.left_spool([segment.name])
+        self.catalogue.forget_segments([segment.name], dropped=True)
         self.spool.forget(segment.name)
-        self.catalogue.forget_segments([segment.name])
 
 
 def _told_soon(look: Callable[[], T], *, otherwise: T, by: str) -> T:

@@ -156,7 +156,9 @@ class ArchiveGap:
 
     chain: str  # that ended; of segments that were lost, as `lost_from` names that
     reason: Prose
-    noticed_at: datetime  # or when the next chain began since, where that was at the end of the log
+    # Or when the next chain began since, where that was at the end of the log; just before the run that it began with,
+    # where that was still going on.
+    noticed_at: datetime
     last_at: datetime | None  # the last transaction that the chain has; None where it had none
     resumed_at: datetime | None = None  # from when on the server logged all changes again; None: not known, or not yet
 

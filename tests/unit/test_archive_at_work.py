@@ -186,14 +186,17 @@ def test_a_backup_that_is_no_beginning_keeps_no_later_one_from_being_one(server:
     site.catalogue.forget_segments(names)
     now, file = datetime.now(UTC), SOURCE.files[0].name
     before = PlacedBackup("r0", BinlogPlace(file, 700), "0-1-50", now - timedelta(hours=1))
-    since = PlacedBackup("r1", BinlogPlace(file, 330), "0-1-50", now, good=False, live=True)
-    server.backups = [since, before]
     server.sent, server.looks = [ReceivedBytes(file, 0, begun_by(1, at=int(now.timestamp()) - 60), file_ended=True)], 1
     archive = server.archive()
-    assert archive._receive() == f"{file} is newer than backup r0"
-    server.sent, server.looks = [], 0
-    archive._receive()
-    assert server.begun == [before.place, since.place]
+    with site.catalogue.open_run(JOB, "db1", run_id="r1") as run:
+        run.position(Position(file, 330, "0-1-50"))
+        run.snapshot(replace(SNAPSHOT, taken_at=now))
+        server.backups = [*placed_backups(site.catalogue.runs(job=JOB, limit=None)), before]
+        assert archive._receive() == f"{file} is newer than backup r0"
+        server.sent, server.looks = [], 0
+        archive._receive()
+        run.complete((Backup("here", "/r1", 5000, 400, 12, "ab" * 32),))
+    assert server.begun == [before.place, BinlogPlace(file, 330)]
     server.backups = [before]
     archive._receive()
     assert server.begun[2:] == [END]
@@ -321,6 +324,27 @@ def test_a_gap_that_a_backup_has_closed_stays_closed_where_nothing_is_archived_a
     (moved,) = open_gaps(record_of(site))
     assert (moved.chain, moved.noticed_at > still.noticed_at) == (still.chain, True)
     assert closed in site.catalogue.archive_gaps(JOB)
+
+
+def test_a_chain_that_begins_with_a_backup_that_is_being_taken_ends_no_gap_unless_that_is_good(
+    server: Server, site: Site
+) -> None:
+    """An earlier good one had ended the alarm; what led on from it was gone before anything was received."""
+    chain = site.segments[-1].chain
+    site.catalogue.archive_gap(JOB, gap_of(chain, datetime.now(UTC)))
+    site.catalogue.archive_gap(JOB, within := gap_of(lost_from(chain, 2), datetime.now(UTC)))
+    completed(site, "r1", BinlogPlace("binlog.000001", 4))
+    assert open_gaps(record_of(site)) == []
+    with site.catalogue.open_run(JOB, "db1", run_id="r2") as run:
+        run.position(Position("binlog.000008", 100))
+        run.snapshot(replace(SNAPSHOT, taken_at=datetime.now(UTC)))
+        server.backups = placed_backups(site.catalogue.runs(job=JOB, limit=None))
+        server.archive()._receive()
+        assert server.begun == [BinlogPlace("binlog.000008", 100)]
+        assert [gap.chain for gap in open_gaps(record_of(site))] == [chain]
+        run.complete((Backup("here", "/r2", 5000, 400, 12, "ab" * 32),))
+    assert open_gaps(record_of(site)) == []
+    assert within in site.catalogue.archive_gaps(JOB)
 
 
 def record_of(site: Site) -> ArchiveRecord:

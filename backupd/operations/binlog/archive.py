@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from backupd.catalogue.store import Catalogue
 from backupd.config import BinlogConfig
@@ -38,6 +38,7 @@ _LOOK_SECONDS = 1.0
 _LAST_SECONDS = 300.0  # for what waits for a target, before whoever cannot receive makes room for the next process
 _LITTLE_BYTES, _PAUSE_SECONDS = 1 << 20, 0.1  # a busy server sends without end: what comes meanwhile is taken at once
 _MINUTE_SECONDS = 60.0
+_JUST_BEFORE = timedelta(microseconds=1)
 _OFF = "the server's binlog is off"
 _SPOOL_FULL = "the binlog spool was full, and a target had been away for too long"
 _LOST = "segments that waited for a target were lost with the binlog spool"
@@ -309,15 +310,18 @@ class _Archive:
         passed = self._passed
         backups = [each for each in self._tools.backups() if passed is None or each.taken_at > passed.taken_at]
         beginning = new_beginning(source, end, last, backups, anew=self._anew)
-        if beginning.backup is None:
-            self._begins_behind(last)
+        if beginning.backup is None or beginning.backup.live:
+            self._begins_behind(last, beginning.backup)
         return beginning
 
-    def _begins_behind(self, last: BinlogSegment | None) -> None:
-        """The next chain begins at the end of the log: from no backup until now it leads on, and none closes a gap."""
-        now = datetime.now(UTC)
+    def _begins_behind(self, last: BinlogSegment | None, live: PlacedBackup | None) -> None:
+        """The next chain begins at the end of the log, or with a backup that may fail: from no earlier one it leads on,
+        and none closes a gap.
+        """
+        catalogue = self._tools.catalogue
+        at = datetime.now(UTC) if live is None else catalogue.run(live.run_id).started_at - _JUST_BEFORE
         for gap in self._gaps_behind(last):
-            self._tools.catalogue.archive_gap(self._job, replace(gap, noticed_at=now))
+            catalogue.archive_gap(self._job, replace(gap, noticed_at=at))
 
     def _gaps_behind(self, last: BinlogSegment | None) -> list[ArchiveGap]:
         """The one that ended this segment's chain, and those of later chains, but none within it: behind those it went

@@ -13,7 +13,7 @@ that was created without a collation got another one, and an UPDATE then changed
 import base64
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -226,9 +226,12 @@ def continuations(backup: PlacedBackup, found: Sequence[ChainRow]) -> list[tuple
     Of files of one name, as a RESET makes them, the one counts that began last before the backup was taken. Of the
     first segment the backup may have a part already. Where it is at the end of a row, nothing follows.
     """
-    fitting = [(row, at) for row in found if (at := _index_of(backup, row)) is not None]
-    newest = max((made_at(row.segments[at]) for row, at in fitting), default=0)  # the one that was there when it was
-    fitting = [(row, at) for row, at in fitting if made_at(row.segments[at]) == newest]
+    candidates = [(row, _candidates(backup, row)) for row in found]
+    placed = (row.segments[at] for row, ats in candidates for at in ats)
+    begun = _begun(segment for segment in placed if _may_have_place(backup, segment))
+    fitting = [(row, at) for row, ats in candidates if (at := _index_of(backup, row, ats, begun)) is not None]
+    newest = max((begun[told_at(row.segments[at])] for row, at in fitting), default=0)  # which was there when it was
+    fitting = [(row, at) for row, at in fitting if begun[told_at(row.segments[at])] == newest]
     fitting.sort(key=lambda one: (one[0].segments[one[1]].received_at, one[0].chain))
     return [
         row.segments[_switched_at(backup, row) or at + (row.segments[at].end == backup.place.offset) :]
@@ -246,22 +249,38 @@ def _switched_at(backup: PlacedBackup, row: ChainRow) -> int:
     return 0
 
 
-def _index_of(backup: PlacedBackup, row: ChainRow) -> int | None:
+def _candidates(backup: PlacedBackup, row: ChainRow) -> list[int]:
+    """Which of a row's segments may have the backup's place, by that alone: one of each server's."""
+    first, found = 0, list[int]()
+    for part in row.parts:
+        found.append(first + min(bisect_left(part, order(backup.place), key=_end), len(part) - 1))
+        first += len(part)
+    return found
+
+
+def _begun(segments: Iterable[BinlogSegment]) -> dict[int, float]:
+    """By when each of their binlogs tells that it was begun, by when it was: earlier, where one of the segments was
+    received before that time had come.
+    """
+    found: dict[int, float] = {}
+    for segment in segments:
+        told = told_at(segment)
+        found[told] = min(found.get(told, told), segment.received_at.timestamp())
+    return found
+
+
+def _index_of(backup: PlacedBackup, row: ChainRow, candidates: Iterable[int], begun: Mapping[int, float]) -> int | None:
     """Which of a row's segments has the backup's place; None where none has, or it is another history's.
 
     Two servers have the same places: without GTIDs nobody knows whose it is.
     """
-    first, found = 0, list[int]()
-    for part in row.parts:
-        at = first + min(bisect_left(part, order(backup.place), key=_end), len(part) - 1)
-        found += [at] if _stands_at(backup, row, at) else []
-        first += len(part)
+    found = [at for at in candidates if _stands_at(backup, row, at, begun)]
     return found[0] if found and (backup.gtid or len(found) == 1) else None
 
 
-def _stands_at(backup: PlacedBackup, row: ChainRow, at: int) -> bool:
+def _stands_at(backup: PlacedBackup, row: ChainRow, at: int, begun: Mapping[int, float]) -> bool:
     segment = row.segments[at]
-    if not _has_place(backup, segment):
+    if not _has_place(backup, segment, begun):
         return False
     if segment.end == backup.place.offset and any(
         _is_too_old(backup, after) for after in row.segments[at + 1 : at + 2]
@@ -270,7 +289,7 @@ def _stands_at(backup: PlacedBackup, row: ChainRow, at: int) -> bool:
     return not (backup.gtid and gtid.has_any_between(backup.gtid, segment.gtid_end, row.gtid_end))
 
 
-def _has_place(backup: PlacedBackup, segment: BinlogSegment) -> bool:
+def _has_place(backup: PlacedBackup, segment: BinlogSegment, begun: Mapping[int, float]) -> bool:
     """Whether the segment has the backup's place in it or at one of its ends, by all that it tells.
 
     A RESET begins the same names anew: then the binlog was made after the backup, or its GTIDs are others.
@@ -279,7 +298,9 @@ def _has_place(backup: PlacedBackup, segment: BinlogSegment) -> bool:
         return False
     if segment.origin.whole_since is not None and backup.taken_at < segment.origin.whole_since:
         return False
-    return made_at(segment) <= backup.taken_at.timestamp() and _may_have_place(backup, segment)
+    told = told_at(segment)
+    is_true = begun.get(told) == told
+    return not (is_true and told > backup.taken_at.timestamp()) and _may_have_place(backup, segment)
 
 
 def _may_have_place(backup: PlacedBackup, segment: BinlogSegment) -> bool:
@@ -294,12 +315,17 @@ def _is_too_old(backup: PlacedBackup, segment: BinlogSegment) -> bool:
     return segment.received_at < backup.taken_at - _SLACK
 
 
-def made_at(segment: BinlogSegment) -> int:
-    """When the server began its binlog, in seconds since 1970: the time in the header of the first event; 0 where that
-    is later than the segment's receipt. A client whose commit fills the file before may have set that: the header has
-    its `timestamp` (seen on MariaDB 10.11.19).
+def told_at(segment: BinlogSegment) -> int:
+    """When the server began its binlog, in seconds since 1970, by the header of the first event: of one file always the
+    same. A client whose commit fills the file before may have set that: the header has its `timestamp` (seen on MariaDB
+    10.11.19).
     """
-    told = int.from_bytes(base64.b64decode(segment.format)[:4], "little")
+    return int.from_bytes(base64.b64decode(segment.format)[:4], "little")
+
+
+def made_at(segment: BinlogSegment) -> int:
+    """The same; 0 where it is later than the segment's receipt, and so was set."""
+    told = told_at(segment)
     return told if told <= segment.received_at.timestamp() else 0
 
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from backupd.policy import gtid
-from backupd.policy.binlog_chain import ChainRow, PlacedBackup, continuations, is_same_server, made_at, order
+from backupd.policy.binlog_chain import ChainRow, PlacedBackup, continuations, is_same_server, order, told_at
 from backupd.policy.moments import BeforeGtid, Latest, Moment, ToGtid, ToPosition, ToTime
 from backupd.policy.reach import Reach, RestorableStretch, newest_first, reach
 from backupd.policy.segment_file import FIRST_OFFSET
@@ -159,7 +159,7 @@ def _require_one_history(moment: Moment, having: Sequence[BinlogSegment], *, nam
     """
     if isinstance(moment, ToTime | Latest) or (named and not isinstance(moment, ToPosition)):
         return
-    found = {(segment.origin.server_id, segment.origin.uuid, made_at(segment), segment.file) for segment in having}
+    found = {(segment.origin.server_id, segment.origin.uuid, told_at(segment), segment.file) for segment in having}
     servers = {(server_id, uuid) for server_id, uuid, *_ in found}
     if len(servers if named else found) > 1:
         told = [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from backupd.policy import gtid
 from backupd.policy.binlog_chain import PlacedBackup, continuations, covering, follows, order, rows
 from backupd.policy.moments import Latest, ToGtid, ToTime
-from backupd.vocabulary.binlogs import BinlogPlace, SegmentOrigin
+from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, SegmentOrigin
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.servers import Flavour
 from tests.binlog_segments import BEGAN, CHAIN, FIRST, UUID, begun_by, chain_of, following, upgraded
@@ -290,6 +290,30 @@ def test_a_binlog_that_a_client_s_commit_has_dated_ahead_leads_on_from_the_backu
     """`SET timestamp`, and a commit that fills a binlog: the next one begins with that time on MariaDB."""
     dated = [replace(one, format=made_at(BEGAN + timedelta(days=4000))) for one in chain_of(6)]
     assert continuations(backup(2, 300), rows(dated)) == [tuple(dated[1:])]
+
+
+@pytest.mark.parametrize(
+    ("taken", "offset", "received"), [(30, 300, (31, 31)), (90, 1000, (50, 91))], ids=["before", "after"]
+)
+def test_two_chains_within_a_binlog_that_is_dated_ahead_both_lead_on_from_a_backup_in_it(
+    taken: int, offset: int, received: tuple[int, int]
+) -> None:
+    """By an hour: what is received within that tells that it is, and what is received later does not."""
+
+    def chain(name: str, *minutes: int) -> list[BinlogSegment]:
+        dated = (replace(one, chain=name, format=made_at(BEGAN + timedelta(hours=1))) for one in chain_of(4))
+        return [replace(one, received_at=minute(at)) for one, at in zip(dated, minutes, strict=True)]
+
+    first, second = received
+    one = chain(CHAIN, first, first, second, second)
+    other = chain("20261120T060000Z-0123abcd", 92, 92, 92, 92)
+    begin = 2 if offset == 1000 else 1
+    found = continuations(backup(2, offset, gtid="", taken_at=minute(taken)), rows([*one, *other]))
+    assert found == [tuple(one[begin:]), tuple(other[begin:])]
+
+
+def minute(number: int) -> datetime:
+    return BEGAN + timedelta(minutes=number)
 
 
 def made_at(at: datetime) -> str:

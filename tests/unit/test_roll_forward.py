@@ -442,6 +442,16 @@ def test_a_gtid_of_two_histories_is_refused() -> None:
     assert found.backup == taken[0]
 
 
+# A client may have dated the file ahead: what is received before that time has come tells that, and later ones do not.
+def test_a_gtid_that_two_chains_have_of_one_binlog_occurs_once() -> None:
+    written = [replace(one, format=made_at(BEGAN + timedelta(hours=1))) for one in segments_of(3, set())]
+    chain = "20261121T040000Z-0123abcd"
+    again = [replace(one, chain=chain, received_at=BEGAN + timedelta(hours=2)) for one in written]
+    taken = [backup_after(written, 5)]
+    found = plan(taken, [*written, *again], ToGtid("0-1-25"), now=NOW + timedelta(days=3))
+    assert found.segments[-1].chain == written[0].chain
+
+
 # --- what retention says of a segment --------------------------------------------------------------------------------
 
 ELSEWHERE = "20261120T040000Z-ffffffff"  # a chain that no backup has its place in

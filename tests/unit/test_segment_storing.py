@@ -159,6 +159,7 @@ def test_what_ends_an_archive_is_told_before_a_target_that_hangs_is_waited_for(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("backupd.operations.binlog.archive.give_way_archiving", lambda: None)
+    monkeypatch.setattr("backupd.operations.binlog.storing._END_SECONDS", 60.0)  # nobody who waits for it gets through
     stands = threading.Event()
 
     def is_told() -> bool:

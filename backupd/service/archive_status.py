@@ -60,12 +60,19 @@ class ArchiveStatus:
     backups: tuple[PlacedBackup, ...]  # the good ones, the oldest first
 
     @property
+    def asked_seconds(self) -> float | None:
+        """For how long its receiver has not asked the server, or, by a clock that was set back since, by how much that
+        is ahead: no running receiver would leave it so. None: it never has.
+        """
+        asked = self.record.asked_at
+        return None if asked is None else abs((self.at - asked).total_seconds())
+
+    @property
     def receiver(self) -> ReceiverState:
         """By what it told last."""
-        asked = self.record.asked_at
-        if asked is None:
+        if self.asked_seconds is None:
             return ReceiverState.NEVER
-        if (self.at - asked).total_seconds() > ASKED_SECONDS:
+        if self.asked_seconds > ASKED_SECONDS:
             return ReceiverState.SILENT
         return ReceiverState.REFUSED if self.record.refused else ReceiverState.WORKING
 
@@ -114,7 +121,7 @@ def archive_statuses(site: Site, jobs: Sequence[JobStatus]) -> dict[str, Archive
 
 def receiver_words(status: ArchiveStatus) -> str:
     """What the receiver does, or why it does not."""
-    told = "" if status.record.asked_at is None else age((status.at - status.record.asked_at).total_seconds())
+    told = age(status.asked_seconds)
     match status.receiver:
         case ReceiverState.NEVER:
             return "it has not reported yet"

@@ -213,6 +213,10 @@ def test_how_many_bytes_an_archive_is_behind_is_not_told_once_its_receiver_is_go
     at = site(catalogue, tmp_path, now + 10 * MINUTE)
     (archive,) = archive_statuses(at, job_statuses(at, own_eyes(at.configuration).live)).values()
     assert (archive.figures.receiver, archive.figures.behind_bytes) == ("silent", None)
+    back = site(catalogue, tmp_path, now - 10 * MINUTE)
+    (set_back,) = archive_statuses(back, job_statuses(back, own_eyes(back.configuration).live)).values()
+    assert (set_back.figures.receiver, set_back.figures.behind_bytes) == ("silent", None), "none would leave it ahead"
+    assert receiver_words(set_back) == "no report for 10 min"
     assert behind_words(archive.figures) == "10 min or less"
     answer = metrics_of(at).exposition()
     assert [value(answer, f"binlog_behind_{name}", **NIGHTLY) for name in ("seconds", "bytes")] == [600, None]

@@ -6,6 +6,7 @@ import zlib
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import cast
 
 import pytest
@@ -83,7 +84,7 @@ def test_the_first_piece_of_a_connection_is_kept_soon_whatever_age_segments_may_
 ) -> None:
     """Until then nothing is told as archived: after each reconnect to a quiet server that was an alarm."""
     now = 1000.0
-    monkeypatch.setitem(SegmentCutter.__init__.__kwdefaults__, "clock", lambda: now)
+    monkeypatch.setattr("backupd.operations.binlog.receiving.SegmentCutter", partial(SegmentCutter, clock=lambda: now))
     asked = BinlogSource(WITHOUT_GTIDS.origin, "ROW", None, "", "", (), None, encrypted=False, own_writes=True)
     beginning, archive = behind(WITHOUT_GTIDS, following_place(WITHOUT_GTIDS), []), Kept()
     receiving = Receiving(

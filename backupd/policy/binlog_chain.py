@@ -259,8 +259,8 @@ def _candidates(backup: PlacedBackup, row: ChainRow) -> list[int]:
 
 
 def _begun(segments: Iterable[BinlogSegment]) -> dict[int, float]:
-    """By when each of their binlogs tells that it was begun, by when it was: earlier, where one of the segments was
-    received before that time had come.
+    """By when each of their binlogs began as it tells, by when it did at the latest: earlier, where one of the segments
+    was received before that time had come.
     """
     found: dict[int, float] = {}
     for segment in segments:

@@ -4,7 +4,7 @@ Knows: a row for each, of this machine. A segment has its row before anything is
 what is asked for every few seconds looks at those that wait alone, and lists are read page by page.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     Connection,
-    Executable,
     Select,
     and_,
     bindparam,
@@ -20,7 +19,6 @@ from sqlalchemy import (
     exists,
     func,
     insert,
-    literal,
     or_,
     select,
     update,
@@ -30,6 +28,7 @@ from backupd.catalogue import binlog_tables, identities, tables
 from backupd.catalogue.audit import Event, audit_step, entry
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.file import CatalogueFile
+from backupd.catalogue.segment_steps import begins_row, called, forgotten, gap_told, lies, on_target, unspooled
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace, BinlogSegment, numbered
 from backupd.vocabulary.errors import Untrusted
 
@@ -63,7 +62,7 @@ class BinlogSegments(CatalogueFile):
             Untrusted: another segment of that name is known.
         """
         with self._writing() as connection:
-            known = connection.execute(select(_ours.digest).where(_called(segment.name))).scalar()
+            known = connection.execute(select(_ours.digest).where(called(segment.name))).scalar()
             if known is None:
                 _add(connection, segment, spooled=spooled)
             elif known != segment.digest:
@@ -81,18 +80,18 @@ class BinlogSegments(CatalogueFile):
         others: list[str] = []
         with self._writing() as connection:
             for segment in segments:
-                known = connection.execute(select(_ours.id, _ours.digest).where(_called(segment.name))).first()
+                known = connection.execute(select(_ours.id, _ours.digest).where(called(segment.name))).first()
                 if known is not None and known.digest != segment.digest:
                     others.append(segment.name)
                     continue
                 if known is None:
                     _add(connection, segment, spooled=False)
-                connection.execute(_lies(segment.name, target, at, "OR IGNORE"))
+                connection.execute(lies(segment.name, target, at, "OR IGNORE"))
         return others
 
     def segment_stored(self, name: str, target: str, *, at: datetime) -> None:
         """The segment lies on the target since then."""
-        self._write(_lies(name, target, at, "OR REPLACE"))
+        self._write(lies(name, target, at, "OR REPLACE"))
 
     def lacking_segments(self, job: str, target: str, *, at_most: int | None = None) -> list[BinlogSegment]:
         """What waits in the spool and does not lie on the target, the oldest first: all, or so many."""
@@ -102,7 +101,7 @@ class BinlogSegments(CatalogueFile):
 
     def segment_targets(self, name: str) -> frozenset[str]:
         """On which targets the segment lies."""
-        query = select(_on.target).join(_table, _on.segment_id == _ours.id).where(_called(name))
+        query = select(_on.target).join(_table, _on.segment_id == _ours.id).where(called(name))
         return frozenset(row["target"] for row in self._read(query))
 
     def spooled_segments(self, job: str) -> list[BinlogSegment]:
@@ -136,7 +135,7 @@ class BinlogSegments(CatalogueFile):
 
     def left_spool(self, names: Collection[str]) -> None:
         """These segments no longer wait: every target has them, or they were dropped."""
-        self._write(*map(_unspooled, names))
+        self._write(*map(unspooled, names))
 
     def latest_segment(
         self, job: str, *, target: str | None = None, before: datetime | None = None
@@ -261,7 +260,7 @@ class BinlogSegments(CatalogueFile):
     def segments_leaving(self, target: str, names: Sequence[str], *, because: str | None) -> None:
         """From now on these may be gone from the target, although they are still listed there; None: they are not."""
         if names:
-            self._write(*(update(_stored).where(_at(name, target)).values(leaving=because) for name in names))
+            self._write(*(update(_stored).where(on_target(name, target)).values(leaving=because) for name in names))
 
     def leaving_segments(self, job: str, target: str) -> dict[str, list[BinlogSegment]]:
         """By the reason, those of which somebody began to say so and never that they are gone."""
@@ -276,15 +275,15 @@ class BinlogSegments(CatalogueFile):
         if names:
             told = {"target": target, "first": names[0], "last": names[-1], "segments": len(names), "because": because}
             event = audit_step(Event.SEGMENTS_REMOVED, job, **told)
-            self._write(*(delete(_stored).where(_at(name, target)) for name in names), event)
+            self._write(*(delete(_stored).where(on_target(name, target)) for name in names), event)
 
-    def forget_segments(self, names: Collection[str], *, dropped: bool = False) -> None:
-        """Of these segments, of which none waits any more where they were `dropped`, those that do not wait and lie on
-        no target have no row any more.
-        """
-        nowhere = ~exists().where(_on.segment_id == _ours.id)
-        forgotten = [delete(_table).where(_called(name), ~binlog_tables.WAITING, nowhere) for name in names]
-        self._write(*map(_unspooled, names if dropped else ()), *forgotten, *(_begins_row(name) for name in names))
+    def forget_segments(self, names: Collection[str]) -> None:
+        """Of these segments those that do not wait and lie on no target have no row any more."""
+        self._write(*map(forgotten, names), *map(begins_row, names))
+
+    def segment_dropped(self, job: str, name: str, gaps: Iterable[ArchiveGap]) -> None:
+        """It no longer waits, whoever lacks it, as these gaps tell; where no target has it, it has no row any more."""
+        self._write(*(gap_told(job, gap) for gap in gaps), unspooled(name), forgotten(name), begins_row(name))
 
     def archive_contact(
         self, job: str, *, at: datetime, refused: str = "", behind_bytes: int | None = None, complete: bool = True
@@ -312,9 +311,7 @@ class BinlogSegments(CatalogueFile):
 
     def archive_gap(self, job: str, gap: ArchiveGap) -> None:
         """The job's chain ended so; what was said of its end before is replaced."""
-        with self._writing() as connection:
-            whose = {"machine": identities.current(connection).name, "job": job}
-            connection.execute(insert(_gaps).prefix_with("OR REPLACE").values({**to_row(gap), **whose}))
+        self._write(gap_told(job, gap))
 
     def archive_goes_on(self, job: str, chain: str) -> None:
         """The job's chain did not end."""
@@ -352,18 +349,7 @@ def _add(connection: Connection, segment: BinlogSegment, *, spooled: bool) -> No
     connection.execute(insert(_table).values({**to_row(segment), "spooled": spooled, "follows": goes_on}))
     if after is not None:
         goes_on = is_same_server(segment.origin, after.origin) and not leads_on(segment, after)
-        connection.execute(update(_table).where(_called(after.name)).values(follows=goes_on))
-
-
-def _unspooled(name: str) -> Executable:
-    return update(_table).where(_called(name)).values(spooled=False)
-
-
-def _begins_row(name: str) -> Executable:
-    """What comes after a segment that is gone."""
-    chain, number = numbered(name)
-    gone = ~exists().where(_before.chain == chain, _before.number == number)
-    return update(_table).where(_ours.chain == chain, _ours.number == number + 1, gone).values(follows=False)
+        connection.execute(update(_table).where(called(after.name)).values(follows=goes_on))
 
 
 def _of(job: str, *, target: str | None) -> Select[Any]:
@@ -383,18 +369,3 @@ def _lacks(target: str, number: int) -> "ColumnElement[bool]":
     """Of a segment from this number on: it does not lie on the target, or nobody knows whether it still does."""
     there = exists().where(_on.segment_id == _ours.id, _on.target == target, ~binlog_tables.LEAVING)
     return and_(_ours.number >= number, ~there)
-
-
-def _called(name: str) -> "ColumnElement[bool]":
-    chain, number = numbered(name)
-    return and_(_ours.chain == chain, _ours.number == number)
-
-
-def _lies(name: str, target: str, at: datetime, prefix: str) -> Executable:
-    row = select(_ours.id, literal(target), literal(at, _on.stored_at.type)).where(_called(name))
-    return insert(_stored).prefix_with(prefix).from_select(["segment_id", "target", "stored_at"], row)
-
-
-def _at(name: str, target: str) -> "ColumnElement[bool]":
-    """Of the row that says that the segment lies on the target."""
-    return and_(_on.target == target, _on.segment_id == select(_ours.id).where(_called(name)).scalar_subquery())

@@ -240,7 +240,7 @@ _SETTINGS: Mapping[str, Callable[[str], bool]] = {
     "innodb_log_group_home_dir": is_path,
     "innodb_page_size": _number,
     "innodb_redo_log_capacity": _number,
-    "innodb_redo_log_encrypt": _switch,
+    "innodb_redo_log_encrypt": _word,  # Percona Server 8.0.16 to 8.0.29 had MASTER_KEY and KEYRING_KEY, too
     "innodb_undo_directory": is_path,
     "innodb_undo_log_encrypt": _switch,
     "innodb_undo_tablespaces": _number,

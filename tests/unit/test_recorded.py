@@ -80,6 +80,7 @@ OF_MYSQL = {
     "innodb_ft_server_stopword_table": "shop/stop words",
     "innodb_log_files_in_group": "2",
     "innodb_redo_log_capacity": "104857600",
+    "innodb_redo_log_encrypt": "MASTER_KEY",  # of Percona Server
     "keyring_component": "component_keyring_file",
     "keyring_file_data": "/var/lib/mysql-keyring/component_keyring_file",
     "plugin_libraries": "ha_mock.so",

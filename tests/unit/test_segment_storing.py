@@ -30,7 +30,15 @@ from backupd.policy.segment_file import from_line
 from backupd.service.archive_alarms import archive_alarms, open_gaps
 from backupd.targets.names import BINLOG
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
-from backupd.vocabulary.errors import CatalogueError, ConfigurationError, NotOurs, ServerError, TargetAway, UsageError
+from backupd.vocabulary.errors import (
+    Cancelled,
+    CatalogueError,
+    ConfigurationError,
+    NotOurs,
+    ServerError,
+    TargetAway,
+    UsageError,
+)
 from backupd.vocabulary.identity import Machine
 from tests.binlog_segments import BEGAN, FIRST, begun_by, following, sealed_chain, upgraded
 from tests.fakes.target import MemoryTarget
@@ -202,6 +210,26 @@ def test_what_waits_is_stored_though_no_process_gets_a_password_that_the_server_
     assert (set(there.segments(JOB)), site.spool.sizes()) == ({segment.name for segment in site.segments}, {})
 
 
+def test_a_password_that_is_refused_for_good_is_told_before_what_waits_is_stored(
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That may take minutes, in which somebody may stop the process."""
+    monkeypatch.setattr("backupd.operations.binlog.archive.give_way_archiving", lambda: None)
+
+    def refused() -> BinlogSource:
+        raise ConfigurationError("wrong password")
+
+    def stopped(*_given: object, **_named: object) -> None:
+        raise Cancelled("stopped by SIGTERM")
+
+    monkeypatch.setattr(Senders, "rest", stopped)
+    tools = cast(ArchiveTools, _Tools(site.catalogue, site.store, site.store.ownership.claims, refused))
+    with pytest.raises(Cancelled):
+        archive(JOB, BinlogConfig(), tools)
+    assert "the binlog is not received: wrong password" in caplog.text
+    assert site.catalogue.records([JOB], at=datetime.now(UTC))[JOB].archive.refused == "wrong password"
+
+
 def receive(site: Site, source: Callable[[], BinlogSource]) -> None:
     """One process, which gets no password."""
     tools = cast(ArchiveTools, _Tools(site.catalogue, site.store, site.store.ownership.claims, source))
@@ -227,7 +255,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-@pytest.mark.parametrize("effects", range(4))
+@pytest.mark.parametrize("effects", range(3))
 def test_a_segment_that_was_half_dropped_waits_or_is_told_as_missing(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, effects: int, elsewhere: bool
 ) -> None:
@@ -248,7 +276,7 @@ def test_a_segment_that_was_half_dropped_waits_or_is_told_as_missing(
         return acts
 
     with monkeypatch.context() as dying, suppress(Killed):
-        for verb in ("archive_gap", "left_spool", "forget_segments"):
+        for verb in ("archive_gap", "left_spool", "forget_segments", "segment_dropped"):
             dying.setattr(site.catalogue, verb, killed_in_time(getattr(site.catalogue, verb)))
         dying.setattr(site.spool, "forget", killed_in_time(site.spool.forget))
         made_room(site, 100 << 20)
@@ -259,7 +287,7 @@ def test_a_segment_that_was_half_dropped_waits_or_is_told_as_missing(
     known = first in site.catalogue.segments(JOB)
     assert known is (first.name in waiting or bool(there))
     lacking = f"{first.chain} on there" if there else first.chain
-    assert first.name in waiting or lacking in {gap.chain for gap in site.catalogue.archive_gaps(JOB)}
+    assert (lacking in {gap.chain for gap in site.catalogue.archive_gaps(JOB)}) is (first.name not in waiting)
 
 
 def test_what_is_dropped_of_a_chain_that_had_ended_is_a_gap_from_there_on(site: Site, tmp_path: Path) -> None:

@@ -137,17 +137,20 @@ class _Archive:
         """For ever; where the server's password is refused for good, what waits is stored before that is raised."""
         wait = _FIRST_WAIT_SECONDS
         while True:
-            began = time.monotonic()
+            began, hint = time.monotonic(), ""
             try:
                 said = self._receive()
             except ServerError as error:
-                said = error.message
-            except ConfigurationError:  # the next process may have another password, or none that is accepted either
+                said, hint = error.message, error.hint
+            except ConfigurationError as error:  # the next process may have another password, or none that is accepted
+                log.error("job %s: the binlog is not received: %s; storing what waits", self._job, error.message)
+                self._tools.catalogue.archive_contact(self._job, at=datetime.now(UTC), refused=error.message)
                 self._senders.rest(within_seconds=_LAST_SECONDS)
                 raise
             if time.monotonic() - began > _LONGEST_WAIT_SECONDS:
                 wait = _FIRST_WAIT_SECONDS
-            log.warning("job %s: the binlog is not received: %s; trying again in %g s", self._job, said, wait)
+            told = f"{said}; hint: {hint}" if hint and wait == _FIRST_WAIT_SECONDS else said
+            log.warning("job %s: the binlog is not received: %s; trying again in %g s", self._job, told, wait)
             self._tools.catalogue.archive_contact(self._job, at=datetime.now(UTC), refused=said)
             self._sleep(wait)
             wait = min(2 * wait, _LONGEST_WAIT_SECONDS)

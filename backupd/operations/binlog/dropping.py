@@ -12,34 +12,32 @@ from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogSegment
 
 
 def drop(store: SegmentStore, segment: BinlogSegment, *, because: str, at: datetime) -> bool:
-    """What lacks the segment is recorded, and it no longer waits; whether no target has it. Of one who dies in between
-    the next start finds it waiting, or in the spool alone: then it waits again, or goes where a target has it.
-    """
+    """It no longer waits, and what lacks it is recorded; whether no target has it."""
     there = store.catalogue.segment_targets(segment.name)
-    if not there:
-        _record_lost(store, segment, because, at)
-    for target in store.targets if there else ():
-        if target.name not in there:
-            _record_gap(store, target.name, segment, because, at)
-    store.dropped(segment)
+    if there:
+        lacking = [target.name for target in store.targets if target.name not in there]
+        gaps = [_lacked(store, target, segment, because, at) for target in lacking]
+    else:
+        gaps = _lost(store, segment, because, at)
+    store.dropped(segment, gaps)
     return not there
 
 
-def _record_lost(store: SegmentStore, segment: BinlogSegment, because: str, at: datetime) -> None:
+def _lost(store: SegmentStore, segment: BinlogSegment, because: str, at: datetime) -> list[ArchiveGap]:
     """One gap tells all that a chain loses for one reason, from the first on: the oldest are dropped first."""
     gaps = [gap for gap in store.catalogue.archive_gaps(store.job) if gap.reason != CATALOGUE_LOST]
     known = {gap.chain: gap.reason for gap in gaps if f"{gap.chain}-".startswith(f"{segment.chain}-")}
     if because in known.values():
-        return
+        return []
     name = lost_from(segment.chain, segment.number) if segment.chain in known else segment.chain
-    store.catalogue.archive_gap(store.job, ArchiveGap(name, because, at, segment.first_at or segment.received_at))
+    return [ArchiveGap(name, because, at, segment.first_at or segment.received_at)]
 
 
-def _record_gap(store: SegmentStore, target: str, segment: BinlogSegment, because: str, at: datetime) -> None:
+def _lacked(store: SegmentStore, target: str, segment: BinlogSegment, because: str, at: datetime) -> ArchiveGap:
     """One of each target and chain: it is as new as the last segment that was dropped."""
     name = f"{segment.chain} on {target}"
     known = next((gap for gap in store.catalogue.archive_gaps(store.job) if gap.chain == name), None)
     if known is None:
         reason = f"target {target} lacks segments from {segment.name} on, which others have: {because}"
         known = ArchiveGap(name, reason, at, segment.first_at)
-    store.catalogue.archive_gap(store.job, replace(known, noticed_at=at, resumed_at=segment.last_at))
+    return replace(known, noticed_at=at, resumed_at=segment.last_at)

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ from backupd.operations.ownership import Ownership
 from backupd.policy.segment_file import LONGEST_LINE, from_line
 from backupd.targets import Target
 from backupd.targets.names import BINLOG
-from backupd.vocabulary.binlogs import BinlogSegment, segment_name
+from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment, segment_name
 from backupd.vocabulary.errors import (
     AlreadyThere,
     CatalogueError,
@@ -175,10 +175,12 @@ class SegmentStore:
 
         return all(_told_soon(partial(is_last_on, target), otherwise=False, by=target.name) for target in self.targets)
 
-    def dropped(self, segment: BinlogSegment) -> None:
-        """It no longer waits, whoever lacks it; where no target has it, nothing tells that it can be had."""
-        self.catalogue.forget_segments([segment.name], dropped=True)
+    def dropped(self, segment: BinlogSegment, gaps: Iterable[ArchiveGap]) -> None:
+        """It no longer waits, whoever lacks it, as these gaps tell. Of one who dies in between, the next start finds
+        what waits and is not in the spool.
+        """
         self.spool.forget(segment.name)
+        self.catalogue.segment_dropped(self.job, segment.name, gaps)
 
 
 def _told_soon(look: Callable[[], T], *, otherwise: T, by: str) -> T:

@@ -16,6 +16,13 @@ from dataclasses import dataclass
 
 from backupd.vocabulary.servers import Flavour
 
+# Of MariaDB: without these a page of an encrypted table is written in clear as soon as it changes, and so is its redo.
+ENCRYPTING = (
+    *("aria_encrypt_tables", "encrypt_binlog", "encrypt_tmp_disk_tables", "encrypt_tmp_files"),
+    *("innodb_default_encryption_key_id", "innodb_encrypt_log", "innodb_encrypt_tables"),
+    "innodb_encrypt_temporary_tables",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
@@ -82,15 +89,7 @@ DIALECTS: Mapping[Flavour, Dialect] = {
             "file_key_management_filename",
             "file_key_management_filekey",
             "file_key_management_encryption_algorithm",
-            # Without these a page of an encrypted table is written in clear as soon as it changes, and so is its redo.
-            "aria_encrypt_tables",
-            "encrypt_binlog",
-            "encrypt_tmp_disk_tables",
-            "encrypt_tmp_files",
-            "innodb_default_encryption_key_id",
-            "innodb_encrypt_log",
-            "innodb_encrypt_tables",
-            "innodb_encrypt_temporary_tables",
+            *ENCRYPTING,
         ),
         folders=(*_BOTH_FOLDERS, "aria_log_dir_path"),
         in_own_folder={**_BOTH_OWN, "relay-log-info-file": "relay-log.info", "master-info-file": "master.info"},

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from backupd.mysql import redo
+from backupd.mysql.dialect import ENCRYPTING
 from backupd.mysql.positions import replica_status
 from backupd.mysql.replication import cluster_of
 from backupd.mysql.session import Session, StatementError
@@ -24,7 +25,7 @@ _ONLY_MARIADB = "aria_block_size"
 # What a server needs to be told to start on a copy of these files; recorded with every backup.
 _RECORDED = (
     *DECIDING,
-    "aria_encrypt_tables",
+    *ENCRYPTING,
     "aria_log_dir_path",
     "aria_log_file_size",
     "binlog_encryption",
@@ -40,13 +41,6 @@ _RECORDED = (
     "innodb_data_home_dir",
     "innodb_directories",
     "innodb_doublewrite_dir",
-    "encrypt_binlog",
-    "encrypt_tmp_disk_tables",
-    "encrypt_tmp_files",
-    "innodb_default_encryption_key_id",
-    "innodb_encrypt_log",
-    "innodb_encrypt_tables",
-    "innodb_encrypt_temporary_tables",
     "enforce_gtid_consistency",
     "gtid_mode",
     "innodb_flush_log_at_timeout",

@@ -15,9 +15,11 @@ from backupd.operations.restore.tables_into_folder import RestoredTables, restor
 from backupd.operations.restore.unfinished import INCOMPLETE
 from backupd.vocabulary.errors import ServerError, UsageError, VerificationError
 from backupd.vocabulary.storage import Manifest
-from tests.story.stored import files_in, put_in
+from tests.story.stored import files_in
 from tests.story.test_restore_resumed import Failing, source
-from tests.story.test_restore_tables import BINLOGS, EVERYBODY_S, SMALL, STREAMS
+from tests.story.test_restore_tables import BINLOGS, EVERYBODY_S, SMALL, to, vault
+
+__all__ = ["to", "vault"]
 
 SMALL_ALONE = {**EVERYBODY_S, **BINLOGS, "shop/small.ibd": SMALL}
 TABLES = tables_in("shop.small")
@@ -25,16 +27,6 @@ TABLES = tables_in("shop.small")
 
 class Usage(NamedTuple):
     free: int
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Path:
-    return put_in(tmp_path / "vault", STREAMS)
-
-
-@pytest.fixture
-def to(tmp_path: Path) -> Path:
-    return tmp_path / "restored"
 
 
 class Recovering:

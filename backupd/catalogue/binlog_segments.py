@@ -39,7 +39,6 @@ PAGE = 1000  # segments that are read at a time
 
 _table, _stored, _gaps = binlog_tables.segments, binlog_tables.stored, binlog_tables.gaps
 _ours, _on = _table.c, _stored.c
-_before = _table.alias("before").c
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +133,7 @@ class BinlogSegments(CatalogueFile):
         return {row["job"]: row["waiting"] for row in self._rows(counted)}
 
     def left_spool(self, names: Collection[str]) -> None:
-        """These segments no longer wait: every target has them, or they were dropped."""
+        """These segments no longer wait: every target has them."""
         self._write(*map(unspooled, names))
 
     def latest_segment(

@@ -246,19 +246,20 @@ def test_it_stands_exactly_where_the_source_stood(witness: Witness, tmp_path: Pa
     assert found == [rows]
 
 
+def cancel(_progress: ApplyingProgress) -> None:
+    raise Cancelled("cancelled")
+
+
 def test_rows_that_a_shutdown_would_lose_are_not_gone_on_from(witness: Witness, tmp_path: Path) -> None:
     end, _ = witness.moments["writers"]  # behind it are prepared transactions, within which the applier may stop
     copy = witness.restored(tmp_path)
     scratch = ScratchServer(tmp_path, witness.manifest, start_seconds=50, applying=True)
     so_far = AppliedPosition()
 
-    def interrupt(_progress: ApplyingProgress) -> None:
-        raise Cancelled("cancelled")
-
     with laid_down(witness.pieces(end), copy) as logs, scratch.running() as server:
         server.session.execute("CREATE TABLE t.memory (id INT) ENGINE = MEMORY")
         with pytest.raises(Cancelled):
-            apply(server, logs, start=witness.start, end=end, applied=so_far, telling=interrupt)
+            apply(server, logs, start=witness.start, end=end, applied=so_far, telling=cancel)
         assert stop(server, so_far) is None
         server.session.execute("DROP TABLE t.memory")
         reached = stop(server, so_far)
@@ -284,14 +285,11 @@ def test_it_is_stopped_although_the_copy_s_own_root_has_a_password(witness: Witn
     scratch = ScratchServer(tmp_path, witness.manifest, start_seconds=50, applying=True)
     so_far = AppliedPosition()
 
-    def interrupt(_progress: ApplyingProgress) -> None:
-        raise Cancelled("cancelled")
-
     with laid_down(witness.pieces(end), copy) as logs, scratch.running() as server:
         server.session.execute("SET SESSION sql_log_bin = 0")
         server.session.execute(f"UPDATE mysql.global_priv SET Priv = {own} WHERE User = 'root'")
         with pytest.raises(Cancelled):
-            apply(server, logs, start=witness.start, end=end, applied=so_far, telling=interrupt)
+            apply(server, logs, start=witness.start, end=end, applied=so_far, telling=cancel)
         with pytest.raises(ServerError):
             server.another_session(answer_seconds=10)
         assert stop(server, so_far) is not None

@@ -168,15 +168,15 @@ def client_of(receiver: "subprocess.Popen[bytes]") -> int:
     return int(child)
 
 
+def with_changes(*lines: str) -> tuple[str, str]:
+    """What starts backupd in a process of its own, in which these lines have changed something first."""
+    modules = "from backupd.operations.binlog import archive, storing"
+    return "-c", "\n".join(("from backupd.cli.main import main", modules, *lines, "main()"))
+
+
 def test_a_client_that_receives_nothing_more_is_ended_and_another_one_goes_on(site: Site) -> None:
     """As where the other end of its connection is gone without a word."""
-    site.module = (
-        "-c",
-        "from backupd.cli.main import main\n"
-        "from backupd.operations.binlog import archive\n"
-        "archive._ASK_SECONDS = archive._SILENT_SECONDS = 1\n"
-        "main()",
-    )
+    site.module = with_changes("archive._ASK_SECONDS = archive._SILENT_SECONDS = 1")
     with site.archiving() as receiver:
         first = write(site.server)
         wait_until(lambda: site.stored(first))
@@ -205,18 +205,14 @@ def test_segments_wait_in_the_spool_while_the_target_is_away_and_are_stored_when
 
 def test_an_archive_ends_although_a_target_hangs(site: Site) -> None:
     """Whoever asks for it waits some seconds, and its process is gone: the next one can begin."""
-    site.module = (
-        "-c",
-        "import sys, time\n"
-        "from backupd.cli.main import main\n"
-        "from backupd.operations.binlog import storing\n"
-        "from backupd.targets.directory import DirectoryTarget\n"
-        "storing._END_SECONDS = 1\n"
-        "def hangs(*given, **named):\n"
-        "    print('it hangs', file=sys.stderr, flush=True)\n"
-        "    time.sleep(10**6)\n"
-        "DirectoryTarget.writing = hangs\n"
-        "main()",
+    site.module = with_changes(
+        "import sys, time",
+        "from backupd.targets.directory import DirectoryTarget",
+        "storing._END_SECONDS = 1",
+        "def hangs(*given, **named):",
+        "    print('it hangs', file=sys.stderr, flush=True)",
+        "    time.sleep(10**6)",  # as an NFS server that is away: its end is what is not waited for
+        "DirectoryTarget.writing = hangs",
     )
     with site.archiving() as receiver:
         write(site.server)
@@ -233,13 +229,7 @@ def test_a_password_that_is_changed_while_the_archive_is_at_work_is_read_at_its_
     file.touch(0o600)
     file.write_text(PASSWORD)
     as_archiver(site, f'password_file = "{file}"')
-    site.module = (
-        "-c",
-        "from backupd.cli.main import main\n"
-        "from backupd.operations.binlog import archive\n"
-        "archive._ASK_SECONDS = 1\n"
-        "main()",
-    )
+    site.module = with_changes("archive._ASK_SECONDS = 1")
     with site.archiving() as receiver:
         first = write(site.server)
         wait_until(lambda: site.stored(first))

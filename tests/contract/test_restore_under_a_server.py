@@ -15,6 +15,11 @@ from tests.contract.mariadb import mariadb, wait_until
 WHAT = {"run": "r1", "job": "nightly"}
 
 
+def wait_until_named_mariadbd(pid: int) -> None:
+    """Until exec(2) has renamed the process: `Popen` returns a moment earlier, when its pipe is closed."""
+    wait_until(lambda: Path(f"/proc/{pid}/comm").read_text() == "mariadbd\n")
+
+
 def test_a_datadir_that_was_emptied_beneath_its_server_is_refused_as_long_as_that_runs() -> None:
     with mariadb() as server:
         for path in server.datadir.iterdir():
@@ -50,6 +55,7 @@ def test_so_is_an_empty_folder_in_which_its_datadir_was_removed(tmp_path: Path) 
         folder.mkdir(parents=True)
     with subprocess.Popen([program, "600"], cwd=datadir) as server:
         try:
+            wait_until_named_mariadbd(server.pid)
             datadir.rmdir()
             with (
                 pytest.raises(Refused, match=f"a running server has {datadir} as its datadir: mariadbd, "),
@@ -80,7 +86,7 @@ def test_what_a_container_s_server_had_is_known_by_where_it_lay_and_not_by_its_n
         try:
             assert server.stdout is not None
             assert server.stdout.readline() == b"ready\n"
-            wait_until(lambda: Path(f"/proc/{server.pid}/comm").read_text() == "mariadbd\n")
+            wait_until_named_mariadbd(server.pid)
             (on_host / "db").rmdir()
             for refused in (on_host, on_host / "db"):
                 with (

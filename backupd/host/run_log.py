@@ -114,7 +114,10 @@ class _Handler(logging.StreamHandler[TextIO]):
         """The run goes on."""
         if not self.failed:
             self.failed = True
-            sys.stderr.write(indented(f"warning: the run's log is incomplete: {sys.exc_info()[1]}") + "\n")
+            words = indented(f"warning: the run's log is incomplete: {sys.exc_info()[1]}")
+            with contextlib.suppress(OSError, ValueError):  # nobody takes them: it is full as well, or gone, or closed
+                if sys.stderr is not None:
+                    sys.stderr.write(words + "\n")
 
     def close(self) -> None:
         """The file is closed; what could not be written is lost."""

@@ -1,10 +1,14 @@
 """The log of a run: whole, readable by its group alone, and never a reason for a run to fail."""
 
+import errno
+import io
 import logging
 import os
 import re
 import stat
+import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -72,6 +76,35 @@ def test_a_disk_that_becomes_full_is_told_once_and_the_run_goes_on(
             for _ in range(3):
                 log.warning("said")
     assert capsys.readouterr().err.count("No space left on device") == 1
+
+
+class Gone(io.StringIO):
+    """A stderr whose reader has ended."""
+
+    def write(self, _text: str) -> int:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def closed() -> io.StringIO:
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("stderr", [Gone, closed, lambda: None], ids=["broken", "closed", "none"])
+def test_a_disk_that_becomes_full_ends_no_run_although_nobody_can_be_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, stderr: Callable[[], io.StringIO | None]
+) -> None:
+    folder.mkdir()
+    handler = RunLogs(folder)._handler("r1")
+    assert handler is not None
+    monkeypatch.setattr(sys, "stderr", stderr())
+    with Path("/dev/full").open("w") as full:
+        handler.setStream(full)
+        with run_log._listening(logging.getLogger(), handler):
+            log.warning("said")
+    assert isinstance(handler, run_log._Handler)
+    assert handler.failed
 
 
 def test_lines_have_instant_level_and_run(folder: Path) -> None:

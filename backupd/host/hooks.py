@@ -10,19 +10,19 @@ and everything that the server's clients do would wait for it.
 Knows: when which program runs, what it gets, and when it is ended.
 """
 
-import contextlib
 import json
 import logging
 import os
+import select
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Collection
 from dataclasses import asdict
-from select import select
 from typing import IO, Protocol
 
 from backupd.config import HookConfig, HookPoint
+from backupd.host.ended_children import has_ended
+from backupd.host.memory_file import memory_file
 from backupd.host.process import ChildLedger, spawned
 from backupd.vocabulary.errors import BackupdError, CommandError, GaveUp, Refused
 from backupd.vocabulary.records import Phase, RunDetails, RunError
@@ -148,36 +148,38 @@ class Hooks:
         }
         kept = {name: os.environ[name] for name in _HANDED_ON if name in os.environ}
         began = time.monotonic()
-        with tempfile.TemporaryFile() as stdin:  # a pipe would fill up where nobody reads it
-            stdin.write(json.dumps(document, default=str).encode())
-            stdin.seek(0)
-            with spawned(
+        with (
+            memory_file(json.dumps(document, default=str)) as stdin,  # a pipe would fill up where nobody reads it
+            spawned(
                 hook.command,
                 stdin=stdin,
                 stderr=subprocess.STDOUT,
                 environment={**kept, **told},
                 only_this_environment=True,
                 ledger=self._journal,
-            ) as process:
-                said = _watched(process, hook, began + hook.timeout_seconds, waiting)
+            ) as process,
+        ):
+            said = _watched(process, hook, began + hook.timeout_seconds, waiting)
         log.info("hook %s (%s): ended after %.1f s", hook.name, point, time.monotonic() - began)
         if process.returncode != 0:
             raise CommandError(f"{hook.command[0]} ended with status {process.returncode}: {said or '(no output)'}")
 
 
 def _watched(process: subprocess.Popen[bytes], hook: HookConfig, deadline: float, waiting: Callable[[], None]) -> str:
-    """The end of what it printed, once it has ended; what it prints is read, or it would wait for that."""
+    """The end of what it printed, once it has ended; what it prints is read, or it would wait for that.
+
+    What it leaves in the background ends with the block that it was spawned for: its end is not taken before.
+    """
     assert process.stdout is not None
     tail, open_still = b"", True
-    while process.poll() is None:
+    while not has_ended(process, within_seconds=0):
         waiting()
         if time.monotonic() > deadline:
             raise CommandError(f"{hook.command[0]} did not end within {hook.timeout_seconds:g} s")
         if open_still:
             tail, open_still = _read(process.stdout, tail, within_seconds=_TICK_SECONDS)
         else:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_TICK_SECONDS)
+            has_ended(process, within_seconds=_TICK_SECONDS)
     if open_still:
         tail, _ = _read(process.stdout, tail, within_seconds=0)
     return tail.decode(errors="replace").strip()
@@ -185,7 +187,9 @@ def _watched(process: subprocess.Popen[bytes], hook: HookConfig, deadline: float
 
 def _read(stream: IO[bytes], tail: bytes, *, within_seconds: float) -> tuple[bytes, bool]:
     """What there is by now is added, and of all of it the end is kept; False where nothing more can come."""
-    if not select([stream], [], [], within_seconds)[0]:
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    if not poll.poll(within_seconds * 1000):
         return tail, True
     more = os.read(stream.fileno(), 64 << 10)
     return (tail + more)[-_TAIL_BYTES:], bool(more)

@@ -7,9 +7,7 @@ and parse what comes back; nothing else in backupd starts a process.
 import contextlib
 import errno
 import logging
-import math
 import os
-import select
 import shlex
 import shutil
 import signal
@@ -22,6 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Protocol
 
+from backupd.host.ended_children import has_ended
 from backupd.host.memory_file import memory_file, written
 from backupd.host.own_files import is_our_process
 from backupd.host.priority import spare
@@ -34,7 +33,7 @@ _EXHAUSTED = frozenset({errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE})
 
 _PARTING_SECONDS = 300.0  # for a child that must not be killed to end
 _GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL of a process group
-_LOOK_SECONDS, _PROMPT_SECONDS = 0.05, 0.5
+_PROMPT_SECONDS = 0.5
 
 TypeOfStream = int | IO[bytes] | None
 
@@ -74,7 +73,7 @@ class _Child(subprocess.Popen[bytes]):
             return super().poll()
 
     def wait(self, timeout: float | None = None) -> int:
-        if timeout is not None and self.poll() is None and not _has_ended(self, within_seconds=max(0.0, timeout)):
+        if timeout is not None and self.poll() is None and not has_ended(self, within_seconds=max(0.0, timeout)):
             raise subprocess.TimeoutExpired(self.args, timeout)
         return super().wait()
 
@@ -115,10 +114,10 @@ def _run(
         try:
             try:
                 if ledger is not None:
-                    born = start_time(process.pid) or 0
+                    born = _born(process, argv)
                     ledger.started(process.pid, born, argv[0], must_finish=not kill)
             finally:  # it runs, whether or not that could be written down
-                ended = _has_ended(process, within_seconds=timeout)
+                ended = has_ended(process, within_seconds=timeout)
         except BaseException:
             if kill:
                 _end_group(process)
@@ -156,6 +155,9 @@ def spawned(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A child for the length of the block; when the block ends, so does the child with its whole process group.
 
+    What it has started outlives it only where it has ended by itself, and `poll` or `wait` has told so: `has_ended`
+    keeps the group's number.
+
     `dies_with_us` also has the kernel kill it when the thread that started it is gone (SIGKILL of backupd): never for
     LVM, which must not be killed in mid-suspend: such a child sees its stdin end and is waited for, so it must not
     write more to a pipe than is read. One that hangs is left running after five minutes, and stays in the ledger.
@@ -171,7 +173,7 @@ def spawned(
     try:
         with shielded():  # a signal in its middle, be it of the child's own making, would leave a child behind
             process = _start(full, stdin, stdout, stderr, environment or {}, only=only_this_environment)
-            born = start_time(process.pid) or 0
+            born = _born(process, argv)
             if not dies_with_us:
                 spare(process.pid)
         if ledger is not None:  # within: where it cannot be written down it must not go on
@@ -299,11 +301,21 @@ def _start(
     except FileNotFoundError as error:
         raise CommandError(f"program not found: {argv[0]}", hint=f"install the package that has {argv[0]}") from error
     except OSError as error:  # it may not be executed, or the machine has no room for one more process
-        reason = (error.strerror or str(error)).lower()
-        kind = HostExhausted if error.errno in _EXHAUSTED else CommandError
-        raise kind(
-            f"{argv[0]} cannot be started: {reason}", hint="check its mode and the free memory (free -m)"
-        ) from error
+        raise _not_started(argv, error) from error
+
+
+def _born(process: subprocess.Popen[bytes], argv: Sequence[str]) -> int:
+    """Its start, for a ledger; 0: it has ended already."""
+    try:
+        return start_time(process.pid) or 0
+    except OSError as error:  # no descriptor is free
+        raise _not_started(argv, error) from error
+
+
+def _not_started(argv: Sequence[str], error: OSError) -> CommandError:
+    reason = (error.strerror or str(error)).lower()
+    kind = HostExhausted if error.errno in _EXHAUSTED else CommandError
+    return kind(f"{argv[0]} cannot be started: {reason}", hint="check its mode and the free memory (free -m)")
 
 
 def _close(stream: IO[bytes] | None) -> None:
@@ -342,13 +354,14 @@ def _left(process: subprocess.Popen[bytes], *, kill: bool) -> str:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """A child that has not ended by itself ends, and whatever is left of its group; both have a while to tidy up.
+    """A child ends, unless it has by itself, and whatever is left of its group; both have a while to tidy up.
 
-    One that stands in the kernel, as behind a dead disk, cannot be ended by anybody: it is not waited for.
+    One that stands in the kernel, as behind a dead disk, cannot be ended by anybody: it is not waited for. Where its
+    end was taken before (`poll`, `wait`), nothing is done: the group's number may be a stranger's by now.
     """
-    if process.poll() is None:
+    if process.returncode is None:
         over = time.monotonic() + _GRACE_SECONDS
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the latter: what is left has another user
             os.killpg(process.pid, signal.SIGTERM)
             while time.monotonic() < over:
                 process.poll()
@@ -372,29 +385,3 @@ def _environment() -> Mapping[str, str]:
         "PATH": f"{path}:/usr/sbin:/sbin",
         "LVM_SUPPRESS_FD_WARNINGS": "1",  # LVM complains of descriptors that CPython keeps for itself
     }
-
-
-def _has_ended(process: subprocess.Popen[bytes], *, within_seconds: float) -> bool:
-    """Known at once; looking now and then takes longer, and `make bench-lock` has a server wait for it."""
-    try:
-        descriptor = os.pidfd_open(process.pid)
-    except ProcessLookupError:  # another thread has waited for it
-        return True
-    except OSError:  # no descriptor is free: that is no reason to give up a child
-        return _is_seen_to_end(process, within_seconds=within_seconds)
-    try:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(math.ceil(within_seconds * 1000)))
-    finally:
-        os.close(descriptor)
-
-
-def _is_seen_to_end(process: subprocess.Popen[bytes], *, within_seconds: float) -> bool:
-    """The same by looking every 50 ms."""
-    deadline = time.monotonic() + within_seconds
-    while process.poll() is None:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_LOOK_SECONDS)
-    return True

@@ -22,6 +22,7 @@ from sqlalchemy.engine.default import DefaultDialect
 
 from backupd.archive import tarchild
 from backupd.host import claims, process
+from backupd.host.ended_children import has_ended
 from backupd.lvm import snapshots
 from backupd.mysql import scratch
 from backupd.vocabulary.errors import Busy, CommandError
@@ -65,7 +66,7 @@ def programs(fire: Fire, patches: Patches) -> None:
             return _spawned(fire, passing, argv, lambda words: start(words, *rest, **named))
 
     def end_group_told(ended: subprocess.Popen[bytes]) -> None:
-        if ended.poll() is None:
+        if not has_ended(ended, within_seconds=0):
             fire.tell("killed", argv=_words(ended.args), pid=ended.pid)
         end_group(ended)
 

@@ -1,11 +1,15 @@
 """Programs before and after the phases of a run: what they get, when they run, and what they can bring about."""
 
+import errno
 import json
 import os
+import resource
 import signal
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +17,9 @@ from typing import Any
 import pytest
 
 from backupd.config import CopyConfig, HookConfig, HookPoint, JobConfig
+from backupd.host.process import start_time
 from backupd.host.signals import cancellable
-from backupd.vocabulary.errors import Cancelled, GaveUp, Refused, SnapshotVoid
+from backupd.vocabulary.errors import BackupdError, Cancelled, GaveUp, Refused, SnapshotError, SnapshotVoid
 from backupd.vocabulary.records import RunStatus
 from tests.processes import children
 from tests.story.world import World
@@ -181,6 +186,86 @@ def test_a_hook_may_print_without_end_and_its_last_words_are_kept(world: World, 
 
 def test_a_hook_need_not_read_its_stdin(world: World, script: Script) -> None:
     assert world.back_up(job=job(world, hook(script("exec <&-"), *POINTS))).status is RunStatus.SUCCESS
+
+
+def no_room(*_given: object, **_named: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_tmp_costs_no_hook(
+    world: World, script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server's temporary tables fill it."""
+    monkeypatch.setattr(tempfile, "TemporaryFile", no_room)
+    row = world.back_up(job=job(world, hook(script('cat >"$BACKUPD_POINT"'), *POINTS)))
+    assert row.status is RunStatus.SUCCESS
+    assert {json.loads((tmp_path / point).read_text())["point"] for point in POINTS} == set(POINTS)
+
+
+@pytest.fixture
+def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of the hooks' documents finds room."""
+    monkeypatch.setattr(os, "memfd_create", no_room)
+
+
+@pytest.mark.usefixtures("no_memory")
+@pytest.mark.parametrize("point", ["after-baseline", "after-copy", "after-run"])
+def test_no_room_for_what_a_hook_is_told_after_something_wants_attention(
+    world: World, script: Script, point: str
+) -> None:
+    row = world.back_up(job=job(world, hook(script(""), point)))
+    assert (row.status, row.backup is not None) == (RunStatus.ATTENTION, True)
+    assert row.attention == (f"hook one failed ({point}): no program can be started: no space left on device",)
+
+
+@pytest.mark.usefixtures("no_memory")
+@pytest.mark.parametrize(("point", "kind"), [("before-baseline", Refused), ("before-copy", GaveUp)])
+def test_no_room_for_what_a_hook_is_told_before_something_ends_the_run(
+    world: World, script: Script, point: str, kind: type[BackupdError]
+) -> None:
+    error = world.try_to_back_up(job=job(world, hook(script(""), point)))
+    assert type(error) is kind
+    assert error.message.startswith(f"hook one ended the run ({point}): ")
+    assert (world.left(), world.stored()) == ([], [])
+
+
+@pytest.mark.usefixtures("no_memory")
+def test_what_ended_a_run_is_told_although_the_last_hook_cannot_be_run(world: World, script: Script) -> None:
+    world.host.fail("mount")
+    error = world.try_to_back_up(job=job(world, hook(script(""), "after-run")))
+    assert isinstance(error, SnapshotError)
+    told = world.row().error
+    assert told is not None
+    assert told.code == error.code
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """More are open than select(2) can tell apart."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard < 4096 else 4096, hard))
+    with ExitStack() as opened:
+        for _ in range(1100):
+            opened.callback(os.close, os.open("/dev/null", os.O_RDONLY))
+        yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_hook_is_heard_where_many_descriptors_are_open(world: World, script: Script) -> None:
+    error = world.try_to_back_up(job=job(world, hook(script("sleep 0.2; echo not tonight; exit 3"), "before-run")))
+    assert error is not None
+    assert error.message.endswith("ended with status 3: not tonight")
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_what_a_hook_leaves_in_the_background_ends_with_it(
+    world: World, script: Script, tmp_path: Path, status: int
+) -> None:
+    program = script(f"sleep 60 & echo $! >pid; exit {status}")
+    row = world.back_up(job=job(world, hook(program, "after-copy")))
+    assert row.status is (RunStatus.ATTENTION if status else RunStatus.SUCCESS)
+    assert start_time(int((tmp_path / "pid").read_text())) is None
 
 
 @pytest.mark.parametrize("mode", [None, 0o644])

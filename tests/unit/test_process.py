@@ -1,5 +1,6 @@
 """The one door to other programs: deadlines, groups, and children that die with us."""
 
+import errno
 import os
 import re
 import signal
@@ -15,10 +16,12 @@ from types import SimpleNamespace
 import pytest
 
 from backupd.host import process as programs
+from backupd.host.ended_children import has_ended
 from backupd.host.marked_processes import marked
 from backupd.host.signals import cancellable
-from backupd.vocabulary.errors import Cancelled, CatalogueError, CommandError
+from backupd.vocabulary.errors import Cancelled, CatalogueError, CommandError, HostExhausted
 from tests.fakes.ledger import Ledger
+from tests.processes import children
 
 
 def gone(pid: int, *, within_seconds: float = 20.0) -> bool:
@@ -210,6 +213,65 @@ def test_what_a_child_has_started_ends_with_it_although_it_ignores_sigterm(
             assert child.poll() is None
             time.sleep(0.01)
     assert gone(int(pid_file.read_text()))
+
+
+def test_what_a_child_that_has_ended_by_itself_has_started_ends_with_the_block(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    with programs.spawned(["sh", "-c", f"sleep 60 & echo $! >{pid_file}; exit 3"]) as child:
+        assert has_ended(child, within_seconds=20)
+        assert child.returncode is None  # its number, and its group's, is still its own
+    assert child.returncode == 3
+    assert gone(int(pid_file.read_text()))
+
+
+def test_no_group_is_ended_whose_number_may_be_a_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    with programs.spawned(["true"]) as child:
+        child.wait()
+        monkeypatch.setattr(os, "killpg", lambda group, _number: sent.append(group))
+    assert sent == []
+
+
+def test_what_is_left_of_a_group_and_is_not_ours_to_end_is_let_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a program that has changed its user, for one that is not root."""
+
+    def refuse(_group: int, _number: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    with programs.spawned(["true"]) as child:
+        assert has_ended(child, within_seconds=20)
+        monkeypatch.setattr(os, "killpg", refuse)
+    assert child.returncode == 0
+
+
+def test_that_a_child_has_ended_is_seen_without_taking_its_end_where_no_descriptor_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_free(_pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "pidfd_open", none_free)
+    with programs.spawned(["cat"], stdin=subprocess.PIPE) as child:
+        assert not has_ended(child, within_seconds=0.1)
+        assert child.stdin is not None
+        child.stdin.close()
+        assert has_ended(child, within_seconds=20)
+        assert child.returncode is None
+        child.wait()
+        assert has_ended(child, within_seconds=0)
+
+
+def test_a_child_whose_start_cannot_be_read_is_ended_and_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_free(_pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    before = children()
+    monkeypatch.setattr(programs, "start_time", none_free)
+    with pytest.raises(HostExhausted, match="sleep cannot be started: too many open files"):
+        programs.spawned(["sleep", "60"]).__enter__()
+    with pytest.raises(HostExhausted, match="true cannot be started: too many open files"):
+        programs.run(["true"], timeout_seconds=60, ledger=Ledger())
+    assert children() <= before
 
 
 def test_a_child_that_must_not_be_killed_is_waited_for(tmp_path: Path) -> None:

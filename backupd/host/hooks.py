@@ -41,6 +41,10 @@ def _nothing() -> None:
     """Nobody looks after anything yet, or any more."""
 
 
+class CutShort(Exception):
+    """Raised by `waiting`, with the reason in words: the hook is ended, and the run goes on, with attention."""
+
+
 class Journal(ChildLedger, Protocol):
     """The run's record, as far as hooks need it."""
 
@@ -71,7 +75,8 @@ class Hooks:
         self._try(HookPoint.AFTER_RUN, None, _nothing, status=status, error=error)
 
     def before(self, phase: Phase, *, waiting: Callable[[], None] = _nothing) -> None:
-        """Those of this phase. `waiting` is called every now and then while one runs, and may raise: it is ended then.
+        """Those of this phase. `waiting` is called every now and then while one runs, and may raise: it is ended then,
+        and so is the run, but for `CutShort`.
 
         Raises:
             Refused, GaveUp: one failed, and nothing has been touched, or something has: the run is to end.
@@ -79,7 +84,7 @@ class Hooks:
         self._require(HookPoint(f"before-{_name(phase)}"), phase, waiting)
 
     def after(self, phase: Phase, *, waiting: Callable[[], None] = _nothing) -> None:
-        """Those that follow a phase which went well. One that fails needs attention."""
+        """Those that follow a phase which went well. One that fails needs attention. `waiting` as in `before`."""
         self._try(HookPoint(f"after-{_name(phase)}"), phase, waiting)
 
     def _require(self, point: HookPoint, phase: Phase | None, waiting: Callable[[], None]) -> None:
@@ -137,7 +142,7 @@ class Hooks:
     def _run(
         self, hook: HookConfig, point: HookPoint, document: dict[str, object], waiting: Callable[[], None]
     ) -> None:
-        """It ended well.
+        """It ended well, or was cut short, which a person is told.
 
         Raises:
             CommandError: it did not, or not in time, or could not be started.
@@ -148,18 +153,22 @@ class Hooks:
         }
         kept = {name: os.environ[name] for name in _HANDED_ON if name in os.environ}
         began = time.monotonic()
-        with (
-            memory_file(json.dumps(document, default=str)) as stdin,  # a pipe would fill up where nobody reads it
-            spawned(
-                hook.command,
-                stdin=stdin,
-                stderr=subprocess.STDOUT,
-                environment={**kept, **told},
-                only_this_environment=True,
-                ledger=self._journal,
-            ) as process,
-        ):
-            said = _watched(process, hook, began + hook.timeout_seconds, waiting)
+        try:
+            with (
+                memory_file(json.dumps(document, default=str)) as stdin,  # a pipe would fill up where nobody reads it
+                spawned(
+                    hook.command,
+                    stdin=stdin,
+                    stderr=subprocess.STDOUT,
+                    environment={**kept, **told},
+                    only_this_environment=True,
+                    ledger=self._journal,
+                ) as process,
+            ):
+                said = _watched(process, hook, began + hook.timeout_seconds, waiting)
+        except CutShort as reason:
+            self._journal.attention(f"hook {hook.name} was ended early ({point}): {reason}")
+            return
         log.info("hook %s (%s): ended after %.1f s", hook.name, point, time.monotonic() - began)
         if process.returncode != 0:
             raise CommandError(f"{hook.command[0]} ended with status {process.returncode}: {said or '(no output)'}")

@@ -189,18 +189,23 @@ class Observer(ScopedThread):
                     return verdict
                 self._changed.wait(_PROMPT_SECONDS)
 
+    @property
+    def passed(self) -> str | None:
+        """Which limit of the job was passed, in words; one that was passed once stays passed."""
+        with self._changed:
+            self._end_grace(at=self._clock())
+            return self._breach
+
     def require_within_limits(self) -> None:
-        """The copy may go on. A limit that was passed once stays passed.
+        """The copy may go on.
 
         Raises:
-            GaveUp: a limit of the job was passed.
-            SnapshotVoid: the COW area overflowed or failed.
+            GaveUp, SnapshotVoid: a limit of the job was passed; the COW area overflowed or failed.
         """
         with self._changed:
             self._require_watched()
-            self._end_grace(at=self._clock())
-            if self._breach is not None:
-                raise GaveUp(f"backup aborted: {self._breach}", hint=self.way_out)
+            if self.passed is not None:
+                raise GaveUp(f"backup aborted: {self.passed}", hint=self.way_out)
 
     def observe(self) -> None:
         """Look once: a probe window if one is due, the COW area, the lag if it is due; one sample more."""
@@ -214,10 +219,9 @@ class Observer(ScopedThread):
         lag = self._lag_if_due()
         used = self._last_fill[1] if self._last_fill is not None else None
         at = self._clock() - self._began
+        sample = Sample(at, self.stage, write_latency_ms=latency)
         if window is not None:
             sample = window_sample(window, at, self.stage, ratio=self._ratio(window), latency=latency)
-        else:
-            sample = Sample(at, self.stage, write_latency_ms=latency)
         sample = replace(sample, cow_used=used, cow_rate=rate, replica_lag_seconds=lag)
         with self._changed:
             self._samples.append(sample)
@@ -253,9 +257,8 @@ class Observer(ScopedThread):
         except (CommandError, UnexpectedOutput) as error:
             if not self._stop.is_set():
                 self._probing = False
-                self._note(
-                    "probe", (f"the probe failed, so the passive meter decided alone from then on: {error.message}")
-                )
+                so = "so the passive meter decided alone from then on"
+                self._note("probe", f"the probe failed, {so}: {error.message}")
             return None
         finally:
             self._measuring = False
@@ -355,10 +358,9 @@ class Observer(ScopedThread):
         return self._baseline.iops / (window.iops or 1 / window.seconds)
 
     def _verdict(self) -> Verdict:
-        self._end_grace(at=self._clock())
         now = self._clock() - self._began
-        if self._breach is not None:
-            return Verdict(GateOutcome.GIVE_UP, Reason.LIMIT, self._breach, waited_seconds=now)
+        if (passed := self.passed) is not None:
+            return Verdict(GateOutcome.GIVE_UP, Reason.LIMIT, passed, waited_seconds=now)
         most = self._limits.max_penalty_seconds
         if most is not None and (cost := self.penalty_seconds) > most:
             said = f"the server has lost {cost:.0f} s of writing, the limit is {most:g} s"

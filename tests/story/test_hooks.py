@@ -10,13 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backupd.config import CopyConfig, HookConfig, HookPoint, JobConfig
+from backupd.config import CopyConfig, HookConfig, HookPoint, JobConfig, LimitsConfig
 from backupd.host.process import start_time
 from backupd.host.signals import cancellable
 from backupd.vocabulary.errors import BackupdError, Cancelled, GaveUp, Refused, SnapshotError, SnapshotVoid
@@ -316,3 +317,35 @@ def test_a_limit_that_is_passed_while_a_hook_runs_ends_both(world: World, script
     filler.join()
     assert isinstance(error, SnapshotVoid)
     assert (world.left(), world.stored()) == ([], [])
+
+
+@pytest.mark.parametrize("point", ["after-copy", "before-release"])
+@pytest.mark.parametrize("how", ["it is void", "a limit was passed"])
+def test_once_the_copy_is_whole_a_limit_ends_the_hook_alone(
+    world: World, script: Script, tmp_path: Path, point: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing more is read from the snapshot: it is removed at once, and the copy is kept."""
+    monkeypatch.setattr("backupd.load.observer._LAG_SECONDS", 0.1)
+    os.mkfifo(tmp_path / "begun")
+    program = script("echo >begun; exec sleep 60")
+
+    def happen() -> None:
+        (tmp_path / "begun").read_text()
+        if how == "it is void":
+            world.host.invalidate("backupd-r1")
+        else:
+            world.database.lag_seconds = 61.0
+
+    before = children()
+    wrong = threading.Thread(target=happen, daemon=True)
+    wrong.start()
+    limits = LimitsConfig(max_replica_lag_seconds=60.0)
+    row = world.back_up(job=replace(job(world, hook(program, point, timeout_seconds=50.0)), limits=limits))
+    wrong.join()
+    assert (row.status, row.backup is not None) == (RunStatus.ATTENTION, True)
+    (text,) = [text for text in row.attention if text.startswith("hook")]
+    reason = "the snapshot is no longer intact" if how == "it is void" else "replica lag is 61 s"
+    assert text.startswith(f"hook one was ended early ({point}): {reason}")
+    assert text.endswith("; the copy is complete")
+    assert children() <= before
+    assert world.left() == []

@@ -37,8 +37,18 @@ class RunPhases:
     @contextmanager
     def enter(self, phase: Phase, *, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
         """The block is this phase; `waiting` looks after the server while a hook runs."""
+        self.approach(phase, waiting=waiting)
+        with self.begin(phase, waiting=waiting):
+            yield
+
+    def approach(self, phase: Phase, *, waiting: Callable[[], None] = lambda: None) -> None:
+        """What comes before this phase, which can begin."""
         require_going_on()
         self.hooks.before(phase, waiting=waiting)
+
+    @contextmanager
+    def begin(self, phase: Phase, *, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """The block is this phase, which was approached; `waiting` as in `enter`."""
         self.telling.phase(phase)
         with self.run.phase(phase):
             yield

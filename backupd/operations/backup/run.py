@@ -24,7 +24,13 @@ from backupd.operations.backup.meter import CostMeter
 from backupd.operations.backup.phases import BackupTelling, phases_of
 from backupd.operations.backup.point_in_time import snapshot_under_lock, write_canary_after
 from backupd.operations.backup.preflight import Ready
-from backupd.operations.backup.settling import note_what_needs_attention, observer_of, take_baseline, wait_until_cheap
+from backupd.operations.backup.settling import (
+    note_what_needs_attention,
+    observer_of,
+    require_worth_keeping,
+    take_baseline,
+    wait_until_cheap,
+)
 from backupd.operations.copies import spool_folder
 from backupd.operations.copies.fan_out import Copies
 from backupd.operations.copies.publishing import Published, publish_copies
@@ -123,7 +129,7 @@ def run_backup(
             with _spool(attempt) as spool:
                 with cost_meter.settled(ready.volume), ExitStack() as owed:
                     copied = _take(attempt, owed, spool)
-                    with phases.enter(Phase.RELEASE):
+                    with phases.begin(Phase.RELEASE):
                         owed.close()  # the snapshot costs the server until it is gone, so it goes before what can wait
                 objects = send_spooled(attempt, copied)
             backups = _verify_and_publish(attempt, objects, partial)
@@ -180,7 +186,10 @@ def _spool(attempt: Attempt) -> AbstractContextManager[Spool | None]:
 
 
 def _take(attempt: Attempt, owed: ExitStack, spool: Spool | None) -> Copied:
-    """From the baseline to the last byte read. What is made on the host is in `owed` when this returns or raises."""
+    """From the baseline until the snapshot can go. What is made on the host is in `owed` when this returns or raises.
+
+    Nothing that befalls the snapshot once its last byte was read takes the copy away.
+    """
     run, tools, phases = attempt.run, attempt.tools, attempt.phases
     with phases.enter(Phase.BASELINE):
         probe = attempt.probe  # once: what the volume holds, by which it is decided, goes on changing
@@ -201,9 +210,12 @@ def _take(attempt: Attempt, owed: ExitStack, spool: Spool | None) -> Copied:
             phases.hooks.after(Phase.LOCK_WAIT, waiting=in_limits)  # with somebody who watches the snapshot
             with phases.enter(Phase.SETTLE, waiting=in_limits):
                 verdict = wait_until_cheap(attempt, observer)
-            with phases.enter(Phase.COPY, waiting=in_limits):
+            phases.approach(Phase.COPY, waiting=in_limits)
+            worth_keeping = partial(require_worth_keeping, observer)
+            with phases.begin(Phase.COPY, waiting=worth_keeping):
                 copied = copy_snapshot(attempt, owed, point, observer, spool)
                 run.cow_peak(tools.snapshots.require_intact(point.snapshot).used)  # after the last byte was read
+            phases.approach(Phase.RELEASE, waiting=worth_keeping)  # with somebody who watches the snapshot
         finally:
             run.samples(observer.samples)
             attempt.cost_meter.sampled(observer.samples)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from backupd.catalogue import RunJournal
 from backupd.host.holdings import held
+from backupd.host.hooks import CutShort
 from backupd.load import WriteProbe
 from backupd.load.baseline import Baseline, measure_baseline, watch_baseline
 from backupd.load.observer import Observer
@@ -19,7 +20,7 @@ from backupd.operations.backup.attempt import Attempt
 from backupd.policy.settle_gate import COW_AREA, Area
 from backupd.report.gate_words import gate_words
 from backupd.report.words import size
-from backupd.vocabulary.errors import CommandError, GaveUp, UnexpectedOutput
+from backupd.vocabulary.errors import CommandError, GaveUp, SnapshotVoid, UnexpectedOutput
 from backupd.vocabulary.penalty import GateOutcome, Reason, Verdict
 from backupd.vocabulary.records import Holding, HoldingKind
 from backupd.vocabulary.volumes import CowUsage, Snapshot, Volume
@@ -119,6 +120,20 @@ def wait_until_cheap(attempt: Attempt, observer: Observer) -> Verdict:
             hint=f"see `backupd show RUN`; {observer.way_out}",
         )
     return verdict
+
+
+def require_worth_keeping(observer: Observer) -> None:
+    """The snapshot, of which all has been copied, may stay for a hook: it costs no more than the job lets it.
+
+    Raises:
+        CutShort: it is to go now. The copy loses nothing by that, whatever has become of the snapshot.
+    """
+    try:
+        observer.require_within_limits()
+    except GaveUp:
+        raise CutShort(f"{observer.passed}, so the snapshot was removed at once; the copy is complete") from None
+    except SnapshotVoid as error:
+        raise CutShort(f"{error.message}; the copy is complete") from error
 
 
 def note_what_needs_attention(run: RunJournal, verdict: Verdict, observer: Observer) -> None:

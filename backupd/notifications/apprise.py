@@ -1,9 +1,11 @@
 """Whatever the package Apprise can reach, by its own addresses: one a line in a file that only we can read.
 
-Knows: how it is asked. Refuses to log what it logs, for that may hold an address. The package is an extra.
+Knows: how it is asked, and what of a stranger's words stays live where a service takes text for Markdown. Refuses to
+log what it logs, for that may hold an address. The package is an extra.
 """
 
 import logging
+import re
 
 from backupd.config import AppriseConfig
 from backupd.config.secrets import private_text
@@ -24,6 +26,12 @@ _GRAVITY = {
     NoticeKind.FAILED: "failure",
 }
 
+# By it Discord, Mattermost, Rocket.Chat and Slack call everybody or one person, and hide an address behind other words,
+# whatever format they are given. What is pasted into a shell or a server (unit@job, 'user'@'host', @@variable, a < b)
+# stays as it is.
+_LIVE = re.compile(r"@(?=everyone|here|all|channel)|(?<![\w@])@(?=\w)|<(?=\S)|\](?=[(\[:])", re.IGNORECASE)
+_NO_WIDTH = "\u200b"
+
 
 class Apprise:
     """The `Channel` of one `[notifications.NAME]` with `type = "apprise"`. Its services have deadlines of their own."""
@@ -36,7 +44,7 @@ class Apprise:
         named = f"notifications.{self._config.name}"
         try:
             from apprise import Apprise as Services
-            from apprise import NotifyType
+            from apprise import NotifyFormat, OverflowMode
         except ImportError as error:
             raise NotificationError(
                 f"{named}: the package apprise is not installed", hint=missing_package("apprise", packaged=False)
@@ -51,8 +59,21 @@ class Apprise:
                     f"{named}.urls_file: line {number} is not an address that apprise supports",
                     hint="write one per line, such as ntfy://…",
                 )
-        gravity = NotifyType(_GRAVITY[notice.kind])
-        if not services.notify(title=title(notice), body=body(notice), notify_type=gravity):
+        for service in services:
+            if "overflow_mode" not in vars(service):  # nor does its address say otherwise, by ?overflow=
+                # One message, the sentence first: parts would be dozens by SMS, and seconds apart beyond our deadline.
+                service.overflow_mode = OverflowMode.TRUNCATE
+        if not services.notify(
+            title=_inert(title(notice)),
+            body=_inert(body(notice)),
+            body_format=NotifyFormat.TEXT,
+            notify_type=_GRAVITY[notice.kind],
+        ):
             raise NotificationError(
                 f"{named}: apprise could not notify every service", hint="try its own command `apprise -v`"
             )
+
+
+def _inert(text: str) -> str:
+    """The same to the eye; nobody is called by it, and no address is hidden. One that is shown may still be a link."""
+    return _LIVE.sub(lambda found: found.group() + _NO_WIDTH, text)

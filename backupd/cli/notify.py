@@ -31,7 +31,7 @@ def try_out(
     *,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Send a test notification, as for a good backup, and show the result for each of [notifications.NAME]."""
+    """Send a test notification, as long as that of a failure, and show the result for each of [notifications.NAME]."""
     from backupd import wiring
     from backupd.operations import context
 
@@ -112,10 +112,13 @@ def _tell_deliveries(deliveries: "Sequence[Delivery]", *, json: bool) -> None:
 def _notice(job: str) -> "Notice":
     from datetime import UTC, datetime
 
+    from backupd.operations.upkeep.failure_answers import LOG_LINES, LONGEST_LINE
     from backupd.vocabulary.schedule import Notice, NoticeKind
 
     text = "this is a test of backupd's notifications: there was no backup"
-    return Notice(NoticeKind.SUCCEEDED, job, datetime.now(UTC), "test", text, {"test": "yes"})
+    lines = (f"line {number} of {LOG_LINES}".ljust(LONGEST_LINE, ".") for number in range(1, LOG_LINES + 1))
+    detail = {"test": "yes", "as long as the log's end of a failure": "\n".join(lines)}
+    return Notice(NoticeKind.SUCCEEDED, job, datetime.now(UTC), "test", text, detail)
 
 
 def _sentence(delivery: "Delivery") -> str:

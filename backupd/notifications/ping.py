@@ -41,7 +41,5 @@ class Ping:
 
 
 def _below(notice: Notice) -> str:
-    """What a check or a fleet finds is an attention too, and no backup: a watcher must not take it for one."""
-    if notice.kind is NoticeKind.ATTENTION and not notice.backed_up:
-        return "/log"
-    return _BELOW.get(notice.kind, "")
+    """Only a backup is "good": a watcher must take neither a test for one nor what a check or a fleet finds."""
+    return _BELOW.get(notice.kind, "" if notice.backed_up else "/log")

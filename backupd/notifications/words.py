@@ -76,6 +76,7 @@ def document(notice: Notice) -> dict[str, Any]:
         "machine": socket.gethostname(),
         "at": notice.at.astimezone(UTC).isoformat(),
         "subject": notice.subject,
+        "backed_up": notice.backed_up,
         "text": plain(notice.text),
         "detail": {key: plain(value) for key, value in notice.detail.items()},
     }

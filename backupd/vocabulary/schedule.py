@@ -119,4 +119,4 @@ class Notice:
     target: str = ""  # that it is of
     concerns: tuple[str, ...] = ()  # the jobs that should hear of it, where it is of none
     tables: Mapping[str, NoticeTable] = field(default_factory=dict)  # in cells, what `detail` has by these names
-    backed_up: bool = False  # it tells of a backup that there is now: not every `attention` does
+    backed_up: bool = False  # it tells of a backup that there is now: a test does not, nor does every `attention`

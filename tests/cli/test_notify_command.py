@@ -281,8 +281,19 @@ def test_a_test_tells_each_and_says_what_became_of_it(terminal: Terminal, peer: 
     ended = terminal.run("notify", "test")
     assert ended.status == ExitStatus.OK
     assert [line.partition(" in ")[0] for line in ended.stdout.splitlines()] == ["all: delivered", "pings: delivered"]
-    assert sorted(path for path, _, _ in peer.requests) == ["/", "/ping"]
     assert all(b"this is a test" in body for _, _, body in peer.requests)
+    assert all(len(body) > 8_000 for _, _, body in peer.requests)  # as a failure with the end of its log
+
+
+def test_a_test_is_no_good_backup_for_a_watcher(terminal: Terminal, peer: WebPeer) -> None:
+    add(terminal, f'[notifications.pings]\ntype = "ping"\nurl = "http://127.0.0.1:{peer.port}/ping"\n')
+    assert terminal.run("notify", "test").status == ExitStatus.OK
+    assert sorted(path for path, _, _ in peer.requests) == ["/", "/ping/log"]
+    (document,) = (json.loads(body) for path, _, body in peer.requests if path == "/")
+    assert document["backed_up"] is False
+    peer.requests.clear()
+    assert terminal.run("run", "nightly").status == ExitStatus.OK
+    assert [json.loads(body)["backed_up"] for path, _, body in peer.requests if path == "/"] == [False, True]
 
 
 def test_a_test_names_who_was_not_reached(terminal: Terminal, peer: WebPeer) -> None:

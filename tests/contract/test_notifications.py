@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,7 @@ def test_a_webhook_gets_one_document_and_the_token(secret: Callable[..., Path]) 
         "target": "",
         "at": "2026-11-21T02:30:00+00:00",
         "subject": "r1",
+        "backed_up": False,
         "text": "the disk is full",
         "detail": {"hint": "make room"},
     }
@@ -315,7 +317,7 @@ def test_an_address_in_a_file_that_cannot_be_used_is_told_and_not_shown(
     [
         (NoticeKind.STARTED, "/ping/1/start?create=1"),
         (NoticeKind.SUCCEEDED, "/ping/1?create=1"),
-        (NoticeKind.ATTENTION, "/ping/1/log?create=1"),  # of no backup
+        (NoticeKind.ATTENTION, "/ping/1?create=1"),
         (NoticeKind.RECOVERED, "/ping/1?create=1"),
         (NoticeKind.FAILED, "/ping/1/fail?create=1"),
         (NoticeKind.RETRYING, "/ping/1/log?create=1"),
@@ -327,10 +329,18 @@ def test_a_ping_says_by_its_address_what_became_of_a_run(
 ) -> None:
     with web_server(WebPeer()) as peer:
         url = f"http://127.0.0.1:{peer.port}/ping/1/?create=1"
-        Ping(ping_config(url_file=secret(url))).deliver(notice(kind, text="ü" * 20_000))
+        Ping(ping_config(url_file=secret(url))).deliver(replace(notice(kind, text="ü" * 20_000), backed_up=True))
     ((asked, _, body),) = peer.requests
     assert asked == path
     assert len(body) == 10_000
+
+
+@pytest.mark.parametrize("kind", NoticeKind)
+def test_no_ping_is_good_where_no_backup_was_made(kind: NoticeKind) -> None:
+    with web_server(WebPeer()) as peer:
+        Ping(ping_config(url=f"http://127.0.0.1:{peer.port}/ping")).deliver(notice(kind))
+    ((asked, _, _),) = peer.requests
+    assert asked.removeprefix("/ping") in ("/start", "/fail", "/log")
 
 
 # --- all of them together ---------------------------------------------------------------------------------------------

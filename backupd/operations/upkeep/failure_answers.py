@@ -22,8 +22,8 @@ from backupd.vocabulary.storage import Backup
 if TYPE_CHECKING:  # what a run that is good does without
     from backupd.policy.retries import RetryPlan
 
-_LOG_LINES = 20
-_LONGEST_LINE = 400  # characters: a program may have said any number
+LOG_LINES = 20
+LONGEST_LINE = 400  # characters: a program may have said any number
 _LOOK_BACK = 100  # good runs, to find one whose copy is still there
 
 
@@ -91,7 +91,7 @@ class FailureAnswers:
         plan: "RetryPlan | None" = None,
     ) -> dict[str, str]:
         now = datetime.now(UTC)
-        lines = [line[:_LONGEST_LINE] for line in self.logs.tail(log_of, lines=_LOG_LINES)] if log_of else []
+        lines = [line[:LONGEST_LINE] for line in self.logs.tail(log_of, lines=LOG_LINES)] if log_of else []
         page = f"{self.pages}/runs/{run_id}" if run_id else f"{self.pages}/schedule"
         return {
             "another good copy": _found_out(lambda: _newest_copy(_read(catalogue), job, now, but=run_id)),

@@ -174,6 +174,11 @@ def is_loopback(host: str) -> bool:
 
 
 def _mail(value: str) -> str:
+    """ASCII: every server on the way needs SMTPUTF8 (RFC 6531) for others, or all recipients are refused."""
+    if not value.isascii():
+        raise BadValue(
+            f"{quoted(value)} is not ASCII", "use an ASCII address of the same mailbox: servers refuse others"
+        )
     if not _MAIL.fullmatch(value):
         raise BadValue(f"{quoted(value)} is not a mail address", 'the address alone, such as "dba@example.com"')
     return value

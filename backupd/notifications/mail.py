@@ -110,8 +110,9 @@ def _refused(where: str, error: smtplib.SMTPException) -> NotificationError:
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         return NotificationError(f"{where} refused every recipient", hint="does it accept mail without a login?")
     if isinstance(error, smtplib.SMTPNotSupportedError):
-        return NotificationError(
-            f"{where} does not support what is needed: {error}", hint='try security = "tls" or "none"'
-        )
+        hint = 'try security = "tls", or another port; "none" sends the mail unencrypted'
+        if "AUTH" in str(error):
+            hint = "remove user and password_file if it asks for no login; otherwise check the port"
+        return NotificationError(f"{where} does not support what is needed: {error}", hint=hint)
     code = f" with {error.smtp_code}" if isinstance(error, smtplib.SMTPResponseException) else ""
     return NotificationError(f"{where} did not accept the mail{code}", hint="check its own log")

@@ -190,6 +190,17 @@ def test_a_server_without_starttls_gets_no_password(secret: Callable[..., Path])
     assert peer.mails == []
 
 
+def test_a_server_that_asks_for_no_login_is_told_and_no_hint_gives_up_encryption(
+    cert: Certificate, server_side: ssl.SSLContext, secret: Callable[..., Path]
+) -> None:
+    with mail_server(MailPeer(tls=server_side)) as peer:
+        keys = {"security": "starttls", "ca": cert.ca, "user": "backupd", "password_file": secret()}
+        error = undelivered(Mail(mail_config(peer.port, **keys), notice_page))
+    assert "AUTH" in error.message
+    assert "user and password_file" in error.hint
+    assert "security" not in error.hint
+
+
 def test_a_wrong_password_is_told_and_not_shown(
     cert: Certificate, server_side: ssl.SSLContext, secret: Callable[..., Path]
 ) -> None:

@@ -30,6 +30,8 @@ def written(folder: Path, table: str) -> Path:
         (MAIL.replace('["dba@example.com"]', "[]"), "notifications.mail.recipients: lists no recipient"),
         (MAIL.replace("backupd@", "backupd@a@"), "notifications.mail.sender: "),
         (MAIL.replace("dba@example.com", "dba@example.com\\nBcc: x@y.z"), "notifications.mail.recipients[0]: "),
+        (MAIL.replace("dba@", "jos\u00e9@"), 'notifications.mail.recipients[0]: "jos\u00e9@example.com" is not ASCII'),
+        (MAIL.replace("backupd@", "s\u00fcd@"), 'notifications.mail.sender: "s\u00fcd@example.com" is not ASCII'),
         (f'{MAIL}user = "me"', "notifications.mail: has only one of user and password_file"),
         (
             f'{MAIL}user = "me"\npassword_file = "/p"\nsecurity = "none"',

@@ -1,6 +1,7 @@
 """`backupd copy`: one more copy of a backup, or of all that a target lacks, from one target to another."""
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +22,7 @@ from backupd.vocabulary.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from backupd.catalogue.store import Catalogue
     from backupd.config import Configuration
@@ -64,10 +65,11 @@ def copy(
 
     Encrypted backups stay as they are, and no key is needed, unless --recipients names others.
     """
+    from backupd import wiring
     from backupd.archive import heap
     from backupd.host.signals import cancellable
     from backupd.operations import context
-    from backupd.operations.upkeep import additional_copy
+    from backupd.operations.upkeep import additional_copy, notices
 
     if (run_id is None) == (not missing):
         raise UsageError(
@@ -90,11 +92,12 @@ def copy(
         if readers:
             route = replace(route, identities=identities_in(identity))
         additional_copy.clean_up(route)
+        attend = partial(notices.attend, catalogue, wiring.notifier(configuration), found_by="copy")
         if run_id is not None:
-            attentions = _copy(route, run_of(catalogue, run_id, target=origin).run_id)
+            attentions = _copy(route, run_of(catalogue, run_id, target=origin).run_id, attend)
         else:
             attentions = [
-                *_copy_all(route, [run.run_id for run in additional_copy.missing(route, jobs)]),
+                *_copy_all(route, attend, [run.run_id for run in additional_copy.missing(route, jobs)]),
                 *_left_to_others(route, [run.run_id for run in additional_copy.for_others(route, jobs)]),
                 *_archives_left(route, jobs),
             ]
@@ -170,7 +173,7 @@ def _route(configuration: "Configuration", catalogue: "Catalogue", origin: str, 
     )
 
 
-def _copy_all(route: "CopyRoute", run_ids: "Sequence[str]") -> "Sequence[str]":
+def _copy_all(route: "CopyRoute", attend: "Callable[[str, str], None]", run_ids: "Sequence[str]") -> "Sequence[str]":
     """Each by itself: one that fails keeps no other from being copied.
 
     Raises:
@@ -183,7 +186,7 @@ def _copy_all(route: "CopyRoute", run_ids: "Sequence[str]") -> "Sequence[str]":
     errors: list[BackupdError] = []
     for run_id in run_ids:
         try:
-            attentions += _copy(route, run_id)
+            attentions += _copy(route, run_id, attend)
         except (Cancelled, CatalogueError):
             raise
         except BackupdError as error:
@@ -200,8 +203,8 @@ def _copy_all(route: "CopyRoute", run_ids: "Sequence[str]") -> "Sequence[str]":
     return attentions
 
 
-def _copy(route: "CopyRoute", run_id: str) -> "Sequence[str]":
-    """Say what became of it; return what a person should look at, which is told too."""
+def _copy(route: "CopyRoute", run_id: str, attend: "Callable[[str, str], None]") -> "Sequence[str]":
+    """Say what became of it; return what a person should look at, which is told by `attend` too."""
     from backupd.cli.progress import share_done
     from backupd.operations.upkeep.additional_copy import copy_run
 
@@ -213,7 +216,7 @@ def _copy(route: "CopyRoute", run_id: str) -> "Sequence[str]":
     say(_sentence(route, done))
     for text in done.attentions:
         tell(f"attention: {text}")
-        route.ownership.catalogue.attention(run_id, text)
+        attend(run_id, text)
     return done.attentions
 
 

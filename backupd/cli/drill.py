@@ -86,9 +86,8 @@ def drill(
         drilling = wanted.backup() if moment is None else wanted.moment(moment)
         run, sources = drilling.run, drilling.sources
         answers = partial(failure_answers(configuration).of_drill, run.job, run.run_id, catalogue=catalogue)
-        told = partial(
-            notices.failure_told, wiring.notifier(configuration), run.job, run.run_id, answers=answers, what="drill"
-        )
+        notifier = wiring.notifier(configuration)
+        told = partial(notices.failure_told, notifier, run.job, run.run_id, answers=answers, what="drill")
         with told(), cancellable(), unpruned(configuration, run):
             machine = catalogue.identity().name
             tools = wiring.host_tools(configuration, machine)
@@ -98,11 +97,11 @@ def drill(
             )
             for failure in leave_proof(sources, result, ownership_of(catalogue, tools), host=run.host):
                 tell(f"warning: {failure}")
-                catalogue.attention(run.run_id, failure)
+                notices.attend(catalogue, notifier, run.run_id, failure, found_by="drill")
             if result.ok and (long := too_long(result.seconds, _restore_within(configuration, run, machine))):
                 tell(f"attention: the drill took {long}")
                 catalogue.attention(run.run_id, f"a drill took {long}")
-                wiring.notifier(configuration).tell(notices.drill_took_long(run.job, run.run_id, long))
+                notifier.tell(notices.drill_took_long(run.job, run.run_id, long))
         if json:
             print_document(drill_document(result))
         else:

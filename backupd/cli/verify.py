@@ -171,7 +171,7 @@ def _verify_run(
         for source in sources_of(configuration, catalogue, run, copies):
             try:
                 found = _verify(source, catalogue, manner, by_target[source.target.name])
-                _tell_of_unknown(catalogue, run, source, found)
+                _tell_of_unknown(configuration, catalogue, run, source, found)
             except (TargetError, VerificationError) as error:
                 errors.append(error)
                 results.append(_failed(source, error))
@@ -228,15 +228,19 @@ def _require_still_good(source: "BackupSource", catalogue: "Catalogue") -> None:
             )
 
 
-def _tell_of_unknown(catalogue: "Catalogue", run: "RunDetails", source: "BackupSource", found: "Verified") -> None:
-    """What lies beside the objects is kept with the run, once, and told each time."""
+def _tell_of_unknown(
+    configuration: "Configuration", catalogue: "Catalogue", run: "RunDetails", source: "BackupSource", found: "Verified"
+) -> None:
+    """What lies beside the objects is kept with the run and notified once, and shown each time."""
+    from backupd import wiring
+    from backupd.operations.upkeep.notices import attend
     from backupd.targets.listing import unknown_beside
 
     if found.unknown:
         text = unknown_beside(found.unknown, source.target.name)
         tell(f"warning: {text}")
         if text not in run.attention:
-            catalogue.attention(run.run_id, text)
+            attend(catalogue, wiring.notifier(configuration), run.run_id, text, found_by="verification")
 
 
 def _sentence(source: "BackupSource", found: "Verified") -> str:

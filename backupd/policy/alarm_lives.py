@@ -1,9 +1,9 @@
 """The life of an alarm: people hear of its start, once a day that it stands, and of its end.
 
 Pure: from what stands now, what people were told and the time follow what is told now and what is remembered of it.
-What a run, a drill or the daemon tells at once when it happens counts as told by that: a failure, a missed slot, a
-backup that needs attention, and each of them that comes after it; of these only whole days without one are told here.
-A backup that is good again tells so as well.
+What a run, a drill, a verification, a copy or the daemon tells at once when it happens counts as told by that: a
+failure, a missed slot, a backup that needs attention, and each of them that comes after it; of these only whole days
+without one are told here. A backup that is good again tells so as well.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,7 +1,9 @@
 """`backupd copy` as a person meets it: what it says, and what it ends with."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from backupd.targets import Target
 from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import ExitStatus
 from tests.cli.terminal import Terminal
+from tests.contract.peers import WebPeer, web_server
 from tests.story.world import World
 
 
@@ -162,3 +165,24 @@ def test_a_bucket_must_be_told_to_take_what_is_plain(terminal: Terminal) -> None
     ended = terminal.run("copy", "r1", "--from", "vault", "--to", "bucket")
     assert ended.status == ExitStatus.REFUSED
     assert "error: run r1 is not encrypted, and target bucket is not on this machine" in ended.stderr
+
+
+def test_what_lies_beside_a_copy_is_told_and_notified(
+    terminal: Terminal, offsite: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = DirectoryTarget.publish
+
+    def beside_a_note(self: DirectoryTarget, *args: Any, **keys: Any) -> None:
+        (Path(self.location("nightly", "r1")) / "Thumbs.db").write_text("a thumb")
+        publish(self, *args, **keys)
+
+    monkeypatch.setattr(DirectoryTarget, "publish", beside_a_note)
+    with web_server(WebPeer()) as peer:
+        with terminal.configuration.open("a") as file:
+            file.write(f'\n[notifications.all]\ntype = "webhook"\nurl = "http://127.0.0.1:{peer.port}/"\n')
+        ended = terminal.run("copy", "r1", "--from", "vault", "--to", "offsite")
+    assert (ended.status, "Thumbs.db" in ended.stderr) == (ExitStatus.ATTENTION, True)
+    ((_, _, body),) = peer.requests
+    found = json.loads(body)
+    assert (found["kind"], found["subject"], found["backed_up"]) == ("attention", "copy r1", False)
+    assert "run r1 of job nightly needs attention after its copy: beside" in found["text"]

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -372,16 +373,49 @@ def test_a_scheduled_check_tells_of_one_of_several_targets_that_takes_no_copy(
     assert "target offsite failed at call 1; the run would continue without it" in found["text"]
 
 
-def test_a_drill_that_takes_longer_than_restore_within_is_told(
-    terminal: Terminal, peer: WebPeer, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = terminal.configuration.read_text()
-    terminal.configuration.write_text(text.replace('host = "db1"', 'host = "db1"\nrestore_within = "500ms"'))
+def drill_well(terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a backup whose folder is gone, so that no proof can be left there."""
     with world.catalogue() as catalogue, catalogue.open_run("nightly", "db1", run_id="r1") as run:
         run.complete((Backup("vault", "/vault", bytes_read=1, bytes_stored=1, files=1, sha256=""),))
     good = Drill("r1", True, (Check("tables", True, "3", "3"),), seconds=1, at=datetime.now(UTC))
     monkeypatch.setattr("backupd.operations.restore.drill.drill", lambda *_, **__: good)
     assert terminal.run("drill", "r1").status == ExitStatus.OK
-    (found,) = told(peer)
+
+
+def test_a_drill_that_takes_longer_than_restore_within_is_told(
+    terminal: Terminal, peer: WebPeer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = terminal.configuration.read_text()
+    terminal.configuration.write_text(text.replace('host = "db1"', 'host = "db1"\nrestore_within = "500ms"'))
+    drill_well(terminal, world, monkeypatch)
+    *_, found = told(peer)
     assert (found["kind"], found["subject"]) == ("attention", "drill r1")
     assert "longer than restore_within: 1.0 s instead of 500 ms" in found["text"]
+
+
+# --- what becomes known of a good backup after its run --------------------------------------------------------------
+
+
+def test_what_a_verification_finds_beside_a_backup_is_told_once(
+    terminal: Terminal, peer: WebPeer, world: World
+) -> None:
+    world.back_up("r1")
+    (Path(world.target.location("nightly", "r1")) / "Thumbs.db").write_text("a thumb")
+    for _ in range(2):
+        assert terminal.run("verify", "--job", "nightly").status == ExitStatus.OK
+    (found,) = told(peer)
+    assert (found["kind"], found["job"], found["subject"]) == ("attention", "nightly", "verification r1")
+    assert "Thumbs.db" in found["text"]
+    assert found["backed_up"] is False
+    with world.catalogue() as catalogue:
+        (text,) = catalogue.run("r1").attention
+    assert text in found["text"]
+
+
+def test_a_proof_that_could_not_be_left_is_told(
+    terminal: Terminal, peer: WebPeer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drill_well(terminal, world, monkeypatch)
+    (found,) = told(peer)
+    assert (found["kind"], found["subject"], found["backed_up"]) == ("attention", "drill r1", False)
+    assert "the result of the drill could not be stored on target vault" in found["text"]

@@ -99,6 +99,18 @@ def drill_took_long(job: str, run_id: str, long: str) -> Notice:
     return Notice(NoticeKind.ATTENTION, job, datetime.now(UTC), f"drill {run_id}", text, detail)
 
 
+def attend(catalogue: Catalogue, notifier: Notifier, run_id: str, text: str, *, found_by: str) -> None:
+    """Keep with a good run that has ended what a person should look at, and tell of it: nothing else will.
+
+    `found_by` is a noun: what was done with the backup.
+    """
+    catalogue.attention(run_id, text)
+    job = catalogue.run(run_id).job
+    said = f"run {run_id} of job {job} needs attention after its {found_by}: {_one_line(text)}"
+    detail = {"run": run_id, "more": f"backupd show {run_id}"}
+    notifier.tell(Notice(NoticeKind.ATTENTION, job, datetime.now(UTC), f"{found_by} {run_id}", said, detail))
+
+
 def check_refused(job: str, findings: Iterable[Finding], *, answers: Mapping[str, str]) -> Notice:
     """What would stop the next backup of the job, found while there is none."""
     at = datetime.now(UTC)

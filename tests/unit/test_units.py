@@ -52,6 +52,11 @@ def test_the_timer_and_the_daemon_and_the_boot_are_all_provided_for() -> None:
     assert commands == {"serve", "config", "run", "recover", "prove", "binlog"}
 
 
+def test_a_proof_host_whose_server_is_killed_for_memory_lives_to_tell_it() -> None:
+    """By default systemd then stops the whole unit, and who is asked to stop tells nobody."""
+    assert ("OOMPolicy", "continue") in settings(UNITS / "backupd-prove.service")
+
+
 def test_what_the_daemon_starts_has_the_sandbox_of_the_template() -> None:
     (unit,) = (word.removeprefix("--unit=") for word in unit_argv("ID", "MARK=1", ["backupd"]) if "--unit=" in word)
     transient, template = (

@@ -8,7 +8,7 @@ then, and the newest of all would be those, for years.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -20,6 +20,7 @@ from backupd.catalogue.archive_records import ArchiveRecord, archive_records
 from backupd.catalogue.columns import as_table, from_row
 from backupd.catalogue.details import details
 from backupd.catalogue.moment_proofs import LastMomentDrill, last_moment_drills
+from backupd.catalogue.selection import with_sound_copy
 from backupd.vocabulary.records import GOOD, RunDetails, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, Pause, Slot, SlotState
 from backupd.vocabulary.storage import Backup
@@ -57,7 +58,7 @@ class JobRecord:
     job: str
     first_at: datetime | None = None  # when its first backup was started
     last_run: RunDetails | None = None  # the newest backup that ended, whatever became of it
-    last_good: RunDetails | None = None  # the newest that ended well or needs attention
+    last_good: RunDetails | None = None  # the newest that ended well or needs attention, and of which a copy is there
     unfinished: tuple[UnfinishedRun, ...] = ()  # of every kind, newest first
     proven_at: datetime | None = None  # by the newest good drill
     last_drill: LastDrill | None = None
@@ -72,9 +73,14 @@ class JobRecord:
     last_moment: LastMomentDrill | None = None  # the newest drill of a moment of that
 
 
-def records(connection: Connection, jobs: Sequence[str], *, at: datetime, samples: bool) -> dict[str, JobRecord]:
-    """Each of these jobs as it stands at this instant, in their order; runs have their samples only where told so."""
-    ends = {row["job"]: row for row in connection.execute(_ends(jobs, at)).mappings()}
+def records(
+    connection: Connection, jobs: Sequence[str], *, at: datetime, samples: bool, targets: Collection[str] | None = None
+) -> dict[str, JobRecord]:
+    """Each of these jobs as it stands at this instant, in their order; runs have their samples only where told so.
+
+    A run counts as good by a copy on one of these targets (that can be read), or on any where none are told.
+    """
+    ends = {row["job"]: row for row in connection.execute(_ends(jobs, at, targets)).mappings()}
     ended_slots = _ended_slots(connection, jobs, at)
     wanted = {row[name] for row in ends.values() for name in ("last_run", "last_good") if row[name] is not None}
     wanted |= {slot.run_id for slot in ended_slots.values()}
@@ -169,12 +175,12 @@ def stored(connection: Connection) -> list[StoredOnTarget]:
     return [from_row(StoredOnTarget, row) for row in connection.execute(query).mappings()]
 
 
-def _ends(jobs: Sequence[str], at: datetime) -> Select[Any]:
+def _ends(jobs: Sequence[str], at: datetime, targets: Collection[str] | None) -> Select[Any]:
     """For each job its first and last backups, and how many were missed since the last good one."""
     runs, slots, listed = tables.runs, tables.slots, as_table("listed", jobs)
     ours = and_(runs.c.job == listed.c.value, runs.c.kind == RunKind.BACKUP, tables.OURS, runs.c.started_at <= at)
     newest = (runs.c.started_at.desc(), runs.c.run_id.desc())
-    good = ours & runs.c.status.in_(GOOD)
+    good = ours & runs.c.status.in_(GOOD) & runs.c.run_id.in_(with_sound_copy(targets))
     since = select(runs.c.started_at).where(good).order_by(*newest).limit(1).correlate(listed).scalar_subquery()
     missed = select(func.count()).where(
         slots.c.job == listed.c.value,

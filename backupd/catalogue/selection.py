@@ -3,6 +3,7 @@
 Knows: the sentence when there is none, or more than one. What may be typed is `vocabulary.selectors`'.
 """
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection, Select, func, select
@@ -45,15 +46,22 @@ def resolve(connection: Connection, wanted: str, *, latest: RunKind = RunKind.BA
     return with_backup(connection, selector).run_id
 
 
-def with_backup(connection: Connection, selector: Selector, *, target: str | None = None) -> RunDetails:
-    """This machine's newest run of which a backup is there (on that target), by that time; without its samples.
+def with_backup(
+    connection: Connection,
+    selector: Selector,
+    *,
+    target: str | None = None,
+    targets: Collection[str] | None = None,
+) -> RunDetails:
+    """This machine's newest run of which a backup is there, by that time; without its samples. There: on that target,
+    else on one of those `targets` (that can be read), else on any.
 
     Raises:
         UsageError: there is none; or no job is named, and there are backups of several.
     """
     if selector.job is None:
         _require_one_job(connection, selector)
-    there = runs_with_backup(selector.job, target)
+    there = runs_with_backup(selector.job, targets if target is None else (target,))
     if selector.by is None:
         if (newest := _newest(connection, there)) is not None:
             return _details(connection, newest)
@@ -63,7 +71,21 @@ def with_backup(connection: Connection, selector: Selector, *, target: str | Non
             if run.snapshot_by is not None and run.snapshot_by <= selector.by:
                 return run
     oldest = connection.execute(there.order_by(None).order_by(tables.runs.c.started_at).limit(1)).scalar()
+    if oldest is None and target is None:
+        _require_none_out_of_reach(connection, selector)
     raise _no_backup(connection, selector, target, None if oldest is None else _details(connection, oldest))
+
+
+def _require_none_out_of_reach(connection: Connection, selector: Selector) -> None:
+    """Raises UsageError where there are backups, though on no target that can be read."""
+    lost = _newest(connection, runs_with_backup(selector.job))
+    if lost is not None:
+        of = f" of job {selector.job}" if selector.job else ""
+        on = ", ".join(backup.target for backup in _details(connection, lost).backups if backup.is_there)
+        raise UsageError(
+            f"no backup{of} is on a target that is in the configuration",
+            hint=f"the newest one, run {lost}, is on target {on}: if that can still be read, configure it again",
+        )
 
 
 def _details(connection: Connection, run_id: str) -> RunDetails:
@@ -71,20 +93,19 @@ def _details(connection: Connection, run_id: str) -> RunDetails:
     return details(connection, its, samples=False)[0]
 
 
-def runs_with_backup(job: str | None, target: str | None = None) -> Select[str]:
-    """This machine's runs of which a backup is there, of one job and on one target where they are named, newest first.
+def runs_with_backup(job: str | None, targets: Collection[str] | None = None) -> Select[str]:
+    """This machine's runs of which a backup is there, of one job and on one of the targets where they are named, newest
+    first.
 
     What is there is found first, by the index of what was not removed: that is little, even where runs are many.
     """
-    return _with_backup(our_newest(job), target)
+    return our_newest(job).where(tables.runs.c.run_id.in_(with_sound_copy(targets)))
 
 
-def _with_backup(runs: Select[str], target: str | None) -> Select[str]:
-    table = tables.backups
-    there = select(table.c.run_id).where(table.c.removed_at.is_(None), table.c.broken == "")
-    if target is not None:
-        there = there.where(table.c.target == target)
-    return runs.where(tables.runs.c.run_id.in_(there))
+def with_sound_copy(targets: Collection[str] | None) -> Select[str]:
+    """Every run, of whichever machine, of which a copy is there and not known to be broken: on one of these targets."""
+    there = select(tables.backups.c.run_id).where(tables.THERE, tables.backups.c.broken == "")
+    return there if targets is None else there.where(tables.backups.c.target.in_(list(targets)))
 
 
 def of_kind(connection: Connection, wanted: str, kind: RunKind) -> Select[str]:
@@ -181,7 +202,8 @@ def _no_backup(connection: Connection, selector: Selector, target: str | None, o
 
 def _newest_of_others(connection: Connection, target: str | None) -> str:
     """The newest that could be meant, where it is another machine's: on a host in the place of one that is lost."""
-    theirs = _with_backup(newest_first(), target).where(~tables.OURS)
+    there = with_sound_copy(None if target is None else (target,))
+    theirs = newest_first().where(tables.runs.c.run_id.in_(there), ~tables.OURS)
     if (run_id := _newest(connection, theirs)) is None:
         return ""
     run = _details(connection, run_id)

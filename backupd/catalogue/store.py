@@ -310,15 +310,18 @@ class Catalogue(
         with self._reading() as connection:
             return benches.records(connection, query, samples=samples)
 
-    def records(self, jobs: Sequence[str], *, at: datetime, samples: bool = False) -> "dict[str, JobRecord]":
+    def records(
+        self, jobs: Sequence[str], *, at: datetime, samples: bool = False, targets: Collection[str] | None = None
+    ) -> "dict[str, JobRecord]":
         """How these jobs stand at this instant, in their order; runs have their samples only where told so.
 
-        What began, was due or was proven later, by a clock that was ahead, counts when its time has come.
+        What began, was due or was proven later, by a clock that was ahead, counts when its time has come. `targets` are
+        those that can be read: a backup that is on none of them is not the last good one.
         """
         from backupd.catalogue import job_status
 
         with self._reading() as connection:
-            return job_status.records(connection, jobs, at=at, samples=samples)
+            return job_status.records(connection, jobs, at=at, samples=samples, targets=targets)
 
     def archive_outlines(self, jobs: Collection[str]) -> "dict[str, ArchiveOutline]":
         """What can be restored of these jobs in few segments each; nothing of a job whose binlog is not archived."""

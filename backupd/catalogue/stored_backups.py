@@ -14,10 +14,10 @@ from backupd.catalogue import identities, tables
 from backupd.catalogue.audit import Event, audit_step, copies_told
 from backupd.catalogue.columns import from_row, to_row
 from backupd.catalogue.details import details, newest_first, our_newest
-from backupd.catalogue.endings import release
+from backupd.catalogue.endings import attention, release
 from backupd.catalogue.file import CatalogueFile
 from backupd.catalogue.selection import runs_with_backup, with_backup
-from backupd.vocabulary.records import Holding, Pin, RunDetails
+from backupd.vocabulary.records import GOOD, Holding, Pin, RunDetails
 from backupd.vocabulary.selectors import Selector
 from backupd.vocabulary.storage import Backup
 
@@ -70,6 +70,23 @@ class StoredBackups(CatalogueFile):
         event = audit_step(Event.REMOVED, run_id, target=target, because=because)
         self._change(run_id, target, {"removed_at": datetime.now(UTC), "removed_because": because}, event)
 
+    def vanished(
+        self, run_id: str, target: str, *, because: str, told_with: str | None, targets: Collection[str] | None = None
+    ) -> None:
+        """As `removed`, of what somebody else has removed; a person is told with the run `told_with`, at once.
+
+        Where that is not named, with the newest good one of the job of which a copy is left on one of these targets
+        (that can be read), which tells how the job stands; or with this one, where there is none.
+        """
+
+        def tell(connection: Connection) -> None:
+            audit_step(Event.REMOVED, run_id, target=target, because=because)(connection)
+            of = told_with or _last_good(connection, run_id, targets) or run_id
+            for statement in attention(of, f"backup {run_id} is {because} ({target})"):
+                connection.execute(statement)
+
+        self._change(run_id, target, {"removed_at": datetime.now(UTC), "removed_because": because}, tell)
+
     def pin(self, run_id: str, note: str) -> None:
         """The run's backups are kept whatever retention says; an earlier pin is replaced."""
         row = {**to_row(Pin(note, datetime.now(UTC))), "run_id": run_id}
@@ -108,8 +125,11 @@ class StoredBackups(CatalogueFile):
         query = select(table).where(table.c.run_id == run_id).order_by(table.c.ordinal)
         return tuple(from_row(Backup, row) for row in self._read(query))
 
-    def run_with_backup(self, selector: Selector, *, target: str | None = None) -> RunDetails:
-        """This machine's newest run of which a backup is there (on that target), without its samples.
+    def run_with_backup(
+        self, selector: Selector, *, target: str | None = None, targets: Collection[str] | None = None
+    ) -> RunDetails:
+        """This machine's newest run of which a backup is there, without its samples: on that target, else on one of
+        those `targets` (that can be read), else on any.
 
         `latest` is the same as `latest-good` here; `as-of=TIME` looks no further than that time.
 
@@ -117,7 +137,7 @@ class StoredBackups(CatalogueFile):
             UsageError: there is none; or no job is named, and there are backups of several.
         """
         with self._reading() as connection:
-            return with_backup(connection, selector, target=target)
+            return with_backup(connection, selector, target=target, targets=targets)
 
     def newest_unproven(self, job: str | None = None) -> list[RunDetails]:
         """This machine's runs of which a backup is there, in the order to prove them in, without their samples.
@@ -157,6 +177,14 @@ class StoredBackups(CatalogueFile):
                 began = row["started_at"]
                 ended = max(began, min(row["ended_at"] or began, until))
         return found
+
+
+def _last_good(connection: Connection, run_id: str, targets: Collection[str] | None) -> str | None:
+    """Of this run's job, with a copy on one of these targets."""
+    runs = tables.runs.c
+    job = connection.execute(select(runs.job).where(runs.run_id == run_id)).scalar_one()
+    good = runs_with_backup(job, targets).where(runs.status.in_(GOOD), runs.started_at <= datetime.now(UTC))
+    return connection.execute(good.limit(1)).scalar()
 
 
 def _stored_or_named(machine: str, job: str, target: str, names: Collection[str]) -> Select[str]:

@@ -15,7 +15,10 @@ def failure_answers(configuration: "Configuration") -> FailureAnswers:
     """Nothing is looked up before something has failed."""
     pages = configuration.service.public_url or ""
     return FailureAnswers(
-        RunLogs(configuration.paths.log), pages, lambda job, activity: _next_due(configuration, job, activity)
+        RunLogs(configuration.paths.log),
+        pages,
+        lambda job, activity: _next_due(configuration, job, activity),
+        configuration.targets,
     )
 
 

@@ -108,7 +108,7 @@ def _lines(report: JobReport) -> Iterator[tuple[str, str]]:
 def _last_good(status: JobStatus) -> str:
     good = status.last_good
     if good is None:
-        return "none yet"
+        return "none"
     return f"{_ago(good.started_at, status)}, may be {age(status.allowed_seconds)} old{_run(good.run_id)}"
 
 

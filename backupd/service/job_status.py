@@ -56,7 +56,7 @@ class JobStatus:
     now: datetime
     config: JobConfig
     last_run: RunDetails | None = None  # the newest backup that ended, whatever became of it
-    last_good: RunDetails | None = None  # the newest that ended well or needs attention
+    last_good: RunDetails | None = None  # the newest that ended well or needs attention, and can be restored
     running: tuple[Running, ...] = ()  # backups and probes, newest first
     overdue_at: datetime | None = None  # when the last good backup becomes too old
     next_due: Mapping[Activity, datetime] = field(default_factory=dict)  # of what has a schedule; also while paused
@@ -91,7 +91,7 @@ def job_statuses(site: Site, live: Live) -> tuple[JobStatus, ...]:
     """
     now = site.now()
     jobs = dict(sorted(site.configuration.jobs.items()))
-    found = site.catalogue.records(list(jobs), at=now)
+    found = site.catalogue.records(list(jobs), at=now, targets=site.configuration.targets)
     due: dict[str, dict[Activity, Timetable]] = {job: {} for job in jobs}
     for (job, activity), timetable in timetables(site.configuration).items():
         due[job][activity] = timetable
@@ -268,7 +268,7 @@ def overdue_at(config: JobConfig, last_good: RunDetails, backups: Timetable | No
 
 def _overdue(record: JobRecord, overdue_at: datetime | None, now: datetime) -> list[Alarm]:
     if record.last_good is None or overdue_at is None:
-        return [Alarm(AlarmKind.OVERDUE, "there is no good backup yet")]
+        return [Alarm(AlarmKind.OVERDUE, "there is no good backup")]
     if now <= overdue_at:
         return []
     hours = (now - record.last_good.started_at).total_seconds() / 3600

@@ -94,7 +94,10 @@ class Metrics(Collector):
         unknown = [one.job for one in found if one.last_good and known[one.last_good.run_id] is None]
         penalties = {run_id: penalty for run_id, penalty in known.items() if penalty is not None}
         if unknown:
-            for record in self._site.catalogue.records(unknown, at=found[0].now, samples=True).values():
+            targets = self._site.configuration.targets
+            for record in self._site.catalogue.records(
+                unknown, at=found[0].now, samples=True, targets=targets
+            ).values():
                 if record.last_good is not None:
                     penalties[record.last_good.run_id] = penalty_of(record.last_good.samples)
         self._penalties = penalties

@@ -342,7 +342,7 @@ def test_the_digest_is_sent_at_once_to_those_who_want_it(terminal: Terminal, pee
     assert sent.stdout.startswith("week: delivered in ")
     (document,) = told(peer)
     assert (document["kind"], document["text"]) == ("digest", "1 of 1 job needs attention")
-    assert "there is no good backup yet" in document["detail"]["alarms"]
+    assert "there is no good backup" in document["detail"]["alarms"]
 
 
 def test_a_digest_that_nobody_takes_is_an_error(terminal: Terminal, peer: WebPeer) -> None:

@@ -80,7 +80,7 @@ CASES = (
         },
         fires="25h",
         quiet="23h",
-        summary="nightly on bad: there has never been a good backup",
+        summary="nightly on bad: there is no good backup",
         labels=BAD,
     ),
     alarm("BackupdRunFailed", "failed", "the last run failed"),

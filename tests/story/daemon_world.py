@@ -14,6 +14,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.cli.failure_answers import failure_answers
 from backupd.config import BackupScheduleConfig, Configuration, HostConfig, JobConfig, PathsConfig, ServiceConfig
 from backupd.config import SchedulesConfig as Schedules
+from backupd.config.targets import SftpConfig, TargetKind
 from backupd.host.claims import Claims
 from backupd.service.dispatch import Dispatch
 from backupd.service.running_slots import Going
@@ -21,6 +22,16 @@ from backupd.service.site import Site
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, Slot, SlotState
 from tests.fakes.launcher import FakeChild, FakeLauncher
+
+# Elsewhere, so that nobody looks for its room.
+VAULT = SftpConfig(
+    name="vault",
+    type=TargetKind.SFTP,
+    address="nas",
+    user="backupd",
+    path=Path("/backups"),
+    key_file=Path("/etc/backupd/key"),
+)
 
 MORNING = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 NIGHTLY = BackupScheduleConfig(cron="0 3 * * *")
@@ -50,6 +61,7 @@ class Machine:
             paths=PathsConfig(run=self.folder / "run", log=self.folder / "log"),
             service=ServiceConfig(zone="UTC", max_runs=8),
             hosts={name: HostConfig(name=name) for name in ("db1", "db2", "db3")},
+            targets={VAULT.name: VAULT},
         )
 
     def schedule(self, *jobs: JobConfig, max_runs: int = 8) -> None:

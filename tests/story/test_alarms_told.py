@@ -21,7 +21,7 @@ from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, Slot, Slot
 from backupd.vocabulary.servers import Position
 from backupd.vocabulary.storage import Backup
 from tests.binlog_segments import CHAIN
-from tests.story.daemon_world import NIGHTLY, job
+from tests.story.daemon_world import NIGHTLY, VAULT, job
 
 COPY = Backup("vault", "/backups/nightly/r1", 1000, 400, 12, "ab" * 32)
 DAY = timedelta(days=1)
@@ -45,7 +45,8 @@ def path(tmp_path: Path) -> Path:
 def look(path: Path) -> Look:
     """What a daemon tells that is started so much later, looks once, and ends."""
     nightly = replace(job("nightly", check=NIGHTLY), drill_within_seconds=86400 * 2.5, binlog=BinlogConfig())
-    configuration = Configuration(hosts={"db1": HostConfig(name="db1")}, jobs={"nightly": nightly})
+    hosts, targets = {"db1": HostConfig(name="db1")}, {VAULT.name: VAULT}
+    configuration = Configuration(hosts=hosts, targets=targets, jobs={"nightly": nightly})
     began = datetime.now(UTC)
 
     def looked(later: timedelta) -> list[Notice]:

@@ -17,6 +17,7 @@ import pytest
 from backupd.catalogue.agent_records import AgentStart
 from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration, HostConfig, JobConfig, PathsConfig
+from backupd.config.targets import DirectoryConfig, TargetKind
 from backupd.host.claims import Claims
 from backupd.host.live_progress import LiveRuns, Progress
 from backupd.host.marked_processes import variable_of
@@ -64,6 +65,10 @@ class Host:
         return Configuration(
             paths=PathsConfig(run=self.folder / "run", log=self.folder / "log"),
             hosts={"db1": HostConfig(name="db1", socket=self.folder / "nowhere", user="root")},
+            targets={
+                name: DirectoryConfig(name=name, type=TargetKind.DIRECTORY, path=self.folder / name)
+                for name in ("vault", "s3")
+            },
             jobs={"nightly": JobConfig(name="nightly", host="db1", targets=("vault",))},
         )
 
@@ -315,6 +320,15 @@ def test_a_run_of_which_every_copy_is_known_to_be_broken_is_not_the_last_good_on
     for target in ("vault", "s3"):
         host.catalogue.found_broken("r1", target, "it is not there")
     assert told() is None
+
+
+def test_a_run_that_is_on_no_target_any_more_is_not_the_last_good_one(host: Host) -> None:
+    for run_id, target in (("r1", "vault"), ("r2", "vault"), ("r3", "burnt")):
+        with host.catalogue.open_run("nightly", "db1", run_id=run_id) as run:
+            run.complete((Backup(target, "/v", 1000, 7, 1, "ab" * 32),))
+    host.catalogue.removed("r2", "vault", because="no longer on the target")
+    (job,) = describe(host.configuration, host.catalogue).jobs
+    assert job.last_good_at == host.catalogue.run("r1").started_at
 
 
 def test_one_server_that_never_answers_keeps_no_other_from_being_told() -> None:

@@ -85,7 +85,7 @@ def test_the_end_of_failed_backups_is_left_to_the_run_that_is_good_again() -> No
     ("alarm", "patience"),
     [
         (Alarm(AlarmKind.DIED, "the process has died", "r1", about="r1"), timedelta(minutes=5)),
-        (Alarm(AlarmKind.OVERDUE, "there is no good backup yet"), timedelta(days=1)),
+        (Alarm(AlarmKind.OVERDUE, "there is no good backup"), timedelta(days=1)),
     ],
 )
 def test_what_may_pass_by_itself_is_told_when_it_has_lasted(alarm: Alarm, patience: timedelta) -> None:

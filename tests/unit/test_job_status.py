@@ -93,7 +93,7 @@ def test_a_job_without_a_good_backup_is_an_alarm(catalogue: Catalogue, live: Liv
     found = status(catalogue, live, configured())
 
     assert (found.last_run, found.last_good) == (None, None)
-    assert [alarm.text for alarm in found.alarms] == ["there is no good backup yet"]
+    assert [alarm.text for alarm in found.alarms] == ["there is no good backup"]
 
 
 def test_a_fresh_good_backup_is_none(catalogue: Catalogue, live: LiveHere) -> None:
@@ -280,11 +280,29 @@ def test_attention_and_a_broken_copy_are_alarms(catalogue: Catalogue, live: Live
 
     catalogue.found_broken("r1", "disk", "a frame's digest differs")
     found = status(catalogue, live, configured())
-    assert kinds(found) == [AlarmKind.BROKEN, AlarmKind.ATTENTION]
+    assert kinds(found) == [AlarmKind.BROKEN, AlarmKind.OVERDUE]
     assert "cannot be restored: a frame's digest differs" in found.alarms[0].text
 
     catalogue.removed("r1", "disk", because="expired")
-    assert kinds(status(catalogue, live, configured())) == [AlarmKind.ATTENTION]
+    assert kinds(status(catalogue, live, configured())) == [AlarmKind.OVERDUE]
+
+
+def test_the_last_good_backup_is_one_that_can_still_be_had(catalogue: Catalogue, live: LiveHere) -> None:
+    good(catalogue, "r1")
+    good(catalogue, "r2")
+    with catalogue.open_run("nightly", "db1", run_id="r3") as run:
+        run.complete((replace(COPY, target="burnt"),))  # which the configuration has no more
+
+    def last_good() -> str | None:
+        found = status(catalogue, live, configured()).last_good
+        return None if found is None else found.run_id
+
+    assert last_good() == "r2"
+    catalogue.removed("r2", "disk", because="no longer on the target")
+    assert last_good() == "r1"
+    catalogue.removed("r1", "disk", because="no longer on the target")
+    found = status(catalogue, live, configured())
+    assert (found.last_good, [alarm.text for alarm in found.alarms]) == (None, ["there is no good backup"])
 
 
 def test_a_live_run_shows_its_progress_and_a_dead_one_is_an_alarm(

@@ -81,8 +81,10 @@ def test_how_far_it_has_looked_for_another_copy_is_told(tmp_path: Path, monkeypa
         assert answers.of_check("nightly", catalogue=catalogue)["another good copy"] == "NO: none of 1 runs"
         monkeypatch.undo()
         found = answers.of_check("nightly", catalogue=catalogue)["another good copy"]
+        lost = replace(answers, targets=("another",)).of_check("nightly", catalogue=catalogue)
     assert found.startswith("yes, ")
     assert "run r1 on vault" in found
+    assert lost["another good copy"] == "NO: no good backup of this job is left", "nobody reads that target any more"
 
 
 def test_it_names_what_the_alarm_is_of() -> None:

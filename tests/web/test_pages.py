@@ -62,7 +62,7 @@ def test_the_overview_says_how_each_job_stands(browser: httpx.Client) -> None:
     assert "2.0 GiB on disk" in words
     assert "25%: 25.0 MiB of at most 100.0 MiB, 512.0 KiB/s" in words
     assert "512.0 KiB/s, about 2 min 25 s left" in words
-    assert "there is no good backup yet" in words
+    assert "there is no good backup" in words
     assert "the machine was off" in words
     assert "paused: the <b>disks</b> are changed" in words
 

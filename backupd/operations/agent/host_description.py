@@ -20,11 +20,10 @@ from backupd.mysql.role import ServerRole, role_of
 from backupd.operations.configured_servers import connect_to
 from backupd.vocabulary.errors import BackupdError
 from backupd.vocabulary.fleet import PROTOCOLS, DescribedJob, HostDescription, Role
-from backupd.vocabulary.records import GOOD, RunDetails, RunKind
+from backupd.vocabulary.records import GOOD, RunKind
 
 SERVER_SECONDS = 6.0  # that all servers together are waited for
 
-_PAST_LOOKED_AT = 200  # for one that is not broken
 _PAST_RUNS = 5  # of which the median is expected again
 
 RoleTold = ServerRole | str  # a server's role, or why it could not be asked
@@ -44,7 +43,7 @@ def describe(
         within_seconds=server_seconds,
     )
     now, machine = datetime.now(UTC), catalogue.identity().name
-    records = catalogue.records(list(jobs), at=now)
+    records = catalogue.records(list(jobs), at=now, targets=configuration.targets)
     claims = Claims(configuration.paths.run)
     described = [_job(job, catalogue, records[job.name], servers[job.host], claims) for job in jobs.values()]
     return HostDescription(machine, __version__, (PROTOCOLS[0], PROTOCOLS[-1]), datetime.now(UTC), tuple(described))
@@ -80,7 +79,7 @@ def _ask(configuration: Configuration, host: str) -> ServerRole:
 
 def _job(job: JobConfig, catalogue: Catalogue, record: JobRecord, told: RoleTold, claims: Claims) -> DescribedJob:
     seconds, stored = _expected(catalogue, job.name)
-    good, pause = _last_good(catalogue, record), record.pause
+    good, pause = record.last_good, record.pause
     server = told if isinstance(told, ServerRole) else None
     return DescribedJob(
         job=job.name,
@@ -99,18 +98,6 @@ def _job(job: JobConfig, catalogue: Catalogue, record: JobRecord, told: RoleTold
         fallback_after_seconds=_fallback_seconds(job),
         problem=told if isinstance(told, str) else "",
     )
-
-
-def _last_good(catalogue: Catalogue, record: JobRecord) -> RunDetails | None:
-    """The newest of which a copy is not known to be broken; a copy that was removed in time was good."""
-    if record.last_good is None or _has_a_sound_copy(record.last_good):
-        return record.last_good
-    past = catalogue.runs(job=record.job, statuses=GOOD, ours=True, limit=_PAST_LOOKED_AT)
-    return next((run for run in past if _has_a_sound_copy(run)), None)
-
-
-def _has_a_sound_copy(run: RunDetails) -> bool:
-    return not run.backups or any(not one.broken for one in run.backups)
 
 
 def _fallback_seconds(job: JobConfig) -> float | None:

@@ -5,7 +5,7 @@ unknown.
 """
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -38,6 +38,7 @@ class FailureAnswers:
     logs: RunLogs
     pages: str  # the address at which people see this machine's pages; empty: nobody has said
     next_due: Callable[[str, Activity], datetime | None]  # by a job's schedule; may raise ConfigurationError
+    targets: Collection[str] | None = None  # that can be read; None: any may be
 
     def of(
         self, job: str, run_id: str, error: RunError, *, catalogue: Catalogue | None, plan: "RetryPlan | None" = None
@@ -94,12 +95,27 @@ class FailureAnswers:
         lines = [line[:LONGEST_LINE] for line in self.logs.tail(log_of, lines=LOG_LINES)] if log_of else []
         page = f"{self.pages}/runs/{run_id}" if run_id else f"{self.pages}/schedule"
         return {
-            "another good copy": _found_out(lambda: _newest_copy(_read(catalogue), job, now, but=run_id)),
+            "another good copy": _found_out(lambda: self._newest_copy(_read(catalogue), job, now, but=run_id)),
             "next try": _found_out(lambda: self._next_try(_read(catalogue), job, activity, plan)),
             "type now": "\n".join(commands),
             **({"page": page} if self.pages else {}),
             **({f"the last {len(lines)} lines of its log": "\n".join(lines)} if lines else {}),
         }
+
+    def _newest_copy(self, catalogue: Catalogue, job: str, now: datetime, *, but: str) -> str:
+        """By the catalogue; no target is asked. `but` is the run that it is about."""
+        runs = catalogue.runs(job=job, until=now, statuses=GOOD, ours=True, limit=_LOOK_BACK)
+        others = [run for run in runs if run.run_id != but]
+        for run in others:
+            if there := [_copy(backup, now) for backup in run.backups if backup.is_there and self._is_read(backup)]:
+                old = age((now - run.started_at).total_seconds())
+                return f"yes, {old} old: run {run.run_id} on {', '.join(there)}"
+        if len(runs) == _LOOK_BACK:
+            return f"NO: none of {len(runs)} runs"
+        return f"NO: no {'good' if len(others) == len(runs) else 'other good'} backup of this job is left"
+
+    def _is_read(self, backup: Backup) -> bool:
+        return self.targets is None or backup.target in self.targets
 
     def _next_try(self, catalogue: Catalogue, job: str, activity: Activity, plan: "RetryPlan | None") -> str:
         if plan is not None and plan.next_at is not None:
@@ -149,19 +165,6 @@ def _found_out(find: Callable[[], str]) -> str:
         return find()
     except BackupdError as error:
         return f"unknown: {error.message}"
-
-
-def _newest_copy(catalogue: Catalogue, job: str, now: datetime, *, but: str) -> str:
-    """By the catalogue; no target is asked. `but` is the run that it is about."""
-    runs = catalogue.runs(job=job, until=now, statuses=GOOD, ours=True, limit=_LOOK_BACK)
-    others = [run for run in runs if run.run_id != but]
-    for run in others:
-        if there := [_copy(backup, now) for backup in run.backups if backup.is_there]:
-            old = age((now - run.started_at).total_seconds())
-            return f"yes, {old} old: run {run.run_id} on {', '.join(there)}"
-    if len(runs) == _LOOK_BACK:
-        return f"NO: none of {len(runs)} runs"
-    return f"NO: no {'good' if len(others) == len(runs) else 'other good'} backup of this job is left"
 
 
 def _copy(backup: Backup, now: datetime) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from backupd.cli.invocation import IdentityOption, JsonOption
-from backupd.cli.output import print_document, say, tell
+from backupd.cli.output import print_document, reported, say, tell
 from backupd.vocabulary.errors import BackupdError, Busy, NoKey, TargetError, VerificationError, worst_of
 
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ def read_back(
         try:
             found = verify_segments(place, catalogue, reader, share=manner.share, undisturbed=undisturbed)
             results.append(_document(found))
-            _tell(found, quiet=manner.quiet)
+            with reported(errors):
+                _tell(found, quiet=manner.quiet)
             found.require_whole()
             _require_opened(found, manner.identities)
         except (Busy, NoKey, TargetError, VerificationError) as error:

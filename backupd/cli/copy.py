@@ -16,9 +16,10 @@ from backupd.vocabulary.errors import (
     CatalogueError,
     ExitStatus,
     NotOurs,
+    OutputError,
     TargetAway,
     UsageError,
-    worst_of,
+    worst_of_all,
 )
 
 if TYPE_CHECKING:
@@ -189,17 +190,15 @@ def _copy_all(route: "CopyRoute", attend: "Callable[[str, str], None]", run_ids:
             attentions += _copy(route, run_id, attend)
         except (Cancelled, CatalogueError):
             raise
+        except OutputError as error:  # the copy is there
+            errors.append(error)
         except BackupdError as error:
             tell(f"run {run_id} was not copied: {error.message}")
             errors.append(error)
             if isinstance(error, TargetAway | NotOurs):
                 break
     if errors:
-        worst = worst_of(errors)
-        for other in errors:
-            if other is not worst:
-                worst.add_note(other.message)
-        raise worst
+        raise worst_of_all(errors)
     return attentions
 
 
@@ -213,10 +212,11 @@ def _copy(route: "CopyRoute", run_id: str, attend: "Callable[[str, str], None]")
     if done is None:
         say(f"run {run_id} is on target {route.destination.name} already")
         return ()
+    for text in done.attentions:
+        attend(run_id, text)
     say(_sentence(route, done))
     for text in done.attentions:
         tell(f"attention: {text}")
-        attend(run_id, text)
     return done.attentions
 
 

@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 import traceback
+from contextlib import suppress
 from io import TextIOWrapper
 from itertools import takewhile
 from pathlib import Path
@@ -16,7 +17,7 @@ from backupd import __version__
 from backupd.cli.invocation import Invocation
 from backupd.cli.output import document_was_printed, open_standard_streams, print_document, say, tell
 from backupd.cli.tree import CommandTree
-from backupd.vocabulary.errors import BackupdError, ExitStatus, UsageError
+from backupd.vocabulary.errors import BackupdError, Cancelled, ExitStatus, InternalError, OutputError, UsageError
 from backupd.vocabulary.escaping import PlainFormatter
 
 _COMPLETING = "_BACKUPD_COMPLETE"  # set by the script of `backupd completion`
@@ -78,6 +79,7 @@ def main() -> None:
         sys.exit(error.exit_status)
     except Exception as bug:  # noqa: BLE001 - it is told with all that Python would say, which would print it raw
         tell("".join(traceback.format_exception(bug)).rstrip())
+        _print_error(InternalError(f"{type(bug).__name__}: {bug}", hint="this is a bug in backupd; please report it"))
         sys.exit(ExitStatus.INTERNAL)
     except SystemExit as ended:
         if isinstance(refused := ended.__context__, TyperException):  # told already, in typer's words
@@ -85,6 +87,7 @@ def main() -> None:
         if not isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):
             raise
         tell("error: interrupted")  # typer makes 130 of it, which a command in the lab may end with as well
+        _print_error(Cancelled("interrupted"))
         sys.exit(ExitStatus.CANCELLED)
 
 
@@ -100,10 +103,11 @@ def _explain(error: BackupdError) -> None:
 
 
 def _print_error(error: BackupdError) -> None:
-    """As the command's one document, where one was asked for and none was printed."""
+    """As the command's one document, where one was asked for and none was printed; stderr has told it already."""
     ours = takewhile(lambda argument: argument != "--", sys.argv)  # what follows is another command's (`lab run`)
     if "--json" in ours and not document_was_printed():
-        print_document({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
+        with suppress(OutputError):
+            print_document({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
 
 
 def _set_up_logging(*, quiet: bool, verbose: int) -> None:

@@ -9,11 +9,11 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.errors import BackupdError, OutputError
 from backupd.vocabulary.escaping import indented, plain
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def write(text: str) -> bool:
     """A piece of a result; False where its reader has gone (`| head -1`), who hears nothing of the rest.
 
     Raises:
-        UsageError: stdout takes no more, because its disk is full or failed.
+        OutputError: stdout takes no more, because its disk is full or failed; what follows goes nowhere.
     """
     try:
         sys.stdout.write(plain(text))
@@ -77,11 +77,20 @@ def write(text: str) -> bool:
         return False
     except OSError as error:
         _lead_nowhere(sys.stdout)
-        raise UsageError(
+        raise OutputError(
             f"stdout could not be written: {(error.strerror or str(error)).lower()}",
             hint="the command itself was carried out; see `backupd history` and `backupd show RUN`",
         ) from error
     return True
+
+
+@contextlib.contextmanager
+def reported(errors: list[BackupdError]) -> Iterator[None]:
+    """What is said of one of several things: where it cannot be, that is among the errors, and the others follow."""
+    try:
+        yield
+    except OutputError as error:
+        errors.append(error)
 
 
 def say_findings(findings: "Iterable[Finding]") -> None:

@@ -37,10 +37,11 @@ def passes(error: BaseException) -> bool:
     | 10 | `CleanupIncomplete`: something is left on the host | no |
     | 11 | `Cancelled`: a person wanted that | no |
     | 15 | `Terminated`: the system ended it, as a reboot does | yes |
+    | 2 | `OutputError`: of a command that prints, and the backup is good | no |
     | 2 | `NoKey`: of a copy, and a person has to bring the key | no |
     | 2 | `NotUnderstood`: of a request to an agent, and never of a backup | no |
     | 13 | `FleetDatabaseError`, `FleetDatabaseAway`: of a control host, and never of a backup | no |
-    | 1, 2, 12, 13 | bugs, configuration, probes, the catalogue | no |
+    | 1, 2, 12, 13 | bugs (`InternalError`), configuration, probes, the catalogue | no |
     """
     return isinstance(error, _PASSING)
 

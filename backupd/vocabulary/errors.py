@@ -73,10 +73,18 @@ class BackupdError(Exception):
         return "".join("-" + c.lower() if c.isupper() else c for c in name).lstrip("-")
 
 
+class InternalError(BackupdError):
+    """A bug in backupd; stderr has all that Python says of it."""
+
+
 class UsageError(BackupdError):
     """The command line asks for something that cannot be: an unknown job, a folder that is not empty."""
 
     exit_status = ExitStatus.USAGE
+
+
+class OutputError(UsageError):
+    """A result could not be written to stdout: what the command did is done, and recorded."""
 
 
 class NoKey(UsageError):
@@ -209,9 +217,19 @@ class VerificationError(BackupdError):
 
 def worst_of(errors: Sequence[BackupdError]) -> BackupdError:
     """Of what went wrong with several things, of which there is one at least: that bytes are not what they should be,
-    else the first.
+    else the first that is about the things; that a result could not be printed comes last.
     """
-    return next((error for error in errors if isinstance(error, VerificationError)), errors[0])
+    about_things = [error for error in errors if not isinstance(error, OutputError)]
+    return next((error for error in errors if isinstance(error, VerificationError)), (about_things or errors)[0])
+
+
+def worst_of_all(errors: Sequence[BackupdError]) -> BackupdError:
+    """The same, with what else went wrong as notes."""
+    worst = worst_of(errors)
+    for other in errors:
+        if other is not worst:
+            worst.add_note(other.message)
+    return worst
 
 
 class NotAsRecorded(VerificationError):

@@ -173,6 +173,21 @@ def test_ctrl_c_is_cancelled_without_a_traceback(terminal: Terminal, monkeypatch
     monkeypatch.setattr("backupd.operations.context.configuration_or_defaults", interrupted)
     ended = terminal.run("history")
     assert (ended.status, ended.stdout, ended.stderr) == (ExitStatus.CANCELLED, "", "error: interrupted\n")
+    ended = terminal.run("history", "--json")
+    assert (ended.status, ended.document["error"]["code"]) == (ExitStatus.CANCELLED, "cancelled")
+
+
+def test_a_bug_is_a_document_too(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("seven")
+
+    monkeypatch.setattr("backupd.operations.context.catalogue", fail)
+    ended = terminal.run("history", "--json")
+    assert ended.status == ExitStatus.INTERNAL
+    assert (ended.document["error"]["code"], ended.document["error"]["message"]) == (
+        "internal-error",
+        "ValueError: seven",
+    )
 
 
 def test_the_json_of_a_command_in_the_lab_is_not_the_lab_s_own(terminal: Terminal) -> None:

@@ -8,7 +8,7 @@ from backupd.cli.invocation import JsonOption
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, print_text, say, tell
 from backupd.cli.selection import GoodRunArgument, run_of, unpruned
-from backupd.vocabulary.errors import BackupdError, Cancelled, UsageError
+from backupd.vocabulary.errors import BackupdError, Cancelled, ExitStatus, UsageError, worst_of_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,8 @@ def prune(
 ) -> None:
     """Remove backups that their job's retention no longer keeps, and leftovers of dead runs on the targets.
 
-    Of a binlog archive, remove the segments that no kept backup can be rolled forward by.
+    Of a binlog archive, remove the segments that no kept backup can be rolled forward by. The exit status is 3 where
+    backups were found missing that backupd has not removed.
     """
     from backupd import wiring
     from backupd.cli.documents import prune_document
@@ -38,6 +39,7 @@ def prune(
     from backupd.host.signals import cancellable
     from backupd.operations import context
     from backupd.operations.ownership import ownership_of
+    from backupd.operations.upkeep import notices
     from backupd.operations.upkeep.proofs_read import read_proofs
     from backupd.operations.upkeep.prune import prune as prune_job
 
@@ -69,6 +71,8 @@ def prune(
                         dry_run=dry_run,
                     )
                 )
+                if prunings[-1].vanished and not dry_run:
+                    wiring.notifier(configuration).tell(notices.backups_vanished(one.name, prunings[-1].vanished))
                 prunings[-1].require_complete()
             except Cancelled:
                 raise
@@ -87,7 +91,10 @@ def prune(
     for pruning in prunings:
         for target, run_id in pruning.vanished:
             tell(f"warning: backup {run_id} of job {pruning.job} is no longer on target {target}")
-    _raise_first(errors)
+    if errors:
+        raise worst_of_all(errors)
+    if any(pruning.vanished for pruning in prunings):
+        raise typer.Exit(ExitStatus.ATTENTION)
 
 
 def _former(configuration: "Configuration", catalogue: "Catalogue", job: "JobConfig") -> "Sequence[str]":
@@ -119,13 +126,6 @@ def _tell_former_jobs(configuration: "Configuration", catalogue: "Catalogue") ->
             )
 
 
-def _raise_first(errors: list[BackupdError]) -> None:
-    for error in errors:
-        for other in errors[1:]:
-            error.add_note(other.message)
-        raise error
-
-
 def pin(
     ctx: typer.Context,
     run_id: GoodRunArgument,
@@ -136,7 +136,10 @@ def pin(
     from backupd.operations import context
 
     configuration = context.configuration_or_defaults(ctx.obj.config)
-    with context.own_catalogue(configuration) as catalogue, unpruned(configuration, meant := run_of(catalogue, run_id)):
+    with (
+        context.own_catalogue(configuration) as catalogue,
+        unpruned(configuration, meant := run_of(catalogue, run_id)),
+    ):
         run = catalogue.run(meant.run_id)  # as it is now that nobody removes it
         if run.backup is None:
             raise UsageError(
@@ -150,7 +153,8 @@ def unpin(ctx: typer.Context, run_id: GoodRunArgument) -> None:
     """Let retention decide about RUN again."""
     from backupd.operations import context
 
-    with context.own_catalogue(context.configuration_or_defaults(ctx.obj.config)) as catalogue:
+    configuration = context.configuration_or_defaults(ctx.obj.config)
+    with context.own_catalogue(configuration) as catalogue:
         run = run_of(catalogue, run_id)
         catalogue.unpin(run.run_id)
     say(f"run {run.run_id} was not pinned" if run.pin is None else f"run {run.run_id} is no longer pinned")

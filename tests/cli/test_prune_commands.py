@@ -10,11 +10,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from backupd import wiring
+from backupd.config import JobConfig
 from backupd.host.claims import Claims
 from backupd.operations.ownership import ownership_of
 from backupd.operations.recorded_copy import copy_on
 from backupd.targets.directory import DirectoryTarget
-from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.errors import ExitStatus, TargetError, VerificationError
 from backupd.vocabulary.records import RunDetails, RunStatus
 from backupd.vocabulary.storage import Backup
 from tests.cli.terminal import Terminal
@@ -98,6 +99,20 @@ def test_a_stop_signal_ends_it_before_the_next_job(
     monkeypatch.setattr(vault, "backups", backups)
     assert terminal.run("prune").status == ExitStatus.CANCELLED
     assert (asked, lying(world)) == (["nightly"], {"r1", "r2", "r3"})
+
+
+def test_the_worst_of_what_went_wrong_is_the_exit_status(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    toml = terminal.configuration.read_text()
+    job = toml[toml.index("[jobs.nightly]") :]
+    terminal.configuration.write_text(toml + job.replace("jobs.nightly", "jobs.weekly"))
+    errors = {"nightly": TargetError("away"), "weekly": VerificationError("a proof is forged")}
+
+    def failing(job: JobConfig, *_: object, **__: object) -> None:
+        raise errors[job.name]
+
+    monkeypatch.setattr("backupd.operations.upkeep.prune.prune", failing)
+    ended = terminal.run("prune")
+    assert (ended.status, "error: a proof is forged\nnote: away\n" in ended.stderr) == (ExitStatus.VERIFICATION, True)
 
 
 def test_json_has_every_backup_with_its_reason(terminal: Terminal) -> None:

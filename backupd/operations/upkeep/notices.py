@@ -20,6 +20,7 @@ from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.policy.failed_slots import is_failed
 from backupd.report.words import duration, instant, size
 from backupd.vocabulary.errors import BackupdError, Busy, Cancelled, ExitStatus, Terminated, Undecided
+from backupd.vocabulary.escaping import some
 from backupd.vocabulary.records import GOOD, Finding, Level, RunDetails, RunError, RunStatus
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, SlotState
 
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 DIED = "died"  # the code of the error of a run whose process died without reporting one
 
 _NO_ANSWER = {RunStatus.RUNNING, RunStatus.CANCELLED, RunStatus.BUSY}  # whether backups work is not known from these
+_NAMED = 5  # backups, in a sentence
 _LOOK_BACK = 20  # runs, to find one that has an answer
 
 
@@ -109,6 +111,14 @@ def attend(catalogue: Catalogue, notifier: Notifier, run_id: str, text: str, *, 
     said = f"run {run_id} of job {job} needs attention after its {found_by}: {_one_line(text)}"
     detail = {"run": run_id, "more": f"backupd show {run_id}"}
     notifier.tell(Notice(NoticeKind.ATTENTION, job, datetime.now(UTC), f"{found_by} {run_id}", said, detail))
+
+
+def backups_vanished(job: str, vanished: Sequence[tuple[str, str]]) -> Notice:
+    """Backups that somebody else has removed, each a target and a run: a pruning has found them missing."""
+    at = datetime.now(UTC)
+    said = some([f"backup {run_id} is no longer on target {target}" for target, run_id in vanished], _NAMED, "; ")
+    text = f"job {job} has lost backups that backupd has not removed: {said}"
+    return Notice(NoticeKind.ATTENTION, job, at, f"prune {at.isoformat()}", text, {"more": f"backupd history {job}"})
 
 
 def check_refused(job: str, findings: Iterable[Finding], *, answers: Mapping[str, str]) -> Notice:

@@ -27,7 +27,6 @@ from backupd.operations.upkeep.prune_plan import (
     plan_for,
 )
 from backupd.operations.upkeep.prune_segments import prune_segments
-from backupd.operations.upkeep.reappeared_backups import GONE
 from backupd.targets import Target
 from backupd.vocabulary.errors import Busy, TargetError
 from backupd.vocabulary.storage import RetentionDecision, StoredBackup
@@ -79,6 +78,7 @@ def prune(
     *,
     ownership: Ownership,
     configured: Collection[str] | None = None,
+    after: str | None = None,
     dry_run: bool = False,
     now: datetime | None = None,
 ) -> Pruning:
@@ -89,6 +89,9 @@ def prune(
 
     A target that the job no longer names is pruned by the last rule that it had, and let be where it had none; see
     `former_targets`.
+
+    What somebody else has removed is an attention of the run `after` which this is done, or else of the job's newest
+    good one that is left.
 
     A target that cannot be read, or that refuses to remove something, does not keep the others from being pruned: it is
     in `failures`. So are two that are one storage: by which of their rules, only a person can say.
@@ -103,7 +106,7 @@ def prune(
             claimed.enter_context(ownership.claims.pruning(job.name))
         now = now or datetime.now(UTC)
         set_back = catalogue.set_back(job.name, until=now)
-        work = PruneWork(job, catalogue, ownership, now, dry_run, configured, set_back)
+        work = PruneWork(job, catalogue, ownership, now, dry_run, configured, after, set_back)
         work.rules.update(
             (target.name, rule) for target in targets if (rule := rule_on(job, target.name, catalogue)) is not None
         )
@@ -149,12 +152,10 @@ def after_run(
         CatalogueError: it cannot be read or written.
     """
     try:
-        pruning = prune(job, targets, catalogue, ownership=ownership, configured=configured)
+        pruning = prune(job, targets, catalogue, ownership=ownership, configured=configured, after=run_id)
     except Busy as error:
         log.info("not pruned: %s", error.message)
         return None
-    for target, gone in pruning.vanished:
-        catalogue.attention(run_id, f"backup {gone} is {GONE} ({target})")
     try:
         pruning.require_complete()
     except TargetError as error:

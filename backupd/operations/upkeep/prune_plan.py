@@ -59,6 +59,7 @@ class PruneWork:
     now: datetime
     dry_run: bool
     configured: Collection[str] | None = None  # targets that can be restored from; None: all
+    after: str | None = None  # the run that it is done after
     set_back: Mapping[str, datetime] = field(default_factory=dict)  # by run: see `Catalogue.set_back`
     rules: dict[str, RetentionRule] = field(default_factory=dict)  # by target
     uncertain: dict[tuple[str, str], str] = field(default_factory=dict)  # by target and run: why
@@ -293,11 +294,10 @@ def _note_kept(
 def _note_vanished(
     work: PruneWork, target: Target, expected: Mapping[str, RunDetails], stored: Sequence[StoredBackup]
 ) -> None:
-    """The rows of backups that somebody else removed say so from now on. What we started to remove is ours to end.
+    """The rows of backups that somebody else removed say so, and a person is told. What we began to remove is ours.
 
     Raises:
-        TargetError: not one is there: then it is the target that is missing, as far as anybody can tell. Or one is
-            there that was not listed.
+        TargetError: not one is there: the target itself seems to be missing; or one is there that was not listed.
     """
     known = {run_id: backup for run_id, run in expected.items() if (backup := _on(run, target)) is not None}
     finished = _finished(stored)
@@ -314,7 +314,7 @@ def _note_vanished(
         log.warning("backup %s of job %s is %s (%s)", run_id, work.job.name, GONE, target.name)
         work.vanished.append((target.name, run_id))
         if not work.dry_run:
-            work.catalogue.removed(run_id, target.name, because=GONE)
+            work.catalogue.vanished(run_id, target.name, because=GONE, told_with=work.after, targets=work.configured)
 
 
 def _require_gone(work: PruneWork, target: Target, missing: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """`backupd catalogue`: the record of all runs itself."""
 
 from contextlib import suppress
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +9,9 @@ from backupd.cli.output import print_document, say, tell
 from backupd.vocabulary.errors import CatalogueError, TargetError, UsageError
 from backupd.vocabulary.escaping import some
 from backupd.vocabulary.units import format_size
+
+if TYPE_CHECKING:
+    from backupd.targets import Target
 
 _NAMED = 5
 
@@ -108,6 +111,8 @@ def rebuild(
             *(place, catalogue, believed), job=job, proof_keys=keys_of_hosts, here=here, reading=reading
         )
         archives = rebuild_segments(place, catalogue, believed, job=job, here=here) if own else []
+        if job is not None and rebuilding == Rebuilding():
+            _require_of_job(place, job)
         others: list[str] = []
         if own and rebuilding == Rebuilding():
             with suppress(TargetError):
@@ -138,6 +143,21 @@ def rebuild(
             tell(f"binlog of job {archive.job}: not backupd's, skipped: {some(archive.strangers, _NAMED)}")
     rebuilding.require_complete()
     require_rebuilt(archives)
+
+
+def _require_of_job(target: "Target", job: str) -> None:
+    """Raise where there is something of others of its machine's jobs, and nothing of this one.
+
+    Raises:
+        UsageError: naming those.
+        TargetError: the target cannot be read.
+    """
+    there = {*target.archived_jobs(), *(backup.job for backup in target.backups())}
+    if there and job not in there:
+        raise UsageError(
+            f"target {target.name} has nothing of job {job!r} of machine {target.machine}",
+            hint=f"it has backups of {some(sorted(there), _NAMED)}",
+        )
 
 
 @app.command()

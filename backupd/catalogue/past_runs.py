@@ -11,6 +11,7 @@ from sqlalchemy import Select, func, select
 from backupd.catalogue import tables, tunings
 from backupd.catalogue.details import our_newest
 from backupd.catalogue.file import CatalogueFile
+from backupd.vocabulary.escaping import encodable
 from backupd.vocabulary.gauges import Tuning
 from backupd.vocabulary.penalty import GateOutcome, Reason, SnapshotLife
 from backupd.vocabulary.records import GOOD, Phase
@@ -67,6 +68,10 @@ class PastRuns(CatalogueFile):
             .limit(_LIVES)
         )
         return tuple(SnapshotLife(row["chunk_size"], row["cow_used_peak"], row["seconds"]) for row in self._read(query))
+
+    def has_runs_of(self, job: str) -> bool:
+        """Whether there is any of this job: a backup or a probe, of whichever machine."""
+        return bool(self._read(select(tables.runs.c.run_id).where(tables.runs.c.job == encodable(job)).limit(1)))
 
     def tunings(self) -> dict[str, Tuning]:
         """What this machine's probes found best for the COW area: the newest of each volume, by the volume's uuid."""

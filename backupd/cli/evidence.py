@@ -51,8 +51,6 @@ def report_evidence(config: Path | None, wanted: EvidenceRequest) -> None:
     from backupd.operations import context
 
     configuration = context.configuration(config)
-    if wanted.job is not None:
-        context.job(configuration, wanted.job)
     names = [name for path in wanted.files for name in (path.absolute(), _beside(path).absolute())]
     if len(set(names)) < len(names):
         raise UsageError("two documents cannot go into one file", hint="give each of them a name of its own")
@@ -93,6 +91,7 @@ def _gathered(configuration: "Configuration", wanted: EvidenceRequest) -> "tuple
         if job.restore_within_seconds is not None
     }
     with context.catalogue(configuration) as catalogue:
+        context.require_known_job(configuration, catalogue, wanted.job)
         machine = catalogue.identity().name
         runs, entries, trail = catalogue.told_since(since)
     found = checked(configuration, trail, machine)

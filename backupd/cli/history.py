@@ -48,11 +48,10 @@ def history(
 
     _require_one_list(job, probes=probes, benches=benches, csv=csv, json=json)
     configuration = context.configuration_or_defaults(ctx.obj.config)
-    if job is not None:
-        context.job(configuration, job)
     begin, end = span(since, until, now=datetime.now(UTC))
     statuses = status or ()
     with context.catalogue(configuration) as catalogue:
+        context.require_known_job(configuration, catalogue, job)
         if json and not (probes or benches):
             details = catalogue.runs(job=job, since=begin, until=end, statuses=statuses, limit=limit)
             _print_runs(details, _rolled(catalogue, details))

@@ -64,10 +64,9 @@ def report(
 
     now = datetime.now(UTC)
     configuration = context.configuration_or_defaults(ctx.obj.config)
-    if job is not None:
-        context.job(configuration, job)
     begin, end = span(since, until, now=now)
     with context.catalogue(configuration) as catalogue:
+        context.require_known_job(configuration, catalogue, job)
         costs = catalogue.costs(job=job, since=begin, until=end, ours=True)
         beside = catalogue.besides(job=job, since=begin, until=end)
     found = impacts(costs, beside, since=begin, now=end or now)

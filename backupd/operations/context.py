@@ -45,6 +45,16 @@ def job(configuration: Configuration, name: str) -> JobConfig:
         raise UsageError(f"no job {name!r}", hint=f"configured jobs: {', '.join(configuration.jobs)}") from None
 
 
+def require_known_job(configuration: Configuration, catalogue: Catalogue, name: str | None) -> None:
+    """The job, where one is named, is configured, or has runs from when it was.
+
+    Raises:
+        UsageError: neither; the hint lists those that are configured.
+    """
+    if name is not None and name not in configuration.jobs and not catalogue.has_runs_of(name):
+        job(configuration, name)
+
+
 def catalogue(configuration: Configuration) -> Catalogue:
     """The catalogue, made or upgraded if need be; a context manager.
 

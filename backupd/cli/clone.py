@@ -132,7 +132,7 @@ def clone(
             of_backup = (found.run, found.manifest, found.sources)
             asked = _Asked(configuration, catalogue, *of_backup, identities, to, json, found.forward, found.doubt)
         else:
-            run = run_of(catalogue, run_id or "", target=target)
+            run = run_of(configuration, catalogue, run_id or "", target=target)
             copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
             manifest, sources = agreed(copies, identities)
             asked = _Asked(configuration, catalogue, run, manifest, sources, identities, to, json)

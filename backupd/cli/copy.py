@@ -95,7 +95,7 @@ def copy(
         additional_copy.clean_up(route)
         attend = partial(notices.attend, catalogue, wiring.notifier(configuration), found_by="copy")
         if run_id is not None:
-            attentions = _copy(route, run_of(catalogue, run_id, target=origin).run_id, attend)
+            attentions = _copy(route, run_of(configuration, catalogue, run_id, target=origin).run_id, attend)
         else:
             attentions = [
                 *_copy_all(route, attend, [run.run_id for run in additional_copy.missing(route, jobs)]),

@@ -13,7 +13,16 @@ from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.moment_drill import DrillTimeOption, SeedOption, drilled_moment_of, moment_to_prove
 from backupd.cli.moments import BeforeGtidOption, LatestOption, ToGtidOption, ToPositionOption
 from backupd.cli.output import print_document, print_text, say, tell
-from backupd.cli.selection import GOOD_RUN, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
+from backupd.cli.selection import (
+    GOOD_RUN,
+    TargetOption,
+    copies_of,
+    identities_in,
+    run_of,
+    sources_of,
+    tell_out_of_reach,
+    unpruned,
+)
 from backupd.vocabulary.errors import BackupdError, Busy, Undecided, UsageError, VerificationError
 from backupd.vocabulary.instants import to_the_minute
 from backupd.vocabulary.records import CLEAN_SHUTDOWN
@@ -158,8 +167,11 @@ class _Wanted:
         and why.
         """
         if self.run_id is not None:
-            return run_of(self.catalogue, self.run_id, target=self.target)
-        for wanted in filter(self._may_read, self.catalogue.newest_unproven(self.job)):
+            return run_of(self.configuration, self.catalogue, self.run_id, target=self.target)
+        candidates = self.catalogue.newest_unproven(self.job)
+        if self.target is None:
+            tell_out_of_reach(self.configuration, candidates)
+        for wanted in filter(self._may_read, candidates):
             try:
                 self.kept.enter_context(unpruned(self.configuration, wanted))
             except Busy as error:
@@ -175,7 +187,8 @@ class _Wanted:
     def _may_read(self, run: "RunDetails") -> bool:
         """It has a backup where that is looked for. One that is being removed may be half gone."""
         whole = (backup for backup in run.backups if backup.is_there and not backup.is_being_removed)
-        return any(self.target in (None, backup.target) for backup in whole)
+        targets = self.configuration.targets if self.target is None else (self.target,)
+        return any(backup.target in targets for backup in whole)
 
     def moment(self, wanted: "Moment | Drawn") -> _Drilling:
         """Of a moment that is named, or drawn."""

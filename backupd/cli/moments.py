@@ -180,7 +180,7 @@ def way_to(
 
     job = archived_job(configuration, catalogue, asked.run_id, asked.job)
     targets = looked_on(catalogue, job, configuration.targets, target=target)
-    runs = _usable_runs(catalogue, job, run_id=asked.run_id, targets=targets)
+    runs = _usable_runs(configuration, catalogue, job, run_id=asked.run_id, targets=targets)
     if isinstance(asked.moment, Drawn):
         runs = readable(runs, targets, identities)
     backups = placed_backups(runs)
@@ -293,7 +293,7 @@ def archived_job(configuration: "Configuration", catalogue: "Catalogue", run_id:
         UsageError: nobody can tell, or that job has none; or the run is another job's.
     """
     if run_id is not None:
-        run = run_of(catalogue, run_id)
+        run = run_of(configuration, catalogue, run_id)
         if run.machine != catalogue.identity().name:
             raise UsageError(
                 f"run {run.run_id} is of machine {run.machine}: this catalogue has no binlog archive of that machine",
@@ -317,7 +317,12 @@ def archived_job(configuration: "Configuration", catalogue: "Catalogue", run_id:
 
 
 def _usable_runs(
-    catalogue: "Catalogue", job: str, *, run_id: str | None, targets: "Collection[str] | None"
+    configuration: "Configuration",
+    catalogue: "Catalogue",
+    job: str,
+    *,
+    run_id: str | None,
+    targets: "Collection[str] | None",
 ) -> "list[RunDetails]":
     """Those by which a moment of the job can be restored, on these targets; or this one alone, wherever it is, and
     whatever a drill has said of it: there may be no other.
@@ -325,7 +330,7 @@ def _usable_runs(
     from backupd.operations.binlog.placed_backups import is_on
 
     if run_id is not None:
-        run = run_of(catalogue, run_id)
+        run = run_of(configuration, catalogue, run_id)
         if run.doubted:
             tell(f"the last drill of run {run.run_id} failed; it is used because you named it")
         return [replace(run, drills=())]

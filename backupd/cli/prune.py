@@ -138,7 +138,7 @@ def pin(
     configuration = context.configuration_or_defaults(ctx.obj.config)
     with (
         context.own_catalogue(configuration) as catalogue,
-        unpruned(configuration, meant := run_of(catalogue, run_id)),
+        unpruned(configuration, meant := run_of(configuration, catalogue, run_id)),
     ):
         run = catalogue.run(meant.run_id)  # as it is now that nobody removes it
         if run.backup is None:
@@ -155,6 +155,6 @@ def unpin(ctx: typer.Context, run_id: GoodRunArgument) -> None:
 
     configuration = context.configuration_or_defaults(ctx.obj.config)
     with context.own_catalogue(configuration) as catalogue:
-        run = run_of(catalogue, run_id)
+        run = run_of(configuration, catalogue, run_id)
         catalogue.unpin(run.run_id)
     say(f"run {run.run_id} was not pinned" if run.pin is None else f"run {run.run_id} is no longer pinned")

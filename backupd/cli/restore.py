@@ -169,7 +169,7 @@ def restore(
     configuration, identities = context.configuration(ctx.obj.config), identities_in(identity)
     server = None if into is None else _server(configuration, into, schema or "", chosen, by)
     with context.catalogue(configuration) as catalogue:
-        run = run_of(catalogue, run_id, target=target)
+        run = run_of(configuration, catalogue, run_id, target=target)
         sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
         if into is None:
             _tell_where_its_archive_leads(run, catalogue, configuration)

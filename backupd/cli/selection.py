@@ -1,6 +1,6 @@
 """Which run, and which of its copies, a command line means."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,7 @@ from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.instants import to_the_second
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from backupd.archive.encryption import Identities
@@ -45,8 +45,11 @@ def identities_in(file: "Path | None") -> "Identities | None":
     return read_identities(file)
 
 
-def run_of(catalogue: "Catalogue", wanted: str, *, target: str | None = None) -> "RunDetails":
-    """The run that is meant. `latest`, as all but an id, looks past runs that left no backup (on that target).
+def run_of(
+    configuration: "Configuration", catalogue: "Catalogue", wanted: str, *, target: str | None = None
+) -> "RunDetails":
+    """The run that is meant. `latest`, as all but an id, looks past runs that left no backup on that target, or else on
+    any that is configured.
 
     Which one was found by a time is told: the time of its snapshot is in no list.
 
@@ -58,7 +61,8 @@ def run_of(catalogue: "Catalogue", wanted: str, *, target: str | None = None) ->
     selector = parse_selector(wanted, now=datetime.now(UTC))
     if not selector.said:
         return catalogue.run(wanted)
-    run = catalogue.run_with_backup(selector, target=target)
+    readable = configuration.targets or None  # a host that has no configuration yet can tell nothing by it
+    run = catalogue.run_with_backup(selector, target=target, targets=readable)
     if selector.by is not None and run.snapshot_by is not None:
         tell(f"run {run.run_id} of job {run.job}: its snapshot was taken by {to_the_second(run.snapshot_by)}")
     return run
@@ -108,7 +112,8 @@ def sources_of(
     for backup in copies:
         if backup not in known and known:
             tell(f"warning: target {backup.target}, which also has a copy, is not in the configuration")
-    chosen = known or copies[:1]
+    if not known:
+        raise _out_of_reach(configuration, catalogue, run, copies)
     return [
         BackupSource(
             wiring.target(configuration, backup.target, run.machine),
@@ -116,8 +121,50 @@ def sources_of(
             run.run_id,
             catalogue.trust(run.machine, backup),
         )
-        for backup in chosen
+        for backup in known
     ]
+
+
+def _out_of_reach(
+    configuration: "Configuration", catalogue: "Catalogue", run: "RunDetails", copies: "Sequence[Backup]"
+) -> UsageError:
+    """None of these copies of the run can be read; names the newest backup of its job that can."""
+    from backupd.vocabulary.selectors import Selector
+
+    on = ", ".join(backup.target for backup in copies)
+    hint = f"if it can still be read, configure it again; configured targets: {', '.join(configuration.targets)}"
+    if run.machine == catalogue.identity().name:
+        with suppress(UsageError):  # there is none
+            newest = Selector(said="latest", job=run.job)
+            found = catalogue.run_with_backup(newest, targets=configuration.targets)
+            where = ", ".join(
+                one.target for one in found.backups if one.is_there and one.target in configuration.targets
+            )
+            hint = (
+                f"the newest backup of job {run.job} that can be read is run {found.run_id}, on target {where}; {hint}"
+            )
+    return UsageError(
+        f"run {run.run_id} cannot be read from target {on}, which is no longer in the configuration", hint=hint
+    )
+
+
+def tell_out_of_reach(configuration: "Configuration", runs: "Iterable[RunDetails]") -> None:
+    """Of the backups of these runs on targets that are no longer configured: they are passed over."""
+    from collections import Counter
+
+    from backupd.report.words import many
+
+    left = Counter(
+        (run.job, backup.target)
+        for run in runs
+        for backup in run.backups
+        if backup.removed_at is None and backup.target not in configuration.targets
+    )
+    for (job, target), backups in sorted(left.items()):
+        tell(
+            f"attention: {many(backups, 'backup')} of job {job} cannot be read: the configuration no longer has target"
+            f" {target}, where the catalogue lists {'it' if backups == 1 else 'them'}"
+        )
 
 
 def targets_with_segments(configuration: "Configuration", job: str, stored: "Collection[str]") -> list[str]:

@@ -9,7 +9,7 @@ import typer
 from backupd.cli.binlog_verify import ReadBack, read_back
 from backupd.cli.invocation import JsonOption
 from backupd.cli.metrics import left_for_node_exporter
-from backupd.cli.output import print_document, say, tell
+from backupd.cli.output import print_document, reported, say, tell
 from backupd.cli.selection import (
     GOOD_RUN,
     TargetOption,
@@ -17,6 +17,7 @@ from backupd.cli.selection import (
     run_of,
     sources_of,
     targets_with_segments,
+    tell_out_of_reach,
     unpruned,
 )
 from backupd.vocabulary.errors import (
@@ -86,7 +87,7 @@ def verify(
         cancellable(),
         left_for_node_exporter(configuration, catalogue),
     ):
-        for run in _chosen(catalogue, run_id, job, target):
+        for run in _chosen(configuration, catalogue, run_id, job, target):
             try:
                 manner = _Manner(target, share, rounds or 1, of_job=job is not None, quiet=json)
                 documents += _verify_run(configuration, catalogue, run, manner, errors)
@@ -129,8 +130,11 @@ class _Manner:
     quiet: bool
 
 
-def _chosen(catalogue: "Catalogue", run_id: str | None, job: str | None, target: str | None) -> "list[RunDetails]":
-    """The run that is named, or all of a job's here that have a backup (there): good and broken ones, newest first.
+def _chosen(
+    configuration: "Configuration", catalogue: "Catalogue", run_id: str | None, job: str | None, target: str | None
+) -> "list[RunDetails]":
+    """The run that is named, or all of a job's here that have a backup that can be read (there): good and broken ones,
+    newest first. Those on targets that are no longer configured are told, and passed over.
 
     Raises:
         UsageError: both or neither are named, or there is no backup.
@@ -138,16 +142,20 @@ def _chosen(catalogue: "Catalogue", run_id: str | None, job: str | None, target:
     if (run_id is None) == (job is None):
         raise UsageError("name a run or a job", hint="backupd verify RUN, or backupd verify --job JOB")
     if run_id is not None:
-        return [run_of(catalogue, run_id, target=target)]
+        return [run_of(configuration, catalogue, run_id, target=target)]
     runs = catalogue.runs(job=job, ours=True, limit=None)
-    if found := [run for run in runs if any(_is_meant(backup, target) for backup in run.backups)]:
+    if target is None:
+        tell_out_of_reach(configuration, runs)
+    if found := [run for run in runs if _meant(configuration, run, target)]:
         return found
     on = f" on target {target}" if target is not None else ""
     raise UsageError(f"there is no backup of job {job}{on}", hint="see `backupd history`")
 
 
-def _is_meant(backup: "Backup", target: str | None) -> bool:
-    return backup.removed_at is None and target in (None, backup.target)
+def _meant(configuration: "Configuration", run: "RunDetails", target: str | None) -> "list[Backup]":
+    """Of the copies of one of a job's runs."""
+    targets = configuration.targets if target is None else (target,)
+    return [backup for backup in run.backups if backup.removed_at is None and backup.target in targets]
 
 
 def _verify_run(
@@ -164,9 +172,10 @@ def _verify_run(
     results: list[dict[str, Any]] = []
     with unpruned(configuration, run):
         run = replace(run, backups=catalogue.backups_of(run.run_id))  # as they are now that nobody removes them
-        if manner.of_job and not any(_is_meant(backup, manner.target) for backup in run.backups):
+        if not manner.of_job:
+            copies = copies_of(run, target=manner.target, broken_too=True)
+        elif not (copies := _meant(configuration, run, manner.target)):
             return []
-        copies = copies_of(run, target=manner.target, broken_too=True)
         by_target = {backup.target: backup for backup in copies}
         for source in sources_of(configuration, catalogue, run, copies):
             try:
@@ -176,9 +185,10 @@ def _verify_run(
                 errors.append(error)
                 results.append(_failed(source, error))
                 tell(f"target {source.target.name}: {error.message}")
-            else:
-                results.append(_good(source, found))
-                if not manner.quiet:
+                continue
+            results.append(_good(source, found))
+            if not manner.quiet:
+                with reported(errors):
                     say(_sentence(source, found))
     return [{"run_id": run.run_id, "copies": results}]
 

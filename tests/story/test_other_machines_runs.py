@@ -10,6 +10,7 @@ import pytest
 from backupd.catalogue.details import Filter
 from backupd.catalogue.store import Catalogue
 from backupd.cli.selection import run_of
+from backupd.config import Configuration
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import GOOD, Drill, RunDetails
 from tests.story.world import World
@@ -21,7 +22,7 @@ Question = Callable[[Catalogue], Any]
 QUESTIONS: dict[str, Question] = {
     "latest": lambda catalogue: catalogue.run("latest").run_id,
     "latest of the job": lambda catalogue: catalogue.run("latest:nightly").run_id,
-    "what to restore": lambda catalogue: run_of(catalogue, "latest", target="vault").run_id,
+    "what to restore": lambda catalogue: run_of(Configuration(), catalogue, "latest", target="vault").run_id,
     "what to prove": lambda catalogue: [run.run_id for run in catalogue.newest_unproven()],
     "the forecast of a copy": lambda catalogue: catalogue.last_copy("nightly"),
     "the forecast of its size": lambda catalogue: catalogue.last_stored_bytes("nightly"),
@@ -72,7 +73,7 @@ def test_a_run_of_another_machine_is_listed_with_its_machine_and_found_by_its_id
         catalogue.import_run(of_another(run, "theirs", job="nightly"))
         assert [(one.run_id, one.machine) for one in catalogue.runs()] == [("theirs", OTHER), ("r1", world.name)]
         assert [(one.run_id, one.machine) for one in catalogue.costs()] == [("theirs", OTHER), ("r1", world.name)]
-        assert run_of(catalogue, "theirs").machine == OTHER
+        assert run_of(Configuration(), catalogue, "theirs").machine == OTHER
         catalogue.verified("theirs", "vault", run.started_at + LATER)
         assert catalogue.run("theirs").backups[0].verified_at == run.started_at + LATER
 
@@ -85,7 +86,7 @@ def test_where_there_are_only_another_machines_backups_the_latest_is_none_and_sa
     with world.catalogue() as catalogue:
         catalogue.import_run(theirs)
         with pytest.raises(UsageError, match="no backup of job weekly") as refused:
-            run_of(catalogue, "latest:weekly")
+            run_of(Configuration(), catalogue, "latest:weekly")
     assert f"another machine by its id, such as theirs, the newest one, of job weekly of {OTHER}" in refused.value.hint
 
 

@@ -150,10 +150,10 @@ def probe(
         while_copying=while_copying,
         passive=passive,
         tune=tune,
-        threshold=threshold,
-        max_wait_seconds=max_wait,
+        threshold=quantities.amount("--threshold", threshold),
+        max_wait_seconds=None if max_wait is None else quantities.amount("--max-wait", max_wait),
         max_load=quantities.highest_load(max_load),
-        max_write_latency_ms=max_write_latency,
+        max_write_latency_ms=quantities.amount("--max-write-latency", max_write_latency),
     )
     _require_sound(request)
     if volume is not None and not all(volume.partition("/")):
@@ -284,8 +284,6 @@ def _require_sound(request: ProbeRequest) -> None:
             f"--rewrite-size {request.rewrite_size} is larger than the file ({request.file_size})",
             hint="raise --file-size, or lower --rewrite-size",
         )
-    if request.threshold < 1 or (request.max_wait_seconds is not None and request.max_wait_seconds < 0):
-        raise UsageError("--threshold must be 1 or more, and --max-wait 0 or more", hint="see `backupd probe --help`")
 
 
 def _require_tunable(job: str | None, *, tune: bool, write: bool, comparing: bool) -> None:

@@ -11,6 +11,7 @@ import ipaddress
 import math
 import os
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -258,8 +259,10 @@ def _chunk_size_text(size: int | Auto) -> str:
 
 
 def _bound(value: object) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -math.inf < value < math.inf:
         raise BadValue(f"{quoted(value)} is not a number", "write a number without quotes")
+    if abs(value) > sys.float_info.max:
+        raise BadValue(f"{quoted(value)} is larger than any number of a server's", "write a smaller one")
     return value
 
 

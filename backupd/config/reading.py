@@ -3,6 +3,7 @@
 No secret is read or needed here.
 """
 
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -117,7 +118,7 @@ def parsed(text: str, path: Path) -> dict[str, Any]:
     """The tables of this file's text.
 
     Raises:
-        ConfigurationError: it is not TOML; the message has line and column.
+        ConfigurationError: it is not TOML, the message has line and column; or it is more than Python can read.
     """
     try:
         return tomllib.loads(text)
@@ -127,6 +128,12 @@ def parsed(text: str, path: Path) -> dict[str, Any]:
             f"{path} is not TOML: {message[:1].lower()}{message[1:]}",
             hint='write texts, sizes and durations in quotes, and flags as true or false: key = "value"',
         ) from error
+    except ValueError as error:  # Python's own limit, which tomllib does not know
+        raise ConfigurationError(
+            f"{path} has a number of more than {sys.get_int_max_str_digits()} digits", hint="write a smaller one"
+        ) from error
+    except RecursionError as error:
+        raise ConfigurationError(f"{path} has lists or tables nested too deeply", hint="remove them") from error
 
 
 def _end(text: str) -> str:

@@ -199,7 +199,11 @@ def _checks(place: tuple[str, ...], checks: Iterable[tuple[str, Tables]]) -> Ite
             )
         least, most = check.get("at_least"), check.get("at_most")
         if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
-            yield Fault(dotted(where), f"at_least ({least}) is above at_most ({most})", "no number can meet both")
+            yield Fault(
+                dotted(where),
+                f"at_least ({quoted(least)}) is above at_most ({quoted(most)})",
+                "no number can meet both",
+            )
 
 
 def _as_often(path: str, job: Tables) -> Iterator[Fault]:

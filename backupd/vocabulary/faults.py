@@ -12,6 +12,8 @@ from pathlib import Path
 
 from backupd.vocabulary.errors import ConfigurationError
 
+_LONG = 10**60  # Python refuses to write a number of some thousands of digits
+
 
 class BadValue(ValueError):
     """A value that cannot be used: a lower-case fact, and what to write instead."""
@@ -55,6 +57,8 @@ def quoted(value: object) -> str:
     """A value as it would stand in the file, on one line and cut to 60 characters; tables and lists by name only."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, int) and abs(value) >= _LONG:
+        return "a number of more than 60 digits"
     if isinstance(value, int | float | datetime.date | datetime.time):
         return str(value)
     if isinstance(value, str):

@@ -5,7 +5,6 @@ guess: a bare `64K` is 65536 to LVM and to MySQL but 64000 to a disk's label, so
 it.
 """
 
-import math
 import re
 from decimal import Decimal
 
@@ -15,11 +14,12 @@ _BINARY_SIZES = {"TiB": 1 << 40, "GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
 _DECIMAL_SIZES = {"TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3}
 _SIZES = _BINARY_SIZES | _DECIMAL_SIZES | {"B": 1}
 _ROUNDED = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_LARGEST_SIZE = (1 << 63) - 1  # what a file offset and SQLite's INTEGER can hold
+LARGEST_SIZE = (1 << 63) - 1  # what a file offset and SQLite's INTEGER can hold
 
 _DURATIONS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _LONGEST_SECONDS = 100 * 366 * 86400  # a century; beyond it, dates overflow
 
+_MOST = Decimal(1 << 64)  # in any unit more than may be; with more digits than Decimal's precision, arithmetic raises
 _NUMBER_AND_UNIT = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)", re.ASCII)
 
 SIZE_HINT = 'use a number of bytes, or a size such as "64KiB", "5GiB" (1024) or "100MB" (1000)'
@@ -75,13 +75,13 @@ def parse_duration(value: object) -> float:
         BadValue: not a duration, no such unit, negative, or longer than a century.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _duration_in_range(float(value), quoted(value))
+        return _duration_in_range(value, quoted(value))
     number, unit = _split(value, "duration", DURATION_HINT)
     if unit == "ms":
-        return _duration_in_range(float(number / 1000), quoted(value))
+        return _duration_in_range(number / 1000, quoted(value))
     if unit not in _DURATIONS:
         raise BadValue(f"{quoted(value)} has no known unit of time", DURATION_HINT)
-    return _duration_in_range(float(number * _DURATIONS[unit]), quoted(value))
+    return _duration_in_range(number * _DURATIONS[unit], quoted(value))
 
 
 def format_duration(seconds: float) -> str:
@@ -99,7 +99,7 @@ def _split(value: object, kind: str, hint: str) -> tuple[Decimal, str]:
     match = _NUMBER_AND_UNIT.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise BadValue(f"{quoted(value)} is not a {kind}", hint)
-    return Decimal(match["number"]), match["unit"]
+    return min(Decimal(match["number"]), _MOST), match["unit"]
 
 
 def _unknown_size_unit(value: object, unit: str) -> BadValue:
@@ -111,13 +111,14 @@ def _unknown_size_unit(value: object, unit: str) -> BadValue:
 
 
 def _size_in_range(size: Decimal, text: str) -> int:
-    if size < 0 or size > _LARGEST_SIZE or size % 1:
-        problem = "is negative" if size < 0 else "is not a whole number of bytes" if size % 1 else "is too large"
-        raise BadValue(f"{text} {problem}", SIZE_HINT)
+    if not 0 <= size <= LARGEST_SIZE:
+        raise BadValue(f"{text} is {'negative' if size < 0 else 'too large'}", SIZE_HINT)
+    if size % 1:
+        raise BadValue(f"{text} is not a whole number of bytes", SIZE_HINT)
     return int(size)
 
 
-def _duration_in_range(seconds: float, text: str) -> float:
-    if math.isnan(seconds) or not 0 <= seconds <= _LONGEST_SECONDS:
+def _duration_in_range(seconds: Decimal | float, text: str) -> float:
+    if not 0 <= seconds <= _LONGEST_SECONDS:  # nan neither
         raise BadValue(f"{text} is {'negative' if seconds < 0 else 'no length of time'}", DURATION_HINT)
-    return seconds
+    return float(seconds)

@@ -27,8 +27,8 @@ def test_the_lower_of_the_jobs_limit_and_the_ceiling_counts(jobs: int | None, gi
     assert with_ceiling(job, None if given is None else given << 20).copy.max_rate == counts << 20
 
 
-@pytest.mark.parametrize("rate", ["0", "fast", "-1", "100"])
-def test_a_rate_at_which_nothing_is_copied_is_refused(terminal: Terminal, rate: str) -> None:
+@pytest.mark.parametrize("rate", ["0", "fast", "-1", "100", "9999999999G", "9" * 40 + "G", "9" * 5000])
+def test_what_is_no_rate_to_copy_at_is_refused(terminal: Terminal, rate: str) -> None:
     ended = terminal.run("run", "nightly", "--max-rate", rate)
     assert ended.status == ExitStatus.USAGE
     assert "--max-rate" in ended.stderr

@@ -169,6 +169,21 @@ def test_broken_toml_is_told_with_line_and_column(write: Write, text: str, line:
     assert error.hint
 
 
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("9" * 5000, "has a number of more than 4300 digits"),
+        ("[" * 3000 + "]" * 3000, "has lists or tables nested too deeply"),
+        ("0x" + "f" * 5000, "jobs.nightly.every: a number of more than 60 digits is"),
+    ],
+    ids=["decimal", "nested", "hexadecimal"],
+)
+def test_what_python_cannot_read_is_a_fault_as_any_other(write: Write, value: str, words: str) -> None:
+    error = refusal(write(f"{MINIMAL}every = {value}\n"))
+    assert words in error.message
+    assert error.hint
+
+
 def test_text_that_is_not_utf8_is_told_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "backupd.toml"
     path.write_bytes(b"# fine\n# caf\xe9\n")

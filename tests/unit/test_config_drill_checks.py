@@ -36,6 +36,7 @@ def refusal(folder: Path, keys: str, rest: str = REST) -> ConfigurationError:
         ("at_least = 1\n", 'at_least = "1"\n', '.at_least: "1" is not a number'),
         ("at_least = 1\n", "at_least = true\n", ".at_least: true is not a number"),
         ("at_least = 1\n", "at_least = -inf\n", ".at_least: -inf is not a number"),
+        ("at_least = 1\n", f"at_least = -{10**400}\n", ".at_least: a number of more than 60 digits is larger than"),
         ("at_least = 1\n", "at_least = 3\n", ": at_least (3) is above at_most (2.5)"),
         ("at_least = 1\nat_most = 2.5\n", "", ": does not say what is expected"),
         ("at_most = 2.5", 'equals = "1"', ": has more than one expectation: equals, at_least"),

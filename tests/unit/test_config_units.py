@@ -1,5 +1,7 @@
 """Sizes and durations as people write them."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,6 +70,18 @@ def test_what_is_no_duration_is_refused_with_a_hint(value: object) -> None:
     with pytest.raises(BadValue) as refused:
         parse_duration(value)
     assert refused.value.hint
+
+
+@pytest.mark.parametrize("parse", [parse_size, parse_duration])
+@pytest.mark.parametrize("digits", [29, 400, 5000])
+def test_a_number_of_any_length_is_refused_with_a_hint(parse: Callable[[object], object], digits: int) -> None:
+    units = ("B", "GiB", "TB") if parse is parse_size else ("ms", "s", "d")
+    nines = "9" * digits
+    for value in (10**digits, *(f"{nines}{unit}" for unit in units)):
+        with pytest.raises(BadValue) as refused:
+            parse(value)
+        assert refused.value.hint
+        assert len(refused.value.fact) < 120
 
 
 @given(st.integers(0, (1 << 63) - 1) | st.builds(lambda n, unit: n * unit, st.integers(0, 999), st.just(1 << 20)))

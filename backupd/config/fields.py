@@ -31,7 +31,7 @@ from pydantic_core import core_schema
 
 from backupd.vocabulary.faults import BadValue, quoted
 from backupd.vocabulary.names import NAME
-from backupd.vocabulary.units import format_duration, format_size, parse_duration, parse_size, size_words
+from backupd.vocabulary.units import LARGEST_SIZE, format_duration, format_size, parse_duration, parse_size, size_words
 from backupd.vocabulary.volumes import AUTO, PV_UUID, Auto
 
 _NAME_BYTES = 255  # NAME_MAX (linux/limits.h)
@@ -226,12 +226,17 @@ def _nearest_power_of_two(size: int, smallest: int, largest: int) -> int:
     return min(max(nearest, smallest), largest)
 
 
-def _size_from(smallest: int) -> Callable[[int], int]:
+def size_from(smallest: int, largest: int = LARGEST_SIZE) -> Callable[[int], int]:
+    """A check of sizes. Raises, when it is called: BadValue."""
+
     def check(size: int) -> int:
         if size < smallest:
             raise BadValue(
-                f"{size_words(size)} is less than {size_words(smallest)}",
-                f'write "{format_size(smallest)}" or more',
+                f"{size_words(size)} is less than {size_words(smallest)}", f'write "{format_size(smallest)}" or more'
+            )
+        if size > largest:
+            raise BadValue(
+                f"{size_words(size)} is more than {size_words(largest)}", f'write "{format_size(largest)}" or less'
             )
         return size
 
@@ -380,11 +385,10 @@ CowStripes = Annotated[
     in_editors(["integer", "string"], "^auto$", minimum=1, maximum=_MOST_STRIPES),
 ]
 BlockSize = Annotated[Size, AfterValidator(_power_of_two(512, 1 << 20))]
-ProbeFileSize = Annotated[Size, AfterValidator(_size_from(1 << 20))]
-PartSize = Annotated[Size, AfterValidator(_size_from(5 << 20))]  # what S3 takes at least of every part but the last
-ObjectSize = Annotated[Size, AfterValidator(_size_from(1 << 30))]  # smaller ones are many, and gain nothing
-SpoolSize = Annotated[Size, AfterValidator(_size_from(64 << 20))]  # less would take next to nothing
-Rate = Annotated[Size, AfterValidator(_size_from(1 << 10))]
+ProbeFileSize = Annotated[Size, AfterValidator(size_from(1 << 20, 1 << 30))]  # on the server's own volume
+ObjectSize = Annotated[Size, AfterValidator(size_from(1 << 30))]  # smaller ones are many, and gain nothing
+SpoolSize = Annotated[Size, AfterValidator(size_from(64 << 20))]  # less would take next to nothing
+Rate = Annotated[Size, AfterValidator(size_from(1 << 10))]
 CowSizeOrAuto = Annotated[
     SnapshotSize | Auto,
     PlainValidator(_snapshot_size),

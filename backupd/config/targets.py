@@ -14,12 +14,13 @@ from backupd.config.fields import (
     FileName,
     Flag,
     KeyPrefix,
-    PartSize,
     PositiveDuration,
     SecretFile,
+    Size,
     Text,
     Url,
     WholeNumber,
+    size_from,
 )
 from backupd.config.table import TABLE, OwnName, key
 from backupd.vocabulary.faults import BadValue, quoted
@@ -65,6 +66,8 @@ class LockMode(StrEnum):
 
 _Timeout = Annotated[PositiveDuration, key("timeout")]
 _Outage = Annotated[PositiveDuration, key("outage")]
+_PartSize = Annotated[Size, AfterValidator(size_from(5 << 20, 5 << 30))]  # S3's: of every part but the last
+_BlockSize = Annotated[Size, AfterValidator(size_from(5 << 20, 4000 << 20))]  # what Azure takes at most of one
 _PartsInFlight = Annotated[WholeNumber, Field(ge=1, le=32)]
 _TIMEOUT_SECONDS, _OUTAGE_SECONDS, _PARTS_IN_FLIGHT = 60.0, 900.0, 4
 
@@ -125,7 +128,7 @@ class S3Config:
     credentials_file: SecretFile | None = None  # None: where the AWS tools look too
     profile: Text | None = None
     ca: AbsolutePath | None = None
-    part_size: PartSize = 16 << 20  # at least; more where the backup needs it
+    part_size: _PartSize = 16 << 20  # at least; more where the backup needs it
     parts_in_flight: _PartsInFlight = _PARTS_IN_FLIGHT
     checksum: PartChecksum = PartChecksum.SHA256
     storage_class: Annotated[Text, AfterValidator(_storage_class)] | None = None  # None: the bucket's own
@@ -156,7 +159,7 @@ class AzureConfig:
     accept_http: Flag = False
     credentials_file: SecretFile | None = None  # None: where the az command looks too
     ca: AbsolutePath | None = None
-    part_size: PartSize = 5 << 20  # at least; more where the object needs it
+    part_size: _BlockSize = 5 << 20  # at least; more where the object needs it
     parts_in_flight: _PartsInFlight = _PARTS_IN_FLIGHT
     timeout_seconds: _Timeout = _TIMEOUT_SECONDS
     outage_seconds: _Outage = _OUTAGE_SECONDS
@@ -175,7 +178,7 @@ class GcsConfig:
     accept_http: Flag = False
     credentials_file: SecretFile | None = None  # None: application default credentials
     ca: AbsolutePath | None = None
-    part_size: PartSize = 8 << 20
+    part_size: _PartSize = 8 << 20
     parts_in_flight: _PartsInFlight = _PARTS_IN_FLIGHT
     timeout_seconds: _Timeout = _TIMEOUT_SECONDS
     outage_seconds: _Outage = _OUTAGE_SECONDS

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backupd.host.claims import Claims
+from backupd.host.filesystem import share_that_stays_free
 from backupd.host.holdings import Releases
 from backupd.load import BenchLoad, Counters, FileProbe, SnapshotReader, WriteProbe
 from backupd.lvm import Mounts, ScratchDisks, ScratchVolumes, Snapshots
@@ -16,6 +17,7 @@ from backupd.vocabulary.gauges import DiskCounters, FileLoad, InFlight
 from backupd.vocabulary.identity import Machine
 from backupd.vocabulary.records import RUN_ID, Holding
 from backupd.vocabulary.scratch_layouts import Medium
+from backupd.vocabulary.units import compared_sizes, rounded_size
 from backupd.vocabulary.volumes import DeviceNumber, FileIdentity, MountPoint
 
 if TYPE_CHECKING:
@@ -31,6 +33,20 @@ class FilesystemRoom:
     free: int
     total: int
     read_only: bool
+
+    def lack_for_probe(self, size: int, at: Path) -> str:
+        """Why no probe's file of so many bytes may be written there, in words; empty where it may.
+
+        A server that runs out of room stops. A hundredth of what is free brings none any nearer to that.
+        """
+        stays = share_that_stays_free(self.total)
+        if self.free - size >= stays or size <= self.free // 100:
+            return ""
+        wanted, there = compared_sizes(size, self.free)
+        return (
+            f"not enough space: the probe's file needs {wanted}, {at} has {there} free;"
+            f" {rounded_size(stays)} must stay free"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,13 @@
 """What the kernel counts of everybody's writes: in every run, with a probe and without, and in the record of each."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from backupd.config import LimitsConfig, SettleConfig
+from backupd.operations.backup import preflight
+from backupd.operations.tools import FilesystemRoom
 from backupd.vocabulary.penalty import GateOutcome, Reason
 from backupd.vocabulary.records import Phase, RunStatus
 from tests.story.world import World
@@ -50,6 +53,44 @@ def test_a_run_probes_only_where_that_can_change_something(
     row = world.back_up(job=world.job(settle=settle, limits=limits))
     assert any(sample.iops is not None for sample in row.samples) == bool(prepared) == probes
     assert row.status is RunStatus.SUCCESS
+    assert world.left() == []
+
+
+def test_no_probe_file_is_written_where_the_server_would_lack_the_room(world: World) -> None:
+    prepared: list[bool] = []
+    world.at["probe.prepare"] = lambda: prepared.append(True)
+    world.room = FilesystemRoom(free=100 << 20, total=10 << 30, read_only=False)
+    row = world.back_up(job=world.job(settle=replace(ENDLESS, file_size=8 << 20)))
+    assert prepared == []
+    (attention,) = row.attention
+    assert "the probe's file needs 8.0 MiB, " in attention
+    assert row.status is RunStatus.ATTENTION
+    (found,) = (
+        one
+        for one in preflight.examine(world.job(), world.tools, last_stored_bytes=None).warnings
+        if one.name == "probe file"
+    )
+    assert found.detail in attention
+    assert "settle.file_size" in found.hint
+    assert world.left() == []
+
+
+def test_a_small_probe_file_is_written_however_full_the_volume_is(world: World) -> None:
+    world.room = FilesystemRoom(free=800 << 20, total=100 << 30, read_only=False)
+    row = world.back_up(job=world.job(settle=replace(ENDLESS, file_size=8 << 20)))
+    assert any(sample.iops is not None for sample in row.samples)
+    assert row.status is RunStatus.SUCCESS
+
+
+@pytest.mark.parametrize("call", [1, 2], ids=["prepare", "window"])
+def test_a_probe_that_fails_gives_its_room_back_before_the_lock(world: World, call: int) -> None:
+    there: list[bool] = []
+    folder = world.places.probe_folder(world.mount_root, "r1")
+    world.probe.fail_at_call = call
+    world.at["lock.asked"] = lambda: there.append(folder.exists())
+    row = world.back_up(job=world.job(settle=ENDLESS))
+    assert there == [False]
+    assert any("no probe" in one for one in row.attention)
     assert world.left() == []
 
 

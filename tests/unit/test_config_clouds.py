@@ -38,6 +38,7 @@ def test_a_cloud_needs_little_to_be_named(tmp_path: Path, table: str, kind: type
         (AZURE.replace('container = "backups"\n', ""), r"targets\.cloud\.container: is missing"),
         (f'{AZURE}credentials_file = "azure.key"\n', r"targets\.cloud\.credentials_file: "),
         (f'{GCS}part_size = "1MiB"\n', r"targets\.cloud\.part_size: "),
+        (f'{AZURE}{PLAIN}part_size = "4001MiB"\n', r"targets\.cloud\.part_size: 4001 MiB is more than 4000 MiB"),
         (f'{GCS}storage_class = "COLDLINE"\n', r"targets\.cloud\.storage_class: "),
     ],
 )

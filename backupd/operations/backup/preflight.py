@@ -119,6 +119,7 @@ def examine(
         findings += volume_checks.of_size(used, most=storing.MOST_BYTES)
         ready = replace(ready, targets=reached.usable, unusable=reached.unusable)
         findings += _places(tools, ready)
+        findings += _probe_room(job, tools, ready.mount)
         findings += _rate_limit(job, ready, past, tunings, used_bytes=used)
         findings += spool_folder.examine(
             job.copy, tools, ready.targets, mount=ready.mount, volume=ready.volume, paths=ready.paths
@@ -344,6 +345,12 @@ def _probe(job: JobConfig, tools: Tools) -> Iterator[Finding]:
         )
     else:
         yield ok("sysbench", "installed")
+
+
+def _probe_room(job: JobConfig, tools: Tools, mount: MountPoint) -> Iterator[Finding]:
+    """Without it there is no probe; a run that wanted one needs attention then."""
+    if tools.probe and (lack := tools.files.room(mount.path).lack_for_probe(job.settle.file_size, mount.path)):
+        yield Finding("probe file", Level.WARNING, lack, "free some space, or lower settle.file_size")
 
 
 def _option_files(job: JobConfig) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from backupd.catalogue import RunJournal
 from backupd.host.holdings import held
 from backupd.host.hooks import CutShort
+from backupd.host.signals import shielded
 from backupd.load import WriteProbe
 from backupd.load.baseline import Baseline, measure_baseline, watch_baseline
 from backupd.load.observer import Observer
@@ -32,20 +33,15 @@ LOOK_SECONDS = 1.0  # between two looks at the COW area
 
 def take_baseline(attempt: Attempt, owed: ExitStack, probe: WriteProbe | None) -> Baseline:
     """What writes cost before the snapshot. The probe file must exist before it, to be copied on write as data is."""
-    job, tools, run = attempt.job.settle, attempt.tools, attempt.run
+    job, run = attempt.job.settle, attempt.run
     meter, cost_meter = attempt.meter, attempt.cost_meter
     baseline = None
     if not job.enabled:
         probe = None
     if probe is not None:
         cost_meter.wait_undisturbed()
-        folder = attempt.probe_folder
-        owed.enter_context(held(run, Holding(HoldingKind.PROBE_FILES, str(folder)), tools.releases))
         try:
-            probe.prepare(folder)
-            baseline = measure_baseline(
-                probe, folder, windows=job.baseline_windows, seconds=job.window_seconds, meter=meter
-            )
+            baseline = _measured(attempt, owed, probe)
         except (CommandError, UnexpectedOutput) as error:
             log.warning("no probe: %s", error.message)
             run.attention(f"no probe: the gate relied on the passive meter alone: {error.message}")
@@ -54,6 +50,26 @@ def take_baseline(attempt: Attempt, owed: ExitStack, probe: WriteProbe | None) -
         cost_meter.wait_undisturbed()  # afterwards: both only watch, and may watch the same seconds
     run.samples(baseline.samples)
     cost_meter.sampled(baseline.samples)
+    return baseline
+
+
+def _measured(attempt: Attempt, owed: ExitStack, probe: WriteProbe) -> Baseline:
+    """By the probe, whose file is there until `owed` ends. A failure leaves none of it: the room is the server's.
+
+    Raises:
+        CommandError, UnexpectedOutput: there is too little room, or it cannot be measured.
+    """
+    job, tools, folder = attempt.job.settle, attempt.tools, attempt.probe_folder
+    if lack := tools.files.room(attempt.ready.mount.path).lack_for_probe(job.file_size, attempt.ready.mount.path):
+        raise CommandError(lack)
+    with ExitStack() as unless_measured:
+        unless_measured.enter_context(held(attempt.run, Holding(HoldingKind.PROBE_FILES, str(folder)), tools.releases))
+        probe.prepare(folder)
+        baseline = measure_baseline(
+            probe, folder, windows=job.baseline_windows, seconds=job.window_seconds, meter=attempt.meter
+        )
+        with shielded():  # a signal between the two stacks would leave the file
+            owed.enter_context(unless_measured.pop_all())
     return baseline
 
 

@@ -21,7 +21,6 @@ from backupd.vocabulary.units import compared_sizes
 from backupd.vocabulary.volumes import AUTO, MountPoint, PvsGone, SnapshotPlan, Volume, VolumeGroup
 
 _FAULTS = (ServerError, SnapshotError, CommandError, UnexpectedOutput)
-_LEAST_SHARE_LEFT = 0.05  # of the file system, beside the probe's file: a server that runs out of room stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,14 +158,8 @@ def _require_room(request: ProbeRequest, tools: HostTools, mount: MountPoint) ->
         raise Refused(
             (f"the file system on {mount.path} is read-only"), hint="check the kernel log for the reason (dmesg)"
         )
-    left = room.free - request.file_size
-    if not request.passive and left < _LEAST_SHARE_LEFT * room.total:
-        wanted, there = compared_sizes(request.file_size, room.free)
-        raise Refused(
-            f"not enough space: the probe's file needs {wanted}, {mount.path} has {there} free;"
-            f" {_LEAST_SHARE_LEFT:.0%} of it must stay free",
-            hint="free some space, or use a smaller file: --file-size 64MiB",
-        )
+    if not request.passive and (lack := room.lack_for_probe(request.file_size, mount.path)):
+        raise Refused(lack, hint="free some space, or use a smaller file: --file-size 64MiB")
 
 
 def _variants(

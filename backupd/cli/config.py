@@ -37,6 +37,7 @@ def check(ctx: typer.Context) -> None:
     """List all faults of the configuration. Contacts no server, reads no secret."""
     from backupd.config import archived_twice, load
     from backupd.report.words import many
+    from backupd.vocabulary.schedule import NoticeKind
 
     file = _file(ctx)
     configuration = load(file)
@@ -60,6 +61,10 @@ def check(ctx: typer.Context) -> None:
                 f"warning: jobs.{job.name}.schedules.backup.retries: {timer_of(job.name)} is enabled, and a timer"
                 " does not retry; only `backupd serve` does"
             )
+    if configuration.service.digest is not None and not any(
+        NoticeKind.DIGEST in told.on for told in configuration.notifications.values()
+    ):
+        say('warning: service.digest: nobody is told, because no notification has "digest" in its `on`')
     for host, jobs in archived_twice(configuration).items():
         say(
             f"warning: jobs {', '.join(jobs)} each archive the binlog of host {host}: the server sends everything"
@@ -78,7 +83,10 @@ def show(
         bool, typer.Option("--json", help="One JSON document: sizes in bytes, times in seconds.")
     ] = False,
 ) -> None:
-    """Show the configuration in force, including defaults, without secrets. The TOML can be used as a configuration."""
+    """Show the configuration in force, including defaults, without secrets. The TOML can be used as a configuration.
+
+    Of the address of a webhook or ping only the machine is shown, and the rest has to be entered again.
+    """
     from backupd.config import load
     from backupd.config.effective import as_toml, as_values
 

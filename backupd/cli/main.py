@@ -83,7 +83,12 @@ def main() -> None:
         sys.exit(ExitStatus.INTERNAL)
     except SystemExit as ended:
         if isinstance(refused := ended.__context__, TyperException):  # told already, in typer's words
-            _print_error(UsageError(refused.format_message(), hint="see --help"))
+            mistyped = UsageError(refused.format_message(), hint="see --help")
+            if "--nagios" in _ours():
+                from backupd.cli.plugin_line import tell_unknown
+
+                sys.exit(tell_unknown(mistyped))
+            _print_error(mistyped)
         if not isinstance(getattr(ended.__context__, "__cause__", None), KeyboardInterrupt):
             raise
         tell("error: interrupted")  # typer makes 130 of it, which a command in the lab may end with as well
@@ -104,10 +109,14 @@ def _explain(error: BackupdError) -> None:
 
 def _print_error(error: BackupdError) -> None:
     """As the command's one document, where one was asked for and none was printed; stderr has told it already."""
-    ours = takewhile(lambda argument: argument != "--", sys.argv)  # what follows is another command's (`lab run`)
-    if "--json" in ours and not document_was_printed():
+    if "--json" in _ours() and not document_was_printed():
         with suppress(OutputError):
             print_document({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
+
+
+def _ours() -> list[str]:
+    """The arguments that are ours: what follows `--` is another command's (`lab run`)."""
+    return list(takewhile(lambda argument: argument != "--", sys.argv))
 
 
 def _set_up_logging(*, quiet: bool, verbose: int) -> None:

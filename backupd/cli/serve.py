@@ -51,7 +51,7 @@ def serve(
         launcher=launch.launcher(program, configuration.paths.log, under_systemd=systemd.runs_us(os.environ)),
         notifier=wiring.notifier,
         answers=failure_answers,
-        web=pages_of(configuration) if web else None,
+        web=pages_of() if web else None,
         new_run_id=new_run_id,
         notify=systemd.Notify(os.environ),
     )
@@ -81,17 +81,11 @@ def _drain(ctx: typer.Context) -> None:
     say("the daemon has ended")
 
 
-def pages_of(configuration: "Configuration") -> "Callable[[Configuration], WebProcess]":
-    """How the pages are made once there is something to show. Whatever keeps them from being shown then ends nothing.
-
-    Raises:
-        ConfigurationError: others would get in without a token.
-    """
+def pages_of() -> "Callable[[Configuration], WebProcess]":
+    """How the pages are made once there is something to show. What keeps them from being shown ends nothing."""
     from functools import partial
 
     from backupd.cli.output import tell
     from backupd.service.listening import WebProcess
-    from backupd.service.web_port import require_guarded
 
-    require_guarded(configuration.service, table="service")
     return partial(WebProcess, say=tell)

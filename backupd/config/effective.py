@@ -1,25 +1,38 @@
 """The configuration in force, defaults filled in, as TOML that `load` reads back, or as plain values for JSON.
 
-Knows: how TOML is written. Refuses to know secrets: a comment says only where each would come from.
+Knows: how TOML is written. Refuses to tell secrets: a comment says only where each would come from; of an address to
+which notifications go, only the machine is shown, for many a service takes whoever knows the rest for its owner.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 
 from backupd.config.schema import Configuration, HostConfig
+from backupd.config.targets import S3Config
 
 
 def as_toml(configuration: Configuration) -> str:
-    """TOML text; read back it gives an equal configuration. A key without a value, such as a limit, is left out."""
+    """TOML text; read back it gives an equal configuration. A key without a value, such as a limit, is left out.
+
+    A `url` that is not shown in full ends in `…`, with which nothing is loaded before a person has completed it.
+    """
     document = TypeAdapter(Configuration).dump_python(configuration, mode="json", by_alias=True, exclude_none=True)
     for name, host in configuration.hosts.items():
         if not host.user:
             del document["hosts"][name]["user"]
-    notes = {f"hosts.{name}": f'password = "({_source_note(host)})"' for name, host in configuration.hosts.items()}
+    for name, target in configuration.targets.items():
+        if isinstance(target, S3Config) and target.lock_mode is None:
+            del document["targets"][name]["lock_for"]
+    _hide_addresses(document)
+    notes = {
+        f"hosts.{name}": f"password = {value_text(f'({_source_note(host)})')}"
+        for name, host in configuration.hosts.items()
+    }
     return "\n\n".join("\n".join(block) for block in _blocks(document, "", notes)) + "\n"
 
 
@@ -27,6 +40,7 @@ def as_values(configuration: Configuration, path: Path) -> dict[str, Any]:
     """One JSON document: sizes in bytes, times in seconds, `*_seconds` in their names; null where nothing is set."""
     values = TypeAdapter(Configuration).dump_python(configuration)
     document: dict[str, Any] = json.loads(json.dumps({"schema": 1, "path": path} | values, default=str))
+    _hide_addresses(document)
     return document
 
 
@@ -39,6 +53,13 @@ def password_source(host: HostConfig) -> str:
     if host.password_credential is not None:
         return f"systemd credential {host.password_credential}"
     return f"option file {host.defaults_file}" if host.defaults_file is not None else ""
+
+
+def _hide_addresses(document: dict[str, Any]) -> None:
+    for notification in document["notifications"].values():
+        parts = urlsplit(notification.get("url") or "")
+        if parts.path.strip("/") or parts.query:
+            notification["url"] = f"{parts.scheme}://{parts.netloc}/…"
 
 
 def _source_note(host: HostConfig) -> str:

@@ -6,14 +6,13 @@ Knows: what one value may be, and the sentence when it is not. Keys are in `sche
 Written back (pydantic's "json" mode) a value has the form that a person types: "64KiB", "10s", "20%".
 """
 
-import contextlib
-import ipaddress
 import math
 import os
 import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -108,6 +107,14 @@ def _targets(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def each_once(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Raises BadValue: one of them is named twice, and another one was probably meant."""
+    twice = next((one for index, one in enumerate(value) if one in value[:index]), None)
+    if twice is not None:
+        raise BadValue(f"names {twice} twice", "list it once, or the one that was meant")
+    return value
+
+
 def _command(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
         raise BadValue("has no program", 'for example ["/usr/local/bin/before-backup", "--quietly"]')
@@ -165,13 +172,6 @@ def _pages(value: str) -> str:
         return web_address(value).rstrip("/")
     except BadValue as bad:
         raise BadValue(bad.fact, _PAGES) from None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether what is sent to this name or address stays on this machine."""
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
 
 
 def _mail(value: str) -> str:
@@ -319,7 +319,9 @@ def _snapshot_size(value: object) -> SnapshotSize | Auto:
 def _snapshot_size_text(size: SnapshotSize | Auto) -> str:
     if isinstance(size, str):
         return size
-    return format_size(size.bytes) if size.bytes is not None else f"{size.percent_of_origin or 0:.15g}%"
+    if size.bytes is not None:
+        return format_size(size.bytes)
+    return f"{Decimal(repr(size.percent_of_origin)).normalize():f}%"
 
 
 def as_text(to_text: Callable[[Any], str]) -> PlainSerializer:

@@ -28,6 +28,7 @@ class MailSecurity(StrEnum):
     NONE = "none"
 
 
+_Kinds = Annotated[tuple[NoticeKind, ...], Field(min_length=1)]
 _ALARMS = (
     NoticeKind.FAILED,
     NoticeKind.MISSED,
@@ -53,7 +54,7 @@ class MailConfig:
 
     name: OwnName
     type: Literal[NotificationKind.MAIL]
-    on: tuple[NoticeKind, ...] = _ALARMS
+    on: _Kinds = _ALARMS
     jobs: tuple[Text, ...] = ()  # every one when empty; the same below
     address: Text = "localhost"
     port: Annotated[WholeNumber, Field(ge=1, le=65535)] | None = None  # None: 587, 465 with tls, 25 with none
@@ -71,7 +72,7 @@ class WebhookConfig:
 
     name: OwnName
     type: Literal[NotificationKind.WEBHOOK]
-    on: tuple[NoticeKind, ...] = _ALARMS
+    on: _Kinds = _ALARMS
     jobs: tuple[Text, ...] = ()
     url: WebAddress | None = None
     url_file: SecretFile | None = None
@@ -85,7 +86,7 @@ class PingConfig:
 
     name: OwnName
     type: Literal[NotificationKind.PING]
-    on: tuple[NoticeKind, ...] = _ENDINGS
+    on: _Kinds = _ENDINGS
     jobs: tuple[Text, ...] = ()
     url: WebAddress | None = None
     url_file: SecretFile | None = None
@@ -98,7 +99,7 @@ class AppriseConfig:
 
     name: OwnName
     type: Literal[NotificationKind.APPRISE]
-    on: tuple[NoticeKind, ...] = _ALARMS
+    on: _Kinds = _ALARMS
     jobs: tuple[Text, ...] = ()
     urls_file: SecretFile
 

@@ -8,10 +8,9 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from backupd.config.binlog import BinlogConfig
-from backupd.config.fields import is_loopback
+from backupd.config.exposure import pages_unguarded, target_in_the_clear, token_in_the_clear
 from backupd.config.schema import BackupScheduleConfig, JobConfig
 from backupd.config.targets import TargetKind
 from backupd.config.wording import dotted, keys_of, unknown_key
@@ -25,6 +24,7 @@ PASSWORD_SOURCES = ("password_file", "password_env", "password_credential", "def
 _EVERY = format_duration(keys_of(JobConfig)["every"].default)
 MOST_CHECKS = 50  # of a job: all of them go into each proof
 _EXPECTATIONS = (("equals",), ("at_least", "at_most"), ("newer_than",))
+_SHORTEST_LOCK_SECONDS = 3600.0
 _NO_JOB = "owner"  # on every target, beside the jobs' folders
 
 
@@ -38,9 +38,11 @@ def broken(document: Tables) -> Iterator[Fault]:
         yield from _host(name, host)
     for name, target in _named(document, "targets"):
         yield from _locking(name, target)
-        yield from _in_the_clear(name, target)
+        yield from target_in_the_clear(name, target)
     for name, notification in _named(document, "notifications"):
         yield from _notification(document, name, notification)
+        yield from token_in_the_clear(name, notification)
+    yield from pages_unguarded(document, "service")
     yield from _proof_checks(document)
     if not document.get("jobs") and "prove" not in document:
         yield Fault("jobs", "no job is configured", "add a table [jobs.NAME] with a host and targets")
@@ -75,19 +77,14 @@ def _locking(name: str, target: Tables) -> Iterator[Fault]:
     if "lock_mode" in target and target.get("checksum") == "none":
         path = dotted(("targets", name, "checksum"))
         yield Fault(path, 'cannot be "none" with lock_mode', "S3 can only lock objects with a checksum: use sha256")
-
-
-def _in_the_clear(name: str, target: Tables) -> Iterator[Fault]:
-    endpoint = target.get("endpoint")
-    if isinstance(endpoint, str) and endpoint.startswith("http://") and target.get("accept_http") is not True:
-        with contextlib.suppress(ValueError):  # no address at all, of which the schema tells
-            if is_loopback(urlsplit(endpoint).hostname or ""):
-                return
-        yield Fault(
-            dotted(("targets", name, "endpoint")),
-            f"{quoted(endpoint)} is not HTTPS: anybody on the network path can see and change the data",
-            "write https:// (ca names the certificate of the store's authority), or accept_http = true",
-        )
+    if "lock_for" not in target:
+        return
+    path = dotted(("targets", name, "lock_for"))
+    if "lock_mode" not in target:
+        yield Fault(path, "locks nothing without lock_mode", 'add lock_mode = "governance" or "compliance"')
+    with contextlib.suppress(BadValue):  # of which the schema tells
+        if parse_duration(target["lock_for"]) < _SHORTEST_LOCK_SECONDS:
+            yield Fault(path, "is less than an hour", 'anybody could remove the backups soon: write for example "7d"')
 
 
 def _notification(document: Tables, name: str, table: Tables) -> Iterator[Fault]:

@@ -11,7 +11,7 @@ from typing import Any
 from pymysql.constants import CLIENT
 from pymysql.converters import conversions
 
-from backupd.config.fields import is_loopback
+from backupd.config.exposure import is_loopback
 from backupd.host.authorities import system_tls
 from backupd.mysql.authentication import WITHOUT_TLS
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from backupd import __version__
-from backupd.config.fields import is_loopback, web_address
+from backupd.config.fields import web_address
 from backupd.config.secrets import line_in
 from backupd.notifications.connection import ended_after, tls, undelivered
 from backupd.vocabulary.errors import ConfigurationError, NotificationError
@@ -68,12 +68,6 @@ def _connection(parts: SplitResult, ca: Path | None, seconds: float) -> HTTPConn
     if parts.scheme == "https":
         return HTTPSConnection(host, parts.port, timeout=seconds, context=tls(ca))
     return HTTPConnection(host, parts.port, timeout=seconds)
-
-
-def leaves_in_clear(address: str) -> bool:
-    """Whether anybody on the way can read what is sent there."""
-    parts = urlsplit(address)
-    return parts.scheme == "http" and not is_loopback(parts.hostname or "")
 
 
 def _words(status: int) -> str:

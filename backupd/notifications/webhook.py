@@ -3,6 +3,7 @@
 import json
 
 from backupd.config import WebhookConfig
+from backupd.config.exposure import leaves_in_clear
 from backupd.config.secrets import line_in
 from backupd.notifications import web
 from backupd.notifications.words import document
@@ -23,7 +24,7 @@ class Webhook:
         address = web.address_in(config.url, config.url_file, named=named)
         headers = {"Content-Type": "application/json"}
         if config.token_file is not None:
-            if web.leaves_in_clear(address):
+            if leaves_in_clear(address):
                 raise NotificationError(f"{named}: its token would be sent unencrypted over http", hint="use https")
             token = line_in(config.token_file, named=f"{named}.token_file", content="the token")
             headers["Authorization"] = f"Bearer {_in_a_header(token, named)}"

@@ -1,11 +1,12 @@
 """Where pages are shown, and who is let in: the address, the token.
 
+That other machines get in only with a token is a rule of the configuration (`backupd.config.exposure`).
+
 Knows: that a port may be another program's, a name not resolved and a token not readable for now. Whoever only shows
 pages may be told so; nothing else ends for it (`PagesProcess.keep_up`).
 """
 
 import errno
-import ipaddress
 import socket
 from pathlib import Path
 from typing import Protocol
@@ -36,19 +37,6 @@ class ListenAddress(Protocol):
     @property
     def token_file(self) -> Path | None:
         """What has the token; None: there is none."""
-
-
-def require_guarded(place: ListenAddress, *, table: str) -> None:
-    """Other machines get in only with a token. `table`: the one of the configuration that the place is from.
-
-    Raises:
-        ConfigurationError: they would without one.
-    """
-    if place.token_file is None and not _is_loopback(place.address):
-        raise ConfigurationError(
-            f"{table}.address {place.address} can be reached from other machines, but no token is set",
-            hint=f'set {table}.token_file, or address = "127.0.0.1"',
-        )
 
 
 def token_of(place: ListenAddress, *, table: str) -> str | None:
@@ -102,12 +90,3 @@ def url_of(listener: socket.socket) -> str:
     """Where a browser finds it."""
     address, port = listener.getsockname()[:2]
     return f"http://[{address}]:{port}/" if ":" in address else f"http://{address}:{port}/"
-
-
-def _is_loopback(address: str) -> bool:
-    if address == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False

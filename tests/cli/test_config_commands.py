@@ -52,6 +52,15 @@ def test_check_warns_of_a_server_whose_binlog_two_jobs_archive(tmp_path: Path) -
     assert "warning: jobs nightly, hourly each archive the binlog of host db1" in result.stdout
 
 
+def test_check_warns_of_a_digest_that_nobody_gets(tmp_path: Path) -> None:
+    file = tmp_path / "backupd.toml"
+    digest = EXAMPLE.read_text().replace('#digest = "', 'digest = "').replace('# digest = "', 'digest = "')
+    told = '[notifications.chat]\ntype = "webhook"\nurl = "https://chat.example.com"\n'
+    for more, warned in (("", True), (told, False), (f'{told}on = ["failed"]\n', True)):
+        file.write_text(f"{digest}\n{more}")
+        assert ("warning: service.digest: nobody is told" in run("check", config=file).stdout) == warned
+
+
 def test_check_warns_of_the_example_until_it_was_edited(tmp_path: Path) -> None:
     file = tmp_path / "backupd.toml"
     file.write_text(EXAMPLE.read_text() + "# a note\n")

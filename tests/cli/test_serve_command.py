@@ -83,10 +83,11 @@ def test_an_address_that_is_not_ours_is_told(terminal: Terminal, address: str, t
     assert f"address {address}:9476 cannot be used for listening: " in ended.stderr
 
 
+@pytest.mark.parametrize("command", [("serve",), ("config", "check")], ids=" ".join)
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.1", "db1.example.com"])
-def test_without_a_token_nobody_else_gets_in(terminal: Terminal, address: str) -> None:
+def test_without_a_token_nobody_else_gets_in(terminal: Terminal, address: str, command: tuple[str, ...]) -> None:
     serve(terminal, f'address = "{address}"')
-    ended = terminal.run("serve")
+    ended = terminal.run(*command)
     assert ended.status == ExitStatus.USAGE
     assert "can be reached from other machines, but no token is set" in ended.stderr
 

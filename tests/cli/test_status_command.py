@@ -168,6 +168,13 @@ def test_a_failure_after_a_good_backup_is_a_warning(backed_up: Terminal) -> None
     assert line.startswith("BACKUPD WARNING - nightly: the last backup failed: ")
 
 
+@pytest.mark.parametrize("mistyped", [("--jsn",), ("nightly", "weekly"), ("--json",)], ids=" ".join)
+def test_a_mistyped_command_is_unknown_rather_than_critical(terminal: Terminal, mistyped: tuple[str, ...]) -> None:
+    status, line = nagios(terminal, *mistyped)
+    assert status == 3
+    assert line.startswith("BACKUPD UNKNOWN - ")
+
+
 def test_no_good_backup_is_critical(terminal: Terminal) -> None:
     status, line = nagios(terminal)
     assert (status, line.partition("|")[0]) == (2, "BACKUPD CRITICAL - nightly: there is no good backup")

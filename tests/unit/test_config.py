@@ -456,5 +456,19 @@ def test_whatever_is_in_the_file_each_fault_is_one_line_with_one_hint(document: 
     assert all(line.startswith("    hint: ") for line in lines[1::2])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        MINIMAL.replace('user = "backupd"\n', 'user = "backupd"\npassword_file = "/etc/a\\nb = 3"\n'),
+        f'{MINIMAL}snapshot.size = "0.00000000001%"\n',
+        f'{MINIMAL}snapshot.size = "33.333333333333333%"\n',
+    ],
+    ids=["line feed", "least share", "long share"],
+)
+def test_what_is_shown_is_read_back_as_the_same(write: Write, text: str) -> None:
+    given = load(write(text))
+    assert load(write(as_toml(given))) == given
+
+
 def test_an_empty_configuration_is_a_value() -> None:
     assert dict(Configuration().jobs) == {}

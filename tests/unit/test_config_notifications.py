@@ -1,11 +1,13 @@
 """What goes together in a table `[notifications.NAME]`, and that no fault shows what may be a secret."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from backupd.config import MailConfig, PingConfig, load
-from backupd.config.effective import as_toml
+from backupd.config.effective import as_toml, as_values
+from backupd.config.reading import understood
 from backupd.vocabulary.errors import ConfigurationError
 from backupd.vocabulary.schedule import NoticeKind
 from tests.unit.config_texts import MINIMAL
@@ -38,6 +40,11 @@ def written(folder: Path, table: str) -> Path:
             'notifications.mail.security: cannot be "none" with',
         ),
         (f'{MAIL}on = ["fialed"]', 'notifications.mail.on[0]: "fialed" is none of started'),
+        (f"{MAIL}on = []", "notifications.mail.on: a list is empty"),
+        (
+            f'type = "webhook"\nurl = "http://a/{CANARY}"\ntoken_file = "/t"',
+            "notifications.mail.url: is http, over which the token would be sent unencrypted",
+        ),
         (f'{MAIL}jobs = ["nightl"]', 'notifications.mail.jobs[0]: there is no job "nightl"'),
         (f'{MAIL}password = "{CANARY}"', "notifications.mail.password: unknown key"),
         ('type = "webhook"', "notifications.mail: needs either url or url_file"),
@@ -84,3 +91,19 @@ def test_what_is_shown_of_notifications_is_read_back_as_the_same(tmp_path: Path)
     shown = tmp_path / "shown.toml"
     shown.write_text(as_toml(given))
     assert load(shown) == given
+
+
+@pytest.mark.parametrize("where", ["http://127.0.0.1:8080/hook", "https://hooks.example.com/hook"])
+def test_a_token_goes_to_this_machine_or_over_https(tmp_path: Path, where: str) -> None:
+    assert load(written(tmp_path, f'type = "webhook"\nurl = "{where}"\ntoken_file = "/t"')).notifications
+
+
+def test_of_an_address_only_the_machine_is_shown(tmp_path: Path) -> None:
+    given = load(
+        written(tmp_path, f'type = "webhook"\nurl = "https://hooks.example.com:8443/services/{CANARY}?{CANARY}"')
+    )
+    shown = as_toml(given)
+    assert CANARY not in shown + json.dumps(as_values(given, tmp_path))
+    assert 'url = "https://hooks.example.com:8443/…"' in shown
+    whole = load(written(tmp_path, 'type = "webhook"\nurl = "https://hooks.example.com/"'))
+    assert understood(as_toml(whole), tmp_path) == whole

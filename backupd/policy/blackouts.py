@@ -1,4 +1,4 @@
-"""Parts of the day in which nothing may start, as instants.
+"""Parts of the day in which nothing may start, as instants, and what of a schedule they let start at all.
 
 Knows: how a window of a zone's clock is in time.
 
@@ -7,12 +7,15 @@ it is never shorter than the clock says. One whose end is its beginning is a who
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from backupd.policy.timetable import first_showing, last_showing
+from backupd.policy.timetable import first_showing, last_showing, minutes_due
 from backupd.vocabulary.schedule import Blackout
 
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _DAY = timedelta(days=1)
 _MINUTES_OF_A_DAY = 24 * 60
 _MINUTES_OF_A_WEEK = 7 * _MINUTES_OF_A_DAY
@@ -47,6 +50,38 @@ def minutes_of_the_week(blackouts: Iterable[Blackout]) -> set[int]:
             first = day * _MINUTES_OF_A_DAY + begin
             found.update(minute % _MINUTES_OF_A_WEEK for minute in range(first, first + length))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Week:
+    """What becomes of a schedule in a week of a clock that never changes, in minutes from Monday's midnight."""
+
+    due: frozenset[int]
+    missed: frozenset[int]  # of these: windows last longer than a start may be late
+
+    @property
+    def example(self) -> str:
+        """The first that is missed, in words."""
+        day, minute = divmod(min(self.missed), _MINUTES_OF_A_DAY)
+        return f"{_DAYS[day]} {minute // 60:02}:{minute % 60:02}"
+
+
+@lru_cache(maxsize=1024)  # a thousand jobs have a few schedules
+def week_of(cron: str, blackouts: tuple[Blackout, ...], within_seconds: float) -> Week:
+    """Of an expression whose slots may start so late.
+
+    Raises:
+        UsageError: it is not an expression of cron.
+    """
+    due, busy = minutes_due(cron), minutes_of_the_week(blackouts)
+    if due.isdisjoint(busy):
+        return Week(due, frozenset())
+    waits: dict[int, int] = {}
+    wait = 0
+    for minute in reversed(range(2 * _MINUTES_OF_A_WEEK)):  # twice: a window may go on into the next week
+        wait = wait + 1 if minute % _MINUTES_OF_A_WEEK in busy else 0
+        waits[minute % _MINUTES_OF_A_WEEK] = wait
+    return Week(due, frozenset(minute for minute in due if waits[minute] * 60 > within_seconds))
 
 
 def on_days(blackouts: Iterable[Blackout], days: Sequence[date], zone: str) -> Iterator[tuple[datetime, datetime]]:

@@ -50,6 +50,9 @@ _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 _LONGEST = 200  # characters of an expression
 _PATIENCE = timedelta(days=50 * 366)  # 29 February comes on a given weekday every 28 or 40 years
 _ALL_MONTHS = timedelta(days=5 * 366)  # that are different in length
+_ALL_WEEKDAYS = timedelta(days=29 * 366)  # that a date falls on
+_WEEK = range(7)
+_MINUTES_OF_A_DAY = 24 * 60
 _DAY = timedelta(days=1)
 _SECOND = timedelta(seconds=1)
 
@@ -156,6 +159,28 @@ def longest_gap_seconds(expression: str) -> float:
     if between_days is not None:
         gaps.append(between_days + moments[0] - moments[-1])
     return max(gaps, default=timedelta.max).total_seconds()
+
+
+def minutes_due(expression: str) -> frozenset[int]:
+    """The minutes of the week, counted from Monday's midnight, at which it is ever due, by a clock that never changes.
+
+    Raises:
+        UsageError: it is not an expression of cron.
+    """
+    times = [moment.hour * 60 + moment.minute for moment in pattern_of(expression).times]
+    days = _weekdays(" ".join(expression.split()[2:]))
+    return frozenset(day * _MINUTES_OF_A_DAY + minute for day in days for minute in times)
+
+
+@lru_cache(maxsize=1024)
+def _weekdays(fields: str) -> frozenset[int]:
+    """On which the days fall that day of the month, month and weekday name; Monday is 0."""
+    found: set[int] = set()
+    for day in pattern_of(f"0 0 {fields}").days(_ANY_TIME.date()):
+        if day - _ANY_TIME.date() > _ALL_WEEKDAYS or len(found) == len(_WEEK):
+            break
+        found.add(day.weekday())
+    return frozenset(found)
 
 
 @lru_cache(maxsize=1024)  # and most of these are due every day

@@ -13,6 +13,7 @@ from backupd.cli.config import app
 from backupd.cli.invocation import Invocation
 from backupd.config import load
 from backupd.vocabulary.errors import ConfigurationError, UsageError
+from tests.unit.config_texts import MINIMAL
 
 EXAMPLE = Path(__file__).parents[2] / "configs" / "backupd.toml"
 
@@ -50,6 +51,16 @@ def test_check_warns_of_a_server_whose_binlog_two_jobs_archive(tmp_path: Path) -
     result = run("check", config=file)
     assert result.exit_code == 0
     assert "warning: jobs nightly, hourly each archive the binlog of host db1" in result.stdout
+
+
+def test_check_warns_of_what_a_blackout_always_keeps_from_starting(tmp_path: Path) -> None:
+    file = tmp_path / "backupd.toml"
+    nightly = "\n[jobs.nightly.schedules.check]\ncron = '0 12 * * *'\nstart_within = '1h'\nblackout = "
+    file.write_text(f"{MINIMAL}{nightly}['Sat-Sun 08:00-18:00']\n")
+    told = run("check", config=file).stdout
+    assert "schedules.check.blackout: 2 of 7 times of a week are always missed, such as Sat 12:00" in told
+    file.write_text(f"{MINIMAL}{nightly}['Sat-Sun 12:00-13:00']\n")
+    assert "always missed" not in run("check", config=file).stdout
 
 
 def test_check_warns_of_a_digest_that_nobody_gets(tmp_path: Path) -> None:

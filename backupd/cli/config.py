@@ -40,6 +40,7 @@ def init(
 def check(ctx: typer.Context) -> None:
     """List all faults of the configuration. Contacts no server, reads no secret."""
     from backupd.config import archived_twice, load
+    from backupd.config.reading import understood
     from backupd.report.words import many
     from backupd.vocabulary.schedule import NoticeKind
 
@@ -54,7 +55,7 @@ def check(ctx: typer.Context) -> None:
         )
     )
     say(f"{file}: ok, {', '.join(counts)}")
-    if configuration == load(_shipped(_EXAMPLE)):
+    if configuration == understood(_shipped(_EXAMPLE).read_text(), file):
         say(
             "warning: this is the example as it was shipped: its host, targets and job are not yours; edit it before"
             " `backupd serve` runs it"

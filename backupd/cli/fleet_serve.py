@@ -31,6 +31,8 @@ def serve(
 
     from backupd import wiring
     from backupd.cli.output import say
+    from backupd.config.fleet_reading import locate_fleet
+    from backupd.config.own_files import require_rereadable
     from backupd.host import spawning
     from backupd.operations.fleet.fleet_context import fleet
     from backupd.operations.fleet.fleet_notices import with_page
@@ -44,6 +46,7 @@ def serve(
 
     spawning.reap()
     file = fleet(ctx.obj.config)
+    require_rereadable(locate_fleet(ctx.obj.config, os.environ))
     configuration = file.configuration
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: _end())

@@ -38,6 +38,7 @@ def serve(
     from backupd.cli.failure_answers import failure_answers
     from backupd.cli.run import new_run_id
     from backupd.config import locate
+    from backupd.config.own_files import require_rereadable
     from backupd.operations import context
     from backupd.service import daemon, launch, systemd
 
@@ -45,6 +46,7 @@ def serve(
         logging.getLogger(noisy).setLevel(logging.WARNING)
     path = locate(ctx.obj.config, os.environ).absolute()
     configuration = context.configuration(path)
+    require_rereadable(path)
     program = launch.ourselves(path)
     given = daemon.DaemonSurroundings(
         load=lambda: context.configuration(path),

@@ -5,12 +5,12 @@ guess: a table that is in two files is a fault, not a matter of which one is rea
 """
 
 import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from backupd.config.own_files import require_ours
 from backupd.config.wording import dotted
 from backupd.vocabulary.errors import ConfigurationError
 from backupd.vocabulary.faults import Fault
@@ -40,7 +40,7 @@ def beside(path: Path) -> tuple[Path, ...]:
         ) from error
     files = tuple(folder / name for name in names if name.endswith(_SUFFIX) and not name.startswith("."))
     for one in (folder, *files) if files else ():
-        _require_ours(one)
+        require_ours(one)
     return files
 
 
@@ -101,17 +101,3 @@ def _told(fault: Fault, origins: Mapping[str, Path], main: Path) -> Fault:
 
 def _short(file: Path, main: Path) -> str:
     return file.name if file == main else f"{FOLDER}/{file.name}"
-
-
-def _require_ours(path: Path) -> None:
-    try:
-        status = path.stat()
-    except OSError as error:  # a link that leads nowhere, or a file that an editor is about to replace
-        raise ConfigurationError(
-            f"cannot read {path}: {(error.strerror or str(error)).lower()}", hint="write it again, or remove it"
-        ) from error
-    if status.st_uid not in {0, os.geteuid()} or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ConfigurationError(
-            f"{path} can be changed by others, and could make backupd run their programs",
-            hint="chown root and chmod go-w it, or move the configuration away from it",
-        )

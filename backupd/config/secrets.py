@@ -170,7 +170,7 @@ def private_text(where: str, path: Path, *, content: str = "the password", guard
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigurationError(
-            f"{where}: cannot read {path}: {reason}", hint=("it must exist and belong to backupd's user")
+            f"{where}: cannot read {path}: {reason}", hint="it must exist, and backupd's user must be able to read it"
         ) from error
     except UnicodeDecodeError:
         # Not chained: the cause carries the file's bytes.

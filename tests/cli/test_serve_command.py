@@ -92,6 +92,16 @@ def test_without_a_token_nobody_else_gets_in(terminal: Terminal, address: str, c
     assert "can be reached from other machines, but no token is set" in ended.stderr
 
 
+def test_a_pipe_which_its_runs_could_not_read_again_is_refused(terminal: Terminal) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, terminal.configuration.read_bytes())
+    os.close(writing)
+    ended = terminal.run("serve", configuration=Path(f"/dev/fd/{reading}"))
+    os.close(reading)
+    assert ended.status == ExitStatus.USAGE
+    assert "is not a regular file" in ended.stderr
+
+
 @pytest.mark.usefixtures("ready")
 def test_a_token_that_others_can_read_shows_no_pages_to_anybody(terminal: Terminal, tmp_path: Path) -> None:
     token = tmp_path / "token"

@@ -264,12 +264,19 @@ class Claims:
 
         The kernel hands the list out in pieces of a page, and passes over a lock where one before it goes in between:
         of 150 locks beside a process that took and released 20 others, one look in 180 missed one (Linux 6.18).
+
+        Raises:
+            ConfigurationError: we may not read who holds it.
         """
         path = self._folder / f"{name}.lock"
         try:
             status, owners = path.lstat(), path.read_text("utf-8", "replace").splitlines()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise ConfigurationError(
+                f"lock file {path} cannot be read: {(error.strerror or str(error)).lower()}", hint="run it as root"
+            ) from error
         for owner in reversed(owners):
             signed = re.search(r"\(process (\d+)\)$", owner)
             if signed is None or not is_our_process(int(signed[1])):

@@ -278,3 +278,14 @@ def test_a_process_of_somebody_else_s_that_locks_a_file_of_our_inode_s_number_ho
             path.write_text(f"run r1 of job nightly (process {other.pid})\n")
             assert Claims(tmp_path).holder_of_job("nightly") is None
             other.kill()
+
+
+def test_who_may_not_read_a_lock_is_told_to_run_it_as_root(tmp_path: Path) -> None:
+    with Claims(tmp_path).daemon():
+        os.seteuid(NOBODY)
+        try:
+            with pytest.raises(ConfigurationError, match=r"the-daemon\.lock cannot be read: permission denied") as told:
+                Claims(tmp_path).daemon_pid()
+        finally:
+            os.seteuid(0)
+    assert told.value.hint == "run it as root"

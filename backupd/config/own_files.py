@@ -45,7 +45,7 @@ def require_ours(path: Path) -> None:
     """Only root and whoever runs this can change it; of a folder such as /tmp, remove or replace what is ours in it.
 
     Raises:
-        ConfigurationError: others can, or it cannot be looked at.
+        ConfigurationError: others can, or nobody can tell.
     """
     try:
         status = path.stat()

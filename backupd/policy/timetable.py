@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import pairwise, takewhile
+from itertools import islice, pairwise, takewhile
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
@@ -50,8 +50,8 @@ _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 _LONGEST = 200  # characters of an expression
 _PATIENCE = timedelta(days=50 * 366)  # 29 February comes on a given weekday every 28 or 40 years
 _ALL_MONTHS = timedelta(days=5 * 366)  # that are different in length
-_ALL_WEEKDAYS = timedelta(days=29 * 366)  # that a date falls on
-_WEEK = range(7)
+_ENOUGH_DAYS = 100  # of a date that comes once a year a dozen fall on all weekdays
+_WEEK = 7
 _MINUTES_OF_A_DAY = 24 * 60
 _DAY = timedelta(days=1)
 _SECOND = timedelta(seconds=1)
@@ -176,10 +176,10 @@ def minutes_due(expression: str) -> frozenset[int]:
 def _weekdays(fields: str) -> frozenset[int]:
     """On which the days fall that day of the month, month and weekday name; Monday is 0."""
     found: set[int] = set()
-    for day in pattern_of(f"0 0 {fields}").days(_ANY_TIME.date()):
-        if day - _ANY_TIME.date() > _ALL_WEEKDAYS or len(found) == len(_WEEK):
-            break
+    for day in islice(pattern_of(f"0 0 {fields}").days(_ANY_TIME.date()), _ENOUGH_DAYS):
         found.add(day.weekday())
+        if len(found) == _WEEK:
+            break
     return frozenset(found)
 
 

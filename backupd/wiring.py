@@ -161,11 +161,11 @@ def _page_of_mail(notice: "Notice") -> str:
     return notice_page(notice)
 
 
-def blank_volumes() -> BlankVolumes:
-    """Logical volumes of this host that a restore can fill."""
+def blank_volumes(*, overwrite_leftovers: bool = False) -> BlankVolumes:
+    """Logical volumes of this host that a restore can fill; also such as have data that nobody needs."""
     from backupd.lvm.blank import LvmBlankVolumes
 
-    return LvmBlankVolumes()
+    return LvmBlankVolumes(overwrite_leftovers=overwrite_leftovers)
 
 
 def host_tools(configuration: Configuration, machine: str) -> HostTools:

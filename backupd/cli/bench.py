@@ -41,6 +41,10 @@ def layouts(
         list[str] | None,
         typer.Option(metavar="DISK,…", help=("Instead of a volume group: empty disks, for an LV and an mdadm array.")),
     ] = None,
+    overwrite_leftovers: Annotated[
+        bool,
+        typer.Option("--overwrite-leftovers", help="With --md: also disks with data in no known format."),
+    ] = False,
     widths: Annotated[str, typer.Option(metavar="N,…", help="Widths of striped layouts; default: 2 to all PVs.")] = "",
     stripe_sizes: Annotated[str, typer.Option(metavar="SIZE,…", help="Stripe sizes of striped layouts.")] = ",".join(
         map(quantities.size_word, _DEFAULTS.stripe_sizes)
@@ -101,6 +105,7 @@ def layouts(
         vg=vg,
         pvs=_listed(pvs),
         array_disks=_listed(md),
+        overwrite_leftovers=overwrite_leftovers,
         widths=_if_told(quantities.numbers, "--widths", widths),
         stripe_sizes=quantities.sizes("--stripe-sizes", stripe_sizes),
         filesystem=filesystem,

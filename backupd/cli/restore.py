@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
     from backupd.catalogue.store import Catalogue
     from backupd.config import Configuration
+    from backupd.lvm import BlankVolumes
     from backupd.mysql.tablefiles import Table
     from backupd.operations.restore.into_server import IntoServer, TablesWanted
     from backupd.operations.tools import HostTools
@@ -59,6 +60,10 @@ def restore(
             show_default=False,
         ),
     ] = None,
+    overwrite_leftovers: Annotated[
+        bool,
+        typer.Option("--overwrite-leftovers", help="With --into-volume: also a volume with data in no known format."),
+    ] = False,
     prepare_replica: Annotated[
         bool,
         typer.Option(
@@ -119,6 +124,8 @@ def restore(
     from backupd.operations import context
     from backupd.operations.restore.on_record import Deed, on_record
 
+    if overwrite_leftovers and into_volume is None:
+        raise UsageError("--overwrite-leftovers belongs to --into-volume", hint="omit it, or add --into-volume VG/LV")
     moment = moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest)
     if moment is not None:
         if into is not None:
@@ -186,8 +193,9 @@ def restore(
                 if to is not None:
                     done.attentions.extend(_to_folder(wanted, to, chosen))
                 elif into_volume is not None:
+                    blanks = wiring.blank_volumes(overwrite_leftovers=overwrite_leftovers)
                     tools = wiring.host_tools(configuration, catalogue.identity().name)
-                    done.attentions.extend(_into_volume(wanted, into_volume, tools, catalogue))
+                    done.attentions.extend(_into_volume(wanted, into_volume, tools, blanks, catalogue))
                 elif server is not None:
                     tools = wiring.host_tools(configuration, catalogue.identity().name)
                     done.attentions.extend(_into_server(wanted.of(chosen), server, tools, catalogue))
@@ -323,8 +331,9 @@ def _into_server(
     return loaded.attentions
 
 
-def _into_volume(wanted: _Wanted, name: str, tools: "HostTools", catalogue: "Catalogue") -> "Sequence[str]":
-    from backupd import wiring
+def _into_volume(
+    wanted: _Wanted, name: str, tools: "HostTools", blanks: "BlankVolumes", catalogue: "Catalogue"
+) -> "Sequence[str]":
     from backupd.mysql.restored_owner import restored_owner
     from backupd.operations.restore.as_recorded import open_as_recorded
     from backupd.operations.restore.into_folder import unpack_objects
@@ -350,7 +359,7 @@ def _into_volume(wanted: _Wanted, name: str, tools: "HostTools", catalogue: "Cat
         owner = restored_owner(at / manifest.datadir, seen_as=_MOUNT_POINT / manifest.datadir)
         steps = f"{owner}{steps}"
 
-    filled = restore_into_volume(manifest, name, tools, wiring.blank_volumes(), catalogue, fill=fill)
+    filled = restore_into_volume(manifest, name, tools, blanks, catalogue, fill=fill)
     say(f"restored run {manifest.run_id} to {filled.volume.full_name}: datadir {_MOUNT_POINT / manifest.datadir}")
     say(f"mount it: {filled.mount_line}")
     print_text(steps.rstrip())

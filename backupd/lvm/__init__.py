@@ -293,11 +293,13 @@ class ScratchDisks(Protocol):
             Refused: naming two that do.
         """
 
-    def require_empty(self, disk: Path) -> int:
+    def require_empty(self, disk: Path, *, overwrite_leftovers: bool = False) -> int:
         """Prove that nobody uses the disk and that nothing is on it; its size in bytes.
 
+        `overwrite_leftovers`: data in no known format may be there. What makes a group or an array asks for no more.
+
         Raises:
-            Refused: naming what is in the way: a signature, a mount, a holder, a partition, no block device.
+            Refused: naming what is in the way: a signature, data, a mount, a holder, a partition, no block device.
             SnapshotError: it cannot be read.
         """
 

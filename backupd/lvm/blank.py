@@ -1,8 +1,8 @@
 """A logical volume that holds nothing: proven to be blank, given a file system for a restore, made blank again.
 
 Knows: the signatures that wipefs finds, who has a device open, how each file system is made. Refuses to know what is
-restored, and to overwrite anything: a device with any signature is refused, and only a file system that bears the uuid
-that we gave it is ever wiped.
+restored, and to overwrite anything: a device with any signature is refused, so is one with data of any kind unless a
+person has said that nobody needs it, and only a file system that bears the uuid that we gave it is ever wiped.
 
 Tried with util-linux 2.38.1, xfsprogs 6.1.0 and e2fsprogs 1.47.0: mkfs.xfs refuses a device that holds something, and
 one below 300 MB; mkfs.ext4 without a terminal overwrites in silence. `wipefs --all` takes away what all of them find a
@@ -20,6 +20,7 @@ from backupd.host.mountinfo import mounts
 from backupd.host.process import ChildLedger
 from backupd.lvm import TAG, devicemapper
 from backupd.lvm.devicemapper import MappedDevice
+from backupd.lvm.leftovers import OPTION, leftovers
 from backupd.lvm.mounting import mount_to_write
 from backupd.vocabulary.errors import CommandError, Refused, SnapshotError, UnexpectedOutput
 from backupd.vocabulary.volumes import Volume
@@ -38,6 +39,7 @@ class LvmBlankVolumes:
     """The logical volumes of this host. Implements the contract `BlankVolumes`."""
 
     mapped: Callable[[str], MappedDevice | None] = devicemapper.by_name
+    overwrite_leftovers: bool = False  # nobody needs what is there in no known format
 
     def require_blank(self, volume: Volume) -> None:
         """Nobody uses it and nothing is on it."""
@@ -52,6 +54,12 @@ class LvmBlankVolumes:
             raise Refused(
                 f"{volume.full_name} is not blank: it has {', '.join(found)}",
                 hint=f"nothing is ever overwritten: check it, and if nobody needs it: wipefs --all {volume.path}",
+            )
+        left = "" if self.overwrite_leftovers else leftovers(volume.path)
+        if left:
+            raise Refused(
+                f"{volume.full_name} is not blank: it has {left}",
+                hint=f"a new volume may show what is left of removed ones; if nobody needs it, add {OPTION}",
             )
 
     def make(self, volume: Volume, filesystem: str, *, uuid: str, ledger: ChildLedger | None = None) -> None:

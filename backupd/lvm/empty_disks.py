@@ -11,15 +11,16 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from backupd.host import process as programs
-from backupd.host.mountinfo import mounts
+from backupd.host.mountinfo import Mounted, covering, mounts
 from backupd.lvm import report
 from backupd.lvm.blank import signatures
 from backupd.lvm.devicemapper import SYSFS, mapped_as
+from backupd.lvm.leftovers import OPTION, leftovers
 from backupd.lvm.refusals import reporting
 from backupd.lvm.report import LabelledDisk
 from backupd.vocabulary.errors import Refused, SnapshotError
@@ -32,6 +33,9 @@ _SECTOR = 512
 _SECONDS = 60.0
 _TRIES, _PAUSE_SECONDS = 5, 0.2  # udev looks at a disk that somebody has just closed
 _NAME_ANOTHER = "use an unused disk"
+_PROCESSES = Path("/proc")
+# Where a device node can lie, and no answer is waited for from another machine or a process.
+_LOCAL = frozenset({"devtmpfs", "tmpfs", "ramfs", "rootfs", "overlay", "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +99,14 @@ def whole_disks(sysfs: Path = SYSFS) -> Iterator[Disk]:
                 yield disk
 
 
-def require_distinct(disks: tuple[str, ...]) -> None:
-    """No two of these paths lead to the same device; one that leads nowhere is not looked at here.
+def require_distinct(disks: tuple[str, ...], *, sysfs: Path = SYSFS) -> None:
+    """No two of these paths lead to the same device, or to one disk of a storage; what leads nowhere is left out.
 
     Raises:
         Refused: naming two that do.
     """
     seen: dict[DeviceNumber, str] = {}
+    worldwide: dict[str, str] = {}
     for path in disks:
         number = device_number(path)
         if number is None:
@@ -110,10 +115,22 @@ def require_distinct(disks: tuple[str, ...]) -> None:
             other = "twice" if seen[number] == path else f"as {seen[number]} and as {path}"
             raise Refused(f"{Path(path).resolve()} is given {other}", hint="give each disk once")
         seen[number] = path
+        name = _worldwide_name(sysfs / "dev" / "block" / str(number))
+        if name in worldwide:
+            raise Refused(
+                f"{worldwide[name]} and {path} are the same disk: both are {name}",
+                hint="they are two paths to it: use one, or the multipath device",
+            )
+        if name:
+            worldwide[name] = path
 
 
-def require_empty(path: Path, *, least_size: int = LEAST_SIZE, sysfs: Path = SYSFS) -> int:
+def require_empty(
+    path: Path, *, least_size: int = LEAST_SIZE, overwrite_leftovers: bool = False, sysfs: Path = SYSFS
+) -> int:
     """Prove that nobody uses this disk and that nothing is on it; its size in bytes.
+
+    `overwrite_leftovers`: nobody needs what is there in no known format.
 
     Raises:
         Refused: naming what is in the way.
@@ -128,7 +145,7 @@ def require_empty(path: Path, *, least_size: int = LEAST_SIZE, sysfs: Path = SYS
     if size < least_size:
         has, least = compared_sizes(size, least_size)
         raise Refused(f"{path} is too small: {has}", hint=f"use a disk of at least {least}")
-    why = _use(number, disk)
+    why = _use(number, disk, sysfs)
     if why:
         raise Refused(f"{path} is not empty: {why}", hint=_NAME_ANOTHER)
     found = signatures(path)
@@ -140,6 +157,12 @@ def require_empty(path: Path, *, least_size: int = LEAST_SIZE, sysfs: Path = SYS
     why = _opened(path, number)
     if why:
         raise Refused(f"{path} is in use: {why}", hint=_NAME_ANOTHER)
+    left = "" if overwrite_leftovers else leftovers(path)
+    if left:
+        raise Refused(
+            f"{path} is not empty: it has {left}",
+            hint=f"it may be a raw device or an encrypted one without a header; if nobody needs it, add {OPTION}",
+        )
     return size
 
 
@@ -161,6 +184,14 @@ def device_number(path: str) -> DeviceNumber | None:
     except OSError:
         return None
     return _number(found) if stat.S_ISBLK(found.st_mode) else None
+
+
+def _worldwide_name(folder: Path) -> str:
+    """What its maker or its storage calls it, the same on each path to it; empty where the kernel knows none."""
+    for file in (folder / "wwid", folder / "device" / "wwid"):  # of NVMe, of SCSI
+        with contextlib.suppress(OSError):
+            return file.read_text(errors="replace").strip()
+    return ""
 
 
 def _device_number(path: Path) -> DeviceNumber:
@@ -193,7 +224,7 @@ def _whole_disk(path: Path, number: DeviceNumber, sysfs: Path) -> Disk:
     return disk
 
 
-def _use(number: DeviceNumber, disk: Disk) -> str:
+def _use(number: DeviceNumber, disk: Disk, sysfs: Path) -> str:
     """What is made of it, in words; empty where nothing is."""
     for mounted in mounts():
         if mounted.device == number:
@@ -205,7 +236,18 @@ def _use(number: DeviceNumber, disk: Disk) -> str:
             return f"it is a PV of volume group {pv.vg}"
     if disk.partitions:
         return f"it has partitions: {', '.join(disk.partitions)}"
-    return f"another device uses it: {', '.join(disk.holders)}" if disk.holders else ""
+    others = (*disk.holders, *_loops_on(number, sysfs))
+    return f"another device uses it: {', '.join(others)}" if others else ""
+
+
+def _loops_on(number: DeviceNumber, sysfs: Path) -> Iterator[str]:
+    """Loop devices over it, which the kernel does not count as holders."""
+    ours = mounts()
+    for file in sorted(sysfs.glob("block/loop*/loop/backing_file")):
+        with contextlib.suppress(OSError):  # it was detached just now
+            backing = os.fsdecode(file.read_bytes().removesuffix(b"\n"))
+            if _may_be_asked(backing, ours) and device_number(backing) == number:
+                yield file.parts[-3]
 
 
 def _opened(path: Path, number: DeviceNumber) -> str:
@@ -231,18 +273,33 @@ def _open_now(path: Path, number: DeviceNumber) -> str:
 
 
 def _openers(number: DeviceNumber) -> Iterator[tuple[int, str]]:
-    for process in Path("/proc").glob("[0-9]*"):
+    ours = mounts()
+    for process in _PROCESSES.glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended
-            if any(_leads_to(entry, number) for entry in (process / "fd").iterdir()):
+            if _has_open(process, number, ours):
                 yield int(process.name), (process / "comm").read_text(errors="replace").strip()
 
 
-def _leads_to(entry: Path, number: DeviceNumber) -> bool:
-    """Whether an open file is that device; no file elsewhere is asked, for it may be on a network share that hangs."""
+def _has_open(process: Path, number: DeviceNumber, ours: Sequence[Mounted]) -> bool:
+    """Whether it has the device open, by a node wherever it lies: the path is as it sees it, or as we do."""
+    theirs = mounts(int(process.name))
+    return any(_leads_to(entry, number, ours, theirs) for entry in (process / "fd").iterdir())
+
+
+def _leads_to(entry: Path, number: DeviceNumber, *mounted: Sequence[Mounted]) -> bool:
     try:
-        return os.readlink(entry).startswith("/dev/") and device_number(str(entry)) == number  # noqa: PTH115
+        target = os.readlink(entry)  # noqa: PTH115 (a socket's is no path)
+        return all(_may_be_asked(target, one) for one in mounted) and device_number(str(entry)) == number
     except OSError:  # it was closed just now
         return False
+
+
+def _may_be_asked(path: str, mounted: Sequence[Mounted]) -> bool:
+    """Whether the kernel answers at once; one on a network share may hang."""
+    if path.startswith("/dev/"):
+        return True
+    over = covering(Path(path), mounted)
+    return over is not None and over.filesystem in _LOCAL
 
 
 def _swaps() -> list[str]:

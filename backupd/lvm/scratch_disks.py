@@ -31,9 +31,9 @@ class LinuxScratchDisks:
         """No two of these paths lead to the same disk."""
         empty_disks.require_distinct(disks)
 
-    def require_empty(self, disk: Path) -> int:
+    def require_empty(self, disk: Path, *, overwrite_leftovers: bool = False) -> int:
         """Nobody uses the disk and nothing is on it; its size in bytes."""
-        return empty_disks.require_empty(disk, least_size=self.least_size)
+        return empty_disks.require_empty(disk, least_size=self.least_size, overwrite_leftovers=overwrite_leftovers)
 
     def make_group(self, vg: str, disks: tuple[str, ...], run_id: str) -> None:
         """A volume group of this name and our tags is on the disks, which are proven to be empty once more."""
@@ -99,7 +99,7 @@ class LinuxScratchDisks:
         require_markable(run_id, disks)
         self.require_distinct(disks)
         for disk in disks:
-            self.require_empty(Path(disk))
+            self.require_empty(Path(disk), overwrite_leftovers=True)  # those of the layout before this one
 
 
 def _holdings(kind: HoldingKind, found: Iterable[tuple[str, str, str]]) -> Iterable[tuple[Holding, str]]:

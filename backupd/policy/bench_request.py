@@ -42,6 +42,8 @@ def _require_place(request: BenchRequest) -> None:
         )
     if request.array_disks and request.pvs:
         raise UsageError("--pvs needs a volume group, and --md uses none", hint="omit --pvs")
+    if request.overwrite_leftovers and not request.array_disks:
+        raise UsageError("--overwrite-leftovers belongs to --md", hint="omit it: free extents hold nothing anyway")
     if len(request.array_disks) == 1:
         raise UsageError(f"one disk only: {request.array_disks[0]}; striping needs two", hint="--md DISK,DISK")
     for option, names in (("--pvs", request.pvs), ("--md", request.array_disks)):

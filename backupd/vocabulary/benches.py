@@ -156,6 +156,7 @@ class BenchRequest:
     vg: str = ""
     pvs: tuple[str, ...] = ()  # empty: every PV of the group that has room
     array_disks: tuple[str, ...] = ()  # empty disks for a scratch volume group and an mdadm array, in turn
+    overwrite_leftovers: bool = False  # nobody needs data in no known format on `array_disks`
     widths: tuple[int, ...] = ()  # of striped layouts; empty: from 2 to as many as there are PVs
     stripe_sizes: tuple[int, ...] = (64 * KIB,)  # LVM's default
     filesystem: str = "xfs"

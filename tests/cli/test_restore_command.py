@@ -33,7 +33,7 @@ def blanks(terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch) ->
         HoldingKind.MOUNT: lambda holding: made.unmount(Path(holding.name)),
         HoldingKind.FILESYSTEM: lambda holding: made.wipe(Path("/dev", holding.name), holding.detail["uuid"]),
     }
-    monkeypatch.setattr(wiring, "blank_volumes", lambda: made)
+    monkeypatch.setattr(wiring, "blank_volumes", lambda overwrite_leftovers=False: made.taken(overwrite_leftovers))
     return made
 
 
@@ -51,6 +51,7 @@ TO_LOAD = ("restore", "r1", "--tables", "shop.orders", "--into", "db1", "--as", 
     ("words", "sentence", "hint"),
     [
         (("--into", "db1"), "--into HOST and --as NAME belong together", "give all three: --tables"),
+        (("--to", "/x", "--overwrite-leftovers"), "--overwrite-leftovers belongs to --into-volume", "omit it"),
         (("--into", "db1", "--as", "x"), "--into HOST and --as NAME belong together", "give all three"),
         (("--into", "db1", "--tables", "a.b"), "--into HOST and --as NAME belong together", "give all three"),
         (("--to", "/x", "--tables", "a.b", "--as", "x"), "--into HOST and --as NAME belong together", "give all three"),
@@ -212,6 +213,14 @@ def test_a_volume_that_holds_something_is_status_5(terminal: Terminal, blanks: F
     ended = terminal.run("restore", "r1", "--into-volume", "labvg/data")
     assert ended.status == Refused.exit_status
     assert "it has xfs" in ended.stderr
+
+
+def test_data_in_no_known_format_is_overwritten_by_who_says_so(terminal: Terminal, blanks: FakeBlankVolumes) -> None:
+    blanks.leftovers.add(DEVICE)
+    ended = terminal.run("restore", "r1", "--into-volume", "labvg/data")
+    assert ended.status == Refused.exit_status
+    assert "--overwrite-leftovers" in ended.stderr
+    assert terminal.run("restore", "r1", "--into-volume", "labvg/data", "--overwrite-leftovers").status == 0
 
 
 def test_a_volume_that_stays_mounted_is_an_attention(terminal: Terminal, blanks: FakeBlankVolumes) -> None:

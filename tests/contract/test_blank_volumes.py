@@ -42,8 +42,29 @@ def test_a_file_system_of_ours_is_made_and_wiped_again(volume: Volume, filesyste
     assert f"wipefs --all {volume.path}" in refused.value.hint
     blanks().wipe(volume.path, OWN)
     assert signatures(volume.path) == ()
-    blanks().require_blank(volume)
+    LvmBlankVolumes(blanks().mapped, overwrite_leftovers=True).require_blank(volume)
     blanks().wipe(volume.path, OWN)
+
+
+@pytest.mark.parametrize("at", [0, 5000, 200 * MIB, 400 * MIB - 1])
+def test_data_in_no_known_format_is_something_unless_nobody_needs_it(volume: Volume, at: int) -> None:
+    """A database's raw device, plain dm-crypt; the middle is where allocation groups lie."""
+    with volume.path.open("r+b") as file:
+        file.seek(at)
+        file.write(b"\x01")
+    with pytest.raises(Refused, match=r"labvg/data is not blank: it has data at .*, in no known format") as refused:
+        blanks().require_blank(volume)
+    assert "--overwrite-leftovers" in refused.value.hint
+    LvmBlankVolumes(blanks().mapped, overwrite_leftovers=True).require_blank(volume)
+
+
+def test_an_xfs_whose_head_is_lost_is_something(volume: Volume) -> None:
+    blanks().make(volume, "xfs", uuid=OWN)
+    with volume.path.open("r+b") as file:
+        file.write(bytes(8 * MIB))
+    assert signatures(volume.path) == ()
+    with pytest.raises(Refused, match="in no known format"):
+        blanks().require_blank(volume)
 
 
 def test_a_file_system_of_somebody_else_is_never_wiped(volume: Volume) -> None:

@@ -35,6 +35,7 @@ class Host:
     disks: tuple[str, ...]
     alias: str  # another path to the first
     put: Callable[[str], None]  # a file system
+    put_data: Callable[[str], None]  # in no known format
     contents: Callable[[str], tuple[str, ...]]
     foreign_group: Callable[[str], AbstractContextManager[None]]  # of this name, on both disks
 
@@ -58,7 +59,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Host]:
         remove = made.scratch.remove_group if holding.kind is GROUP else made.scratch.remove_array
         remove(holding.name, disks_of(holding), run_id)
     if request.param == "linux":
-        _run("wipefs", "--quiet", "--all", *made.disks)
+        zero(*made.disks)
 
 
 def _fake(alias: str) -> Host:
@@ -76,7 +77,7 @@ def _fake(alias: str) -> Host:
     def put(disk: str) -> None:
         fake.held[disk] = "ext4"
 
-    return Host(fake, disks, alias, put, fake.contents, foreign_group)
+    return Host(fake, disks, alias, put, fake.leftovers.add, fake.contents, foreign_group)
 
 
 def _linux(alias: Path) -> Host:
@@ -92,7 +93,21 @@ def _linux(alias: Path) -> Host:
     def put(disk: str) -> None:
         _run("mkfs.ext4", "-q", "-E", "nodiscard", disk)
 
-    return Host(LinuxScratchDisks(MACHINE), SPARE, str(alias), put, lambda disk: signatures(Path(disk)), foreign_group)
+    def put_data(disk: str) -> None:
+        with Path(disk).open("r+b") as file:
+            file.seek(1 << 20)
+            file.write(b"raw" * 1000)
+
+    def contents(disk: str) -> tuple[str, ...]:
+        return signatures(Path(disk))
+
+    return Host(LinuxScratchDisks(MACHINE), SPARE, str(alias), put, put_data, contents, foreign_group)
+
+
+def zero(*disks: str) -> None:
+    """Nothing is on them, in whatever format."""
+    for disk in disks:
+        _run("blkdiscard", "--zeroout", "--force", disk)
 
 
 def _run(*argv: str) -> None:
@@ -114,6 +129,15 @@ def test_a_disk_that_holds_something_is_refused_by_name_and_left_as_it_is(host: 
     with pytest.raises(Refused, match="it has ext4"):
         host.scratch.make_array(NAME, host.layout, RUN)
     assert host.everything() == [(), ("ext4",)], "and nothing was done to the other one"
+
+
+def test_a_disk_with_data_in_no_known_format_is_refused_unless_nobody_needs_it(host: Host) -> None:
+    host.put_data(host.disks[1])
+    assert host.everything() == [(), ()]
+    with pytest.raises(Refused, match=f"{host.disks[1]} is not empty: it has data") as refused:
+        host.scratch.require_empty(Path(host.disks[1]))
+    assert "--overwrite-leftovers" in refused.value.hint
+    assert host.scratch.require_empty(Path(host.disks[1]), overwrite_leftovers=True) == 512 << 20
 
 
 def test_a_disk_that_is_not_there_is_refused(host: Host) -> None:

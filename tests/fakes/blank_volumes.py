@@ -19,14 +19,23 @@ class FakeBlankVolumes:
     held: dict[Path, str] = field(default_factory=dict)  # device -> uuid, or what somebody else has on it
     mounted: dict[Path, Path] = field(default_factory=dict)  # mount point -> device
     kinds: dict[Path, str] = field(default_factory=dict)  # device -> type of its file system
+    leftovers: set[Path] = field(default_factory=set)  # devices with data in no known format
+    overwrite_leftovers: bool = False
     fails: str = ""  # this verb
     happened: Callable[[str], None] = lambda verb: None
+
+    def taken(self, overwrite_leftovers: bool) -> "FakeBlankVolumes":
+        """These volumes, by a person who says whether nobody needs the leftovers."""
+        self.overwrite_leftovers = overwrite_leftovers
+        return self
 
     def require_blank(self, volume: Volume) -> None:
         """Nothing is known to be on it."""
         self._called("require_blank")
         if volume.path in self.held:
             raise Refused(f"{volume.full_name} is not blank: it has {self.held[volume.path]}", hint="wipefs")
+        if volume.path in self.leftovers and not self.overwrite_leftovers:
+            raise Refused(f"{volume.full_name} is not blank: it has data", hint="add --overwrite-leftovers")
 
     def make(self, volume: Volume, filesystem: str, *, uuid: str, ledger: ChildLedger | None = None) -> None:
         """It bears this uuid, also where the rest went wrong."""

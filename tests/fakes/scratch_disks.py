@@ -36,6 +36,7 @@ class FakeScratchDisks:
     sizes: dict[str, int] = field(default_factory=lambda: {"/dev/sdx": 512 * MIB, "/dev/sdy": 512 * MIB})
     aliases: dict[str, str] = field(default_factory=dict)  # another path -> disk
     held: dict[str, str] = field(default_factory=dict)  # disk -> what somebody has on it
+    leftovers: set[str] = field(default_factory=set)  # disks with data in no known format
     made: list[OnDisks] = field(default_factory=list)
     busy: set[str] = field(default_factory=set)  # names of groups and arrays that are in use
     has_mdadm: bool = True
@@ -51,7 +52,7 @@ class FakeScratchDisks:
             if real.count(disk) > 1:
                 raise Refused(f"{disk} is given twice", hint="give each disk once")
 
-    def require_empty(self, disk: Path) -> int:
+    def require_empty(self, disk: Path, *, overwrite_leftovers: bool = False) -> int:
         """Nothing is known to be on it."""
         self._called("require_empty")
         real = self._disk(str(disk))
@@ -60,6 +61,8 @@ class FakeScratchDisks:
         found = self.contents(real)
         if found:
             raise Refused(f"{disk} is not empty: it has {', '.join(found)}", hint=f"wipefs --all {disk}")
+        if real in self.leftovers and not overwrite_leftovers:
+            raise Refused(f"{disk} is not empty: it has data", hint="--overwrite-leftovers")
         return self.sizes[real]
 
     def make_group(self, vg: str, disks: tuple[str, ...], run_id: str) -> None:
@@ -110,7 +113,7 @@ class FakeScratchDisks:
         require_markable(wanted.run_id, wanted.disks)
         self.require_distinct(wanted.disks)
         for disk in wanted.disks:
-            self.require_empty(Path(disk))
+            self.require_empty(Path(disk), overwrite_leftovers=True)
         if any((one.kind, one.name) == (wanted.kind, wanted.name) for one in self.made):
             raise Refused(f"there is {wanted.name} already", hint="backupd recover")
         real = tuple(self._disk(disk) for disk in wanted.disks)

@@ -245,11 +245,14 @@ def test_what_is_refused_has_touched_nothing(
         (replace(SMALL, raw=True), "fio is not installed"),
         (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/sdq")), "/dev/sdq does not exist"),
         (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/held")), "/dev/held is not empty: it has ext4"),
+        (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/full")), "/dev/full is not empty: it has data"),
         (replace(ON_DISKS, array_disks=("/dev/sdx", "/dev/alias")), "/dev/sdx is given twice"),
     ],
 )
 def test_what_this_host_has_not_is_refused(bench: BenchWorld, request_: BenchRequest, words: str) -> None:
     bench.missing = "fio"
+    bench.disks.sizes["/dev/full"] = 1 << 30
+    bench.disks.leftovers.add("/dev/full")
     bench.disks.sizes["/dev/held"], bench.disks.held["/dev/held"] = 1 << 30, "ext4"
     bench.disks.aliases["/dev/alias"] = "/dev/sdx"
     with pytest.raises(Refused, match=words):

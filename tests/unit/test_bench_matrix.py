@@ -205,6 +205,7 @@ def test_longer_windows_and_more_repeats_cost_more() -> None:
         (BenchRequest(), "give a volume group or disks"),
         (replace(ON_DISKS, vg="vg0"), "give a volume group or disks"),
         (replace(ON_DISKS, pvs=("/dev/a",)), "--pvs needs a volume group, and --md uses none"),
+        (replace(IN_GROUP, overwrite_leftovers=True), "--overwrite-leftovers belongs to --md"),
         (BenchRequest(array_disks=("/dev/x",)), "one disk only: /dev/x"),
         (BenchRequest(array_disks=("/dev/x", "/dev/x")), "--md names /dev/x twice"),
         (replace(IN_GROUP, pvs=("/dev/a", "/dev/b", "/dev/a")), "--pvs names /dev/a twice"),

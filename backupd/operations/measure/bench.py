@@ -143,20 +143,20 @@ def _disks(request: BenchRequest, tools: HostTools, bench_tools: BenchTools) -> 
     """The room on each PV; or the size of each named disk, which is proven to be empty."""
     if request.array_disks:
         tools.scratch_disks.require_distinct(request.array_disks)
-        sizes = {disk: _empty_size(disk, tools) for disk in request.array_disks}
+        sizes = {disk: _empty_size(disk, request, tools) for disk in request.array_disks}
         return whole_disks(sizes, max(bench_tools.sector_size(Path(disk)) for disk in sizes))
     group = tools.snapshots.group(request.vg)
     return group_disks(group, max((bench_tools.sector_size(Path(pv)) for pv in group.free_by_pv), default=512))
 
 
-def _empty_size(disk: str, tools: HostTools) -> int:
+def _empty_size(disk: str, request: BenchRequest, tools: HostTools) -> int:
     """The size in bytes of a disk with nothing on it; what a run of ours has on it is no more to be overwritten.
 
     Raises:
         Refused: there is something on it, or it is no disk.
     """
     try:
-        return tools.scratch_disks.require_empty(Path(disk))
+        return tools.scratch_disks.require_empty(Path(disk), overwrite_leftovers=request.overwrite_leftovers)
     except Refused as error:
         paths = {disk, str(Path(disk).resolve())}
         owners = [run_id for holding, run_id in tools.scratch_disks.ours() if paths & {*disks_of(holding)}]

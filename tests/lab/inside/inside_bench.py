@@ -181,7 +181,7 @@ def test_striping_pays_from_as_many_writers_on_as_there_are_stripes(machine: Hos
 @pytest.mark.figures
 def test_record_sizes_of_a_striped_volume_and_an_array_of_the_same_disks(machine: Host) -> None:
     ended = machine.backupd(
-        *("bench", "layouts", "--md", ",".join(SPARE), "--size", "128M", "--repeat", "1"),
+        *("bench", "layouts", "--md", ",".join(SPARE), "--overwrite-leftovers", "--size", "128M", "--repeat", "1"),
         *("--records", "1k,64k,1M", "--threads", "3", "--yes", "--json"),
     )
     found = figures(ended.document)

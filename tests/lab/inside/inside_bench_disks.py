@@ -4,6 +4,7 @@ The contract itself is tried here too, by `tests/contract/test_scratch_disks.py`
 """
 
 import os
+import stat
 import struct
 import subprocess
 import sys
@@ -73,7 +74,8 @@ def _nothing_left() -> Iterator[None]:
             subprocess.run(["mdadm", "--stop", f"/dev/{array.name}"], check=False)
         subprocess.run(["vgremove", "-qq", "--yes", NAME], check=False, capture_output=True)
         subprocess.run(["pvremove", "-qq", "-ff", "--yes", *SPARE], check=False, capture_output=True)
-        subprocess.run(["wipefs", "--quiet", "--all", *SPARE], check=False)
+        for disk in SPARE:
+            subprocess.run(["blkdiscard", "--zeroout", "--force", disk], check=False)
 
 
 def world() -> dict[str, list[str]]:
@@ -179,6 +181,21 @@ def test_a_disk_under_another_device_is_refused() -> None:
 def test_a_disk_that_a_process_has_open_is_refused_with_its_name() -> None:
     with Path(FIRST).open("rb"):
         refused(FIRST, rf"in use: process {os.getpid()} \(\S+\) has it open")
+
+
+def test_a_disk_that_a_process_has_open_by_a_node_anywhere_is_refused() -> None:
+    number = Path(FIRST).stat().st_rdev
+    node = Path("/run/not-below-dev")
+    os.mknod(node, 0o600 | stat.S_IFBLK, number)
+    with after("rm", str(node)), node.open("rb"):
+        refused(FIRST, rf"in use: process {os.getpid()} \(\S+\) has it open")
+
+
+def test_a_disk_beneath_a_loop_device_is_refused() -> None:
+    """At an offset, so that nothing is found at its head; the kernel counts no holder, and no process has it open."""
+    loop = tool("losetup", "--find", "--show", "--offset", str(32 << 20), FIRST).strip()
+    with after("losetup", "--detach", loop):
+        refused(FIRST, f"another device uses it: {Path(loop).name}")
 
 
 def test_a_disk_that_somebody_nobody_sees_has_claimed_is_refused() -> None:

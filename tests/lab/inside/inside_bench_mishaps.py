@@ -20,7 +20,7 @@ VG = SITE.volume_group
 SPARE = os.environ["BACKUPD_LAB_SPARE_DISKS"].split()
 SMALL = ("--size", "64M", "--repeat", "1", "--table", "e3")
 BENCH = ("bench", "layouts", "--vg", VG, "--widths", "2", *SMALL, "--yes", "--json")
-ARRAYS = ("bench", "layouts", "--md", ",".join(SPARE), *SMALL, "--yes", "--json")
+ARRAYS = ("bench", "layouts", "--md", ",".join(SPARE), "--overwrite-leftovers", *SMALL, "--yes", "--json")
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from tests.lab.inside.trees import Tree, remove, tree_of
 USAGE, REFUSED = 2, 5
 FILLED = f"{SITE.volume_group}/filled"
 DEVICE = Path("/dev") / FILLED
+LEFTOVERS = "--overwrite-leftovers"  # of the volumes of the tests before
 BY_HAND = SITE.state / "by-hand"
 
 
@@ -36,8 +37,8 @@ def unpacked(good: dict[str, Any]) -> Tree:
         remove(BY_HAND)
 
 
-def into_volume(host: Host, run_id: str, *, expect: int = 0) -> str:
-    ended = host.backupd("restore", run_id, "--into-volume", FILLED, expect=expect)
+def into_volume(host: Host, run_id: str, *words: str, expect: int = 0) -> str:
+    ended = host.backupd("restore", run_id, "--into-volume", FILLED, *words, expect=expect)
     return ended.stdout + ended.stderr
 
 
@@ -72,7 +73,11 @@ def test_a_filled_volume_has_every_file_of_the_backup(
     host: Host, good: dict[str, Any], unpacked: Tree, tmp_path: Path
 ) -> None:
     with volume("filled", "--size", "1200m", SITE.volume_group):
-        said = into_volume(host, good["run_id"])
+        with DEVICE.open("r+b") as file:  # as what a removed volume leaves, which LVM does not wipe
+            file.seek(1 << 20)
+            file.write(b"remains")
+        assert "it has data at" in into_volume(host, good["run_id"], expect=REFUSED)
+        said = into_volume(host, good["run_id"], LEFTOVERS)
         at = tmp_path / "filled"
         at.mkdir()
         line = next(line for line in said.splitlines() if "mount -t " in line)
@@ -88,7 +93,7 @@ def test_a_filled_volume_has_every_file_of_the_backup(
 def test_recover_makes_a_volume_blank_again_whose_restore_was_killed(host: Host, good: dict[str, Any]) -> None:
     with volume("filled", "--size", "1200m", SITE.volume_group):
         process = subprocess.Popen(
-            ["backupd", "restore", good["run_id"], "--into-volume", FILLED], stderr=subprocess.DEVNULL
+            ["backupd", "restore", good["run_id"], "--into-volume", FILLED, LEFTOVERS], stderr=subprocess.DEVNULL
         )
         at = RUN_FOLDER / "mnt" / good["run_id"]
         while not (str(at) in mounted() and any(at.iterdir())):

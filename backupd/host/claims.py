@@ -380,7 +380,7 @@ def _sign(path: Path, descriptor: int, owner: str, *, among_others: bool) -> Non
             fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)
         else:
             os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{owner} (process {os.getpid()})\n".encode())
+        os.write(descriptor, os.fsencode(f"{owner} (process {os.getpid()})\n"))
     except OSError as error:
         raise ConfigurationError(
             f"lock file {path} cannot be written: {error.strerror}", hint="free space there, or set paths.run"

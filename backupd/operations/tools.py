@@ -1,7 +1,7 @@
 """What a story works with: one field per contract, so that a test can hand in a fake and `wiring` the real thing."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,8 +82,21 @@ class Places:
 
     @staticmethod
     def probed_by(root: Path) -> tuple[str, ...]:
-        """The runs whose probe folder is at this root, where a restored binlog or a target's objects may be, too."""
-        return tuple(folder.name.removeprefix(_PROBE_PREFIX) for folder in root.glob(f"{_PROBE_PREFIX}*"))
+        """The runs whose probe folder is at this root, where a restored binlog or a target's objects may be, too.
+
+        We have made it, or whoever owns the root has for us: in a `/tmp`, any user makes folders of any name.
+
+        Raises:
+            OSError: nobody can tell.
+        """
+        owners = {os.geteuid(), root.stat().st_uid}
+        with os.scandir(root) as entries:
+            names = [
+                entry.name.removeprefix(_PROBE_PREFIX)
+                for entry in entries
+                if entry.name.startswith(_PROBE_PREFIX) and _is_folder_of(entry, owners)
+            ]
+        return tuple(run_id for run_id in sorted(names) if RUN_ID.fullmatch(run_id))
 
     @staticmethod
     def spool_folder(root: Path, machine: str, run_id: str) -> Path:
@@ -97,13 +110,13 @@ class Places:
         Raises:
             OSError: nobody can tell; no root at all holds nothing.
         """
-        start = f"backupd-{machine}-"
+        start, own = f"backupd-{machine}-", {os.geteuid()}
         try:
             entries = os.scandir(root)
         except FileNotFoundError:
             return ()
         with entries:
-            names = [entry.name for entry in entries if entry.name.startswith(start) and _is_own_folder(entry)]
+            names = [entry.name for entry in entries if entry.name.startswith(start) and _is_folder_of(entry, own)]
         runs = sorted(name.removeprefix(start) for name in names)
         return tuple((run_id, root / f"{start}{run_id}") for run_id in runs if RUN_ID.fullmatch(run_id))
 
@@ -120,8 +133,12 @@ class Places:
         return self.run / "mnt" / run_id
 
 
-def _is_own_folder(entry: "os.DirEntry[str]") -> bool:
-    return entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+def _is_folder_of(entry: "os.DirEntry[str]", owners: Set[int]) -> bool:
+    return entry.is_dir(follow_symlinks=False) and _owner(entry) in owners
+
+
+def _owner(entry: "os.DirEntry[str]") -> int:
+    return entry.stat(follow_symlinks=False).st_uid
 
 
 @dataclass(frozen=True, slots=True)

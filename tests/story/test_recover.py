@@ -164,6 +164,35 @@ def test_what_else_of_ours_lies_at_the_root_of_a_file_system_is_no_probe_s(world
     assert [path.read_text() for path in kept] == ["a person's"] * len(kept)
 
 
+def test_a_folder_that_any_user_can_make_at_the_root_of_a_file_system_is_no_probe_s(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`/tmp` is one: a name of any bytes, a file, a link; and a name as ours, by somebody who is neither we nor the
+    root's owner."""
+    *folders, file, link, named_as_ours = (
+        world.places.probe_folder(world.mount_root, os.fsdecode(name))
+        for name in (b"\xff", b"a b", b"x" * 200, b"", b"file", b"link", b"theirs")
+    )
+    for folder in folders:
+        folder.mkdir()
+    file.write_text("")
+    link.symlink_to("/")
+    assert recover(world) == Recovery((), (), ())
+    named_as_ours.mkdir()
+    monkeypatch.setattr("backupd.operations.tools._owner", lambda entry: 65534)
+    assert recover(world) == Recovery((), (), ())
+    assert all(map(os.path.lexists, (*folders, file, link, named_as_ours)))
+
+
+def test_a_backup_is_not_kept_waiting_by_folders_that_no_row_tells_of(world: World) -> None:
+    theirs = [world.places.probe_folder(world.mount_root, f"20261122-0227{number:05d}") for number in range(3)]
+    for folder in theirs:
+        folder.mkdir()
+    assert world.back_up().status is RunStatus.SUCCESS
+    assert all(folder.is_dir() for folder in theirs)
+    assert set(recover(world).runs) == {folder.name.removeprefix(".backupd-probe-") for folder in theirs}
+
+
 @dataclass(frozen=True)
 class WithoutTagSearch(FakeSnapshots):
     """A host that finds nothing by tag."""

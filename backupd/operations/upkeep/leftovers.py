@@ -31,7 +31,7 @@ class HostLeftovers:
 def look_around(tools: HostTools, machine: str, spools: Iterable[Path], *, every_disk: bool) -> HostLeftovers:
     """Ask each of those that may know once: one that hangs takes its minute, and keeps nobody else from being asked.
 
-    Without `every_disk` no disk is read for marks of groups and arrays.
+    Without `every_disk` no disk is read for marks of groups, arrays and probes.
     """
     unseen: list[tuple[str, BackupdError]] = []
 
@@ -48,7 +48,7 @@ def look_around(tools: HostTools, machine: str, spools: Iterable[Path], *, every
     return HostLeftovers(
         (
             *asked("volumes", lambda: _volumes(tools)),
-            *asked("probe files", lambda: _searched(tools.files.roots(), partial(_probe_folders, tools))),
+            *(asked("probe files", lambda: _probe_files(tools)) if every_disk else ()),
             *_searched(spools, partial(spool_folder.left_by, tools, machine)),
             *(asked("groups and arrays", tools.scratch_disks.ours) if every_disk else ()),
         ),
@@ -90,6 +90,10 @@ def _volumes(tools: HostTools) -> Marked:
         (Holding(HoldingKind.SNAPSHOT, f"{vg}/{name}", {"run": run_id}), run_id)
         for vg, name, run_id in tools.snapshots.ours()
     )
+
+
+def _probe_files(tools: HostTools) -> Marked:
+    return _searched(tools.files.roots(), partial(_probe_folders, tools))
 
 
 def _probe_folders(tools: HostTools, root: Path) -> Marked:

@@ -60,10 +60,10 @@ def dead_runs(
 ) -> Recovery:
     """Everything that dead runs left is released, as far as it lets itself be; their rows say so.
 
-    Without `every_disk` no disk is read for marks of groups, arrays and spools but this `spool`, and the catalogue's
-    rows tell of them alone: a disk that hangs, and is none of the job's, must not keep a backup waiting. Nor must the
-    temporary folder, where any user can put any number of files under a name of ours. So it is with targets: where
-    some are named (`targets`), what is on others stays for `backupd recover`.
+    Without `every_disk` no disk is read for marks of groups, arrays, probes and spools but this `spool`, and the
+    catalogue's rows tell of them alone: a disk that hangs, and is none of the job's, must not keep a backup waiting.
+    Nor must the temporary folder, where any user can put any number of files under a name of ours. So it is with
+    targets: where some are named (`targets`), what is on others stays for `backupd recover`.
 
     What is on targets comes behind all that host and server wait for, and one that does not answer is waited for some
     minutes, once. `released` is called after that: whoever begins then finds as much room there as there will be.

@@ -8,6 +8,7 @@ starts no process and takes no lock, so it may be asked every few milliseconds, 
 import errno
 import fcntl
 import os
+import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ _TABLE_STATUS = (3 << 30) | (_HEADER.size << 16) | (0xFD << 8) | 12  # _IOWR(0xf
 _SUSPENDED, _WANT_TABLE, _BUFFER_FULL, _NO_FLUSH = 1 << 1, 1 << 4, 1 << 8, 1 << 11
 _BUFFER_BYTES = 64 * 1024  # some hundred targets; LVM makes one per segment
 _SECTOR = 512
+_OF_GROUP = re.compile(r"((?:[^-]|--)+)-")  # as `lvm_name` makes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,12 @@ class MappedDevice:
 def device_uuid(device: DeviceNumber, *, sysfs: Path = SYSFS) -> str | None:
     """The device-mapper uuid of a block device; None when it is none of device-mapper's."""
     return mapped_as(sysfs / "dev" / "block" / str(device), "uuid")
+
+
+def group_name(device: DeviceNumber, *, sysfs: Path = SYSFS) -> str:
+    """The name of the volume group whose LV this is; empty where it is none. LVM renames the device with its group."""
+    found = _OF_GROUP.match(mapped_as(sysfs / "dev" / "block" / str(device), "name") or "")
+    return found[1].replace("--", "-") if found else ""
 
 
 def mapped_as(block: Path, attribute: str) -> str | None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from backupd.lvm import Mark, report
+from backupd.lvm.report import WITHOUT_COMMAND_LOG
 from backupd.vocabulary.errors import SnapshotError
 
 _TAG = re.compile(r"[A-Za-z0-9_+.\-/=!:&#]+")  # lvm(8): what a tag may have; no quotes, so it can be quoted as it is
@@ -17,7 +18,7 @@ def remove_argv(vg: str, name: str) -> list[str]:
 
     It also writes the metadata backup that taking the snapshot left out.
     """
-    return ["lvremove", "-y", "--config", "activation/monitoring=0 log/silent=0", f"{vg}/{name}"]
+    return ["lvremove", "-y", "--config", f"activation/monitoring=0 log/silent=0 {WITHOUT_COMMAND_LOG}", f"{vg}/{name}"]
 
 
 def chosen_removal_argv(vg: str, name: str, mark: Mark) -> list[str]:

@@ -21,10 +21,15 @@ _T = TypeVar("_T")
 _JSON = ("{", "}", "[", "]", '"', ",")  # with which each line of a report begins
 # What an lvm.conf may say otherwise (tried with 2.03.16): empty fields would be missing, tags of ours be one word,
 # hidden LVs look like others, lines begin with something else, or fields have other names.
+# Where lvm.conf has it log its commands, it dies of `--select`. A line of the `lvm` shell must not say so: it "is not
+# allowed here", and LVM ignores all other settings of that line then.
+WITHOUT_COMMAND_LOG = "log/report_command_log=0"
 _USUAL = (
     'report/compact_output=0 report/compact_output_cols="" report/list_item_separator="," report/mark_hidden_devices=1'
     ' report/prefixes=0 report/quoted=1 log/command_names=0 log/prefix=""'
+    f" {WITHOUT_COMMAND_LOG}"
 )
+NOTHING = '{"report": []}'
 FORMAT = ("--reportformat", "json", "--units", "b", "--nosuffix", "--binary", "--config", _USUAL)
 VOLUME_FIELDS = (
     "vg_name,vg_uuid,lv_name,lv_uuid,lv_attr,lv_size,lv_tags,lv_kernel_major,lv_kernel_minor,lv_suspended,lv_merging,"
@@ -62,36 +67,38 @@ class LabelledDisk:
     vg_tags: frozenset[str]
 
 
-def volumes_argv(*, vg: str | None = None, vg_uuid: str | None = None) -> list[str]:
-    """Ask for every LV of a group (by name or uuid; of the host when neither is given), hidden ones too.
+def volumes_argv(*, vg: str | None = None) -> list[str]:
+    """Ask for every LV of a group (of the host when none is given), hidden ones too.
 
-    By selection rather than by argument: an unknown group is then an empty report instead of a failure.
+    A group is named and not selected (`-S`): to select one, LVM locks every group of the host in turn, and waits for
+    whoever has another one.
     """
-    chosen = f"vg_name={vg}" if vg is not None else f"vg_uuid={vg_uuid}" if vg_uuid is not None else None
-    select = ["-S", chosen] if chosen is not None else []
-    return ["lvs", "-a", "--segments", *FORMAT, "-o", VOLUME_FIELDS, *select]
+    return ["lvs", "-a", "--segments", *FORMAT, "-o", VOLUME_FIELDS, *([vg] if vg is not None else [])]
 
 
 def group_argv(vg: str) -> list[str]:
-    """Ask for the PVs of a group and the extents on each."""
-    return ["pvs", *FORMAT, "-o", _GROUP_FIELDS, "-S", f"vg_name={vg}"]
+    """Ask for the PVs of a group and the extents on each; of `pvs` no group can be named."""
+    return ["vgs", *FORMAT, "-o", _GROUP_FIELDS, vg]
 
 
-def both_argv(vg_uuid: str) -> list[str]:
+def both_argv(vg: str) -> list[str]:
     """Ask for every LV of a group and for its PVs, as the two reports above do, in one look: LVM scans all disks once.
 
-    Each kind of report has to be named and chosen: without that all its fields would come, and those of every group.
+    Each kind of report has to be named: without that all its fields would come.
     """
     fields = {"vg": "vg_uuid", "pv": _GROUP_FIELDS, "pvseg": "pv_uuid", "seg": VOLUME_FIELDS, "lv": "lv_uuid"}
-    chosen = (
-        word for kind, own in fields.items() for word in ("--configreport", kind, "-o", own, "-S", f"vg_uuid={vg_uuid}")
-    )
-    return ["lvm", "fullreport", "-a", *FORMAT, *chosen]
+    chosen = (word for kind, own in fields.items() for word in ("--configreport", kind, "-o", own))
+    return ["lvm", "fullreport", "-a", *FORMAT, *chosen, vg]
 
 
 def at_once(argv: list[str]) -> list[str]:
     """The same report, or an error where another command holds a group of it: LVM waits for that without end."""
     return [f"{word} global/wait_for_locks=0" if word == _USUAL else word for word in argv]  # one --config is allowed
+
+
+def is_unknown(vg: str, said: str) -> bool:
+    """Whether LVM refused a report because it knows no such group."""
+    return f'Volume group "{vg}" not found' in said
 
 
 def labels_argv() -> list[str]:
@@ -131,7 +138,7 @@ def parse_group(report: str) -> VolumeGroup | None:
     Raises:
         UnexpectedOutput: with the text.
     """
-    return understood(report, lambda: group_of(rows) if (rows := list(_rows(report, "pv"))) else None)
+    return understood(report, lambda: group_of(rows) if (rows := list(_rows(report, "vg"))) else None)
 
 
 def parse_both(report: str) -> tuple[tuple[Volume, ...], VolumeGroup | None]:
@@ -144,7 +151,6 @@ def parse_both(report: str) -> tuple[tuple[Volume, ...], VolumeGroup | None]:
 
 
 def _both(sections: list[dict[str, list[dict[str, str]]]]) -> tuple[tuple[Volume, ...], VolumeGroup | None]:
-    """Other groups have sections too, which are empty; PVs of none have one without `vg`."""
     if not sections:
         return (), None
     (section,) = sections

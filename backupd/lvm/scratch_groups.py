@@ -6,14 +6,13 @@ No command is given `--yes` or `--force` before it is proven that everything whi
 
 from collections.abc import Sequence
 
-from backupd.host import process
 from backupd.lvm import Mark, report, run_of_tags
 from backupd.lvm.disk_marks import pv_uuid, run_of_pv
-from backupd.lvm.refusals import carry_out, reporting
+from backupd.lvm.refusals import carry_out
 from backupd.lvm.report import LabelledDisk
+from backupd.lvm.snapshots import reported
 from backupd.vocabulary.errors import SnapshotError
 
-_SECONDS = 120.0
 _NO_ARCHIVE = ("--config", "backup { backup=0 archive=0 }")  # vgremove 2.03.16 knows no --autobackup
 
 
@@ -77,5 +76,4 @@ def group_argv(vg: str, disks: Sequence[str], mark: Mark) -> list[str]:
 
 
 def _volumes(vg: str) -> tuple[report.TaggedVolume, ...]:
-    with reporting():
-        return report.parse_tagged(process.run(report.volumes_argv(vg=vg), timeout_seconds=_SECONDS).stdout)
+    return report.parse_tagged(reported(report.volumes_argv(vg=vg)))

@@ -20,7 +20,7 @@ from backupd.lvm.queues import with_queues
 from backupd.lvm.refusals import GROUP_HELD, LOOK, NO_REPORT, refusal
 from backupd.lvm.removal import chosen_removal_argv, is_ours, remove_argv
 from backupd.lvm.shell import LvmShell, lvm_shell, meaningful
-from backupd.vocabulary.errors import CommandError, SnapshotError, SnapshotVoid
+from backupd.vocabulary.errors import CommandError, GroupBusy, SnapshotError, SnapshotVoid
 from backupd.vocabulary.volumes import CowUsage, DeviceNumber, Snapshot, SnapshotPlan, Volume, VolumeGroup
 
 log = logging.getLogger(__name__)
@@ -72,20 +72,20 @@ class LvmSnapshots:
 
     def volume_at(self, device: DeviceNumber) -> Volume:
         """The LV that is this block device, by device-mapper's uuid and never by a name."""
-        vg_uuid, lv_uuid = self._uuids(device)
-        return _of_uuid(lv_uuid, report.parse_volumes(reported(report.volumes_argv(vg_uuid=vg_uuid))), device)
+        vg, lv_uuid = self._group_and_uuid(device)
+        return _of_uuid(lv_uuid, report.parse_volumes(reported(report.volumes_argv(vg=vg))), device)
 
     def volume_and_group_at(self, device: DeviceNumber) -> tuple[Volume, VolumeGroup]:
         """The same with its group, from one report: an LVM program takes its time to scan all disks."""
-        vg_uuid, lv_uuid = self._uuids(device)
-        volumes, group = report.parse_both(reported(report.both_argv(vg_uuid)))
+        vg, lv_uuid = self._group_and_uuid(device)
+        volumes, group = report.parse_both(reported(report.both_argv(vg)))
         volume = _of_uuid(lv_uuid, volumes, device)
         if group is None:
             raise SnapshotError(f"no volume group {volume.vg}", hint="see `vgs`")
         return volume, with_queues(group)
 
-    def _uuids(self, device: DeviceNumber) -> tuple[str, str]:
-        """LVM's uuids of the group and of the LV that is this block device.
+    def _group_and_uuid(self, device: DeviceNumber) -> tuple[str, str]:
+        """The name of the group, by which LVM is asked, and LVM's uuid of the LV that is this block device.
 
         Raises:
             SnapshotError: it is none.
@@ -99,7 +99,10 @@ class LvmSnapshots:
                     " LUKS and md belong below LVM, on its PVs"
                 ),
             )
-        return report.dashed(uuid[4:36]), report.dashed(uuid[36:])
+        vg = devicemapper.group_name(device, sysfs=self._sysfs)
+        if not vg:
+            raise SnapshotError(f"device {device} does not have the name that LVM gave it", hint="see `dmsetup ls`")
+        return vg, report.dashed(uuid[36:])
 
     def volume(self, vg: str, name: str) -> Volume:
         """The LV of this name, as it is now; an inactive one counts as none."""
@@ -254,7 +257,7 @@ def active_volume(vg: str, name: str) -> Volume:
         SnapshotError: there is none, or it is not active.
     """
     for volume in report.parse_volumes(reported(report.volumes_argv(vg=vg))):
-        if volume.name == name:
+        if (volume.vg, volume.name) == (vg, name):
             return volume
     raise SnapshotError(f"no active logical volume {vg}/{name}", hint="see `lvs`")
 
@@ -267,13 +270,13 @@ def volume_group(vg: str, *, promptly: bool = False) -> VolumeGroup:
     """
     asked = report.group_argv(vg)
     group = report.parse_group(_promptly_reported(asked) if promptly else reported(asked))
-    if group is None:
+    if group is None or group.name != vg:  # LVM takes a tag for a group's name, too, and a path
         raise SnapshotError(f"no volume group {vg}", hint="see `vgs`")
     return with_queues(group)
 
 
 def reported(argv: list[str], *, within_seconds: float = _REPORT_SECONDS) -> str:
-    """What LVM prints when asked for one of the reports that `report` has the argv of.
+    """What LVM prints when asked for one of the reports that `report` has the argv of; an empty one of no group.
 
     Raises:
         SnapshotError: it could not be asked.
@@ -281,6 +284,8 @@ def reported(argv: list[str], *, within_seconds: float = _REPORT_SECONDS) -> str
     try:
         return process.run(argv, timeout_seconds=within_seconds).stdout
     except CommandError as error:
+        if report.is_unknown(argv[-1], error.message):
+            return report.NOTHING
         raise refusal(f"{NO_REPORT}: {error.message}", hint=error.hint or _hint(error.message)) from error
 
 
@@ -300,8 +305,15 @@ def _of_uuid(uuid: str, volumes: tuple[Volume, ...], device: DeviceNumber) -> Vo
 
 
 def _promptly_reported(argv: list[str]) -> str:
-    """The same within seconds, while a snapshot fills. A group that another command holds is an error."""
-    return reported(report.at_once(argv), within_seconds=_PROMPT_SECONDS)
+    """The same within seconds, while a snapshot fills. A group that another command holds for as long is an error."""
+    deadline = time.monotonic() + _PROMPT_SECONDS
+    while True:
+        try:
+            return reported(report.at_once(argv), within_seconds=_PROMPT_SECONDS)
+        except GroupBusy:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_GROUP_PAUSE_SECONDS)
 
 
 def _method_for(origin: Volume) -> Method:

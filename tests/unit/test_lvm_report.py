@@ -198,7 +198,7 @@ def test_the_mark_of_a_scratch_disk_is_a_uuid() -> None:
 def test_pvs_whose_disks_are_not_found_have_no_path_but_their_uuids() -> None:
     """LVM calls each of them `[unknown]` (2.03.16: tests/data/lvm/full_partial.json)."""
     document = json.loads(recorded("group_four"))
-    lost = document["report"][0]["pv"][2:]
+    lost = document["report"][0]["vg"][2:]
     for row in lost:
         row.update(pv_name="[unknown]", pv_missing="1")
     group = report.parse_group(json.dumps(document))
@@ -216,7 +216,11 @@ def test_a_uuid_that_is_none_is_not_understood(uuid: str) -> None:
 
 
 def test_unknown_group_is_none() -> None:
-    assert report.parse_group('{"report": [{"pv": []}]}') is None
+    assert report.parse_group('{"report": [{"vg": []}]}') is None
+    assert report.parse_group(report.NOTHING) is None
+    assert report.parse_both(report.NOTHING) == ((), None)
+    assert not report.parse_volumes(report.NOTHING)
+    assert not report.parse_tagged(report.NOTHING)
 
 
 @pytest.mark.parametrize(
@@ -259,9 +263,11 @@ def test_one_report_that_is_not_understood_is_shown(text: str) -> None:
     assert (text or "(empty)") in caught.value.message
 
 
-def test_one_report_is_of_the_chosen_group_alone() -> None:
-    argv = report.both_argv("uuid")
-    assert argv.count("-S") == argv.count("vg_uuid=uuid") == argv.count("--configreport") == 5
+@pytest.mark.parametrize("argv", [report.volumes_argv(vg="vg"), report.group_argv("vg"), report.both_argv("vg")])
+def test_a_group_is_named_and_not_selected(argv: list[str]) -> None:
+    """To select one, LVM locks every group of the host, and waits for whoever has another one (2.03.16)."""
+    assert argv[-1] == "vg"
+    assert not {"-S", "--select"} & set(argv)
 
 
 # --- what an lvm.conf may change --------------------------------------------------------------------------------------
@@ -273,7 +279,7 @@ def test_one_report_is_of_the_chosen_group_alone() -> None:
         report.volumes_argv(),
         report.at_once(report.volumes_argv(vg="labvg")),
         report.group_argv("labvg"),
-        report.both_argv("uuid"),
+        report.both_argv("labvg"),
         report.labels_argv(),
         fullreport.report_argv(),
     ],
@@ -282,7 +288,7 @@ def test_a_report_has_every_field_in_its_own_form_whatever_lvm_conf_says(argv: l
     assert argv.count("--config") == 1  # LVM takes no second one
     said = argv[argv.index("--config") + 1].split()
     assert {"report/compact_output=0", 'report/list_item_separator=","', "report/mark_hidden_devices=1"} <= set(said)
-    assert {"report/prefixes=0", "log/command_names=0", 'log/prefix=""'} <= set(said)
+    assert {"report/prefixes=0", "log/command_names=0", 'log/prefix=""', "log/report_command_log=0"} <= set(said)
 
 
 def test_a_report_that_is_asked_for_promptly_waits_for_no_other_command() -> None:

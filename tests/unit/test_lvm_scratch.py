@@ -33,7 +33,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    script(folder, "pvs", f'cat "{DATA}/group_four.json"')
+    script(folder, "vgs", f'cat "{DATA}/group_four.json"')
     return folder
 
 

@@ -77,10 +77,11 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
     return programs
 
 
-def sysfs_with(tmp_path: Path, uuid: str) -> Path:
-    file = tmp_path / "sys" / "dev" / "block" / "254:0" / "dm" / "uuid"
-    file.parent.mkdir(parents=True)
-    file.write_text(f"{uuid}\n")
+def sysfs_with(tmp_path: Path, uuid: str, name: str = "labvg-data") -> Path:
+    folder = tmp_path / "sys" / "dev" / "block" / "254:0" / "dm"
+    folder.mkdir(parents=True)
+    (folder / "uuid").write_text(f"{uuid}\n")
+    (folder / "name").write_text(f"{name}\n")
     return tmp_path / "sys"
 
 
@@ -92,7 +93,7 @@ def test_volume_is_found_by_the_uuid_of_its_device(programs: Programs, tmp_path:
 
 def test_volume_and_its_group_are_one_question(programs: Programs, tmp_path: Path) -> None:
     programs.report("lvm", "both_snapshots")
-    for program in ("lvs", "pvs"):
+    for program in ("lvs", "vgs"):
         programs.script(program, "echo 'a second scan of all disks' >&2; exit 5")
     snapshots = LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, "LVM-" + BOTH_UUIDS))
     volume, group = snapshots.volume_and_group_at(DeviceNumber(254, 0))
@@ -121,11 +122,63 @@ def test_volume_that_lvm_does_not_report_is_an_error(programs: Programs, tmp_pat
 
 
 def test_failure_of_lvm_is_told_with_what_to_do(programs: Programs) -> None:
-    programs.script("pvs", 'echo "  Can\'t get lock for labvg." >&2; exit 5')
+    programs.script("vgs", 'echo "  Can\'t get lock for labvg." >&2; exit 5')
     with pytest.raises(GroupBusy, match="Can't get lock") as caught:
         LvmSnapshots(MACHINE).group("labvg")
     assert "another LVM command" in caught.value.hint
     assert caught.value.exit_status is ExitStatus.SNAPSHOT
+
+
+@pytest.mark.parametrize(
+    ("name", "vg"),
+    [("labvg-data", "labvg"), ("my--vg-the--data", "my-vg"), ("vg---lv", "vg-"), ("a----b-c", "a--b")],
+)
+def test_the_group_of_a_device_is_asked_for_by_its_name(programs: Programs, tmp_path: Path, name: str, vg: str) -> None:
+    """No other group is, which another command may have locked."""
+    programs.script("lvs", f"""for last; do :; done; [ "$last" = '{vg}' ] && cat '{DATA / "volumes_striped.json"}'""")
+    sysfs = sysfs_with(tmp_path, UUID, name)
+    assert LvmSnapshots(MACHINE, sysfs=sysfs).volume_at(DeviceNumber(254, 0)).full_name == "labvg/data"
+
+
+def test_device_that_somebody_has_renamed_is_an_error(programs: Programs, tmp_path: Path) -> None:
+    with pytest.raises(SnapshotError, match="device 254:0 does not have the name that LVM gave it"):
+        LvmSnapshots(MACHINE, sysfs=sysfs_with(tmp_path, UUID, "mine")).volume_at(DeviceNumber(254, 0))
+
+
+def test_group_that_lvm_does_not_know_is_none(programs: Programs) -> None:
+    """As LVM 2.03.16 says it of a group that it is given by name."""
+    unknown = "echo '  Volume group \"labvg\" not found' >&2; echo '  Cannot process volume group labvg' >&2; exit 5"
+    programs.script("lvs", unknown)
+    programs.script("vgs", unknown)
+    with pytest.raises(SnapshotError, match="no volume group labvg"):
+        LvmSnapshots(MACHINE).group("labvg")
+    with pytest.raises(SnapshotError, match="no active logical volume labvg/data"):
+        LvmSnapshots(MACHINE).volume("labvg", "data")
+
+
+def test_a_tag_is_no_group(programs: Programs) -> None:
+    programs.report("vgs", "group_four")
+    programs.report("lvs", "volumes_striped")
+    with pytest.raises(SnapshotError, match="no volume group @fast"):
+        LvmSnapshots(MACHINE).group("@fast")
+    with pytest.raises(SnapshotError, match="no active logical volume @fast/data"):
+        LvmSnapshots(MACHINE).volume("@fast", "data")
+
+
+def test_group_that_another_command_has_for_a_moment_is_waited_for_while_a_snapshot_fills(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backupd.lvm.snapshots._GROUP_PAUSE_SECONDS", 0.0)
+    held = f"""touch '{tmp_path}/asked'; echo "  Can't get lock for labvg." >&2; exit 5"""
+    busy = f"[ -e '{tmp_path}/asked' ] || {{ {held}; }}"
+    programs.script("vgs", f"{busy}; cat '{DATA / 'group_four.json'}'")
+    assert LvmSnapshots(MACHINE).group("labvg", promptly=True).name == "labvg"
+    (tmp_path / "asked").unlink()
+    programs.script("lvs", f"{busy}; cat '{DATA / 'volumes_snapshots.json'}'")
+    programs.script("lvextend", f"touch '{tmp_path}/extended'")
+    snapshot = Snapshot(PLAN.origin, PLAN.name, UUID, "r1", Path("/dev/x"), DeviceNumber(254, 1), 1 << 20, 64 << 10)
+    LvmSnapshots(MACHINE).extend(snapshot, 1)
+    assert (tmp_path / "extended").exists()
 
 
 def test_report_of_lvm_that_hangs_ends_with_where_to_look(programs: Programs) -> None:
@@ -530,6 +583,15 @@ def test_what_lvm_has_done_is_heard_although_its_configuration_silences_it() -> 
     commands = [made.argv, deactivated.argv, remove_argv("vg", "s"), chosen_removal_argv("vg", "s", MARK)]
     commands += [method.line_argv(PLAN, MARK, rehearsal=True) for method in (classic, thin)]
     assert all("log/silent=0" in settings(argv) for argv in commands)
+
+
+def test_a_removal_does_not_die_of_a_log_of_commands_and_no_line_of_the_shell_loses_its_settings() -> None:
+    """LVM 2.03.16 with `log/report_command_log=1` in its configuration: `--select` ends by SIGSEGV. Its shell says that
+    the option "is not allowed here", and ignores all others beside it."""
+    made, deactivated = classic.preparing(PLAN, MARK)
+    told = [made.argv, deactivated.argv, *(method.line_argv(PLAN, MARK) for method in (classic, thin))]
+    assert "log/report_command_log=0" in settings(chosen_removal_argv("vg", "s", MARK))
+    assert all("report_command_log" not in word for argv in told for word in settings(argv))
 
 
 def settings(argv: list[str]) -> list[str]:

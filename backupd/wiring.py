@@ -276,7 +276,8 @@ def subject(configuration: Configuration, *, job_name: str | None, volume: str |
         return Subject(lambda: mounted_volume(volume or ""), SnapshotConfig(chunk_size=_LVM_CHUNK_SIZE))
     chosen = context.job(configuration, job_name)
     host = configuration.hosts[chosen.host]
-    return Subject(lambda: _data_mount(host), chosen.snapshot, job=chosen.name, host=chosen.host)
+    limit = chosen.limits.max_cow_fill
+    return Subject(lambda: _data_mount(host), chosen.snapshot, max_pool_fill=limit, job=chosen.name, host=chosen.host)
 
 
 def _data_mount(host: HostConfig) -> MountPoint:

@@ -28,6 +28,7 @@ _FULLEST = 0.95  # of the COW area, that anybody is told to allow
 _SHORTEST_SETTLING_SECONDS = 30.0  # no loaded server of the lab's had its hot chunks copied sooner (33 to 40 s)
 _TREND_SHARE = 0.3  # of the copy's seconds, a look in each: a fall to half by then shows in so many
 _WORTH_WAITING = 2.0  # first writes now ÷ those at the end of a copy that began now
+MAX_METADATA_FILL = 0.9  # of a thin pool; once it runs out, every write to the pool fails
 OWN_CHUNKS = "the probe's own chunks have settled, but the server's are still being copied"
 
 
@@ -46,7 +47,7 @@ class SettleLimits:
     max_penalty_seconds: float | None  # judged by who watches, and so has the baseline
     max_replica_lag_seconds: float | None
     max_cow_fill: float  # 0 to 1
-    max_metadata_fill: float = 0.9  # of a thin pool's; once it runs out, every write to the pool fails
+    max_metadata_fill: float = MAX_METADATA_FILL
     plateau_windows: int  # over which the ratio has not fallen by a tenth
     plateau_looks: int  # the same for rate and latency, where they decide alone
     quiet_share: float  # of its peak since the snapshot: the server's first writes have died down

@@ -14,6 +14,7 @@ from backupd.vocabulary.errors import (
     Busy,
     Cancelled,
     ExitStatus,
+    GaveUp,
     ProbeError,
     Refused,
     SnapshotError,
@@ -24,6 +25,7 @@ from backupd.vocabulary.gauges import DiskCounters, FileLoad, Mode, ProcessorTim
 from backupd.vocabulary.penalty import Reason
 from backupd.vocabulary.records import RunStatus
 from backupd.vocabulary.volumes import DeviceNumber, ThinPool
+from tests.fakes.lvm_host import thin_volume
 from tests.story.probe_world import SMALL, ProbeWorld
 from tests.story.world import World
 
@@ -282,6 +284,10 @@ def no_extents(probe: ProbeWorld) -> None:
     probe.world.host.free_by_pv = {"/dev/sdb": 0}
 
 
+def incomplete(probe: ProbeWorld) -> None:
+    probe.world.host.missing = {"O5Rs9K-oGLu-JT7M-9XX6-rgdT-SYYk-8RFmI0"}
+
+
 def resyncing(probe: ProbeWorld) -> None:
     probe.world.host.volume = replace(probe.world.host.volume, conditions=("resync",))
 
@@ -295,6 +301,7 @@ def resyncing(probe: ProbeWorld) -> None:
         (snapshotted, "already has a snapshot: holland"),
         (no_extents, "not enough space for snapshots"),
         (resyncing, "resync"),
+        (incomplete, "LVM finds no disk for O5Rs9K-oGLu-JT7M-9XX6-rgdT-SYYk-8RFmI0 of labvg"),
     ],
 )
 def test_what_is_refused_has_touched_nothing(
@@ -310,6 +317,15 @@ def test_what_is_refused_has_touched_nothing(
     probe.assert_failed_and_clean(RunStatus.REFUSED)
 
 
+def test_a_file_system_whose_snapshot_cannot_be_mounted_is_refused_where_that_is_read(probe: ProbeWorld) -> None:
+    probe.world.filesystem = "ext3"
+    for run_id, request in (("p1", replace(SMALL, reads=True)), ("p2", replace(SMALL, while_copying=True))):
+        with pytest.raises(Refused, match="ext3: backupd can only mount snapshots of xfs and ext4"):
+            probe.take(request, run_id=run_id)
+    assert probe.disk.calls == 0
+    probe.take(SMALL, run_id="p3")
+
+
 def test_a_pv_of_another_group_is_refused(probe: ProbeWorld) -> None:
     with pytest.raises(Refused, match="is not a PV of"):
         probe.take(replace(SMALL, cow_on=("/dev/sdz",)))
@@ -323,6 +339,40 @@ def test_a_thin_volume_has_the_chunks_of_its_pool(probe: ProbeWorld) -> None:
     with pytest.raises(UsageError, match="thin"):
         probe.take(replace(SMALL, chunk_sizes=(4096,)))
     assert probe.disk.calls == 0
+
+
+def test_a_pool_that_is_too_full_or_would_be_is_refused(probe: ProbeWorld) -> None:
+    """A backup refuses it, too: every volume of a full pool stands still, or fails."""
+    size = probe.world.host.volume.size
+    full, brink = size * 95 // 100, size * 9 // 10 - 4096
+    for run_id, used, request in (("p0", full, replace(SMALL, passive=True)), ("p1", brink, SMALL)):
+        probe.world.host.volume = thin_volume(used=used)
+        with pytest.raises(
+            Refused, match=r"thin pool labvg/pool is 9\d% full.*; limits\.max_cow_fill is 90%"
+        ) as refused:
+            probe.take(request, run_id=run_id)
+        assert "lvextend --size +SIZE labvg/pool" in refused.value.hint
+    assert probe.disk.calls == 0
+    assert probe.world.host.calls["prepared"] == 0
+    probe.world.host.volume = thin_volume(used=size * 89 // 100)
+    probe.take(SMALL, run_id="p2")
+
+
+@pytest.mark.parametrize("passive", [False, True])
+def test_a_pool_that_fills_while_a_probe_is_made_ends_it(probe: ProbeWorld, passive: bool) -> None:
+    probe.world.host.volume = thin_volume(used=probe.world.host.volume.size * 85 // 100)
+    probe.world.at["host.usage"] = lambda: probe.world.host.write(20 << 20)
+    with pytest.raises(GaveUp, match=r"thin pool labvg/pool is 9\d% full, the limit is 90%: the probe has stopped"):
+        probe.take(replace(SMALL, passive=passive))
+    probe.assert_failed_and_clean()
+
+
+def test_a_pool_whose_metadata_fills_while_a_probe_is_made_ends_it(probe: ProbeWorld) -> None:
+    probe.world.host.volume = thin_volume()
+    probe.world.at["host.usage"] = lambda: probe.world.host.fill_metadata(0.92)
+    with pytest.raises(GaveUp, match="the metadata of thin pool labvg/pool is 92% full, the limit is 90%"):
+        probe.take(SMALL)
+    probe.assert_failed_and_clean()
 
 
 def test_pages_about_a_probe_can_be_found_by_its_folder(probe: ProbeWorld) -> None:

@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from backupd.config import LimitsConfig
+from backupd.lvm.mounting import FILESYSTEMS
 from backupd.operations.tools import HostTools, Instruments, Versions
 from backupd.policy.chunk_size import chunks_for
 from backupd.policy.cow_placing import Placed, placed, without_probe
@@ -18,7 +20,7 @@ from backupd.vocabulary.errors import CommandError, Refused, ServerError, Snapsh
 from backupd.vocabulary.gauges import CowPlace, Tuning
 from backupd.vocabulary.probes import ProbeRequest, Variant
 from backupd.vocabulary.units import compared_sizes
-from backupd.vocabulary.volumes import AUTO, MountPoint, PvsGone, SnapshotPlan, Volume, VolumeGroup
+from backupd.vocabulary.volumes import AUTO, MountPoint, PvsGone, SnapshotPlan, ThinPool, Volume, VolumeGroup
 
 _FAULTS = (ServerError, SnapshotError, CommandError, UnexpectedOutput)
 
@@ -31,6 +33,7 @@ class Subject:
     snapshot: CowSettings
     job: str = ""  # empty: a volume was named
     host: str = ""
+    max_pool_fill: float = LimitsConfig().max_cow_fill  # 0 to 1, of a thin volume's pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class Ground:
     variants: tuple[Variant, ...]
     cow_size: int  # bytes, of each snapshot's COW area
     load_average: float
+    max_pool_fill: float = 1.0  # beyond which the probe gives up
     note: str = ""  # how the chunk size was chosen, where backupd chose it
     passed_over: tuple[str, ...] = ()  # which places of the COW area are not tried, and why
 
@@ -99,6 +103,7 @@ def require(
         volume, group = tools.snapshots.volume_and_group_at(mount.device)
         load_average = require_calm(instruments.load_average(), request.max_load, what="a probe")
         _require_undisturbed(volume)
+        _require_snapshots(request, mount, group)
         _require_room(request, tools, mount)
         versions = instruments.versions(not request.passive)
         request = replace(request, cow_on=_paths(request.cow_on, group))
@@ -108,10 +113,14 @@ def require(
             area = placed(subject.snapshot, volume, group, tunings.get(volume.uuid))
         tried, passed_over = _variants(request, subject, volume, group, area)
         cow_size = _cow_size(request, subject, volume, group, tried)
+        if volume.pool is not None:
+            _require_room_in_pool(request, subject, volume, volume.pool, tried)
     except _FAULTS as error:
         raise Refused(error.message, hint=error.hint) from error
     note = str(area.chunks) if subject.snapshot.chunk_size == AUTO and not request.chunk_sizes else ""
-    return Ground(mount, volume, group, versions, tried, cow_size, load_average, note, passed_over)
+    return Ground(
+        mount, volume, group, versions, tried, cow_size, load_average, subject.max_pool_fill, note, passed_over
+    )
 
 
 def bench_plan_of(ground: Ground, group: VolumeGroup, run_id: str, variant: Variant) -> SnapshotPlan:
@@ -149,6 +158,20 @@ def _require_undisturbed(volume: Volume) -> None:
         raise Refused(
             f"{volume.full_name}: {', '.join(volume.conditions)}",
             hint="wait until it has ended: see `lvs -a -o +devices`",
+        )
+
+
+def _require_snapshots(request: ProbeRequest, mount: MountPoint, group: VolumeGroup) -> None:
+    """They can be taken, and mounted where they are to be read."""
+    if group.missing:
+        raise Refused(
+            f"LVM finds no disk for {', '.join(group.missing)} of {group.name}, and creates no snapshot until it does",
+            hint="bring the disk back: see `pvs -o +pv_uuid,pv_missing`",
+        )
+    if (request.reads or request.while_copying) and mount.filesystem not in FILESYSTEMS:
+        raise Refused(
+            f"{mount.path} is {mount.filesystem}: backupd can only mount snapshots of {' and '.join(FILESYSTEMS)}",
+            hint="omit --reads and --while-copying",
         )
 
 
@@ -274,6 +297,25 @@ def _cow_size(
             hint=f"use a smaller file (--file-size), fewer snapshots, or: vgextend {group.name} DEVICE",
         )
     return max(least, min(usual, room))
+
+
+def _require_room_in_pool(
+    request: ProbeRequest, subject: Subject, volume: Volume, pool: ThinPool, tried: tuple[Variant, ...]
+) -> None:
+    """As for a backup, with what the probe itself writes: its file, and what each of its snapshots keeps of that.
+
+    Raises:
+        Refused: the pool is fuller than that, or would be.
+    """
+    file = 0 if request.passive else request.file_size
+    fill = (pool.used + file + max(_least(request, variant) for variant in tried)) / pool.size
+    if fill > subject.max_pool_fill:
+        would = f", and would be {fill:.0%} full by the probe" if file else ""
+        name = f"{volume.vg}/{pool.name}"
+        raise Refused(
+            f"thin pool {name} is {pool.fill:.0%} full{would}; limits.max_cow_fill is {subject.max_pool_fill:.0%}",
+            hint=f"extend the pool (lvextend --size +SIZE {name}), or use a smaller file: --file-size 64MiB",
+        )
 
 
 def _room_for_one(volume: Volume, group: VolumeGroup, variant: Variant) -> int:

@@ -21,14 +21,15 @@ from backupd.operations.measure.dry_copy import DryCopy
 from backupd.operations.measure.ground import Ground
 from backupd.operations.tools import HostTools, Instruments
 from backupd.policy.probe_plan import ProbeCost
+from backupd.policy.settle_gate import MAX_METADATA_FILL
 from backupd.vocabulary.benches import SMALL_RECORD
-from backupd.vocabulary.errors import CommandError, SnapshotVoid
+from backupd.vocabulary.errors import CommandError, GaveUp, SnapshotVoid
 from backupd.vocabulary.gauges import FileLoad, Mode, Tuning, place_words
 from backupd.vocabulary.penalty import Window
 from backupd.vocabulary.probes import Curve, ProbeRequest, Variant
 from backupd.vocabulary.records import Holding, HoldingKind
 from backupd.vocabulary.units import size_words
-from backupd.vocabulary.volumes import CowUsage, Snapshot, SnapshotPlan
+from backupd.vocabulary.volumes import CowUsage, Snapshot, SnapshotPlan, ThinPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,7 @@ class ProbeSteps:
 
         Raises:
             SnapshotVoid: a snapshot has overflowed or failed.
+            GaveUp: the pool of a thin volume is too full.
         """
         usages = [(snapshot, self.tools.snapshots.usage(snapshot)) for snapshot in self._live]
         for snapshot, usage in usages:
@@ -179,6 +181,8 @@ class ProbeSteps:
                         " --file-size, or free space in the volume group"
                     ),
                 )
+        if usages and self.ground.volume.pool is not None:
+            self._require_room_in_pool(self.ground.volume.pool, usages[0][1])
         counters = self.instruments.counters
         return CounterLook(
             at=time.monotonic(),
@@ -186,6 +190,17 @@ class ProbeSteps:
             pvs={pv: counters.disk(counters.number_of(Path(pv))) for pv in self._pvs},
             cow_used=self._cow_used([usage for _, usage in usages]),
         )
+
+    def _require_room_in_pool(self, pool: ThinPool, usage: CowUsage) -> None:
+        """Every volume of a pool that is full stands still, or fails: a probe ends before a backup would."""
+        limit = self.ground.max_pool_fill
+        for what, fill, most in (("", usage.fill, limit), ("the metadata of ", usage.metadata_fill, MAX_METADATA_FILL)):
+            if fill > most:
+                raise GaveUp(
+                    f"{what}thin pool {self.ground.volume.vg}/{pool.name} is {fill:.0%} full, the limit is {most:.0%}:"
+                    " the probe has stopped",
+                    hint="extend the pool, or choose a quieter hour",
+                )
 
     def _cow_used(self, usages: list[CowUsage]) -> int | None:
         """Bytes that were copied on write; of a thin pool, which all snapshots share, whatever is allocated in it."""

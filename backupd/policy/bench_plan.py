@@ -31,11 +31,14 @@ class Disks:
     extent_size: int
     free_by_disk: Mapping[str, int] = field(default_factory=dict)  # PV or disk -> free extents
     sector_size: int = 512  # bytes, the largest of all: the least that can be read or written directly
+    by_name: Mapping[str, str] = field(default_factory=dict)  # uuid or other path -> PV
 
 
 def group_disks(group: VolumeGroup, sector_size: int) -> Disks:
     """The free extents of a volume group."""
-    return Disks(group.name, group.extent_size, dict(group.free_by_pv), sector_size)
+    links = {path: pv for pv in group.free_by_pv for path in group.pv_links.get(pv, ())}
+    uuids = {group.pv_uuids[pv]: pv for pv in group.free_by_pv if pv in group.pv_uuids}
+    return Disks(group.name, group.extent_size, dict(group.free_by_pv), sector_size, links | uuids)
 
 
 def whole_disks(sizes: Mapping[str, int], sector_size: int) -> Disks:
@@ -89,13 +92,15 @@ def bench_plan_of(request: BenchRequest, disks: Disks) -> BenchPlan:
 
 def _chosen(request: BenchRequest, disks: Disks, least: int) -> tuple[str, ...]:
     """The disks in their order: those that were named, or else every PV that could hold a whole scratch volume."""
-    named = request.array_disks or request.pvs
+    named = request.array_disks or tuple(disks.by_name.get(name, name) for name in request.pvs)
     unknown = [disk for disk in named if disk not in disks.free_by_disk]
     if unknown:
         raise Refused(
             f"{', '.join(unknown)}: not a usable PV of {disks.vg}",
             hint=f"available:  {', '.join(disks.free_by_disk) or 'none, no PV takes allocations'}",
         )
+    if len(set(named)) < len(named):
+        raise Refused(f"--pvs names {max(named, key=named.count)} twice", hint="name each disk once")
     if len(named) == 1:
         raise Refused(f"one PV only: {named[0]}; striping needs two", hint="add more to --pvs")
     return named or _with_room(disks, least)

@@ -22,7 +22,7 @@ def named_pvs(names: Iterable[str], group: VolumeGroup) -> NamedPvs:
     paths: dict[str, None] = {}
     gone = []
     for name in names:
-        found = _paths(name, group)
+        found = group.named(name)
         if len(found) == 1 and found[0] in group.free_by_pv:
             paths[found[0]] = None
         else:
@@ -30,12 +30,7 @@ def named_pvs(names: Iterable[str], group: VolumeGroup) -> NamedPvs:
     return NamedPvs(tuple(paths), tuple(gone))
 
 
-def _paths(name: str, group: VolumeGroup) -> list[str]:
-    every = dict.fromkeys((*group.free_by_pv, *group.closed, *group.pv_uuids))
-    return [path for path in every if name in (path, group.pv_uuids.get(path))]
-
-
-def _why(name: str, found: list[str], group: VolumeGroup) -> str:
+def _why(name: str, found: tuple[str, ...], group: VolumeGroup) -> str:
     if len(found) > 1:
         return f"is the uuid of {' and of '.join(found)}"
     if found:

@@ -163,7 +163,13 @@ class VolumeGroup:
     queues: Mapping[str, DiskQueue] = field(default_factory=dict)  # PV path -> its disk's, where that is known
     all_extents: int = 0  # free or not, on the PVs that take extents
     pv_uuids: Mapping[str, str] = field(default_factory=dict)  # PV path -> uuid, of closed ones too
+    pv_links: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # PV path -> others to it, by links in /dev
     missing: tuple[str, ...] = ()  # uuids of PVs whose disks LVM does not find: they have no path
+
+    def named(self, name: str) -> tuple[str, ...]:
+        """The PVs, by LVM's paths, that somebody may mean who names one by a path or its uuid; closed ones too."""
+        every = dict.fromkeys((*self.free_by_pv, *self.closed, *self.pv_uuids))
+        return tuple(pv for pv in every if name in (pv, self.pv_uuids.get(pv), *self.pv_links.get(pv, ())))
 
     def free_on(self, pvs: tuple[str, ...], *, stripes: int = 1) -> int:
         """Free extents on these PVs, on all when none is named; those that an LV of so many stripes can have."""

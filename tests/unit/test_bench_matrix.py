@@ -278,6 +278,15 @@ def test_what_this_host_has_no_room_for_is_refused(pvs: tuple[str, ...], disks: 
     assert refused.value.hint
 
 
+def test_pvs_are_named_by_any_path_or_by_uuid() -> None:
+    links = {"/dev/a": ("/dev/disk/by-id/wwn-a",)}
+    group = VolumeGroup("vg0", EXTENT, 400, {"/dev/a": 200, "/dev/b": 200}, pv_uuids={"/dev/b": "uuid"}, pv_links=links)
+    disks = group_disks(group, 512)
+    assert bench_plan_of(replace(IN_GROUP, pvs=("/dev/disk/by-id/wwn-a", "uuid")), disks).disks == ("/dev/a", "/dev/b")
+    with pytest.raises(Refused, match="--pvs names /dev/a twice"):
+        bench_plan_of(replace(IN_GROUP, pvs=("/dev/disk/by-id/wwn-a", "/dev/a")), disks)
+
+
 def test_disks_that_are_too_small_are_refused() -> None:
     with pytest.raises(
         BackupdError, match="/dev/y is too small: striped-2x64k needs 204 MiB of it, 96 MiB can be used"

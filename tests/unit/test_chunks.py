@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backupd.config import SnapshotConfig
-from backupd.lvm.queues import queue_of, with_queues
+from backupd.lvm.queues import links_to, queue_of, with_queues
 from backupd.policy.chunk_size import chunks_for
 from backupd.policy.snapshot_plan import plan_snapshot
 from backupd.vocabulary.volumes import AUTO, DiskQueue, VolumeGroup
@@ -93,6 +93,24 @@ def test_the_kernel_is_asked_by_number_and_a_partition_has_its_disks_queue(tmp_p
     assert told.queues == {"/dev/null": HDD}
     (disk / "queue/max_sectors_kb").write_text("much\n")
     assert queue_of(Path("/dev/null"), sysfs=tmp_path) is None
+
+
+def test_other_paths_to_a_pv_are_the_links_that_lead_to_its_node(tmp_path: Path) -> None:
+    by_id, mapper = tmp_path / "disk" / "by-id", tmp_path / "mapper"
+    for folder in (by_id, mapper, tmp_path / "disk" / "by-path"):
+        folder.mkdir(parents=True)
+    for node in ("sde", "dm-3", "sdf"):
+        (tmp_path / node).touch()
+    (by_id / "wwn-0x5000c500a1b2c3d4").symlink_to("../../sde")
+    (by_id / "wwn-0x5000c500ffffffff").symlink_to("../../sdf")
+    (tmp_path / "cow").symlink_to("sde")
+    (mapper / "mpatha").symlink_to("../dm-3")
+    (mapper / "gone").symlink_to("../dm-9")
+    sde, multipath = str(tmp_path / "sde"), str(mapper / "mpatha")
+    assert links_to((sde, multipath, "[unknown]"), folder=tmp_path) == {
+        sde: (str(tmp_path / "cow"), str(by_id / "wwn-0x5000c500a1b2c3d4")),
+        multipath: (str(tmp_path / "dm-3"),),
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """What a job's names of PVs mean today: paths change hands, uuids do not."""
 
+from dataclasses import replace
+
 import pytest
 
 from backupd.policy.named_pvs import NamedPvs, named_pvs
@@ -23,6 +25,16 @@ def test_a_uuid_is_the_path_that_its_pv_has_today(host: LvmHost) -> None:
 def test_one_pv_named_twice_is_one(host: LvmHost) -> None:
     assert named_pvs((E, "/dev/sde", E), host.group()) == NamedPvs(("/dev/sde",))
     assert named_pvs((), host.group()) == NamedPvs(())
+
+
+def test_a_pv_goes_by_every_path_that_leads_to_it(host: LvmHost) -> None:
+    """As in a configuration that names `/dev/disk/by-id/…`, where LVM says `/dev/sde`."""
+    by_id = "/dev/disk/by-id/wwn-0x5000c500a1b2c3d4"
+    group = replace(host.group(), pv_links={"/dev/sde": (by_id,)})
+    assert named_pvs((by_id, "/dev/sdb"), group) == NamedPvs(("/dev/sde", "/dev/sdb"))
+    assert named_pvs(("/dev/disk/by-id/other",), group).gone == ("/dev/disk/by-id/other is not a PV of labvg",)
+    closed = replace(group, closed=("/dev/sde",), free_by_pv={"/dev/sdb": 1})
+    assert named_pvs((by_id,), closed).gone == (f"{by_id} (/dev/sde) takes no new extents",)
 
 
 def test_another_disk_with_the_same_path_is_another_pv(host: LvmHost) -> None:

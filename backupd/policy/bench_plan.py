@@ -31,6 +31,7 @@ class Disks:
     extent_size: int
     free_by_disk: Mapping[str, int] = field(default_factory=dict)  # PV or disk -> free extents
     sector_size: int = 512  # bytes, the largest of all: the least that can be read or written directly
+    spare: int | None = None  # extents that may be taken of a group without its last tenth; None: there is no group
     by_name: Mapping[str, str] = field(default_factory=dict)  # uuid or other path -> PV
 
 
@@ -38,7 +39,7 @@ def group_disks(group: VolumeGroup, sector_size: int) -> Disks:
     """The free extents of a volume group."""
     links = {path: pv for pv in group.free_by_pv for path in group.pv_links.get(pv, ())}
     uuids = {group.pv_uuids[pv]: pv for pv in group.free_by_pv if pv in group.pv_uuids}
-    return Disks(group.name, group.extent_size, dict(group.free_by_pv), sector_size, links | uuids)
+    return Disks(group.name, group.extent_size, dict(group.free_by_pv), sector_size, group.spare_on(()), links | uuids)
 
 
 def whole_disks(sizes: Mapping[str, int], sector_size: int) -> Disks:
@@ -71,6 +72,7 @@ def bench_plan_of(request: BenchRequest, disks: Disks) -> BenchPlan:
         replace(one, seconds=seconds_of(request, one, probed=snapshots and one.layout.is_volume)) for one in volumes
     )
     largest = max(volume.size for volume in volumes)
+    taken = largest + (_extents_of_snapshot(disks) * disks.extent_size if snapshots else 0)
     return BenchPlan(
         vg=disks.vg,
         disks=chosen,
@@ -78,12 +80,12 @@ def bench_plan_of(request: BenchRequest, disks: Disks) -> BenchPlan:
         filesystem=request.filesystem,
         file_size=request.file_size,
         volume_size=largest,
-        taken=largest + (_extents_of_snapshot(disks) * disks.extent_size if snapshots else 0),
+        taken=taken,
         disk_rate=DISK_RATE,
         written=sum(written_to(request, one, probed=snapshots and one.layout.is_volume) for one in volumes),
         seconds=sum(volume.seconds for volume in timed),
         snapshots=snapshots,
-        notes=(*_left_out(request, disks), *notes),
+        notes=(*_left_out(request, disks), *notes, *_beyond_spare(taken, disks)),
     )
 
 
@@ -216,6 +218,16 @@ def _snapshots(request: BenchRequest, volumes: Collection[PlannedLayout], disks:
 
 def _extents_of_snapshot(disks: Disks) -> int:
     return ceil(SNAPSHOT_SIZE / disks.extent_size)
+
+
+def _beyond_spare(taken: int, disks: Disks) -> tuple[str, ...]:
+    """What a person should know before it is agreed to: somebody else may need these extents meanwhile."""
+    if disks.spare is None or taken <= disks.spare * disks.extent_size:
+        return ()
+    return (
+        f"it takes extents of the last tenth of {disks.vg}: until it ends, a thin pool or COW area there may be unable"
+        f" to grow",
+    )
 
 
 def _left_out(request: BenchRequest, disks: Disks) -> tuple[str, ...]:

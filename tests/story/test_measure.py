@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from backupd.config import SnapshotConfig, SnapshotSize
 from backupd.load import Counters
 from backupd.operations.measure.probe_steps import ProbeTelling
 from backupd.operations.tools import FilesystemRoom
@@ -24,7 +25,7 @@ from backupd.vocabulary.errors import (
 from backupd.vocabulary.gauges import DiskCounters, FileLoad, Mode, ProcessorTimes, Stage
 from backupd.vocabulary.penalty import Reason
 from backupd.vocabulary.records import RunStatus
-from backupd.vocabulary.volumes import DeviceNumber, ThinPool
+from backupd.vocabulary.volumes import AUTO, Auto, DeviceNumber, ThinPool
 from tests.fakes.lvm_host import thin_volume
 from tests.story.probe_world import SMALL, ProbeWorld
 from tests.story.world import World
@@ -339,6 +340,19 @@ def test_a_thin_volume_has_the_chunks_of_its_pool(probe: ProbeWorld) -> None:
     with pytest.raises(UsageError, match="thin"):
         probe.take(replace(SMALL, chunk_sizes=(4096,)))
     assert probe.disk.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "passive", "extents"),
+    [(AUTO, False, 3), (AUTO, True, 20), (SnapshotSize(percent_of_origin=20.0), False, 20)],
+)
+def test_of_the_groups_last_tenth_a_probe_takes_no_more_than_it_needs_unless_it_is_asked_to(
+    probe: ProbeWorld, size: SnapshotSize | Auto, passive: bool, extents: int
+) -> None:
+    """20 of 170 extents are free: a thin pool of the group may have to grow by 17 of them."""
+    probe.snapshot = SnapshotConfig(chunk_size=4 << 10, size=size)
+    probe.world.host.free_by_pv = {"/dev/sde": 20}
+    assert probe.take(replace(SMALL, passive=passive)).settings.cow_size == extents * (4 << 20)
 
 
 def test_a_pool_that_is_too_full_or_would_be_is_refused(probe: ProbeWorld) -> None:

@@ -171,7 +171,7 @@ def test_of_an_array_there_are_no_snapshots_and_that_is_said() -> None:
 
 
 def test_a_volume_group_tells_its_free_extents() -> None:
-    assert group_disks(VolumeGroup("vg0", EXTENT, 600, GROUP.free_by_disk), 512) == GROUP
+    assert group_disks(VolumeGroup("vg0", EXTENT, 600, GROUP.free_by_disk), 512) == replace(GROUP, spare=600)
 
 
 # --- cost ------------------------------------------------------------------------------------------------------------
@@ -276,6 +276,13 @@ def test_what_this_host_has_no_room_for_is_refused(pvs: tuple[str, ...], disks: 
     with pytest.raises(Refused, match=words) as refused:
         bench_plan_of(replace(IN_GROUP, pvs=pvs), disks)
     assert refused.value.hint
+
+
+@pytest.mark.parametrize(("whole", "told"), [(500, False), (4000, True)])
+def test_a_plan_says_so_when_it_takes_of_a_groups_last_tenth(whole: int, told: bool) -> None:
+    group = VolumeGroup("vg0", EXTENT, 500, {"/dev/a": 250, "/dev/b": 250}, all_extents=whole)
+    notes = bench_plan_of(IN_GROUP, group_disks(group, 512)).notes
+    assert ("it takes extents of the last tenth of vg0" in " ".join(notes)) is told
 
 
 def test_pvs_are_named_by_any_path_or_by_uuid() -> None:

@@ -278,7 +278,8 @@ def _cow_size(
 ) -> int:
     """As large as is usual for the subject where there is room, never less than twice what the probe itself fills.
 
-    The other half is for what everybody else writes meanwhile. Bytes, of one COW area.
+    The other half is for what everybody else writes meanwhile. As a run, it takes of the group's last tenth what it
+    needs, and no more unless the job says how large its COW area is. Bytes, of one COW area.
 
     Raises:
         Refused: there is no room for so many at once.
@@ -296,6 +297,8 @@ def _cow_size(
             f" {there} are free",
             hint=f"use a smaller file (--file-size), fewer snapshots, or: vgextend {group.name} DEVICE",
         )
+    if subject.snapshot.size == AUTO and not request.passive:  # which fills nothing itself: no less than usual will do
+        room = min(_room_for_one(volume, group, variant, unasked=True) for variant in tried)
     return max(least, min(usual, room))
 
 
@@ -318,11 +321,13 @@ def _require_room_in_pool(
         )
 
 
-def _room_for_one(volume: Volume, group: VolumeGroup, variant: Variant) -> int:
+def _room_for_one(volume: Volume, group: VolumeGroup, variant: Variant, *, unasked: bool = False) -> int:
     """Bytes that each of so many snapshots can have: whole rows of extents; thin ones share what their pool has."""
     free = free_bytes(volume, group, variant.cow_pvs, stripes=variant.stripes)
     if volume.pool is not None:
         return free
+    if unasked:
+        free = group.spare_on(variant.cow_pvs, stripes=variant.stripes) * group.extent_size
     row = variant.stripes * group.extent_size
     return free // variant.snapshots // row * row
 

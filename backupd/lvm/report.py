@@ -36,7 +36,9 @@ VOLUME_FIELDS = (
     "lv_health_status,sync_percent,origin,segtype,seg_size,stripes,stripe_size,devices,"
     "pool_lv,chunk_size,lv_metadata_size,data_percent,metadata_percent,lv_when_full"
 )
-_GROUP_FIELDS = "pv_name,pv_uuid,vg_name,vg_extent_size,pv_pe_count,pv_pe_alloc_count,pv_allocatable,pv_missing"
+_GROUP_FIELDS = (
+    "pv_name,pv_uuid,vg_name,vg_extent_size,vg_lock_type,pv_pe_count,pv_pe_alloc_count,pv_allocatable,pv_missing"
+)
 _MIRRORED = ("raid1", "mirror")  # their `stripes` counts legs
 _CACHES = ("cache", "writecache")  # one segment, whose device is the hidden volume that is cached
 _POOLS = ("thin-pool", "cache-pool")  # the same with the hidden volume that holds the pool's data
@@ -225,6 +227,7 @@ def group_of(rows: list[dict[str, str]]) -> VolumeGroup:
         free_by_pv=free,
         closed=closed,
         all_extents=sum(int(row["pv_pe_count"]) for row in usable),
+        lock_type=rows[0].get("vg_lock_type", ""),  # which the report on everything does not have
         missing=tuple(_pv_uuid(row) for row in rows if row["pv_missing"] == "1"),
         pv_uuids={row["pv_name"]: _pv_uuid(row) for row in rows if row["pv_missing"] != "1"},
     )

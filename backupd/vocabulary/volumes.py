@@ -164,6 +164,7 @@ class VolumeGroup:
     all_extents: int = 0  # free or not, on the PVs that take extents
     pv_uuids: Mapping[str, str] = field(default_factory=dict)  # PV path -> uuid, of closed ones too
     pv_links: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # PV path -> others to it, by links in /dev
+    lock_type: str = ""  # of a group that hosts share (lvmlockd): `sanlock`, `dlm`; else empty or `none`
     missing: tuple[str, ...] = ()  # uuids of PVs whose disks LVM does not find: they have no path
 
     def named(self, name: str) -> tuple[str, ...]:

@@ -122,6 +122,7 @@ class LvmHost:
         default_factory=lambda: {"/dev/sdb": 200, "/dev/sdc": 200, "/dev/sdd": 200, "/dev/sde": 255}
     )
     closed: set[str] = field(default_factory=set)  # PVs that take no extents
+    lock_type: str = ""
     missing: set[str] = field(default_factory=set)  # uuids of PVs whose disks are not there
     pv_uuids: dict[str, str] = field(default_factory=dict)  # those that are not as usual: the disk is another one
     failed: set[str] = field(default_factory=set)  # PVs whose disks the kernel has given up
@@ -243,6 +244,7 @@ class LvmHost:
             free_by_pv=usable,
             closed=closed,
             missing=tuple(sorted(self.missing)),
+            lock_type=self.lock_type,
             queues=queues,
             all_extents=whole,
             pv_uuids={pv: pv_uuid(pv) for pv in self.free_by_pv} | self.pv_uuids,

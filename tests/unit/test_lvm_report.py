@@ -215,6 +215,15 @@ def test_a_uuid_that_is_none_is_not_understood(uuid: str) -> None:
         report.parse_group(recorded("group_four").replace("O5Rs9K-oGLu-JT7M-9XX6-rgdT-SYYk-8RFmI0", uuid))
 
 
+def test_a_group_that_hosts_share_says_by_which_locks() -> None:
+    """As LVM 2.03.16 tells it of each PV; `""` of a group that is one host's."""
+    text = recorded("group_four").replace('"vg_extent_size"', '"vg_lock_type":"sanlock", "vg_extent_size"')
+    for said, lock_type in ((text, "sanlock"), (recorded("group_four"), "")):
+        group = report.parse_group(said)
+        assert group is not None
+        assert group.lock_type == lock_type
+
+
 def test_unknown_group_is_none() -> None:
     assert report.parse_group('{"report": [{"vg": []}]}') is None
     assert report.parse_group(report.NOTHING) is None

@@ -440,6 +440,13 @@ def test_a_group_that_lacks_a_disk_is_refused_by_day_as_lvm_would_by_night(world
     assert "vgreduce --removemissing labvg" in found.hint
 
 
+@pytest.mark.parametrize(("lock_type", "told"), [("", False), ("none", False), ("sanlock", True), ("dlm", True)])
+def test_a_group_that_hosts_share_is_told_as_not_tried(world: World, lock_type: str, told: bool) -> None:
+    world.host.lock_type = lock_type
+    found = findings(world).get("shared group")
+    assert (found is not None and found.level is WARNING and lock_type in found.detail) is told
+
+
 def test_a_volume_on_no_lvm_is_refused_in_words(world: World) -> None:
     tools = replace(
         world.tools,

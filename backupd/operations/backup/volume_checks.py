@@ -132,7 +132,10 @@ def _other_snapshots(volume: Volume) -> Finding:
 
 
 def of_group(group: VolumeGroup) -> Iterator[Finding]:
-    """LVM changes no group of which a PV is missing (lvm2, `vg_read`: "Cannot change VG … while PVs are missing")."""
+    """LVM changes no group of which a PV is missing (lvm2, `vg_read`: "Cannot change VG … while PVs are missing").
+
+    Of a volume that another host has active as well it takes no snapshot; that it refuses before the lock.
+    """
     if group.missing:
         yield Finding(
             "volume group",
@@ -140,6 +143,13 @@ def of_group(group: VolumeGroup) -> Iterator[Finding]:
             f"LVM finds no disk for {', '.join(group.missing)} of {group.name}, and creates no snapshot until it does",
             f"bring the disk back; if it is gone for good and no volume is on it: vgreduce --removemissing {group.name}"
             " (see `pvs -o +pv_uuid,pv_missing`, `lvs -a -o +devices`)",
+        )
+    if group.lock_type not in ("", "none"):
+        yield Finding(
+            "shared group",
+            Level.WARNING,
+            f"{group.name} is shared between hosts (lock type {group.lock_type}): backupd was never tried with that",
+            "its volume must be active on this host alone; watch how long the first backups hold the lock",
         )
 
 

@@ -16,7 +16,7 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from typing import IO, Protocol
 
@@ -42,7 +42,7 @@ def _nothing() -> None:
 
 
 class CutShort(Exception):
-    """Raised by `waiting`, with the reason in words: the hook is ended, and the run goes on, with attention."""
+    """Raised by `waiting`, with the reason in words: the hook is ended, no other begins, the run goes on."""
 
 
 class Journal(ChildLedger, Protocol):
@@ -75,8 +75,8 @@ class Hooks:
         self._try(HookPoint.AFTER_RUN, None, _nothing, status=status, error=error)
 
     def before(self, phase: Phase, *, waiting: Callable[[], None] = _nothing) -> None:
-        """Those of this phase. `waiting` is called every now and then while one runs, and may raise: it is ended then,
-        and so is the run, but for `CutShort`.
+        """Those of this phase. `waiting` is called before each and every now and then while it runs, and may raise: a
+        hook that runs is ended then, and no other begins.
 
         Raises:
             Refused, GaveUp: one failed, and nothing has been touched, or something has: the run is to end.
@@ -84,11 +84,14 @@ class Hooks:
         self._require(HookPoint(f"before-{_name(phase)}"), phase, waiting)
 
     def after(self, phase: Phase, *, waiting: Callable[[], None] = _nothing) -> None:
-        """Those that follow a phase which went well. One that fails needs attention. `waiting` as in `before`."""
+        """Those that follow a phase which went well. One that fails needs attention. `waiting` as in `before`; the run
+        outlives a `CutShort`.
+        """
         self._try(HookPoint(f"after-{_name(phase)}"), phase, waiting)
 
     def _require(self, point: HookPoint, phase: Phase | None, waiting: Callable[[], None]) -> None:
         for hook in self._at(point):
+            waiting()
             try:
                 self._run(hook, point, self._document(hook, point, phase), waiting)
             except CommandError as error:
@@ -107,10 +110,18 @@ class Hooks:
         status: str = "running",
         error: RunError | None = None,
     ) -> None:
-        for hook in self._at(point):
+        hooks = self._at(point)
+        for number, hook in enumerate(hooks):
+            try:
+                waiting()
+            except CutShort as reason:
+                self._journal.attention(f"{_names(hooks[number:])} not run ({point}): {reason}")
+                return
             document = self._document(hook, point, phase, status=status, error=error)
             try:
                 self._run(hook, point, document, waiting)
+            except CutShort as reason:
+                self._journal.attention(f"hook {hook.name} was ended early ({point}): {reason}")
             except CommandError as failed:
                 self._journal.attention(f"hook {hook.name} failed ({point}): {failed.message}")
 
@@ -142,7 +153,7 @@ class Hooks:
     def _run(
         self, hook: HookConfig, point: HookPoint, document: dict[str, object], waiting: Callable[[], None]
     ) -> None:
-        """It ended well, or was cut short, which a person is told.
+        """It ended well.
 
         Raises:
             CommandError: it did not, or not in time, or could not be started.
@@ -153,22 +164,18 @@ class Hooks:
         }
         kept = {name: os.environ[name] for name in _HANDED_ON if name in os.environ}
         began = time.monotonic()
-        try:
-            with (
-                memory_file(json.dumps(document, default=str)) as stdin,  # a pipe would fill up where nobody reads it
-                spawned(
-                    hook.command,
-                    stdin=stdin,
-                    stderr=subprocess.STDOUT,
-                    environment={**kept, **told},
-                    only_this_environment=True,
-                    ledger=self._journal,
-                ) as process,
-            ):
-                said = _watched(process, hook, began + hook.timeout_seconds, waiting)
-        except CutShort as reason:
-            self._journal.attention(f"hook {hook.name} was ended early ({point}): {reason}")
-            return
+        with (
+            memory_file(json.dumps(document, default=str)) as stdin,  # a pipe would fill up where nobody reads it
+            spawned(
+                hook.command,
+                stdin=stdin,
+                stderr=subprocess.STDOUT,
+                environment={**kept, **told},
+                only_this_environment=True,
+                ledger=self._journal,
+            ) as process,
+        ):
+            said = _watched(process, hook, began + hook.timeout_seconds, waiting)
         log.info("hook %s (%s): ended after %.1f s", hook.name, point, time.monotonic() - began)
         if process.returncode != 0:
             raise CommandError(f"{hook.command[0]} ended with status {process.returncode}: {said or '(no output)'}")
@@ -207,3 +214,9 @@ def _read(stream: IO[bytes], tail: bytes, *, within_seconds: float) -> tuple[byt
 def _name(phase: Phase) -> str:
     """Of the three phases that the lock takes, hooks see one."""
     return "lock" if phase is Phase.LOCK_WAIT else phase.value
+
+
+def _names(hooks: Sequence[HookConfig]) -> str:
+    """Who was not run, with the verb."""
+    names = ", ".join(hook.name for hook in hooks)
+    return f"hook {names} was" if len(hooks) == 1 else f"hooks {names} were"

@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 from backupd.config import CopyConfig, HookConfig, HookPoint, JobConfig, LimitsConfig
+from backupd.host.hooks import Hooks
 from backupd.host.process import start_time
 from backupd.host.signals import cancellable
 from backupd.vocabulary.errors import BackupdError, Cancelled, GaveUp, Refused, SnapshotError, SnapshotVoid
-from backupd.vocabulary.records import RunStatus
+from backupd.vocabulary.records import Phase, RunStatus
 from tests.processes import children
 from tests.story.world import World
 
@@ -319,12 +320,11 @@ def test_a_limit_that_is_passed_while_a_hook_runs_ends_both(world: World, script
     assert (world.left(), world.stored()) == ([], [])
 
 
-@pytest.mark.parametrize("point", ["after-copy", "before-release"])
 @pytest.mark.parametrize("how", ["it is void", "a limit was passed"])
 def test_once_the_copy_is_whole_a_limit_ends_the_hook_alone(
-    world: World, script: Script, tmp_path: Path, point: str, how: str, monkeypatch: pytest.MonkeyPatch
+    world: World, script: Script, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing more is read from the snapshot: it is removed at once, and the copy is kept."""
+    """Nothing more is read from the snapshot: no further hook keeps it, and the copy is kept."""
     monkeypatch.setattr("backupd.load.observer._LAG_SECONDS", 0.1)
     os.mkfifo(tmp_path / "begun")
     program = script("echo >begun; exec sleep 60")
@@ -340,12 +340,58 @@ def test_once_the_copy_is_whole_a_limit_ends_the_hook_alone(
     wrong = threading.Thread(target=happen, daemon=True)
     wrong.start()
     limits = LimitsConfig(max_replica_lag_seconds=60.0)
-    row = world.back_up(job=replace(job(world, hook(program, point, timeout_seconds=50.0)), limits=limits))
+    hooks = {
+        **hook(program, "after-copy", timeout_seconds=50.0),
+        **hook(script('echo "$BACKUPD_HOOK" >>order'), "after-copy", name="two"),
+        **hook(script('echo "$BACKUPD_HOOK" >>order'), "after-copy", name="three"),
+        **hook(script("echo undone >>order"), "before-release", name="undo"),
+    }
+    row = world.back_up(job=replace(job(world, hooks), limits=limits))
     wrong.join()
     assert (row.status, row.backup is not None) == (RunStatus.ATTENTION, True)
-    (text,) = [text for text in row.attention if text.startswith("hook")]
+    ended, others = [text for text in row.attention if text.startswith("hook")]
     reason = "the snapshot is no longer intact" if how == "it is void" else "replica lag is 61 s"
-    assert text.startswith(f"hook one was ended early ({point}): {reason}")
-    assert text.endswith("; the copy is complete")
+    assert ended.startswith(f"hook one was ended early (after-copy): {reason}")
+    assert others.startswith(f"hooks two, three were not run (after-copy): {reason}")
+    assert ended.endswith("; the copy is complete")
+    assert lines(tmp_path / "order") == ["undone"]
     assert children() <= before
+    assert world.left() == []
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_no_hook_begins_once_a_limit_was_passed(script: Script, tmp_path: Path, side: str) -> None:
+    nobody: Any = None  # no record is asked what the hook is to be told
+    hooks = Hooks(hook(script("echo >begun"), f"{side}-settle").values(), nobody)
+
+    def waiting() -> None:
+        raise GaveUp("a limit was passed")
+
+    with pytest.raises(GaveUp):
+        getattr(hooks, side)(Phase.SETTLE, waiting=waiting)
+    assert not (tmp_path / "begun").exists()
+
+
+def test_a_hook_before_the_release_is_cut_short_by_nothing_that_befalls_the_snapshot(
+    world: World, script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It undoes what an earlier one did: half of that is worse than a snapshot for as long as its timeout."""
+    monkeypatch.setattr("backupd.load.observer._LAG_SECONDS", 0.1)
+    os.mkfifo(tmp_path / "begun")
+    os.mkfifo(tmp_path / "wrong")
+    program = script("echo >begun; cat wrong; sleep 0.5; echo done >order")
+
+    def happen() -> None:
+        (tmp_path / "begun").read_text()
+        world.host.invalidate("backupd-r1")
+        world.database.lag_seconds = 61.0
+        (tmp_path / "wrong").write_text("")
+
+    wrong = threading.Thread(target=happen, daemon=True)
+    wrong.start()
+    limits = LimitsConfig(max_replica_lag_seconds=60.0)
+    row = world.back_up(job=replace(job(world, hook(program, "before-release", timeout_seconds=50.0)), limits=limits))
+    wrong.join()
+    assert (row.status, row.attention) == (RunStatus.SUCCESS, ())
+    assert lines(tmp_path / "order") == ["done"]
     assert world.left() == []

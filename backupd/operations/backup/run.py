@@ -129,7 +129,7 @@ def run_backup(
             with _spool(attempt) as spool:
                 with cost_meter.settled(ready.volume), ExitStack() as owed:
                     copied = _take(attempt, owed, spool)
-                    with phases.begin(Phase.RELEASE):
+                    with phases.enter(Phase.RELEASE):  # nothing watches its hooks: what they undo, they undo wholly
                         owed.close()  # the snapshot costs the server until it is gone, so it goes before what can wait
                 objects = send_spooled(attempt, copied)
             backups = _verify_and_publish(attempt, objects, partial)
@@ -186,8 +186,9 @@ def _spool(attempt: Attempt) -> AbstractContextManager[Spool | None]:
 
 
 def _take(attempt: Attempt, owed: ExitStack, spool: Spool | None) -> Copied:
-    """From the baseline until the snapshot can go. What is made on the host is in `owed` when this returns or raises.
+    """From the baseline to the last byte read, and the hooks after it.
 
+    What is made on the host is in `owed` when this returns or raises.
     Nothing that befalls the snapshot once its last byte was read takes the copy away.
     """
     run, tools, phases = attempt.run, attempt.tools, attempt.phases
@@ -215,7 +216,6 @@ def _take(attempt: Attempt, owed: ExitStack, spool: Spool | None) -> Copied:
             with phases.begin(Phase.COPY, waiting=worth_keeping):
                 copied = copy_snapshot(attempt, owed, point, observer, spool)
                 run.cow_peak(tools.snapshots.require_intact(point.snapshot).used)  # after the last byte was read
-            phases.approach(Phase.RELEASE, waiting=worth_keeping)  # with somebody who watches the snapshot
         finally:
             run.samples(observer.samples)
             attempt.cost_meter.sampled(observer.samples)

@@ -147,7 +147,7 @@ def require_worth_keeping(observer: Observer) -> None:
     try:
         observer.require_within_limits()
     except GaveUp:
-        raise CutShort(f"{observer.passed}, so the snapshot was removed at once; the copy is complete") from None
+        raise CutShort(f"{observer.passed}, so the snapshot is not kept any longer; the copy is complete") from None
     except SnapshotVoid as error:
         raise CutShort(f"{error.message}; the copy is complete") from error
 

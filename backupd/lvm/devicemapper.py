@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import re
+import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,20 @@ class MappedDevice:
     def only(self) -> TableLine | None:
         """The target of a table that has one line, as those of snapshots and their origins do."""
         return self.targets[0] if len(self.targets) == 1 else None
+
+
+def device_number(path: str) -> DeviceNumber | None:
+    """The block device that this path leads to; None where it leads to none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 (follows links, as whoever opens it does)
+    except OSError:
+        return None
+    return number_of(found) if stat.S_ISBLK(found.st_mode) else None
+
+
+def number_of(found: os.stat_result) -> DeviceNumber:
+    """Of the device that this is the node of."""
+    return DeviceNumber(os.major(found.st_rdev), os.minor(found.st_rdev))
 
 
 def device_uuid(device: DeviceNumber, *, sysfs: Path = SYSFS) -> str | None:

@@ -19,7 +19,7 @@ from backupd.host import process as programs
 from backupd.host.mountinfo import Mounted, covering, mounts
 from backupd.lvm import report
 from backupd.lvm.blank import signatures
-from backupd.lvm.devicemapper import SYSFS, mapped_as
+from backupd.lvm.devicemapper import SYSFS, device_number, mapped_as, number_of
 from backupd.lvm.leftovers import OPTION, leftovers
 from backupd.lvm.refusals import reporting
 from backupd.lvm.report import LabelledDisk
@@ -177,15 +177,6 @@ def physical_volumes() -> tuple[LabelledDisk, ...]:
         return report.parse_labels(programs.run(report.labels_argv(), timeout_seconds=_SECONDS).stdout)
 
 
-def device_number(path: str) -> DeviceNumber | None:
-    """The block device that this path leads to; None where it leads to none."""
-    try:
-        found = os.stat(path)  # noqa: PTH116 (follows links, as whoever opens it does)
-    except OSError:
-        return None
-    return _number(found) if stat.S_ISBLK(found.st_mode) else None
-
-
 def _worldwide_name(folder: Path) -> str:
     """What its maker or its storage calls it, the same on each path to it; empty where the kernel knows none."""
     for file in (folder / "wwid", folder / "device" / "wwid"):  # of NVMe, of SCSI
@@ -205,11 +196,7 @@ def _device_number(path: Path) -> DeviceNumber:
         raise SnapshotError(f"{path} cannot be read: {error.strerror}", hint="run as root") from error
     if not stat.S_ISBLK(found.st_mode):
         raise Refused(f"{path} is not a block device", hint="use a whole disk: see `lsblk -p`")
-    return _number(found)
-
-
-def _number(found: os.stat_result) -> DeviceNumber:
-    return DeviceNumber(os.major(found.st_rdev), os.minor(found.st_rdev))
+    return number_of(found)
 
 
 def _whole_disk(path: Path, number: DeviceNumber, sysfs: Path) -> Disk:

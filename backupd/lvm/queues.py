@@ -5,17 +5,14 @@ device-mapper or md device has there what its disks have in common, a partition 
 virtual: most hypervisors call theirs rotational, whatever they lie on.
 """
 
-import contextlib
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from backupd.lvm.devicemapper import SYSFS
+from backupd.lvm.devicemapper import SYSFS, device_number
 from backupd.vocabulary.volumes import DiskQueue, VolumeGroup
 
-_DEV = Path("/dev")
 _VIRTUAL_NAMES = re.compile(r"(vd|xvd)[a-z]+|loop[0-9]+")
 # Of SCSI disks and of NVMe's (drivers/scsi/scsi_sysfs.c, drivers/nvme/host/sysfs.c).
 _FAILED_STATES = frozenset({"offline", "transport-offline", "cancel", "deleted", "dead"})
@@ -23,28 +20,19 @@ _VIRTUAL_MAKERS = re.compile(r"VMware|QEMU|VBOX|Msft|Virtual", re.IGNORECASE)  #
 
 
 def with_queues(group: VolumeGroup, *, sysfs: Path = SYSFS) -> VolumeGroup:
-    """The group, with what is known of the disks of its PVs, closed ones too, and by which other paths they go."""
-    pvs = (*group.free_by_pv, *group.closed)
-    found = {pv: queue_of(Path(pv), sysfs=sysfs) for pv in pvs}
-    return replace(
-        group, queues={pv: queue for pv, queue in found.items() if queue is not None}, pv_links=links_to(pvs)
-    )
+    """The group, with what is known of the disks of its PVs, closed ones too, and who knows them by other paths."""
+    found = {pv: queue_of(Path(pv), sysfs=sysfs) for pv in (*group.free_by_pv, *group.closed)}
+    queues = {pv: queue for pv, queue in found.items() if queue is not None}
+    return replace(group, queues=queues, same_device=_same_device)
 
 
-def links_to(pvs: Iterable[str], *, folder: Path = _DEV) -> dict[str, tuple[str, ...]]:
-    """Other paths to these devices, as udev and people make them: `/dev/disk/by-id/…`, `/dev/mapper/…`, `/dev/dm-3`.
+def _same_device(path: str, pv: str) -> bool:
+    """Whether a path of udev's or a person's leads to this PV: `/dev/disk/by-id/…`, `/dev/mapper/…`, `/dev/dm-3`.
 
-    LVM tells one of them, and need not tell the same tomorrow.
+    None outside `/dev` is followed: it may lie on a share that hangs.
     """
-    nodes = {Path(pv).resolve(): pv for pv in pvs if pv.startswith("/")}  # a missing one is `[unknown]`
-    found: dict[str, list[str]] = {pv: [str(node)] for node, pv in nodes.items() if str(node) != pv}
-    for place in (folder, folder / "mapper", *sorted((folder / "disk").glob("*"))):
-        with contextlib.suppress(OSError), os.scandir(place) as entries:
-            for entry in entries:
-                pv = nodes.get(Path(entry.path).resolve()) if entry.is_symlink() else None
-                if pv is not None and pv != entry.path:
-                    found.setdefault(pv, []).append(entry.path)
-    return {pv: tuple(sorted(paths)) for pv, paths in found.items()}
+    number = device_number(path) if path.startswith("/dev/") else None
+    return number is not None and number == device_number(pv)
 
 
 def queue_of(device: Path, *, sysfs: Path = SYSFS) -> DiskQueue | None:

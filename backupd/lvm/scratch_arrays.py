@@ -17,9 +17,9 @@ from uuid import UUID
 
 from backupd.host import process
 from backupd.lvm import Mark
-from backupd.lvm.devicemapper import SYSFS
+from backupd.lvm.devicemapper import SYSFS, device_number
 from backupd.lvm.disk_marks import Superblock, array_uuid, read_superblock
-from backupd.lvm.empty_disks import Disk, device_number, whole_disks
+from backupd.lvm.empty_disks import Disk, whole_disks
 from backupd.lvm.refusals import carry_out
 from backupd.vocabulary.errors import CommandError, SnapshotError
 from backupd.vocabulary.scratch_layouts import KIB, ScratchLayout

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from backupd.lvm import Mark, empty_disks, holding_on_disks, scratch_arrays, scratch_groups, scratch_name
 from backupd.lvm.blank import filesystem_uuid
+from backupd.lvm.devicemapper import device_number
 from backupd.lvm.disk_marks import array_uuid, require_markable, run_of_pv
-from backupd.lvm.empty_disks import LEAST_SIZE, device_number, physical_volumes
+from backupd.lvm.empty_disks import LEAST_SIZE, physical_volumes
 from backupd.lvm.report import LabelledDisk
 from backupd.vocabulary.errors import Refused, SnapshotError
 from backupd.vocabulary.records import Holding, HoldingKind

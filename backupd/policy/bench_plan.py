@@ -3,7 +3,7 @@
 Knows: what each published table needs, what fits on the disks, and what cannot be asked for.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -32,14 +32,13 @@ class Disks:
     free_by_disk: Mapping[str, int] = field(default_factory=dict)  # PV or disk -> free extents
     sector_size: int = 512  # bytes, the largest of all: the least that can be read or written directly
     spare: int | None = None  # extents that may be taken of a group without its last tenth; None: there is no group
-    by_name: Mapping[str, str] = field(default_factory=dict)  # uuid or other path -> PV
+    by_name: Mapping[str, str] = field(default_factory=dict)  # as somebody names it, by uuid or any path -> PV
 
 
-def group_disks(group: VolumeGroup, sector_size: int) -> Disks:
-    """The free extents of a volume group."""
-    links = {path: pv for pv in group.free_by_pv for path in group.pv_links.get(pv, ())}
-    uuids = {group.pv_uuids[pv]: pv for pv in group.free_by_pv if pv in group.pv_uuids}
-    return Disks(group.name, group.extent_size, dict(group.free_by_pv), sector_size, group.spare_on(()), links | uuids)
+def group_disks(group: VolumeGroup, sector_size: int, *, names: Iterable[str] = ()) -> Disks:
+    """The free extents of a volume group, some of whose PVs somebody names."""
+    by_name = {name: pv for name in names for pv in group.named(name) if pv in group.free_by_pv}
+    return Disks(group.name, group.extent_size, dict(group.free_by_pv), sector_size, group.spare_on(()), by_name)
 
 
 def whole_disks(sizes: Mapping[str, int], sector_size: int) -> Disks:

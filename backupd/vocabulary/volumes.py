@@ -1,9 +1,10 @@
 """Logical volumes, the disks and file systems above and below them, and their snapshots."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import eq
 from pathlib import Path, PurePosixPath
 from typing import Final, Literal
 
@@ -163,14 +164,18 @@ class VolumeGroup:
     queues: Mapping[str, DiskQueue] = field(default_factory=dict)  # PV path -> its disk's, where that is known
     all_extents: int = 0  # free or not, on the PVs that take extents
     pv_uuids: Mapping[str, str] = field(default_factory=dict)  # PV path -> uuid, of closed ones too
-    pv_links: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # PV path -> others to it, by links in /dev
+    same_device: Callable[[str, str], bool] = field(default=eq, compare=False)  # whether two paths lead to one now
     lock_type: str = ""  # of a group that hosts share (lvmlockd): `sanlock`, `dlm`; else empty or `none`
     missing: tuple[str, ...] = ()  # uuids of PVs whose disks LVM does not find: they have no path
 
     def named(self, name: str) -> tuple[str, ...]:
-        """The PVs, by LVM's paths, that somebody may mean who names one by a path or its uuid; closed ones too."""
-        every = dict.fromkeys((*self.free_by_pv, *self.closed, *self.pv_uuids))
-        return tuple(pv for pv in every if name in (pv, self.pv_uuids.get(pv), *self.pv_links.get(pv, ())))
+        """The PVs, by LVM's paths, that somebody may mean who names one by a path or its uuid; closed ones too.
+
+        LVM tells one of its paths, and need not tell the same tomorrow: only a name that is none of those is looked at.
+        """
+        every = tuple(dict.fromkeys((*self.free_by_pv, *self.closed, *self.pv_uuids)))
+        known = tuple(pv for pv in every if name in (pv, self.pv_uuids.get(pv)))
+        return known or tuple(pv for pv in every if self.same_device(name, pv))
 
     def free_on(self, pvs: tuple[str, ...], *, stripes: int = 1) -> int:
         """Free extents on these PVs, on all when none is named; those that an LV of so many stripes can have."""

@@ -286,9 +286,12 @@ def test_a_plan_says_so_when_it_takes_of_a_groups_last_tenth(whole: int, told: b
 
 
 def test_pvs_are_named_by_any_path_or_by_uuid() -> None:
-    links = {"/dev/a": ("/dev/disk/by-id/wwn-a",)}
-    group = VolumeGroup("vg0", EXTENT, 400, {"/dev/a": 200, "/dev/b": 200}, pv_uuids={"/dev/b": "uuid"}, pv_links=links)
-    disks = group_disks(group, 512)
+    group = VolumeGroup(
+        *("vg0", EXTENT, 400, {"/dev/a": 200, "/dev/b": 200}),
+        pv_uuids={"/dev/b": "uuid"},
+        same_device=lambda *paths: paths == ("/dev/disk/by-id/wwn-a", "/dev/a"),
+    )
+    disks = group_disks(group, 512, names=("/dev/disk/by-id/wwn-a", "/dev/a", "uuid"))
     assert bench_plan_of(replace(IN_GROUP, pvs=("/dev/disk/by-id/wwn-a", "uuid")), disks).disks == ("/dev/a", "/dev/b")
     with pytest.raises(Refused, match="--pvs names /dev/a twice"):
         bench_plan_of(replace(IN_GROUP, pvs=("/dev/disk/by-id/wwn-a", "/dev/a")), disks)

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from backupd.config import SnapshotConfig
-from backupd.lvm.queues import links_to, queue_of, with_queues
+from backupd.lvm.devicemapper import device_number
+from backupd.lvm.queues import queue_of, with_queues
 from backupd.policy.chunk_size import chunks_for
 from backupd.policy.snapshot_plan import plan_snapshot
-from backupd.vocabulary.volumes import AUTO, DiskQueue, VolumeGroup
+from backupd.vocabulary.volumes import AUTO, DeviceNumber, DiskQueue, VolumeGroup
 from tests.fakes.lvm_host import LvmHost, striped_volume, thin_volume
 
 KIB = 1 << 10
@@ -95,22 +96,33 @@ def test_the_kernel_is_asked_by_number_and_a_partition_has_its_disks_queue(tmp_p
     assert queue_of(Path("/dev/null"), sysfs=tmp_path) is None
 
 
-def test_other_paths_to_a_pv_are_the_links_that_lead_to_its_node(tmp_path: Path) -> None:
-    by_id, mapper = tmp_path / "disk" / "by-id", tmp_path / "mapper"
-    for folder in (by_id, mapper, tmp_path / "disk" / "by-path"):
-        folder.mkdir(parents=True)
-    for node in ("sde", "dm-3", "sdf"):
-        (tmp_path / node).touch()
-    (by_id / "wwn-0x5000c500a1b2c3d4").symlink_to("../../sde")
-    (by_id / "wwn-0x5000c500ffffffff").symlink_to("../../sdf")
-    (tmp_path / "cow").symlink_to("sde")
-    (mapper / "mpatha").symlink_to("../dm-3")
-    (mapper / "gone").symlink_to("../dm-9")
-    sde, multipath = str(tmp_path / "sde"), str(mapper / "mpatha")
-    assert links_to((sde, multipath, "[unknown]"), folder=tmp_path) == {
-        sde: (str(tmp_path / "cow"), str(by_id / "wwn-0x5000c500a1b2c3d4")),
-        multipath: (str(tmp_path / "dm-3"),),
-    }
+def test_a_pv_is_known_by_any_path_to_its_device_and_no_path_is_followed_but_the_one_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    by_id, mapper = "/dev/disk/by-id/wwn-0x5000c500a1b2c3d4", "/dev/mapper/mpatha"
+    numbers = {by_id: DeviceNumber(8, 64), "/dev/sde": DeviceNumber(8, 64), mapper: DeviceNumber(253, 3)}
+    asked: list[str] = []
+
+    def number(path: str) -> DeviceNumber | None:
+        asked.append(path)
+        return numbers.get(path)
+
+    monkeypatch.setattr("backupd.lvm.queues.device_number", number)
+    free = {"/dev/sde": 9, mapper: 9, "[unknown]": 0}
+    told = with_queues(VolumeGroup("vg", 4 << 20, 18, free, pv_uuids={"/dev/sde": "uuid"}))
+    assert (told.named("/dev/sde"), told.named("uuid"), asked) == (("/dev/sde",), ("/dev/sde",), [])
+    assert told.named(by_id) == ("/dev/sde",)
+    assert set(asked) == {by_id, *free}
+    asked.clear()
+    assert (told.named("/dev/dm-9"), told.named("another"), told.named("/share/sde")) == ((), (), ())
+    assert set(asked) == {"/dev/dm-9"}
+
+
+def test_a_link_that_leads_nowhere_or_to_itself_is_no_device(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "gone").symlink_to("sdz")
+    (tmp_path / "file").touch()
+    assert [device_number(str(tmp_path / name)) for name in ("loop", "gone", "file")] == [None, None, None]
 
 
 @pytest.mark.parametrize(

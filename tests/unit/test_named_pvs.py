@@ -30,7 +30,7 @@ def test_one_pv_named_twice_is_one(host: LvmHost) -> None:
 def test_a_pv_goes_by_every_path_that_leads_to_it(host: LvmHost) -> None:
     """As in a configuration that names `/dev/disk/by-id/…`, where LVM says `/dev/sde`."""
     by_id = "/dev/disk/by-id/wwn-0x5000c500a1b2c3d4"
-    group = replace(host.group(), pv_links={"/dev/sde": (by_id,)})
+    group = replace(host.group(), same_device=lambda *paths: paths == (by_id, "/dev/sde"))
     assert named_pvs((by_id, "/dev/sdb"), group) == NamedPvs(("/dev/sde", "/dev/sdb"))
     assert named_pvs(("/dev/disk/by-id/other",), group).gone == ("/dev/disk/by-id/other is not a PV of labvg",)
     closed = replace(group, closed=("/dev/sde",), free_by_pv={"/dev/sdb": 1})

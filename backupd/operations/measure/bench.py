@@ -146,7 +146,8 @@ def _disks(request: BenchRequest, tools: HostTools, bench_tools: BenchTools) -> 
         sizes = {disk: _empty_size(disk, request, tools) for disk in request.array_disks}
         return whole_disks(sizes, max(bench_tools.sector_size(Path(disk)) for disk in sizes))
     group = tools.snapshots.group(request.vg)
-    return group_disks(group, max((bench_tools.sector_size(Path(pv)) for pv in group.free_by_pv), default=512))
+    sector_size = max((bench_tools.sector_size(Path(pv)) for pv in group.free_by_pv), default=512)
+    return group_disks(group, sector_size, names=request.pvs)
 
 
 def _empty_size(disk: str, request: BenchRequest, tools: HostTools) -> int:

@@ -84,13 +84,18 @@ class Places:
     def probed_by(root: Path) -> tuple[str, ...]:
         """The runs whose probe folder is at this root, where a restored binlog or a target's objects may be, too.
 
-        We have made it, or whoever owns the root has for us: in a `/tmp`, any user makes folders of any name.
+        We have made it, or whoever owns the root has for us: in a `/tmp`, any user makes folders of any name. A file
+        that is mounted alone, such as a container's `/etc/hosts`, holds none.
 
         Raises:
             OSError: nobody can tell.
         """
-        owners = {os.geteuid(), root.stat().st_uid}
-        with os.scandir(root) as entries:
+        try:
+            owners = {os.geteuid(), root.stat().st_uid}
+            entries = os.scandir(root)
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        with entries:
             names = [
                 entry.name.removeprefix(_PROBE_PREFIX)
                 for entry in entries

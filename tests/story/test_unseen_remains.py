@@ -73,3 +73,12 @@ def test_a_file_system_that_cannot_be_read_keeps_nothing_else_from_being_given_b
     monkeypatch.setattr(Places, "probed_by", staticmethod(failed))
     recover(world).require_complete()
     assert world.left() == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_file_that_is_mounted_alone_holds_no_remains(tmp_path: Path, there: bool) -> None:
+    """As a container's `/etc/hosts`; or one that was unmounted just now."""
+    hosts = tmp_path / "hosts"
+    if there:
+        hosts.touch()
+    assert Places.probed_by(hosts) == ()

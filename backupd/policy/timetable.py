@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import islice, pairwise, takewhile
+from itertools import pairwise, takewhile
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
@@ -50,8 +50,7 @@ _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 _LONGEST = 200  # characters of an expression
 _PATIENCE = timedelta(days=50 * 366)  # 29 February comes on a given weekday every 28 or 40 years
 _ALL_MONTHS = timedelta(days=5 * 366)  # that are different in length
-_ENOUGH_DAYS = 100  # of a date that comes once a year a dozen fall on all weekdays
-_WEEK = 7
+_ALL_CALENDARS_END = date(2028, 1, 1)  # in 28 years each date falls on each weekday
 _MINUTES_OF_A_DAY = 24 * 60
 _DAY = timedelta(days=1)
 _SECOND = timedelta(seconds=1)
@@ -175,12 +174,8 @@ def minutes_due(expression: str) -> frozenset[int]:
 @lru_cache(maxsize=1024)
 def _weekdays(fields: str) -> frozenset[int]:
     """On which the days fall that day of the month, month and weekday name; Monday is 0."""
-    found: set[int] = set()
-    for day in islice(pattern_of(f"0 0 {fields}").days(_ANY_TIME.date()), _ENOUGH_DAYS):
-        found.add(day.weekday())
-        if len(found) == _WEEK:
-            break
-    return frozenset(found)
+    days = pattern_of(f"0 0 {fields}").days(_ANY_TIME.date())
+    return frozenset(day.weekday() for day in takewhile(lambda day: day < _ALL_CALENDARS_END, days))
 
 
 @lru_cache(maxsize=1024)  # and most of these are due every day

@@ -15,6 +15,7 @@ from backupd.policy.timetable import (
     first_showing,
     last_showing,
     longest_gap_seconds,
+    minutes_due,
     require_cron,
     require_zone,
     stable_offset,
@@ -159,6 +160,25 @@ def test_a_zone_that_is_none_is_answered_with_the_one_that_was_meant() -> None:
 )
 def test_the_longest_gap_is_that_between_two_slots_that_follow_each_other(expression: str, gap: timedelta) -> None:
     assert longest_gap_seconds(expression) == gap.total_seconds()
+
+
+@pytest.mark.parametrize(
+    ("fields", "weekdays"),
+    [
+        ("* * *", "0123456"),
+        ("* * 1-5", "01234"),
+        ("1 1 *", "0123456"),
+        ("29 2 *", "0123456"),
+        ("29 2 1", "0123456"),  # the one or the other: the date comes once in four years, Mondays each week
+        ("1 1 1", "0123456"),
+        ("*/2 * 1", "0"),  # both, because the first begins with a star
+        ("L 2 *", "0123456"),
+        ("* * 5L", "4"),
+        ("* * Mon#2", "0"),
+    ],
+)
+def test_a_slot_is_due_on_each_weekday_that_ever_comes(fields: str, weekdays: str) -> None:
+    assert minutes_due(f"3 2 {fields}") == {int(day) * 24 * 60 + 123 for day in weekdays}
 
 
 def test_what_never_comes_has_no_longest_gap() -> None:

@@ -355,17 +355,23 @@ def test_of_the_groups_last_tenth_a_probe_takes_no_more_than_it_needs_unless_it_
     assert probe.take(replace(SMALL, passive=passive)).settings.cow_size == extents * (4 << 20)
 
 
-def test_a_pool_that_is_too_full_or_would_be_is_refused(probe: ProbeWorld) -> None:
+def test_a_pool_that_is_too_full_or_would_be_is_refused(probe: ProbeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """A backup refuses it, too: every volume of a full pool stands still, or fails."""
     size = probe.world.host.volume.size
     full, brink = size * 95 // 100, size * 9 // 10 - 4096
     for run_id, used, request in (("p0", full, replace(SMALL, passive=True)), ("p1", brink, SMALL)):
         probe.world.host.volume = thin_volume(used=used)
         with pytest.raises(
-            Refused, match=r"thin pool labvg/pool is 9\d% full.*; limits\.max_cow_fill is 90%"
+            Refused, match=r"thin pool labvg/pool is 9\d% full.*; the limit of a probe without a job is 90%"
         ) as refused:
             probe.take(request, run_id=run_id)
         assert "lvextend --size +SIZE labvg/pool" in refused.value.hint
+        assert ("--file-size" in refused.value.hint) is (used == brink)
+        assert "limits.max_cow_fill" in refused.value.hint
+    of_job = replace(probe.subject, job="nightly")
+    monkeypatch.setattr(ProbeWorld, "subject", of_job)
+    with pytest.raises(Refused, match=r"; limits\.max_cow_fill of job nightly is 90%"):
+        probe.take(SMALL, run_id="p3")
     assert probe.disk.calls == 0
     assert probe.world.host.calls["prepared"] == 0
     probe.world.host.volume = thin_volume(used=size * 89 // 100)

@@ -313,12 +313,14 @@ def _require_room_in_pool(
     file = 0 if request.passive else request.file_size
     fill = (pool.used + file + max(_least(request, variant) for variant in tried)) / pool.size
     if fill > subject.max_pool_fill:
+        limit, name = f"{subject.max_pool_fill:.0%}", f"{volume.vg}/{pool.name}"
         would = f", and would be {fill:.0%} full by the probe" if file else ""
-        name = f"{volume.vg}/{pool.name}"
-        raise Refused(
-            f"thin pool {name} is {pool.fill:.0%} full{would}; limits.max_cow_fill is {subject.max_pool_fill:.0%}",
-            hint=f"extend the pool (lvextend --size +SIZE {name}), or use a smaller file: --file-size 64MiB",
-        )
+        whose = f"limits.max_cow_fill of job {subject.job}" if subject.job else "the limit of a probe without a job"
+        ways = [f"extend the pool (lvextend --size +SIZE {name})"]
+        if pool.fill <= subject.max_pool_fill:
+            ways.append("use a smaller file (--file-size 64MiB)")
+        ways.append("raise that limit" if subject.job else "probe a job that has a higher limits.max_cow_fill")
+        raise Refused(f"thin pool {name} is {pool.fill:.0%} full{would}; {whose} is {limit}", hint=", or ".join(ways))
 
 
 def _room_for_one(volume: Volume, group: VolumeGroup, variant: Variant, *, unasked: bool = False) -> int:

@@ -42,7 +42,13 @@ def check(
         ours = whose.level is not Level.REFUSED
         require_ours = ownership_of(catalogue, tools).require_ours if ours else lambda _target: False
         found = preflight.examine(
-            chosen, tools, last_stored_bytes=last, past=past, tunings=tunings, require_ours=require_ours
+            chosen,
+            tools,
+            last_stored_bytes=last,
+            last_copy=catalogue.last_copy(job),
+            past=past,
+            tunings=tunings,
+            require_ours=require_ours,
         )
         answers = failure_answers(configuration).of_check(job, catalogue=catalogue)
         left = (*left_in_spools(configuration, catalogue, check_of=job),)

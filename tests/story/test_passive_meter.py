@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.config import LimitsConfig, SettleConfig
+from backupd.config import JobConfig, LimitsConfig, SettleConfig
 from backupd.operations.backup import preflight
 from backupd.operations.tools import FilesystemRoom
 from backupd.vocabulary.penalty import GateOutcome, Reason
-from backupd.vocabulary.records import Phase, RunStatus
+from backupd.vocabulary.records import Finding, Phase, RunStatus
+from backupd.vocabulary.storage import LastCopy
 from tests.story.world import World
 
 ENDLESS = SettleConfig(windows=1, baseline_windows=1, patience=1e9)
@@ -60,19 +61,41 @@ def test_no_probe_file_is_written_where_the_server_would_lack_the_room(world: Wo
     prepared: list[bool] = []
     world.at["probe.prepare"] = lambda: prepared.append(True)
     world.room = FilesystemRoom(free=100 << 20, total=10 << 30, read_only=False)
-    row = world.back_up(job=world.job(settle=replace(ENDLESS, file_size=8 << 20)))
+    job = world.job(settle=replace(ENDLESS, file_size=8 << 20))
+    row = world.back_up(job=job)
     assert prepared == []
     (attention,) = row.attention
     assert "the probe's file needs 8.0 MiB, " in attention
     assert row.status is RunStatus.ATTENTION
-    (found,) = (
-        one
-        for one in preflight.examine(world.job(), world.tools, last_stored_bytes=None).warnings
-        if one.name == "probe file"
-    )
+    (found,) = told_of_the_probe_file(world, job)
     assert found.detail in attention
     assert "settle.file_size" in found.hint
     assert world.left() == []
+
+
+def told_of_the_probe_file(world: World, job: JobConfig, last: LastCopy | None = None) -> list[Finding]:
+    found = preflight.examine(job, world.tools, last_stored_bytes=None, last_copy=last)
+    return [one for one in found.findings if one.name == "probe file"]
+
+
+@pytest.mark.parametrize(
+    ("settle", "limits", "seconds", "told"),
+    [
+        (SettleConfig(), LimitsConfig(), None, False),  # by what there is, the copy is too short to wait for
+        (SettleConfig(), LimitsConfig(), 36000.0, True),
+        (SettleConfig(), LimitsConfig(max_penalty=9), None, True),
+        (SettleConfig(probe=True), LimitsConfig(), None, True),
+        (SettleConfig(enabled=False, probe=True), LimitsConfig(), 36000.0, False),
+    ],
+)
+def test_nobody_is_warned_of_a_probe_file_that_no_run_would_write(
+    world: World, settle: SettleConfig, limits: LimitsConfig, seconds: float | None, told: bool
+) -> None:
+    world.room = FilesystemRoom(free=100 << 20, total=10 << 30, read_only=False)
+    used = world.tools.files.used_bytes(world.mount_root)
+    last = None if seconds is None else LastCopy(used, used, used, seconds)
+    job = world.job(settle=replace(settle, file_size=8 << 20), limits=limits)
+    assert bool(told_of_the_probe_file(world, job, last)) is told
 
 
 def test_a_small_probe_file_is_written_however_full_the_volume_is(world: World) -> None:

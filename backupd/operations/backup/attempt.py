@@ -15,15 +15,14 @@ from backupd.mysql import Canary
 from backupd.operations.backup.meter import CostMeter
 from backupd.operations.backup.phases import RunPhases
 from backupd.operations.backup.preflight import Ready
+from backupd.operations.backup.probing import guessed_seconds, may_change_something
 from backupd.operations.copies.fan_out import Copies
 from backupd.operations.gate_limits import gate_limits
 from backupd.operations.ownership import Ownership, Renewal
 from backupd.operations.tools import Tools
-from backupd.policy.settle_gate import SettleLimits, waiting_may_pay
+from backupd.policy.settle_gate import SettleLimits
 from backupd.policy.signing import Signer
-from backupd.vocabulary.volumes import AUTO, SnapshotPlan
-
-_CAUTIOUS_COPY_RATE = 20 << 20  # bytes a second, to guess by: half of what three slow disks gave in the lab
+from backupd.vocabulary.volumes import SnapshotPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class Attempt:
     @property
     def guess_seconds(self) -> float:
         """What the copy takes, by nothing but what the volume holds."""
-        return self.tools.files.used_bytes(self.ready.mount.path) / _CAUTIOUS_COPY_RATE
+        return guessed_seconds(self.tools.files.used_bytes(self.ready.mount.path))
 
     @property
     def settle_limits(self) -> SettleLimits:
@@ -68,10 +67,8 @@ class Attempt:
     @property
     def probe(self) -> WriteProbe | None:
         """None where the job wants none; and, unless it insists, where what a probe says would change nothing."""
-        if self.job.settle.probe != AUTO or self.job.limits.max_penalty is not None:
-            return self.tools.probe
         copy_seconds = self.copy_seconds if self.copy_seconds is not None else self.guess_seconds
-        return self.tools.probe if waiting_may_pay(self.settle_limits, copy_seconds) else None
+        return self.tools.probe if may_change_something(self.job, copy_seconds) else None
 
     @property
     def probe_folder(self) -> Path:

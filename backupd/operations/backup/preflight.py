@@ -19,6 +19,7 @@ from backupd.operations.backup import (
     destinations,
     lock_free,
     preflush,
+    probing,
     rate_limit,
     replicas,
     storing,
@@ -35,6 +36,7 @@ from backupd.vocabulary.identity import Identity, Machine
 from backupd.vocabulary.penalty import SnapshotLife
 from backupd.vocabulary.records import Finding, Level
 from backupd.vocabulary.servers import DataPath, Flavour, ServerFacts
+from backupd.vocabulary.storage import LastCopy
 from backupd.vocabulary.units import format_duration, size_words
 from backupd.vocabulary.volumes import FileIdentity, MountPoint, Volume, VolumeGroup
 
@@ -97,13 +99,15 @@ def examine(
     tools: Tools,
     *,
     last_stored_bytes: int | None,
+    last_copy: LastCopy | None = None,
     past: Sequence[SnapshotLife] = (),
     tunings: Mapping[str, Tuning] = _NO_TUNINGS,
     require_ours: Callable[[Target], bool] = lambda _target: False,
 ) -> Examination:
     """Check all prerequisites for a run of this job.
 
-    `past` is what snapshots of the job's earlier runs have filled, `tunings` what probes have found best, by volume.
+    `last_copy` tells how long the next one takes, `past` what snapshots of the job's earlier runs have filled,
+    `tunings` what probes have found best, by volume.
     `require_ours` raises a TargetError for a target where another machine has written into this machine's folder, and
     tells whether what this one had written there is gone.
     """
@@ -112,14 +116,16 @@ def examine(
     used = tools.files.used_bytes(ready.mount.path) if ready is not None else None
     reached = destinations.examine(tools.targets, require_ours, last_stored_bytes=last_stored_bytes, used_bytes=used)
     findings += reached.findings
-    findings += _probe(job, tools)
+    findings += probing.of_program(job, tools)
     findings += _option_files(job)
     findings += _hooks(job)
     if ready is not None and used is not None:
         findings += volume_checks.of_size(used, most=storing.MOST_BYTES)
         ready = replace(ready, targets=reached.usable, unusable=reached.unusable)
         findings += _places(tools, ready)
-        findings += _probe_room(job, tools, ready.mount)
+        forecast = last_copy.expected_seconds(used) if last_copy is not None else None
+        seconds = forecast if forecast is not None else probing.guessed_seconds(used)
+        findings += probing.of_room(job, tools, ready.mount, copy_seconds=seconds)
         findings += _rate_limit(job, ready, past, tunings, used_bytes=used)
         findings += spool_folder.examine(
             job.copy, tools, ready.targets, mount=ready.mount, volume=ready.volume, paths=ready.paths
@@ -321,36 +327,6 @@ def _blockers(job: JobConfig, tools: Tools) -> Finding:
         f" {longest.statement}",
         "wait for it to end: the lock is not requested while it runs",
     )
-
-
-def _probe(job: JobConfig, tools: Tools) -> Iterator[Finding]:
-    if tools.probe is None and job.limits.max_penalty is not None:
-        off = next((key for key in ("enabled", "probe") if not getattr(job.settle, key)), None)
-        why = f"settle.{off} is false" if off else "sysbench is not installed"
-        yield Finding(
-            "sysbench",
-            Level.WARNING,
-            f"limits.max_penalty has no effect, because no probe measures the penalty: {why}",
-            "let it probe, or remove that limit: max_latency and max_penalty_seconds need no probe",
-            attention=True,
-        )
-    elif not (job.settle.enabled and job.settle.probe):
-        yield ok("sysbench", "not needed: settle.probe is off")
-    elif tools.probe is None:
-        yield Finding(
-            "sysbench",
-            Level.WARNING,
-            "sysbench is not installed: the gate can only watch the COW area",
-            "apt-get install sysbench, or set settle.probe = false",
-        )
-    else:
-        yield ok("sysbench", "installed")
-
-
-def _probe_room(job: JobConfig, tools: Tools, mount: MountPoint) -> Iterator[Finding]:
-    """Without it there is no probe; a run that wanted one needs attention then."""
-    if tools.probe and (lack := tools.files.room(mount.path).lack_for_probe(job.settle.file_size, mount.path)):
-        yield Finding("probe file", Level.WARNING, lack, "free some space, or lower settle.file_size")
 
 
 def _option_files(job: JobConfig) -> Iterator[Finding]:

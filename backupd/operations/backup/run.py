@@ -93,7 +93,13 @@ def run_backup(
             last = catalogue.last_stored_bytes(job.name)
             past, tunings = catalogue.snapshot_lives(job.name), catalogue.tunings()
             examination = preflight.examine(
-                job, tools, last_stored_bytes=last, past=past, tunings=tunings, require_ours=ownership.require_ours
+                job,
+                tools,
+                last_stored_bytes=last,
+                last_copy=catalogue.last_copy(job.name),
+                past=past,
+                tunings=tunings,
+                require_ours=ownership.require_ours,
             )
             if examination.ready is not None:  # before its findings: a live run's snapshot is one, and must be let be
                 claimed.enter_context(tools.claims.volume_group(examination.ready.volume.vg, run_id))

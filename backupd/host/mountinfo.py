@@ -6,7 +6,7 @@ Knows: that a process may have mounts of its own, and that its list may be read 
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from backupd.vocabulary.errors import UnexpectedOutput
@@ -28,6 +28,7 @@ class Mounted:
     options: tuple[str, ...] = ()  # of the file system, not of this mount of it
     read_only: bool = False  # the file system, or this mount of it
     removed: bool = False  # the root, which the kernel then tells as a folder `deleted` in it
+    number: int = field(default=0, compare=False)  # the kernel's, of all mounts that there are: `mnt_id` in an fdinfo
 
 
 def mounts(process: int | None = None) -> tuple[Mounted, ...]:
@@ -78,13 +79,16 @@ def parse_mountinfo(text: str) -> tuple[Mounted, ...]:
 def _parse_line(line: str) -> Mounted:
     try:
         before, _, after = line.partition(" - ")
-        _, _, device, root, path, of_mount, *_ = before.split(" ")
+        mount_id, _, device, root, path, of_mount, *_ = before.split(" ")
         major, _, minor = device.partition(":")
         filesystem, _, of_filesystem = (*after.split(" "), "", "")[:3]
         number, options = DeviceNumber(int(major), int(minor)), tuple(of_filesystem.split(","))
         read_only = "ro" in (*of_mount.split(","), *options)
         removed = root.endswith(_REMOVED)
-        return Mounted(number, Path(_plain(root)), Path(_plain(path)), filesystem, options, read_only, removed)
+        return Mounted(
+            *(number, Path(_plain(root)), Path(_plain(path)), filesystem, options, read_only, removed),
+            number=int(mount_id),
+        )
     except ValueError as error:
         raise UnexpectedOutput(f"a line of mountinfo could not be parsed: {line}") from error
 

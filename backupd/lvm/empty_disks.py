@@ -11,7 +11,7 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -260,25 +260,44 @@ def _open_now(path: Path, number: DeviceNumber) -> str:
 
 
 def _openers(number: DeviceNumber) -> Iterator[tuple[int, str]]:
-    ours = mounts()
-    for process in _PROCESSES.glob("[0-9]*"):
+    processes = tuple(_PROCESSES.glob("[0-9]*"))
+    filesystems = _filesystems(processes)
+    for process in processes:
         with contextlib.suppress(OSError):  # it has ended
-            if _has_open(process, number, ours):
+            if any(_leads_to(entry, number, filesystems) for entry in (process / "fd").iterdir()):
                 yield int(process.name), (process / "comm").read_text(errors="replace").strip()
 
 
-def _has_open(process: Path, number: DeviceNumber, ours: Sequence[Mounted]) -> bool:
-    """Whether it has the device open, by a node wherever it lies: the path is as it sees it, or as we do."""
-    theirs = mounts(int(process.name))
-    return any(_leads_to(entry, number, ours, theirs) for entry in (process / "fd").iterdir())
+def _filesystems(processes: Iterable[Path]) -> Mapping[int, str]:
+    """Of each mount that one of these processes sees, by its number. Those with one namespace and root see the same."""
+    found: dict[int, str] = {}
+    seen: set[tuple[str, str]] = set()
+    for process in processes:
+        with contextlib.suppress(OSError):  # it has ended
+            view = (os.readlink(process / "ns/mnt"), os.readlink(process / "root"))  # noqa: PTH115 (no path)
+            if view not in seen:
+                found.update((one.number, one.filesystem) for one in mounts(int(process.name)))
+                seen.add(view)
+    return found
 
 
-def _leads_to(entry: Path, number: DeviceNumber, *mounted: Sequence[Mounted]) -> bool:
+def _leads_to(entry: Path, number: DeviceNumber, filesystems: Mapping[int, str]) -> bool:
+    """Whether what a process has open here is the device, by a node wherever that lies."""
     try:
         target = os.readlink(entry)  # noqa: PTH115 (a socket's is no path)
-        return all(_may_be_asked(target, one) for one in mounted) and device_number(str(entry)) == number
+        if not target.startswith("/"):
+            return False
+        if not target.startswith("/dev/") and filesystems.get(_mount_number(entry)) not in _LOCAL:
+            return False  # one on a network share may hang
+        return device_number(str(entry)) == number
     except OSError:  # it was closed just now
         return False
+
+
+def _mount_number(entry: Path) -> int:
+    """Of the mount by which it was opened (proc_pid_fdinfo(5))."""
+    told = (entry.parent.parent / "fdinfo" / entry.name).read_text()
+    return next((int(line.split()[1]) for line in told.splitlines() if line.startswith("mnt_id:")), 0)  # 0: of none
 
 
 def _may_be_asked(path: str, mounted: Sequence[Mounted]) -> bool:

@@ -1,32 +1,56 @@
-"""Whose a file of the configuration may be: it names programs that backupd runs, so nobody else may change it.
+"""Who may change a file of the configuration: it names programs that backupd runs.
 
-Knows: owners, modes, and that a group can be one person's alone. Refuses to look further up than the file's own folder.
+Knows: owners and modes. What lets anybody in is refused. A drop-in, which configuration management writes, is root's or
+ours alone; of the main file, which people deploy in many ways, an owner or a group beside us is told, and no more.
+Refuses to look further up than the file's own folder.
 """
 
 import grp
 import os
 import pwd
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from backupd.vocabulary.errors import ConfigurationError
+from backupd.vocabulary.faults import Fault
+
+_ACL = "system.posix_acl_access"
+_Place = tuple[Path, os.stat_result]
 
 
-def read_ours(path: Path) -> bytes:
-    """What is in a file that only root and whoever runs this can change, replace or put another one in the place of.
+def read_closed(path: Path) -> bytes:
+    """What is in a file that is not open to anybody: to be changed, or to have another one put in its place.
 
-    The owner and the mode are asked of the file that was opened, not of the name.
+    The mode is asked of the file that was opened, not of the name.
 
     Raises:
-        ConfigurationError: others could.
+        ConfigurationError: it is.
         OSError: it is not there, or cannot be read.
     """
     with path.open("rb") as file:
-        _require(path, os.fstat(file.fileno()))
-        for folder in dict.fromkeys((path.parent, path.resolve().parent)):
-            require_ours(folder)
+        for place, status in _places(path, os.fstat(file.fileno())):
+            if status.st_mode & stat.S_IWOTH:
+                raise ConfigurationError(
+                    f"{place} can be changed by anybody, who could make backupd run their programs",
+                    hint="chmod o-w it, or move the configuration away from it",
+                )
         return file.read()
+
+
+def shared(path: Path) -> Iterator[Fault]:
+    """Who can change this file, or put another one in its place, beside root and whoever runs this.
+
+    Raises:
+        OSError: it is not there.
+    """
+    for place, status in _places(path, path.stat()):
+        if status.st_uid not in {0, os.geteuid()}:
+            yield Fault(str(place), f"belongs to {_user(status.st_uid)}, who can change which programs backupd runs")
+        if status.st_mode & stat.S_IWGRP:
+            whose = _group(status.st_gid) + (", or by somebody in its ACL" if _has_acl(place) else "")
+            yield Fault(str(place), f"is writable by {whose}: they can change which programs backupd runs")
 
 
 def require_rereadable(path: Path) -> None:
@@ -42,7 +66,7 @@ def require_rereadable(path: Path) -> None:
 
 
 def require_ours(path: Path) -> None:
-    """Only root and whoever runs this can change it; of a folder such as /tmp, remove or replace what is ours in it.
+    """Only root and whoever runs this can change it. Of a group nobody can tell who is in it.
 
     Raises:
         ConfigurationError: others can, or nobody can tell.
@@ -53,22 +77,37 @@ def require_ours(path: Path) -> None:
         raise ConfigurationError(
             f"cannot read {path}: {(error.strerror or str(error)).lower()}", hint="write it again, or remove it"
         ) from error
-    _require(path, status)
-
-
-def _require(path: Path, status: os.stat_result) -> None:
-    sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-    others = status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_of_one(status))
-    if status.st_uid not in {0, os.geteuid()} or (others and not sticky):
+    if status.st_uid not in {0, os.geteuid()} or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigurationError(
             f"{path} can be changed by others, and could make backupd run their programs",
             hint="chown root and chmod go-w it, or move the configuration away from it",
         )
 
 
-def _is_of_one(status: os.stat_result) -> bool:
-    """Its group is the owner's own, in which nobody else is: so distributions have it, and files are written g+w."""
+def _places(path: Path, status: os.stat_result) -> Iterator[_Place]:
+    """The file, and each folder in which somebody who may write there could put another one in its place."""
+    yield path, status
+    for folder in dict.fromkeys((path.parent, path.resolve().parent)):
+        there = folder.stat()
+        # Sticky as /tmp: only owners rename. Read-only as Kubernetes mounts a ConfigMap, with mode 0777: nobody does.
+        if not there.st_mode & stat.S_ISVTX and not os.statvfs(folder).f_flag & os.ST_RDONLY:
+            yield folder, there
+
+
+def _user(number: int) -> str:
     with suppress(KeyError):
-        owner, group = pwd.getpwuid(status.st_uid).pw_name, grp.getgrgid(status.st_gid)
-        return group.gr_name == owner and {*group.gr_mem} <= {owner}
+        return f"user {pwd.getpwuid(number).pw_name}"
+    return f"uid {number}"
+
+
+def _group(number: int) -> str:
+    with suppress(KeyError):
+        return f"group {grp.getgrgid(number).gr_name}"
+    return f"gid {number}"
+
+
+def _has_acl(path: Path) -> bool:
+    """The bits of its group are a mask then (acl(5))."""
+    with suppress(OSError):
+        return _ACL in os.listxattr(path)
     return False

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from backupd.config import drop_ins
-from backupd.config.own_files import read_ours
+from backupd.config.own_files import read_closed
 from backupd.config.rules import broken
 from backupd.config.schema import Configuration
 from backupd.config.wording import fault
@@ -99,10 +99,10 @@ def text_of(path: Path, *, missing_hint: str) -> str:
     """A configuration file's text; `missing_hint` is what a person can do where there is no such file.
 
     Raises:
-        ConfigurationError: it is not there, cannot be read, is no text, or others can change it.
+        ConfigurationError: it is not there, cannot be read, is no text, or anybody can change it.
     """
     try:
-        return read_ours(path).decode()
+        return read_closed(path).decode()
     except FileNotFoundError as error:
         raise ConfigurationError(f"no configuration at {path}", hint=missing_hint) from error
     except OSError as error:

@@ -150,7 +150,7 @@ def test_values_that_are_there_are_no_change(path: Path) -> None:
 def test_owner_mode_and_attributes_stay(path: Path) -> None:
     path.chmod(0o640)
     if os.geteuid() == 0:
-        os.chown(path, -1, 4321)
+        os.chown(path, 1234, 4321)
     os.setxattr(path, "user.note", b"ours")
     before = path.stat()
     enter(path, "nightly", VALUES)

@@ -18,6 +18,5 @@ def everything(example: Path = EXAMPLE) -> str:
 
 
 def spelt_out(example: Path = EXAMPLE) -> str:
-    """With every default written out, and what it needs, but for those of what excludes something else."""
-    text = _DEFAULT_LINE.sub("", everything(example)).replace("port = 3306\n", "")
-    return text.replace("# lock_mode = ", "lock_mode = ")  # without it lock_for locks nothing
+    """With every default written out as well, but for those of what excludes something else."""
+    return _DEFAULT_LINE.sub("", everything(example)).replace("port = 3306\n", "")

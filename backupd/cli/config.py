@@ -3,9 +3,8 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,9 +13,6 @@ from backupd.cli.invocation import Invocation
 from backupd.cli.output import print_text, say, write
 from backupd.cli.timers import has_timer, timer_of
 from backupd.vocabulary.errors import UsageError
-
-if TYPE_CHECKING:
-    from backupd.config import Configuration
 
 app = typer.Typer(help="Write, check and show the configuration.", no_args_is_help=True)
 
@@ -39,10 +35,11 @@ def init(
 @app.command()
 def check(ctx: typer.Context) -> None:
     """List all faults of the configuration. Contacts no server, reads no secret."""
-    from backupd.config import archived_twice, load
+    from backupd.config import load
+    from backupd.config.exposure import is_loopback
     from backupd.config.reading import understood
+    from backupd.config.warnings import warnings_of
     from backupd.report.words import many
-    from backupd.vocabulary.schedule import NoticeKind
 
     file = _file(ctx)
     configuration = load(file)
@@ -66,40 +63,12 @@ def check(ctx: typer.Context) -> None:
                 f"warning: jobs.{job.name}.schedules.backup.retries: {timer_of(job.name)} is enabled, and a timer"
                 " does not retry; only `backupd serve` does"
             )
-    if configuration.service.digest is not None and not any(
-        NoticeKind.DIGEST in told.on for told in configuration.notifications.values()
-    ):
-        say('warning: service.digest: nobody is told, because no notification has "digest" in its `on`')
-    for warning in _missed(configuration):
-        say(warning)
-    for host, jobs in archived_twice(configuration).items():
-        say(
-            f"warning: jobs {', '.join(jobs)} each archive the binlog of host {host}: the server sends everything"
-            f" {len(jobs)} times; keep [jobs.NAME.binlog] in one of them, with the targets of both"
-        )
-    if configuration.service.token_file is None:
+    for warning in warnings_of(configuration, file):
+        say(f"warning: {warning}")
+    if configuration.service.token_file is None and is_loopback(configuration.service.address):
         from backupd.service.web_port import without_token
 
         say(f"pages of `backupd serve`: {without_token('service')}")
-
-
-def _missed(configuration: "Configuration") -> Iterator[str]:
-    """What a schedule's own blackout keeps from starting, where that is not all of it, which is a fault."""
-    from backupd.policy.blackouts import week_of
-    from backupd.vocabulary.units import format_duration
-
-    for job in configuration.jobs.values():
-        for activity, schedule in job.schedules.items():
-            within = schedule.start_within_seconds
-            week = week_of(schedule.cron, schedule.blackout, within + schedule.spread_seconds)
-            if week.missed:
-                told = (
-                    f"{len(week.missed)} of {len(week.due)} times of a week are always missed, such as {week.example}"
-                )
-                yield (
-                    f"warning: jobs.{job.name}.schedules.{activity}.blackout: {told}:"
-                    f" it lasts longer than start_within ({format_duration(within)})"
-                )
 
 
 @app.command()

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from backupd.config.fleet import FleetConfiguration
+    from backupd.config.fleet_reading import FleetFile
     from backupd.fleet import Engine
     from backupd.fleet.records import Records
     from backupd.notifications import Notifier
@@ -38,28 +39,36 @@ def serve(
     from backupd.operations.fleet.fleet_notices import with_page
     from backupd.operations.fleet.serving import FleetSurroundings, control_host, reload
     from backupd.service.fleet.listening import pages_beside
+    from backupd.service.web_port import require_guarded
 
     def begin_anew(reason: str) -> NoReturn:
         """As after a kill: nothing of what this process knew is believed any more."""
         say(f"{reason}: the control host restarts")
         spawning.replace_ourselves()
 
+    def load() -> "FleetFile":
+        """Raises ConfigurationError: it cannot be used, so that a process which restarts with it would not start."""
+        read = fleet(ctx.obj.config)
+        if web:
+            require_guarded(read.configuration.control, table="control")
+        return read
+
     spawning.reap()
-    file = fleet(ctx.obj.config)
+    file = load()
     require_rereadable(locate_fleet(ctx.obj.config, os.environ))
     configuration = file.configuration
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: _end())
     signal.signal(signal.SIGINT, lambda *_: _end())
-    signal.signal(signal.SIGHUP, lambda *_: reload(lambda: fleet(ctx.obj.config), say, begin_anew))
+    signal.signal(signal.SIGHUP, lambda *_: reload(load, say, begin_anew))
     engine = _engine(configuration, begin_anew)
     records = _records(configuration)
     if web:
-        pages_beside(lambda: fleet(ctx.obj.config).configuration, say)
+        pages_beside(lambda: load().configuration, say)
     with wiring.fleet_agents(configuration) as agents:
         given = FleetSurroundings(
             configuration=configuration,
-            load=lambda: fleet(ctx.obj.config),
+            load=load,
             records=records,
             agents=agents,
             engine=engine,

@@ -39,21 +39,30 @@ def serve(
     from backupd.cli.run import new_run_id
     from backupd.config import locate
     from backupd.config.own_files import require_rereadable
+    from backupd.config.warnings import warnings_of
     from backupd.operations import context
     from backupd.service import daemon, launch, systemd
 
     for noisy in ("apscheduler", "uvicorn"):  # they tell of every ring, and of their own comings and goings
         logging.getLogger(noisy).setLevel(logging.WARNING)
     path = locate(ctx.obj.config, os.environ).absolute()
-    configuration = context.configuration(path)
+
+    def load() -> "Configuration":
+        """What a person should look at is logged each time, for whoever restarts or reloads us reads the log."""
+        read = context.configuration(path)
+        for warning in warnings_of(read, path):
+            logging.getLogger(__name__).warning("%s", warning)
+        return read
+
+    configuration = load()
     require_rereadable(path)
     program = launch.ourselves(path)
     given = daemon.DaemonSurroundings(
-        load=lambda: context.configuration(path),
+        load=load,
         launcher=launch.launcher(program, configuration.paths.log, under_systemd=systemd.runs_us(os.environ)),
         notifier=wiring.notifier,
         answers=failure_answers,
-        web=pages_of() if web else None,
+        web=pages_of(configuration) if web else None,
         new_run_id=new_run_id,
         notify=systemd.Notify(os.environ),
     )
@@ -83,11 +92,17 @@ def _drain(ctx: typer.Context) -> None:
     say("the daemon has ended")
 
 
-def pages_of() -> "Callable[[Configuration], WebProcess]":
-    """How the pages are made once there is something to show. What keeps them from being shown ends nothing."""
+def pages_of(configuration: "Configuration") -> "Callable[[Configuration], WebProcess]":
+    """How the pages are made once there is something to show. Whatever keeps them from being shown then ends nothing.
+
+    Raises:
+        ConfigurationError: others would get in without a token.
+    """
     from functools import partial
 
     from backupd.cli.output import tell
     from backupd.service.listening import WebProcess
+    from backupd.service.web_port import require_guarded
 
+    require_guarded(configuration.service, table="service")
     return partial(WebProcess, say=tell)

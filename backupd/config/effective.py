@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter
 
 from backupd.config.schema import Configuration, HostConfig
-from backupd.config.targets import S3Config
 
 
 def as_toml(configuration: Configuration) -> str:
@@ -25,9 +24,6 @@ def as_toml(configuration: Configuration) -> str:
     for name, host in configuration.hosts.items():
         if not host.user:
             del document["hosts"][name]["user"]
-    for name, target in configuration.targets.items():
-        if isinstance(target, S3Config) and target.lock_mode is None:
-            del document["targets"][name]["lock_for"]
     _hide_addresses(document)
     notes = {
         f"hosts.{name}": f"password = {value_text(f'({_source_note(host)})')}"

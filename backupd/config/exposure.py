@@ -1,11 +1,12 @@
 """What other machines could read on its way, or reach here: an address that is not HTTPS, pages without a token.
 
-Knows: which addresses stay on this machine. Like `rules`, it reads the TOML tables as they were written.
+Knows: which addresses stay on this machine.
 """
 
 import contextlib
 import ipaddress
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,16 +31,15 @@ def leaves_in_clear(address: str) -> bool:
     return False
 
 
-def pages_unguarded(document: _Tables, table: str) -> Iterator[Fault]:
-    """Other machines get to the pages only with a token. `table`: the one that says where these are."""
-    place = document.get(table)
-    address = place.get("address") if isinstance(place, dict) else None
-    if isinstance(address, str) and address and not is_loopback(address) and "token_file" not in document[table]:
-        yield Fault(
-            f"{table}.address",
-            f"{quoted(address)} can be reached from other machines, but no token is set",
-            f'set {table}.token_file, or address = "127.0.0.1"',
-        )
+def pages_unguarded(address: str, token_file: Path | None, *, table: str) -> Fault | None:
+    """Other machines get to the pages only with a token. `table`: the one of the configuration that has both keys."""
+    if token_file is not None or is_loopback(address):
+        return None
+    return Fault(
+        f"{table}.address",
+        f"{quoted(address)} can be reached from other machines, but no token is set",
+        f'set {table}.token_file, or address = "127.0.0.1"',
+    )
 
 
 def target_in_the_clear(name: str, target: _Tables) -> Iterator[Fault]:
@@ -51,11 +51,3 @@ def target_in_the_clear(name: str, target: _Tables) -> Iterator[Fault]:
             f"{quoted(endpoint)} is not HTTPS: anybody on the network path can see and change the data",
             "write https:// (ca names the certificate of the store's authority), or accept_http = true",
         )
-
-
-def token_in_the_clear(name: str, notification: _Tables) -> Iterator[Fault]:
-    """A token goes by HTTPS only. An address that a file has is looked at when something is told."""
-    url = notification.get("url")
-    if "token_file" in notification and isinstance(url, str) and leaves_in_clear(url):
-        where = dotted(("notifications", name, "url"))
-        yield Fault(where, "is http, over which the token would be sent unencrypted", "write https://")

@@ -30,7 +30,7 @@ from pydantic_core import core_schema
 
 from backupd.vocabulary.faults import BadValue, quoted
 from backupd.vocabulary.names import NAME
-from backupd.vocabulary.units import LARGEST_SIZE, format_duration, format_size, parse_duration, parse_size, size_words
+from backupd.vocabulary.units import format_duration, format_size, parse_duration, parse_size, size_words
 from backupd.vocabulary.volumes import AUTO, PV_UUID, Auto
 
 _NAME_BYTES = 255  # NAME_MAX (linux/limits.h)
@@ -107,14 +107,6 @@ def _targets(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-def each_once(value: tuple[str, ...]) -> tuple[str, ...]:
-    """Raises BadValue: one of them is named twice, and another one was probably meant."""
-    twice = next((one for index, one in enumerate(value) if one in value[:index]), None)
-    if twice is not None:
-        raise BadValue(f"names {twice} twice", "list it once, or the one that was meant")
-    return value
-
-
 def _command(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value:
         raise BadValue("has no program", 'for example ["/usr/local/bin/before-backup", "--quietly"]')
@@ -175,11 +167,6 @@ def _pages(value: str) -> str:
 
 
 def _mail(value: str) -> str:
-    """ASCII: every server on the way needs SMTPUTF8 (RFC 6531) for others, or all recipients are refused."""
-    if not value.isascii():
-        raise BadValue(
-            f"{quoted(value)} is not ASCII", "use an ASCII address of the same mailbox: servers refuse others"
-        )
     if not _MAIL.fullmatch(value):
         raise BadValue(f"{quoted(value)} is not a mail address", 'the address alone, such as "dba@example.com"')
     return value
@@ -226,17 +213,11 @@ def _nearest_power_of_two(size: int, smallest: int, largest: int) -> int:
     return min(max(nearest, smallest), largest)
 
 
-def size_from(smallest: int, largest: int = LARGEST_SIZE) -> Callable[[int], int]:
-    """A check of sizes. Raises, when it is called: BadValue."""
-
+def _size_from(smallest: int) -> Callable[[int], int]:
     def check(size: int) -> int:
         if size < smallest:
             raise BadValue(
                 f"{size_words(size)} is less than {size_words(smallest)}", f'write "{format_size(smallest)}" or more'
-            )
-        if size > largest:
-            raise BadValue(
-                f"{size_words(size)} is more than {size_words(largest)}", f'write "{format_size(largest)}" or less'
             )
         return size
 
@@ -387,10 +368,11 @@ CowStripes = Annotated[
     in_editors(["integer", "string"], "^auto$", minimum=1, maximum=_MOST_STRIPES),
 ]
 BlockSize = Annotated[Size, AfterValidator(_power_of_two(512, 1 << 20))]
-ProbeFileSize = Annotated[Size, AfterValidator(size_from(1 << 20, 1 << 30))]  # on the server's own volume
-ObjectSize = Annotated[Size, AfterValidator(size_from(1 << 30))]  # smaller ones are many, and gain nothing
-SpoolSize = Annotated[Size, AfterValidator(size_from(64 << 20))]  # less would take next to nothing
-Rate = Annotated[Size, AfterValidator(size_from(1 << 10))]
+ProbeFileSize = Annotated[Size, AfterValidator(_size_from(1 << 20))]
+PartSize = Annotated[Size, AfterValidator(_size_from(5 << 20))]  # what S3 takes at least of every part but the last
+ObjectSize = Annotated[Size, AfterValidator(_size_from(1 << 30))]  # smaller ones are many, and gain nothing
+SpoolSize = Annotated[Size, AfterValidator(_size_from(64 << 20))]  # less would take next to nothing
+Rate = Annotated[Size, AfterValidator(_size_from(1 << 10))]
 CowSizeOrAuto = Annotated[
     SnapshotSize | Auto,
     PlainValidator(_snapshot_size),

@@ -7,7 +7,6 @@ key hides none of these.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from backupd.config.exposure import pages_unguarded
 from backupd.config.fleet import DEFAULT_JOB, DEFAULT_POLICY, MOST_RETRIES, NIGHTS, FleetConfiguration, MemberChoice
 from backupd.config.times import hours
 from backupd.config.wording import dotted, unknown_key
@@ -51,7 +50,6 @@ def fleet_faults(document: _Tables, listed: Sequence[ListedHost], *, inventory_k
             if "name" in table:  # the schema's own field for the table's key
                 yield unknown_key((kind, name, "name"), root=FleetConfiguration)
     yield from _control(document)
-    yield from pages_unguarded(document, "control")
     yield from _inventory(document)
     clusters, hosts = clusters_of(document, listed), _hosts(document, listed)
     if inventory_known:

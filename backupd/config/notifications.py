@@ -28,7 +28,6 @@ class MailSecurity(StrEnum):
     NONE = "none"
 
 
-_Kinds = Annotated[tuple[NoticeKind, ...], Field(min_length=1)]
 _ALARMS = (
     NoticeKind.FAILED,
     NoticeKind.MISSED,
@@ -54,7 +53,7 @@ class MailConfig:
 
     name: OwnName
     type: Literal[NotificationKind.MAIL]
-    on: _Kinds = _ALARMS
+    on: tuple[NoticeKind, ...] = _ALARMS
     jobs: tuple[Text, ...] = ()  # every one when empty; the same below
     address: Text = "localhost"
     port: Annotated[WholeNumber, Field(ge=1, le=65535)] | None = None  # None: 587, 465 with tls, 25 with none
@@ -72,7 +71,7 @@ class WebhookConfig:
 
     name: OwnName
     type: Literal[NotificationKind.WEBHOOK]
-    on: _Kinds = _ALARMS
+    on: tuple[NoticeKind, ...] = _ALARMS
     jobs: tuple[Text, ...] = ()
     url: WebAddress | None = None
     url_file: SecretFile | None = None
@@ -86,7 +85,7 @@ class PingConfig:
 
     name: OwnName
     type: Literal[NotificationKind.PING]
-    on: _Kinds = _ENDINGS
+    on: tuple[NoticeKind, ...] = _ENDINGS
     jobs: tuple[Text, ...] = ()
     url: WebAddress | None = None
     url_file: SecretFile | None = None
@@ -99,7 +98,7 @@ class AppriseConfig:
 
     name: OwnName
     type: Literal[NotificationKind.APPRISE]
-    on: _Kinds = _ALARMS
+    on: tuple[NoticeKind, ...] = _ALARMS
     jobs: tuple[Text, ...] = ()
     urls_file: SecretFile
 

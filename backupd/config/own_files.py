@@ -40,17 +40,15 @@ def read_closed(path: Path) -> bytes:
 
 
 def shared(path: Path) -> Iterator[Fault]:
-    """Who can change this file, or put another one in its place, beside root and whoever runs this.
-
-    Raises:
-        OSError: it is not there.
-    """
-    for place, status in _places(path, path.stat()):
-        if status.st_uid not in {0, os.geteuid()}:
-            yield Fault(str(place), f"belongs to {_user(status.st_uid)}, who can change which programs backupd runs")
-        if status.st_mode & stat.S_IWGRP:
-            whose = _group(status.st_gid) + (", or by somebody in its ACL" if _has_acl(place) else "")
-            yield Fault(str(place), f"is writable by {whose}: they can change which programs backupd runs")
+    """Who can change this file, or put another one in its place, beside root and whoever runs this."""
+    with suppress(OSError):  # it has gone since it was read
+        for place, status in _places(path, path.stat()):
+            if status.st_uid not in {0, os.geteuid()}:
+                whose = _user(status.st_uid)
+                yield Fault(str(place), f"belongs to {whose}, who can change which programs backupd runs")
+            if status.st_mode & stat.S_IWGRP:
+                whose = _group(status.st_gid) + (", or by somebody in its ACL" if _has_acl(place) else "")
+                yield Fault(str(place), f"is writable by {whose}: they can change which programs backupd runs")
 
 
 def require_rereadable(path: Path) -> None:

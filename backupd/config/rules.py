@@ -10,14 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from backupd.config.binlog import BinlogConfig
-from backupd.config.exposure import pages_unguarded, target_in_the_clear, token_in_the_clear
+from backupd.config.exposure import target_in_the_clear
 from backupd.config.schema import BackupScheduleConfig, JobConfig
 from backupd.config.targets import TargetKind
-from backupd.config.times import hours
 from backupd.config.wording import dotted, keys_of, unknown_key
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.faults import BadValue, Fault, nearest, quoted
-from backupd.vocabulary.schedule import Blackout
 from backupd.vocabulary.units import format_duration, format_size, parse_duration, parse_size
 
 Tables = Mapping[str, Any]
@@ -26,7 +24,6 @@ PASSWORD_SOURCES = ("password_file", "password_env", "password_credential", "def
 _EVERY = format_duration(keys_of(JobConfig)["every"].default)
 MOST_CHECKS = 50  # of a job: all of them go into each proof
 _EXPECTATIONS = (("equals",), ("at_least", "at_most"), ("newer_than",))
-_SHORTEST_LOCK_SECONDS = 3600.0
 _NO_JOB = "owner"  # on every target, beside the jobs' folders
 
 
@@ -43,8 +40,6 @@ def broken(document: Tables) -> Iterator[Fault]:
         yield from target_in_the_clear(name, target)
     for name, notification in _named(document, "notifications"):
         yield from _notification(document, name, notification)
-        yield from token_in_the_clear(name, notification)
-    yield from pages_unguarded(document, "service")
     yield from _proof_checks(document)
     if not document.get("jobs") and "prove" not in document:
         yield Fault("jobs", "no job is configured", "add a table [jobs.NAME] with a host and targets")
@@ -79,14 +74,6 @@ def _locking(name: str, target: Tables) -> Iterator[Fault]:
     if "lock_mode" in target and target.get("checksum") == "none":
         path = dotted(("targets", name, "checksum"))
         yield Fault(path, 'cannot be "none" with lock_mode', "S3 can only lock objects with a checksum: use sha256")
-    if "lock_for" not in target:
-        return
-    path = dotted(("targets", name, "lock_for"))
-    if "lock_mode" not in target:
-        yield Fault(path, "locks nothing without lock_mode", 'add lock_mode = "governance" or "compliance"')
-    with contextlib.suppress(BadValue):  # of which the schema tells
-        if parse_duration(target["lock_for"]) < _SHORTEST_LOCK_SECONDS:
-            yield Fault(path, "is less than an hour", 'anybody could remove the backups soon: write for example "7d"')
 
 
 def _notification(document: Tables, name: str, table: Tables) -> Iterator[Fault]:
@@ -127,7 +114,6 @@ def _job(document: Tables, name: str, job: Tables) -> Iterator[Fault]:
     yield from _encrypted(document, path, job)
     yield from _as_often(path, job)
     yield from _retried(path, job)
-    yield from _startable(path, job)
     yield from _binlog(path, job)
     copy = job.get("copy")
     if isinstance(copy, dict) and "spool_size" in copy and "spool" not in copy:
@@ -235,31 +221,6 @@ def _retried(path: str, job: Tables) -> Iterator[Fault]:
                 f"is {format_duration(after)}, but a backup must start within {format_duration(within)}",
                 "lower retry_after or raise start_within: no other try could start in time",
             )
-
-
-def _startable(path: str, job: Tables) -> Iterator[Fault]:
-    """Something of each schedule can start: where a blackout holds all of it up for too long, nothing ever would."""
-    keys = keys_of(BackupScheduleConfig)
-    for activity, table in _named(job, "schedules"):
-        cron, blackouts = table.get("cron"), table.get("blackout")
-        if not isinstance(cron, str) or not blackouts:
-            continue
-        with contextlib.suppress(BadValue, UsageError):  # of which the schema tells
-            within, spread = (parse_duration(table.get(key, keys[key].default)) for key in ("start_within", "spread"))
-            if _is_never_started(cron, hours(blackouts), within + spread):
-                yield Fault(
-                    f"{path}.schedules.{activity}.blackout",
-                    f"lasts longer than start_within ({format_duration(within)}) whenever {quoted(cron)} is due",
-                    "nothing would ever start: shorten it, raise start_within, or choose another time",
-                )
-
-
-def _is_never_started(cron: str, blackouts: tuple[Blackout, ...], within_seconds: float) -> bool:
-    """Imported here, as below. What leaves no minute free is a fault of its own."""
-    from backupd.policy.blackouts import never_end, week_of
-
-    week = week_of(cron, blackouts, within_seconds)
-    return week.missed == week.due and not never_end(blackouts)
 
 
 def _longest_gap(cron: str) -> float:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from backupd.config.binlog import BinlogConfig
@@ -41,7 +41,6 @@ from backupd.config.fields import (
     Variable,
     WholeNumber,
     WholeSeconds,
-    each_once,
 )
 from backupd.config.notifications import NotificationConfig
 from backupd.config.proving import ProofsConfig, ProveConfig
@@ -274,7 +273,7 @@ class HookConfig:
     """`[jobs.NAME.hooks.NAME]`: a program that runs before or after something, and may end the run."""
 
     name: OwnName
-    when: Annotated[tuple[HookPoint, ...], Field(min_length=1), AfterValidator(each_once)]
+    when: Annotated[tuple[HookPoint, ...], Field(min_length=1)]
     command: Command
     timeout_seconds: Annotated[PositiveDuration, key("timeout")] = 30.0
 

@@ -14,16 +14,16 @@ from backupd.config.fields import (
     FileName,
     Flag,
     KeyPrefix,
+    PartSize,
     PositiveDuration,
     SecretFile,
-    Size,
     Text,
     Url,
     WholeNumber,
-    size_from,
 )
 from backupd.config.table import TABLE, OwnName, key
 from backupd.vocabulary.faults import BadValue, quoted
+from backupd.vocabulary.units import size_words
 
 
 class TargetKind(StrEnum):
@@ -66,8 +66,6 @@ class LockMode(StrEnum):
 
 _Timeout = Annotated[PositiveDuration, key("timeout")]
 _Outage = Annotated[PositiveDuration, key("outage")]
-_PartSize = Annotated[Size, AfterValidator(size_from(5 << 20, 5 << 30))]  # S3's: of every part but the last
-_BlockSize = Annotated[Size, AfterValidator(size_from(5 << 20, 4000 << 20))]  # what Azure takes at most of one
 _PartsInFlight = Annotated[WholeNumber, Field(ge=1, le=32)]
 _TIMEOUT_SECONDS, _OUTAGE_SECONDS, _PARTS_IN_FLIGHT = 60.0, 900.0, 4
 
@@ -128,7 +126,7 @@ class S3Config:
     credentials_file: SecretFile | None = None  # None: where the AWS tools look too
     profile: Text | None = None
     ca: AbsolutePath | None = None
-    part_size: _PartSize = 16 << 20  # at least; more where the backup needs it
+    part_size: PartSize = 16 << 20  # at least; more where the backup needs it
     parts_in_flight: _PartsInFlight = _PARTS_IN_FLIGHT
     checksum: PartChecksum = PartChecksum.SHA256
     storage_class: Annotated[Text, AfterValidator(_storage_class)] | None = None  # None: the bucket's own
@@ -159,7 +157,7 @@ class AzureConfig:
     accept_http: Flag = False
     credentials_file: SecretFile | None = None  # None: where the az command looks too
     ca: AbsolutePath | None = None
-    part_size: _BlockSize = 5 << 20  # at least; more where the object needs it
+    part_size: PartSize = 5 << 20  # at least; more where the object needs it
     parts_in_flight: _PartsInFlight = _PARTS_IN_FLIGHT
     timeout_seconds: _Timeout = _TIMEOUT_SECONDS
     outage_seconds: _Outage = _OUTAGE_SECONDS
@@ -178,7 +176,7 @@ class GcsConfig:
     accept_http: Flag = False
     credentials_file: SecretFile | None = None  # None: application default credentials
     ca: AbsolutePath | None = None
-    part_size: _PartSize = 8 << 20
+    part_size: PartSize = 8 << 20
     parts_in_flight: _PartsInFlight = _PARTS_IN_FLIGHT
     timeout_seconds: _Timeout = _TIMEOUT_SECONDS
     outage_seconds: _Outage = _OUTAGE_SECONDS
@@ -186,6 +184,7 @@ class GcsConfig:
 
 
 _MODEST_PART, _MODEST_PARTS = 8 << 20, 3
+_LARGEST_PART, _LARGEST_BLOCK = 5 << 30, 4000 << 20  # what S3 and Google take of one, and what Azure does
 
 TargetConfig = DirectoryConfig | SftpConfig | S3Config | AzureConfig | GcsConfig
 
@@ -193,6 +192,16 @@ TargetConfig = DirectoryConfig | SftpConfig | S3Config | AzureConfig | GcsConfig
 def takes_plain(target: TargetConfig) -> bool:
     """Whether backups that are not encrypted may lie there: on this machine, or where the target says so."""
     return isinstance(target, DirectoryConfig) or target.accept_unencrypted
+
+
+def parts_beyond(target: TargetConfig) -> str:
+    """That a part is larger than the store takes, in words; empty where it is not."""
+    if not isinstance(target, S3Config | AzureConfig | GcsConfig):
+        return ""
+    most = _LARGEST_BLOCK if isinstance(target, AzureConfig) else _LARGEST_PART
+    if target.part_size <= most:
+        return ""
+    return f"{size_words(target.part_size)} is more than the {size_words(most)} that the store takes"
 
 
 def modest(target: TargetConfig) -> TargetConfig:

@@ -10,6 +10,7 @@ import smtplib
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
 
@@ -48,7 +49,9 @@ class Mail:
             with ended_after(deadline, lambda: client.sock):
                 client.connect(config.address, port)
                 self._log_in(client)
-                refused = client.send_message(message(notice, config, self._page))
+                barred = _barred(client, config, where)
+                reached = tuple(one for one in config.recipients if one not in barred)
+                refused = client.send_message(message(notice, replace(config, recipients=reached), self._page))
                 with contextlib.suppress(smtplib.SMTPException, OSError):  # it has been taken: how we part is the same
                     client.quit()
         except smtplib.SMTPServerDisconnected as error:
@@ -59,8 +62,10 @@ class Mail:
             raise undelivered(where, error, took=time.monotonic() - began, deadline=deadline) from None
         finally:
             client.close()
-        if refused:
-            raise NotificationError(f"{where} refused {', '.join(refused)}", hint="the other recipients got the mail")
+        lacking = [f"refused {', '.join(refused)}"] if refused else []
+        lacking += [_lacks_utf8(barred)] if barred else []
+        if lacking:
+            raise NotificationError(f"{where} {' and '.join(lacking)}", hint="the other recipients got the mail")
 
     def _log_in(self, client: smtplib.SMTP) -> None:
         config = self._config
@@ -88,6 +93,27 @@ def message(notice: Notice, config: MailConfig, page: Page) -> EmailMessage:
     else:
         mail.add_alternative(shown, subtype="html")
     return mail
+
+
+def _barred(client: smtplib.SMTP, config: MailConfig, where: str) -> tuple[str, ...]:
+    """The recipients whom this server cannot reach: beyond ASCII it needs SMTPUTF8 (RFC 6531), or refuses them all.
+
+    Raises:
+        NotificationError: it cannot take the mail for anybody.
+    """
+    client.ehlo_or_helo_if_needed()
+    barred = tuple(one for one in config.recipients if not one.isascii())
+    if client.has_extn("smtputf8"):
+        return ()
+    if not config.sender.isascii():
+        raise NotificationError(f"{where} {_lacks_utf8((config.sender,))}", hint="use an ASCII address as the sender")
+    if len(barred) == len(config.recipients):
+        raise NotificationError(f"{where} {_lacks_utf8(barred)}", hint="use an ASCII address of the same mailbox")
+    return barred
+
+
+def _lacks_utf8(addresses: tuple[str, ...]) -> str:
+    return f"lacks SMTPUTF8, which it would need for {', '.join(addresses)}"
 
 
 def _client(config: MailConfig, seconds: float) -> smtplib.SMTP:

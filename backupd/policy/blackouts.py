@@ -6,7 +6,7 @@ A window begins when the clock shows its beginning for the first time and ends w
 it is never shorter than the clock says. One whose end is its beginning is a whole day.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
@@ -66,22 +66,26 @@ class Week:
         return f"{_DAYS[day]} {minute // 60:02}:{minute % 60:02}"
 
 
-@lru_cache(maxsize=1024)  # a thousand jobs have a few schedules
 def week_of(cron: str, blackouts: tuple[Blackout, ...], within_seconds: float) -> Week:
     """Of an expression whose slots may start so late.
 
     Raises:
         UsageError: it is not an expression of cron.
     """
-    due, busy = minutes_due(cron), minutes_of_the_week(blackouts)
-    if due.isdisjoint(busy):
-        return Week(due, frozenset())
+    due, waits = minutes_due(cron), _waits(blackouts)
+    return Week(due, frozenset(minute for minute in due if waits[minute] * 60 > within_seconds))
+
+
+@lru_cache(maxsize=64)  # jobs have much the same
+def _waits(blackouts: tuple[Blackout, ...]) -> Mapping[int, int]:
+    """For each minute of the week, how many minutes later none of these lasts any more."""
+    busy = minutes_of_the_week(blackouts)
     waits: dict[int, int] = {}
     wait = 0
     for minute in reversed(range(2 * _MINUTES_OF_A_WEEK)):  # twice: a window may go on into the next week
         wait = wait + 1 if minute % _MINUTES_OF_A_WEEK in busy else 0
         waits[minute % _MINUTES_OF_A_WEEK] = wait
-    return Week(due, frozenset(minute for minute in due if waits[minute] * 60 > within_seconds))
+    return waits
 
 
 def on_days(blackouts: Iterable[Blackout], days: Sequence[date], zone: str) -> Iterator[tuple[datetime, datetime]]:

@@ -1,7 +1,5 @@
 """Where pages are shown, and who is let in: the address, the token.
 
-That other machines get in only with a token is a rule of the configuration (`backupd.config.exposure`).
-
 Knows: that a port may be another program's, a name not resolved and a token not readable for now. Whoever only shows
 pages may be told so; nothing else ends for it (`PagesProcess.keep_up`).
 """
@@ -11,6 +9,7 @@ import socket
 from pathlib import Path
 from typing import Protocol
 
+from backupd.config.exposure import pages_unguarded
 from backupd.config.secrets import password_in
 from backupd.host.daemon_thread import answered
 from backupd.vocabulary.errors import ConfigurationError, Refused
@@ -37,6 +36,16 @@ class ListenAddress(Protocol):
     @property
     def token_file(self) -> Path | None:
         """What has the token; None: there is none."""
+
+
+def require_guarded(place: ListenAddress, *, table: str) -> None:
+    """Other machines get in only with a token. `table`: the one of the configuration that the place is from.
+
+    Raises:
+        ConfigurationError: they would without one.
+    """
+    if unguarded := pages_unguarded(place.address, place.token_file, table=table):
+        raise ConfigurationError(str(unguarded), hint=unguarded.hint)
 
 
 def token_of(place: ListenAddress, *, table: str) -> str | None:

@@ -46,11 +46,14 @@ def test_check_warns_of_a_server_whose_binlog_two_jobs_archive(tmp_path: Path) -
     file = tmp_path / "backupd.toml"
     once = EXAMPLE.read_text() + "\n[jobs.nightly.binlog]\n"
     file.write_text(once)
-    assert "archive the binlog" not in run("check", config=file).stdout
+    assert "archive its binlog" not in run("check", config=file).stdout
     file.write_text(f'{once}[jobs.hourly]\nhost = "db1"\ntargets = ["vault"]\n[jobs.hourly.binlog]\n')
     result = run("check", config=file)
     assert result.exit_code == 0
-    assert "warning: jobs nightly, hourly each archive the binlog of host db1" in result.stdout
+    assert (
+        "warning: hosts.db1: jobs nightly, hourly each archive its binlog: the server sends everything 2 times"
+        in result.stdout
+    )
 
 
 def test_check_warns_of_what_a_blackout_always_keeps_from_starting(tmp_path: Path) -> None:

@@ -83,13 +83,26 @@ def test_an_address_that_is_not_ours_is_told(terminal: Terminal, address: str, t
     assert f"address {address}:9476 cannot be used for listening: " in ended.stderr
 
 
-@pytest.mark.parametrize("command", [("serve",), ("config", "check")], ids=" ".join)
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.1", "db1.example.com"])
-def test_without_a_token_nobody_else_gets_in(terminal: Terminal, address: str, command: tuple[str, ...]) -> None:
+def test_without_a_token_nobody_else_gets_in(terminal: Terminal, address: str) -> None:
     serve(terminal, f'address = "{address}"')
-    ended = terminal.run(*command)
+    ended = terminal.run("serve")
     assert ended.status == ExitStatus.USAGE
     assert "can be reached from other machines, but no token is set" in ended.stderr
+
+
+@pytest.mark.usefixtures("ready")
+def test_what_only_the_pages_need_is_a_warning_to_everything_else(terminal: Terminal) -> None:
+    serve(terminal, 'address = "0.0.0.0"', 'zone = "UTC"')
+    said = 'service.address: "0.0.0.0" can be reached from other machines, but no token is set'
+    checked = terminal.run("config", "check")
+    assert (checked.status, f"warning: {said}: `backupd serve` refuses to start" in checked.stdout) == (0, True)
+    assert "every local user" not in checked.stdout
+    assert terminal.run("history").status == ExitStatus.OK
+    served = terminal.run("serve", "--no-web")
+    assert served.status == ExitStatus.OK
+    assert said in served.stderr
+    assert "runs the scheduled jobs: nightly" in served.stderr
 
 
 def test_a_pipe_which_its_runs_could_not_read_again_is_refused(terminal: Terminal) -> None:

@@ -54,6 +54,7 @@ class MailPeer(Peer):
     tls: ssl.SSLContext | None = None
     password: str | None = None  # that it asks for
     refused: tuple[str, ...] = ()  # recipients that it does not take
+    utf8: bool = False  # it takes addresses that are not ASCII
     mails: list[Message] = field(default_factory=list)
     recipients: list[str] = field(default_factory=list)
     secured: bool = False
@@ -175,6 +176,7 @@ class _Conversation:
         offers = [
             *(["STARTTLS"] if self.peer.tls is not None and not self.peer.secured else []),
             *(["AUTH PLAIN"] if self.peer.password is not None else []),
+            *(["8BITMIME", "SMTPUTF8"] if self.peer.utf8 else []),
         ]
         self.say(*(f"250-{offer}" for offer in ["peer", *offers]), "250 HELP")
 

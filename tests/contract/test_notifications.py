@@ -218,6 +218,37 @@ def test_a_recipient_that_is_refused_is_named_and_the_others_get_the_mail() -> N
     assert len(peer.mails) == 1
 
 
+JOSE = "jos\u00e9@example.com"
+
+
+def test_a_server_with_smtputf8_takes_an_address_that_is_not_ascii() -> None:
+    with mail_server(MailPeer(utf8=True)) as peer:
+        Mail(mail_config(peer.port, recipients=["dba@example.com", JOSE]), notice_page).deliver(notice())
+    assert (peer.recipients, len(peer.mails)) == (["dba@example.com", JOSE], 1)
+
+
+def test_without_smtputf8_whom_it_bars_is_named_and_the_others_get_the_mail() -> None:
+    with mail_server(MailPeer(refused=("boss@example.com",))) as peer:
+        keys = {"recipients": ["dba@example.com", JOSE, "boss@example.com"]}
+        error = undelivered(Mail(mail_config(peer.port, **keys), notice_page))
+    assert f"refused boss@example.com and lacks SMTPUTF8, which it would need for {JOSE}" in error.message
+    assert error.hint == "the other recipients got the mail"
+    (mail,) = peer.mails
+    assert mail["To"] == "dba@example.com, boss@example.com"
+
+
+@pytest.mark.parametrize(
+    ("keys", "hint"),
+    [({"recipients": [JOSE]}, "an ASCII address of the same"), ({"sender": JOSE}, "an ASCII address as the sender")],
+)
+def test_a_mail_that_needs_smtputf8_for_everybody_is_told_with_the_address(keys: dict[str, Any], hint: str) -> None:
+    with mail_server(MailPeer()) as peer:
+        error = undelivered(Mail(mail_config(peer.port, **keys), notice_page))
+    assert f"lacks SMTPUTF8, which it would need for {JOSE}" in error.message
+    assert hint in error.hint
+    assert (peer.mails, peer.recipients) == ([], [])
+
+
 @pytest.mark.parametrize("manner", [Manner.SILENT, Manner.DRIPPING])
 def test_a_mail_server_that_does_not_end_is_left(manner: Manner) -> None:
     with mail_server(MailPeer(manner=manner)) as peer:

@@ -33,7 +33,7 @@ def main(path: Path, gate: Path) -> None:
         launcher=Detached(program, configuration.paths.log),
         notifier=wiring.notifier,
         answers=failure_answers,
-        web=pages_of() if configuration.service.token_file else None,
+        web=pages_of(configuration) if configuration.service.token_file else None,
         new_run_id=lambda: secrets.token_hex(4),
         notify=Notify(os.environ),
     )

@@ -12,8 +12,8 @@ import pytest
 from backupd.fleet.records import Records
 from backupd.policy.cluster_status import FleetShape
 from backupd.service.fleet.listening import FleetPages, ShownFleet
-from backupd.service.web_port import listen, url_of
-from backupd.vocabulary.errors import Refused
+from backupd.service.web_port import listen, require_guarded, url_of
+from backupd.vocabulary.errors import ConfigurationError, Refused
 from tests.fleet.many_nights import MadeFleet
 from tests.service.conftest import TOKEN
 from tests.service.prometheus import eventually
@@ -107,12 +107,17 @@ def test_a_large_fleet_is_handed_over_whole(database: str, token: Path) -> None:
         pages.stop()
 
 
-def test_a_port_that_is_taken_is_refused_by_its_name_in_the_file(pages: FleetPages) -> None:
+def test_a_port_that_is_taken_and_an_address_without_a_token_are_refused_by_their_names_in_the_file(
+    pages: FleetPages,
+) -> None:
     assert pages.listener is not None
     taken = pages.listener.getsockname()[1]
     with pytest.raises(Refused, match=f"127.0.0.1:{taken}") as refused:
         listen(Place(port=taken), table="control")
     assert "control.port" in refused.value.hint
+    with pytest.raises(ConfigurationError, match=r"control\.address") as unguarded:
+        require_guarded(Place("0.0.0.0"), table="control")
+    assert "control.token_file" in unguarded.value.hint
 
 
 def test_a_shape_is_the_same_when_it_was_handed_over() -> None:

@@ -96,7 +96,7 @@ def test_the_example_documents_every_key(name: str, keys: list[str]) -> None:
 def test_every_default_that_the_example_documents_is_the_real_one(tmp_path: Path) -> None:
     written_out = tmp_path / "backupd.toml"
     whole = tmp_path / "whole.toml"
-    whole.write_text(everything().replace("# lock_mode = ", "lock_mode = "))
+    whole.write_text(everything())
     written_out.write_text(spelt_out())
     assert len(tomllib.loads(written_out.read_text())["jobs"]["nightly"]["settle"]) == len(
         keys_of(table_in(keys_of(JobConfig)["settle"].annotation))

@@ -23,7 +23,6 @@ def written(folder: Path, keys: str) -> Path:
     ("good", "bad", "fault"),
     [
         ('"before-copy"', '"before-unlock"', '.when[0]: "before-unlock" is none of before-run, '),
-        ('"after-run"', '"before-copy"', ".when: names before-copy twice"),
         ('["before-copy", "after-run"]', "[]", ".when: a list is empty"),
         ('"/usr/local/bin/hook", "", "-x"', "", ".command: has no program"),
         ("/usr/local/bin/hook", "hook", '.command: "hook" is not an absolute path'),

@@ -32,19 +32,12 @@ def written(folder: Path, table: str) -> Path:
         (MAIL.replace('["dba@example.com"]', "[]"), "notifications.mail.recipients: lists no recipient"),
         (MAIL.replace("backupd@", "backupd@a@"), "notifications.mail.sender: "),
         (MAIL.replace("dba@example.com", "dba@example.com\\nBcc: x@y.z"), "notifications.mail.recipients[0]: "),
-        (MAIL.replace("dba@", "jos\u00e9@"), 'notifications.mail.recipients[0]: "jos\u00e9@example.com" is not ASCII'),
-        (MAIL.replace("backupd@", "s\u00fcd@"), 'notifications.mail.sender: "s\u00fcd@example.com" is not ASCII'),
         (f'{MAIL}user = "me"', "notifications.mail: has only one of user and password_file"),
         (
             f'{MAIL}user = "me"\npassword_file = "/p"\nsecurity = "none"',
             'notifications.mail.security: cannot be "none" with',
         ),
         (f'{MAIL}on = ["fialed"]', 'notifications.mail.on[0]: "fialed" is none of started'),
-        (f"{MAIL}on = []", "notifications.mail.on: a list is empty"),
-        (
-            f'type = "webhook"\nurl = "http://a/{CANARY}"\ntoken_file = "/t"',
-            "notifications.mail.url: is http, over which the token would be sent unencrypted",
-        ),
         (f'{MAIL}jobs = ["nightl"]', 'notifications.mail.jobs[0]: there is no job "nightl"'),
         (f'{MAIL}password = "{CANARY}"', "notifications.mail.password: unknown key"),
         ('type = "webhook"', "notifications.mail: needs either url or url_file"),
@@ -91,11 +84,6 @@ def test_what_is_shown_of_notifications_is_read_back_as_the_same(tmp_path: Path)
     shown = tmp_path / "shown.toml"
     shown.write_text(as_toml(given))
     assert load(shown) == given
-
-
-@pytest.mark.parametrize("where", ["http://127.0.0.1:8080/hook", "https://hooks.example.com/hook"])
-def test_a_token_goes_to_this_machine_or_over_https(tmp_path: Path, where: str) -> None:
-    assert load(written(tmp_path, f'type = "webhook"\nurl = "{where}"\ntoken_file = "/t"')).notifications
 
 
 def test_of_an_address_only_the_machine_is_shown(tmp_path: Path) -> None:

@@ -23,22 +23,6 @@ def test_a_lock_that_the_store_would_refuse_is_a_fault(tmp_path: Path) -> None:
         load(file)
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ('lock_for = "365d"', r"targets\.bucket\.lock_for: locks nothing without lock_mode"),
-        ('lock_mode = "governance"\nlock_for = "1ms"', r"targets\.bucket\.lock_for: is less than an hour"),
-        ('lock_mode = "governance"\nlock_for = "soon"', r'targets\.bucket\.lock_for: "soon" is not a duration'),
-        ('part_size = "6GiB"', r"targets\.bucket\.part_size: 6 GiB is more than 5 GiB"),
-    ],
-)
-def test_what_would_lock_or_store_nothing_is_a_fault(tmp_path: Path, keys: str, said: str) -> None:
-    file = tmp_path / "backupd.toml"
-    file.write_text(f"{BUCKET}{keys}\n{REST}")
-    with pytest.raises(ConfigurationError, match=said):
-        load(file)
-
-
 def test_what_is_shown_of_a_bucket_is_read_back_as_the_same(tmp_path: Path) -> None:
     file = tmp_path / "backupd.toml"
     for keys in ("", 'lock_mode = "governance"\nlock_for = "1h"\n'):

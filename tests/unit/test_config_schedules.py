@@ -61,42 +61,6 @@ def test_what_cannot_be_is_refused_with_its_key_and_a_hint(tmp_path: Path, line:
 
 
 @pytest.mark.parametrize(
-    ("cron", "blackout", "started"),
-    [
-        ("0 3 * * *", "02:00-06:00", False),
-        ("0 3 * * *", "02:00-04:00", True),
-        ("0 3 * * *", "Mon-Sat 02:00-06:00", True),
-        ("0 3 * * Sun", "Sat 22:00-06:00", False),
-        ("0 3 * * Sun", "Mon-Fri 22:00-06:00", True),
-        ("0 3 1 * *", "Mon-Sat 02:00-06:00", True),
-        ("0 3 29 2 *", "Sun-Fri 02:00-06:00", True),
-        ("*/30 3-4 * * *", "02:00-06:00", False),
-        ("30 23 * * Sun", "Sun 23:00-02:00", False),
-        ("30 23 * * Sun", "Sun 23:00-00:30", True),
-    ],
-)
-def test_a_schedule_of_which_nothing_could_start_is_refused(
-    tmp_path: Path, cron: str, blackout: str, started: bool
-) -> None:
-    schedule = f'cron = "{cron}"\nstart_within = "1h"\nblackout = ["{blackout}"]'
-    if started:
-        assert configured(tmp_path, schedule, job='every = "5000d"').jobs
-        return
-    error = refusal(tmp_path, schedule, job='every = "5000d"')
-    assert (
-        f'jobs.nightly.schedules.backup.blackout: lasts longer than start_within (1h) whenever "{cron}"'
-        in error.message
-    )
-    assert "nothing would ever start" in error.hint
-
-
-def test_a_spread_may_bring_a_schedule_out_of_its_blackout(tmp_path: Path) -> None:
-    schedule = 'cron = "0 3 * * *"\nstart_within = "1h"\nblackout = ["02:00-06:00"]'
-    assert configured(tmp_path, f'{schedule}\nspread = "2h"').jobs
-    assert "faults" not in refusal(tmp_path, f'{schedule}\nspread = "90m"').message
-
-
-@pytest.mark.parametrize(
     ("lines", "key", "fact"),
     [
         ("retries = -1", "retries", "-1 is not at least 0"),

@@ -21,7 +21,7 @@ from backupd.operations.fleet.fleet_context import database_url
 from backupd.policy.cluster_status import FleetShape
 from backupd.service.fleet.site import shape_of
 from backupd.service.pages_process import PagesProcess, StartedPages, start_module
-from backupd.service.web_port import ListenAddress
+from backupd.service.web_port import ListenAddress, require_guarded
 from backupd.vocabulary.errors import BackupdError
 
 _LOADED_AGAIN_AFTER = 300  # looks
@@ -53,7 +53,7 @@ def pages_beside(load: Callable[[], FleetConfiguration], say: Callable[[str], No
     the fleet consists of is read again every few minutes, for an inventory changes by itself.
 
     Raises:
-        ConfigurationError: the database's password cannot be read.
+        ConfigurationError: the database's password cannot be read, or others would get in without a token.
     """
     pages = fleet_pages(load(), say, own_control=(socket.gethostname(), os.getpid()))
 
@@ -83,9 +83,10 @@ def fleet_pages(
     """The pages of this fleet, which do not listen yet.
 
     Raises:
-        ConfigurationError: the database's password cannot be read.
+        ConfigurationError: the database's password cannot be read, or others would get in without a token.
     """
     control = configuration.control
+    require_guarded(control, table="control")
     shown = ShownFleet(shape_of(configuration), database_url(control), control.address, own_control=own_control)
     return FleetPages(control, shown, say)
 

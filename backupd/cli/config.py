@@ -80,7 +80,8 @@ def show(
 ) -> None:
     """Show the configuration in force, including defaults, without secrets. The TOML can be used as a configuration.
 
-    Of the address of a webhook or ping only the machine is shown, and the rest has to be entered again.
+    Of the `url` of a webhook or ping only the machine is shown, for the rest may be a secret: as a comment in the TOML,
+    which has to be completed before use, and in the JSON with `…` at its end.
     """
     from backupd.config import load
     from backupd.config.effective import as_toml, as_values

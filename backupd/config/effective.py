@@ -18,22 +18,27 @@ from backupd.config.schema import Configuration, HostConfig
 def as_toml(configuration: Configuration) -> str:
     """TOML text; read back it gives an equal configuration. A key without a value, such as a limit, is left out.
 
-    A `url` that is not shown in full ends in `…`, with which nothing is loaded before a person has completed it.
+    A `url` that is not shown in full is a comment: to load the text, a person enters it again.
     """
     document = TypeAdapter(Configuration).dump_python(configuration, mode="json", by_alias=True, exclude_none=True)
     for name, host in configuration.hosts.items():
         if not host.user:
             del document["hosts"][name]["user"]
-    _hide_addresses(document)
     notes = {
         f"hosts.{name}": f"password = {value_text(f'({_source_note(host)})')}"
         for name, host in configuration.hosts.items()
     }
+    for name in _hide_addresses(document):
+        shown = document["notifications"][name].pop("url")
+        notes[f"notifications.{name}"] = f"url = {value_text(shown)}  # not shown in full: it may hold a secret"
     return "\n\n".join("\n".join(block) for block in _blocks(document, "", notes)) + "\n"
 
 
 def as_values(configuration: Configuration, path: Path) -> dict[str, Any]:
-    """One JSON document: sizes in bytes, times in seconds, `*_seconds` in their names; null where nothing is set."""
+    """One JSON document: sizes in bytes, times in seconds, `*_seconds` in their names; null where nothing is set.
+
+    A `url` that is not shown in full ends in `…`, which no address has.
+    """
     values = TypeAdapter(Configuration).dump_python(configuration)
     document: dict[str, Any] = json.loads(json.dumps({"schema": 1, "path": path} | values, default=str))
     _hide_addresses(document)
@@ -51,11 +56,15 @@ def password_source(host: HostConfig) -> str:
     return f"option file {host.defaults_file}" if host.defaults_file is not None else ""
 
 
-def _hide_addresses(document: dict[str, Any]) -> None:
-    for notification in document["notifications"].values():
+def _hide_addresses(document: dict[str, Any]) -> list[str]:
+    """The notifications of whose address only the machine is left."""
+    hidden = []
+    for name, notification in document["notifications"].items():
         parts = urlsplit(notification.get("url") or "")
         if parts.path.strip("/") or parts.query:
             notification["url"] = f"{parts.scheme}://{parts.netloc}/…"
+            hidden.append(name)
+    return hidden
 
 
 def _source_note(host: HostConfig) -> str:

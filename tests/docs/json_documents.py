@@ -71,8 +71,9 @@ also stand for what does not apply."""
 _OTHERS = """
 ## Other documents
 
-- `config show --json`: the configuration in force, sizes in bytes, times in seconds; its keys are those of the
-  [configuration](configuration.md), with the unit where it is a time: `every_seconds`.
+- `config show --json`: the configuration in force, sizes in bytes, times in seconds; the `url` of a webhook or ping
+  ends in `…`, which no address has, where the rest of it is not shown, for it may hold a secret. Its keys are those of
+  the [configuration](configuration.md), with the unit where it is a time: `every_seconds`.
 - `verify --json`: for each copy its `target`, `status` (`verified`, `sampled`, `broken`, `unreadable`,
   `unreachable`), what was read, and its `error`; with `--job` a list `runs` of these, and `binlog`, the `targets` of
   `binlog verify --json`.

@@ -92,6 +92,13 @@ def test_of_an_address_only_the_machine_is_shown(tmp_path: Path) -> None:
     )
     shown = as_toml(given)
     assert CANARY not in shown + json.dumps(as_values(given, tmp_path))
-    assert 'url = "https://hooks.example.com:8443/…"' in shown
+    assert '\n# url = "https://hooks.example.com:8443/…"  # not shown in full: it may hold a secret\n' in f"{shown}\n"
+    assert as_values(given, tmp_path)["notifications"]["mail"]["url"] == "https://hooks.example.com:8443/…"
+    with pytest.raises(ConfigurationError, match=r"notifications\.mail: needs either url or url_file"):
+        understood(shown, tmp_path)
+    uncommented = shown.replace("# url = ", "url = ")
+    with pytest.raises(ConfigurationError, match=r"notifications\.mail\.url: not a web address"):
+        understood(uncommented, tmp_path)
+    assert understood(uncommented.replace("/…", f"/services/{CANARY}?{CANARY}"), tmp_path) == given
     whole = load(written(tmp_path, 'type = "webhook"\nurl = "https://hooks.example.com/"'))
     assert understood(as_toml(whole), tmp_path) == whole

@@ -60,6 +60,17 @@ def fleet(terminal: Terminal, hosts: dict[str, Told], tmp_path: Path, monkeypatc
     return lambda *words: terminal.run("fleet", *words, configuration=file)
 
 
+def test_pages_for_other_machines_without_a_token_keep_only_the_control_host_from_starting(
+    fleet: Type, tmp_path: Path
+) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text(file.read_text().replace("[control]", '[control]\naddress = "0.0.0.0"'))
+    assert fleet("check").status == ExitStatus.OK
+    ended = fleet("serve")
+    assert ended.status == ExitStatus.USAGE
+    assert 'control.address: "0.0.0.0" can be reached from other machines, but no token is set' in ended.stderr
+
+
 def test_a_fleet_that_is_what_its_file_says_is_a_table_and_status_0(fleet: Type) -> None:
     ended = fleet("check")
     assert (ended.status, ended.stderr) == (ExitStatus.OK, "")

@@ -3,7 +3,7 @@
 Knows: which rows a later finding changes.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any
@@ -71,21 +71,28 @@ class StoredBackups(CatalogueFile):
         self._change(run_id, target, {"removed_at": datetime.now(UTC), "removed_because": because}, event)
 
     def vanished(
-        self, run_id: str, target: str, *, because: str, told_with: str | None, targets: Collection[str] | None = None
+        self,
+        run_ids: Sequence[str],
+        target: str,
+        *,
+        because: str,
+        told_with: str | None,
+        targets: Collection[str] | None = None,
     ) -> None:
-        """As `removed`, of what somebody else has removed; a person is told with the run `told_with`, at once.
+        """As `removed`, of backups of one job that somebody else has removed, all or none; a person is told of each
+        with the run `told_with`, at once.
 
-        Where that is not named, with the newest good one of the job of which a copy is left on one of these targets
-        (that can be read), which tells how the job stands; or with this one, where there is none.
+        Where that is not named, with the newest good one of the job of which a copy is left then on one of these
+        targets (that can be read), which tells how the job stands; or with the lost one, where there is none.
         """
-
-        def tell(connection: Connection) -> None:
-            audit_step(Event.REMOVED, run_id, target=target, because=because)(connection)
-            of = told_with or _last_good(connection, run_id, targets) or run_id
-            for statement in attention(of, f"backup {run_id} is {because} ({target})"):
-                connection.execute(statement)
-
-        self._change(run_id, target, {"removed_at": datetime.now(UTC), "removed_because": because}, tell)
+        with self._writing() as connection:
+            values = {"removed_at": datetime.now(UTC), "removed_because": because}
+            lost = [run_id for run_id in run_ids if _changed(connection, run_id, target, values)]
+            tell = told_with or (_last_good(connection, lost[0], targets) if lost else None)
+            for run_id in lost:
+                audit_step(Event.REMOVED, run_id, target=target, because=because)(connection)
+                for statement in attention(tell or run_id, f"backup {run_id} is {because} ({target})"):
+                    connection.execute(statement)
 
     def pin(self, run_id: str, note: str) -> None:
         """The run's backups are kept whatever retention says; an earlier pin is replaced."""
@@ -109,12 +116,8 @@ class StoredBackups(CatalogueFile):
         *,
         seen: Backup | None = None,
     ) -> bool:
-        table = tables.backups
-        ours = (table.c.run_id == run_id) & (table.c.target == target) & table.c.removed_at.is_(None)
-        if seen is not None:
-            ours &= table.c.broken == seen.broken
         with self._writing() as connection:
-            changed = connection.execute(update(table).where(ours).values(values)).rowcount > 0
+            changed = _changed(connection, run_id, target, values, seen=seen)
             if changed:
                 event(connection)
         return changed
@@ -177,6 +180,17 @@ class StoredBackups(CatalogueFile):
                 began = row["started_at"]
                 ended = max(began, min(row["ended_at"] or began, until))
         return found
+
+
+def _changed(
+    connection: Connection, run_id: str, target: str, values: Mapping[str, Any], *, seen: Backup | None = None
+) -> bool:
+    """Whether the backup there has not been removed, and is as it was `seen`: then it has these values now."""
+    table = tables.backups
+    ours = (table.c.run_id == run_id) & (table.c.target == target) & table.c.removed_at.is_(None)
+    if seen is not None:
+        ours &= table.c.broken == seen.broken
+    return connection.execute(update(table).where(ours).values(values)).rowcount > 0
 
 
 def _last_good(connection: Connection, run_id: str, targets: Collection[str] | None) -> str | None:

@@ -332,6 +332,18 @@ def test_the_row_of_a_backup_that_somebody_else_removed_says_so(site: Site) -> N
     assert site.on(site.here) == {"r1", "r2"}
 
 
+def test_every_backup_that_somebody_else_removed_is_told_with_the_newest_that_is_left(site: Site) -> None:
+    site.nights(5)
+    for target in (site.here, site.there):
+        for run_id in ("r3", "r4", "r5"):
+            target.remove("nightly", run_id)
+    site.prune()
+    (told,) = (run for run in site.catalogue.runs(limit=None) if run.run_id == "r2")
+    lost = {f"backup {run_id} is no longer on the target (there)" for run_id in ("r3", "r4", "r5")}
+    assert lost <= set(told.attention)
+    assert told.status is RunStatus.ATTENTION
+
+
 def refused_once_and_pinned(site: Site) -> None:
     """Of the expired backup `r1`, which its target may remove by now."""
     remove = site.here.remove

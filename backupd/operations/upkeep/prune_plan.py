@@ -312,9 +312,9 @@ def _note_vanished(
     vanished = [run_id for run_id in missing if not known[run_id].is_being_removed]
     for run_id in vanished:
         log.warning("backup %s of job %s is %s (%s)", run_id, work.job.name, GONE, target.name)
-        work.vanished.append((target.name, run_id))
-        if not work.dry_run:
-            work.catalogue.vanished(run_id, target.name, because=GONE, told_with=work.after, targets=work.configured)
+    if vanished and not work.dry_run:
+        work.catalogue.vanished(vanished, target.name, because=GONE, told_with=work.after, targets=work.configured)
+    work.vanished += [(target.name, run_id) for run_id in vanished]
 
 
 def _require_gone(work: PruneWork, target: Target, missing: Sequence[str]) -> None:

@@ -26,10 +26,19 @@ _GRAVITY = {
     NoticeKind.FAILED: "failure",
 }
 
-# By it Discord, Mattermost, Rocket.Chat and Slack call everybody or one person, and hide an address behind other words,
-# whatever format they are given. What is pasted into a shell or a server (unit@job, 'user'@'host', @@variable, a < b)
-# stays as it is.
-_LIVE = re.compile(r"@(?=everyone|here|all|channel)|(?<![\w@])@(?=\w)|<(?=\S)|\](?=[(\[:])", re.IGNORECASE)
+# By it Discord, Google Chat, Mattermost, Rocket.Chat and Slack call everybody or one person, and hide an address behind
+# other words, whatever format they are given. What is pasted into a shell or a server stays as it is: unit@job,
+# backupd@here.lan, 'user'@'host', @@variable, a<b, <<EOF, [::1]:3306.
+_LIVE = re.compile(
+    r"""
+      (?<![^\W_])(?<!@)@(?=\w)                             # a name by itself, also in _italics_
+    | @(?=everyone|(?:here|all|channel)(?![\w-]|\.\w))      # Discord does not ask what is before it
+    | <(?=[!@\#]|users/|/?\w[\w+.-]*:)                      # Slack's and Google's <…|…>, of any scheme; <t:0>, </say:0>
+    | <(?=/?[a-z][a-z0-9]*(?:\s+[\w:-]+\s*=|\s*/?>))        # a tag
+    | \](?=[(\[]|:(?!\d))
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
 _NO_WIDTH = "\u200b"
 
 

@@ -24,13 +24,19 @@ SERVICES = {
     "google": "gchat://workspace/key/token",
 }
 LIMITS = {"discord": 2_000, "telegram": 4_096}  # characters, that the service itself takes
-CALLS = "@everyone @HERE @channel @all <@123456789012345678> <@&12> <!channel> <!subteam^S1|x> @boss"
+CALLS = (
+    "@everyone @HERE @channel @all <@123456789012345678> <@&12> <!channel> <!subteam^S1|x> <#C1> <users/all> @boss"
+    " a@everyone-else a@here. 'a'@all, x_@boss_ x-@here-a (@all.x"
+)
 LINKS = (
     "<http://evil.example|log in> [log in](http://evil.example) ![](http://evil.example/p.png) [a][b]\n[b]: http://x"
+    "\n[c]:http://x <mailto:a@evil.example|log in> <slack://evil|log in>"
 )
 MARKUP = "<img src=http://evil.example/p.png> <a href='http://evil.example'>log in</a> <b>"
 PASTED = (
-    "systemctl status backupd-binlog@nightly; GRANT ALL ON *.* TO 'b'@'localhost'; SELECT @@port; a < b; b@example.com"
+    "systemctl status backupd-binlog@nightly; GRANT ALL ON *.* TO 'b'@'localhost'; SELECT @@port; a < b; b@example.com",
+    "user@all-hosts 'b'@'allhost' root@alldb1 backupd@hereford.example backupd@here.lan:/b backupd@channels.service",
+    "cat <<EOF; SELECT a<b; mysql <dump.sql; diff <(cat a) b; mysql -h [::1]:3306",
 )
 
 
@@ -103,16 +109,18 @@ def test_nobody_is_called_and_no_address_is_hidden_by_a_stranger_s_words(
     deliver(SERVICES[name], failure(hostile, job=hostile.replace("\n", " "), hint=hostile))
     (text,) = sent
     text = text.replace("\\", "")  # which Markdown needs not to read what follows as its own
-    live = ("@everyone", "@here", "@channel", "@all", "@boss", "<@", "<!", "<http", "](", "][", "]:", "<img", "<a")
+    live = ("@everyone", "@here", "@channel", "@all", "@boss", "<@", "<!", "<#", "<users", "<http", "<mailto", "<slack")
+    live += ("](", "][", "]:", "<img", "<a", "</a")
     assert [sign for sign in live if sign in text.lower()] == []
 
 
 @pytest.mark.parametrize("name", ["discord", "mattermost"])
+@pytest.mark.parametrize("pasted", PASTED, ids=["account", "address", "shell"])
 def test_what_is_pasted_into_a_shell_or_a_server_stays_as_it_is(
-    name: str, sent: list[str], deliver: Callable[[str, Notice], None]
+    name: str, pasted: str, sent: list[str], deliver: Callable[[str, Notice], None]
 ) -> None:
-    deliver(SERVICES[name], failure(PASTED))
-    assert PASTED in sent[0]
+    deliver(SERVICES[name], failure(pasted))
+    assert pasted in sent[0]
 
 
 def test_a_mail_by_apprise_has_its_lines_and_no_markup_of_a_stranger(deliver: Callable[[str, Notice], None]) -> None:

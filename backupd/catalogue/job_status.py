@@ -59,6 +59,7 @@ class JobRecord:
     first_at: datetime | None = None  # when its first backup was started
     last_run: RunDetails | None = None  # the newest backup that ended, whatever became of it
     last_good: RunDetails | None = None  # the newest that ended well or needs attention, and of which a copy is there
+    good_ended_at: datetime | None = None  # when the newest of those ended, whatever has become of its copies
     unfinished: tuple[UnfinishedRun, ...] = ()  # of every kind, newest first
     proven_at: datetime | None = None  # by the newest good drill
     last_drill: LastDrill | None = None
@@ -66,7 +67,7 @@ class JobRecord:
     ended_slot: Slot | None = None  # the newest backup that was due, was started, and is not tried any more
     ended_run: RunDetails | None = None  # its last try
     missed: Mapping[Activity, int] = field(default_factory=dict)  # since ever
-    missed_since_good: int = 0  # backups that were due after the last good one began
+    missed_since_good: int = 0  # backups that were due after the last that ended well began
     broken: tuple[BrokenBackup, ...] = ()
     pause: Pause | None = None
     archive: ArchiveRecord = field(default_factory=ArchiveRecord)  # of its binlog
@@ -108,6 +109,7 @@ def records(
             first_at=ends[job]["first_at"],
             last_run=runs.get(ends[job]["last_run"]),
             last_good=runs.get(ends[job]["last_good"]),
+            good_ended_at=ends[job]["good_ended_at"],
             unfinished=tuple(going[job]),
             proven_at=proofs.get(job),
             last_drill=drills.get(job),
@@ -176,11 +178,16 @@ def stored(connection: Connection) -> list[StoredOnTarget]:
 
 
 def _ends(jobs: Sequence[str], at: datetime, targets: Collection[str] | None) -> Select[Any]:
-    """For each job its first and last backups, and how many were missed since the last good one."""
+    """For each job its first and last backups, and how many were missed since the last that ended well.
+
+    A backup that somebody has removed, or that was found broken, was made all the same: of what was missed or had
+    failed before, nothing has to be told again.
+    """
     runs, slots, listed = tables.runs, tables.slots, as_table("listed", jobs)
     ours = and_(runs.c.job == listed.c.value, runs.c.kind == RunKind.BACKUP, tables.OURS, runs.c.started_at <= at)
     newest = (runs.c.started_at.desc(), runs.c.run_id.desc())
-    good = ours & runs.c.status.in_(GOOD) & runs.c.run_id.in_(with_sound_copy(targets))
+    good = ours & runs.c.status.in_(GOOD)
+    there = runs.c.run_id.in_(with_sound_copy(targets))
     since = select(runs.c.started_at).where(good).order_by(*newest).limit(1).correlate(listed).scalar_subquery()
     missed = select(func.count()).where(
         slots.c.job == listed.c.value,
@@ -198,7 +205,8 @@ def _ends(jobs: Sequence[str], at: datetime, targets: Collection[str] | None) ->
         listed.c.value.label("job"),
         one(select(runs.c.started_at).where(ours).order_by(runs.c.started_at)).label("first_at"),
         one(select(runs.c.run_id).where(ended).order_by(*newest)).label("last_run"),
-        one(select(runs.c.run_id).where(good).order_by(*newest)).label("last_good"),
+        one(select(runs.c.run_id).where(good, there).order_by(*newest)).label("last_good"),
+        one(select(runs.c.ended_at).where(good).order_by(*newest)).label("good_ended_at"),
         missed.correlate(listed).scalar_subquery().label("missed_since_good"),
     )
 

@@ -188,11 +188,11 @@ def _failed(config: JobConfig, record: JobRecord, now: datetime) -> list[Alarm]:
 
 
 def _failed_backup(config: JobConfig, record: JobRecord, now: datetime) -> Iterator[Alarm]:
-    last, good, slot = record.last_run, record.last_good, record.ended_slot
+    last, slot = record.last_run, record.ended_slot
     bad = last is not None and last.status in (RunStatus.FAILED, RunStatus.REFUSED)
     if last is not None and bad and not _tried_again(config, record, last.run_id, now):
         yield _of_failed(last)
-    elif slot is not None and is_failed(slot, good_at=None if good is None else good.ended_at):
+    elif slot is not None and is_failed(slot, good_at=record.good_ended_at):
         tried = record.ended_run
         if tried is not None and tried.error is not None:
             yield _of_failed(tried)

@@ -28,7 +28,7 @@ from backupd.service.job_status import (
 from backupd.service.machine_view import LiveHere
 from backupd.service.site import Site
 from backupd.vocabulary.alarms import Alarm, AlarmKind, Severity
-from backupd.vocabulary.errors import Cancelled, Refused, TargetError
+from backupd.vocabulary.errors import Cancelled, ExitStatus, Refused, TargetError
 from backupd.vocabulary.records import Check, Drill, DrilledMoment, Phase, RunDetails, RunStatus
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
 from backupd.vocabulary.storage import Backup
@@ -303,6 +303,21 @@ def test_the_last_good_backup_is_one_that_can_still_be_had(catalogue: Catalogue,
     catalogue.removed("r1", "disk", because="no longer on the target")
     found = status(catalogue, live, configured())
     assert (found.last_good, [alarm.text for alarm in found.alarms]) == (None, ["there is no good backup"])
+
+
+def test_what_was_made_good_stays_so_though_the_backup_is_gone_by_now(catalogue: Catalogue, live: LiveHere) -> None:
+    catalogue.take_slot(missed(Activity.BACKUP, datetime.now(UTC) - timedelta(days=200)))
+    slot = Slot("nightly", Activity.BACKUP, datetime.now(UTC), SlotState.STARTED, datetime.now(UTC), "r1", "")
+    catalogue.take_slot(slot)
+    ended_by(catalogue, "r1", TargetError("the disk is full"))
+    catalogue.slot_ended(slot, exit_status=ExitStatus.TARGET)
+    assert kinds(status(catalogue, live, configured())) == [AlarmKind.FAILED, AlarmKind.OVERDUE, AlarmKind.MISSED]
+
+    good(catalogue, "r2")
+    assert kinds(status(catalogue, live, configured())) == []
+    catalogue.removed("r2", "disk", because="no longer on the target")
+    found = status(catalogue, live, configured())
+    assert [alarm.text for alarm in found.alarms] == ["there is no good backup"]
 
 
 def test_a_live_run_shows_its_progress_and_a_dead_one_is_an_alarm(

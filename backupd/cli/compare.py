@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from backupd.cli.output import print_document, print_text
-from backupd.cli.selection import AnyRunArgument
+from backupd.cli.selection import AnyRunArgument, any_run_of
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import RunKind
 
@@ -23,8 +23,9 @@ def compare(
     from backupd.operations import context
     from backupd.report.run_comparison import compare_document, compare_text
 
-    with context.catalogue(context.configuration_or_defaults(ctx.obj.config)) as catalogue:
-        first, second = catalogue.run(a), catalogue.run(b)
+    configuration = context.configuration_or_defaults(ctx.obj.config)
+    with context.catalogue(configuration) as catalogue:
+        first, second = (any_run_of(configuration, catalogue, wanted) for wanted in (a, b))
     for run in (first, second):
         if run.kind is not RunKind.BACKUP:
             alike = first.kind is second.kind

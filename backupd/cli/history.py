@@ -11,7 +11,7 @@ from backupd.cli.import_speed import without_collecting
 from backupd.cli.instants import SinceOption, UntilOption, span
 from backupd.cli.invocation import JsonOption
 from backupd.cli.output import draws_dots_here, print_document, print_text
-from backupd.cli.selection import AnyRunArgument
+from backupd.cli.selection import AnyRunArgument, any_run_of
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import RunStatus
 
@@ -147,7 +147,7 @@ def show(
 
     configuration = context.configuration_or_defaults(ctx.obj.config)
     with context.catalogue(configuration) as catalogue:
-        run = catalogue.run(run_id)
+        run = any_run_of(configuration, catalogue, run_id)
         match run.kind:
             case RunKind.BACKUP:
                 log = RunLogs(configuration.paths.log).path(run.run_id)

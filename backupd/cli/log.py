@@ -11,12 +11,13 @@ import typer
 
 from backupd.cli.output import tell, write
 from backupd.cli.run import require_run_id
-from backupd.cli.selection import AnyRunArgument
+from backupd.cli.selection import AnyRunArgument, any_run_of
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.records import RunKind
 
 if TYPE_CHECKING:
     from backupd.catalogue.store import Catalogue
+    from backupd.config import Configuration
 
 _LOOK_SECONDS = 0.5  # between two looks for new lines
 
@@ -35,20 +36,22 @@ def log(
     configuration = context.configuration_or_defaults(ctx.obj.config)
     logs = RunLogs(configuration.paths.log)
     with context.catalogue(configuration) as catalogue:
-        found = _found(logs.path, catalogue, run_id)
+        found = _found(configuration, catalogue, run_id)
         for text in _lines(logs.path(found), found, lambda: follow and run_is_alive(catalogue, found)):
             if not write(text):  # nobody reads any more: there is nothing to follow it for
                 return
 
 
-def _found(path: Callable[[str], Path], catalogue: "Catalogue", wanted: str) -> str:
+def _found(configuration: "Configuration", catalogue: "Catalogue", wanted: str) -> str:
     """The run whose log it is. One that has no row, because another kept it from beginning, may have a log as well."""
+    from backupd.host.run_log import RunLogs
     from backupd.vocabulary.selectors import parse_selector
 
+    path = RunLogs(configuration.paths.log).path
     named = not parse_selector(wanted, now=datetime.now(UTC)).said
     if named and path(require_run_id(wanted)).exists():
         return wanted
-    run_id = catalogue.run(wanted).run_id
+    run_id = any_run_of(configuration, catalogue, wanted).run_id
     bench = None if path(run_id).exists() else _bench_of(catalogue, run_id)
     if bench is None:
         return run_id

@@ -178,9 +178,11 @@ def way_to(
     from backupd.policy.rising_numbers import doubt
     from backupd.policy.roll_forward import plan
 
-    job = archived_job(configuration, catalogue, asked.run_id, asked.job)
+    # what is told of the run that a word means is told once
+    run_id = None if asked.run_id is None else run_of(configuration, catalogue, asked.run_id).run_id
+    job = archived_job(configuration, catalogue, run_id, asked.job)
     targets = looked_on(catalogue, job, configuration.targets, target=target)
-    runs = _usable_runs(configuration, catalogue, job, run_id=asked.run_id, targets=targets)
+    runs = _usable_runs(configuration, catalogue, job, run_id=run_id, targets=targets)
     if isinstance(asked.moment, Drawn):
         runs = readable(runs, targets, identities)
     backups = placed_backups(runs)
@@ -191,7 +193,7 @@ def way_to(
             moment = drawn_moment(moment.seed, backups, archive, identities)
 
         def by_archive(passed: "Collection[str]") -> "RestorePlan":
-            named, now = asked.run_id is not None, datetime.now(UTC)
+            named, now = run_id is not None, datetime.now(UTC)
             try:
                 return plan(backups, archive, moment, now=now, named=named, passed=passed)
             except UsageError as error:

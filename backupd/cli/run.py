@@ -16,7 +16,7 @@ from backupd.cli.import_speed import without_collecting
 from backupd.cli.invocation import JsonOption
 from backupd.cli.metrics import left_for_node_exporter
 from backupd.cli.output import print_document, print_text, say, tell
-from backupd.cli.selection import AnyRunArgument
+from backupd.cli.selection import AnyRunArgument, any_run_of
 from backupd.vocabulary.errors import BackupdError, CatalogueError, CleanupIncomplete, ExitStatus, UsageError
 from backupd.vocabulary.escaping import PlainFormatter
 from backupd.vocabulary.records import RUN_ID, RunStatus
@@ -139,7 +139,7 @@ def cancel(ctx: typer.Context, run_id: AnyRunArgument) -> None:
 
     configuration = context.configuration(ctx.obj.config)
     with context.own_catalogue(configuration) as catalogue:
-        details = catalogue.run(run_id)
+        details = any_run_of(configuration, catalogue, run_id)
         process = live_process(catalogue, details.run_id) if details.status is RunStatus.RUNNING else None
         if process is None or not was_sent(process[0], BY_A_PERSON):
             raise _ended(catalogue.run(details.run_id))

@@ -49,7 +49,7 @@ def run_of(
     configuration: "Configuration", catalogue: "Catalogue", wanted: str, *, target: str | None = None
 ) -> "RunDetails":
     """The run that is meant. `latest`, as all but an id, looks past runs that left no backup on that target, or else on
-    any that is configured.
+    any that is configured; of a newer one that is on another, that is told.
 
     Which one was found by a time is told: the time of its snapshot is in no list.
 
@@ -63,9 +63,28 @@ def run_of(
         return catalogue.run(wanted)
     readable = configuration.targets or None  # a host that has no configuration yet can tell nothing by it
     run = catalogue.run_with_backup(selector, target=target, targets=readable)
+    if target is None:
+        newest = catalogue.run_with_backup(selector)
+        if newest.run_id != run.run_id:
+            on = ", ".join(backup.target for backup in newest.backups if backup.is_there)
+            passed = f"run {newest.run_id} of job {newest.job} is passed over"
+            tell(f"attention: {passed}: it is on target {on}, which is no longer in the configuration")
     if selector.by is not None and run.snapshot_by is not None:
         tell(f"run {run.run_id} of job {run.job}: its snapshot was taken by {to_the_second(run.snapshot_by)}")
     return run
+
+
+def any_run_of(configuration: "Configuration", catalogue: "Catalogue", wanted: str) -> "RunDetails":
+    """The run that is meant, with its samples, where it needs no backup: `latest` is the newest, whatever became of it.
+
+    Raises:
+        UsageError: there is none, or more than one; no job is named where there are backups of several.
+    """
+    from backupd.vocabulary.selectors import parse_selector
+
+    if parse_selector(wanted, now=datetime.now(UTC)).good:
+        wanted = run_of(configuration, catalogue, wanted).run_id
+    return catalogue.run(wanted)
 
 
 def copies_of(run: "RunDetails", *, target: str | None, broken_too: bool = False) -> "Sequence[Backup]":

@@ -108,6 +108,22 @@ def test_the_newest_backup_that_can_be_read_is_the_last_good_one_and_the_latest(
     assert {run["run_id"] for run in burnt.type("history", "--json").document["runs"]} == {"r1", "r2"}
 
 
+def test_every_command_means_the_same_run_and_says_that_it_passed_over_a_newer_one(burnt: Move) -> None:
+    gone = "it is on target old, which is no longer in the configuration"
+    passed = f"attention: run r2 of job nightly is passed over: {gone}"
+    for word in ("latest-good", "as-of=2999-01-01:nightly"):
+        shown = burnt.type("show", word, "--json")
+        assert (shown.document["run_id"], passed in shown.stderr) == ("r1", True)
+        for words in (("compare", word, "r2"), ("log", word), ("verify", word), ("pin", word, "--note", "x")):
+            ended = burnt.type(*words)
+            assert (words, ended.stderr.count(passed), "r1" in ended.stdout) == (words, 1, True)
+    assert passed in burnt.type("unpin", "latest").stderr
+
+    shown = burnt.type("show", "latest", "--json")  # whatever became of it
+    assert (shown.document["run_id"], shown.stderr) == ("r2", "")
+    assert passed not in burnt.type("verify", "latest", "--target", "new").stderr
+
+
 def test_who_names_a_backup_out_of_reach_hears_which_one_can_be_read(burnt: Move) -> None:
     ended = burnt.terminal.run("restore", "r2", "--to", str(burnt.world.base / "out"))
     assert ended.status == ExitStatus.USAGE

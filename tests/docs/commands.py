@@ -16,7 +16,7 @@ _RUN = """
 |---|---|
 | an id, or its beginning | that run, of whatever job and machine |
 | `latest` | the newest run, whatever became of it; for commands that need a backup: `latest-good` |
-| `latest-good` | the newest run of which a whole copy is there: not removed, and not found broken |
+| `latest-good` | the newest run of which a whole copy is on a configured target: not removed, not found broken |
 | `as-of=TIME` | the newest such run whose snapshot was taken at that time or earlier |
 
 All but an id mean runs of this machine, and take a job: `latest:nightly`, `latest-good:nightly`,

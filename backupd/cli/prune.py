@@ -30,7 +30,7 @@ def prune(
     """Remove backups that their job's retention no longer keeps, and leftovers of dead runs on the targets.
 
     Of a binlog archive, remove the segments that no kept backup can be rolled forward by. The exit status is 3 where
-    backups were found missing that backupd has not removed.
+    backups were found missing that backupd has not removed, and this was recorded: not with --dry-run.
     """
     from backupd import wiring
     from backupd.cli.documents import prune_document
@@ -63,16 +63,20 @@ def prune(
                     notifier, answers = wiring.notifier(configuration), failure_answers(configuration)
                     within = one.restore_within_seconds
                     read_proofs(*(one.name, targets, catalogue, keys, notifier), answers=answers, within_seconds=within)
-                prunings.append(
-                    prune_job(
-                        *(one, targets, catalogue),
-                        ownership=ownership,
-                        configured=configuration.targets,
-                        dry_run=dry_run,
+                vanished: list[tuple[str, str]] = []
+                try:
+                    prunings.append(
+                        prune_job(
+                            *(one, targets, catalogue),
+                            ownership=ownership,
+                            configured=configuration.targets,
+                            dry_run=dry_run,
+                            vanished=vanished,
+                        )
                     )
-                )
-                if prunings[-1].vanished and not dry_run:
-                    wiring.notifier(configuration).tell(notices.backups_vanished(one.name, prunings[-1].vanished))
+                finally:  # the next pruning finds nothing gone: nobody else would tell
+                    if vanished and not dry_run:
+                        wiring.notifier(configuration).tell(notices.backups_vanished(one.name, vanished))
                 prunings[-1].require_complete()
             except Cancelled:
                 raise
@@ -93,7 +97,7 @@ def prune(
             tell(f"warning: backup {run_id} of job {pruning.job} is no longer on target {target}")
     if errors:
         raise worst_of_all(errors)
-    if any(pruning.vanished for pruning in prunings):
+    if any(pruning.vanished for pruning in prunings) and not dry_run:
         raise typer.Exit(ExitStatus.ATTENTION)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from backupd import wiring
 from backupd.operations.upkeep import additional_copy
-from backupd.vocabulary.errors import ExitStatus, OutputError
+from backupd.vocabulary.errors import BackupdError, Cancelled, CatalogueError, ExitStatus, OutputError
 from backupd.vocabulary.schedule import Notice, NoticeKind
 from tests.cli.terminal import Ended
 from tests.cli.test_drill_command import Drills
@@ -72,7 +72,8 @@ def test_a_prune_that_finds_the_newest_backup_gone_says_so_wherever_somebody_loo
     lose(move.new, "r2")
     told.notices.clear()
 
-    assert move.terminal.run("prune", "--dry-run").status == ExitStatus.ATTENTION
+    looked = move.type("prune", "--dry-run")
+    assert "backup r2 of job nightly is no longer on target new" in looked.stderr
     assert (last_good(move), told.notices) == (("r2", []), [])
     ended = move.terminal.run("prune")
     assert (ended.status, "backup r2 of job nightly is no longer on target new" in ended.stderr) == (3, True)
@@ -82,6 +83,29 @@ def test_a_prune_that_finds_the_newest_backup_gone_says_so_wherever_somebody_loo
     assert [(one.kind, one.job) for one in told.notices] == [(NoticeKind.ATTENTION, "nightly")]
     assert "backup r2 is no longer on target new" in told.notices[0].text
     assert move.type("prune").stderr == ""
+
+
+@pytest.mark.parametrize("error", [Cancelled("stopped"), CatalogueError("the disk is full")])
+def test_what_a_prune_that_breaks_off_has_found_gone_is_told(
+    move: Move, monkeypatch: pytest.MonkeyPatch, error: BackupdError
+) -> None:
+    told = Told()
+    monkeypatch.setattr(wiring, "notifier", lambda configuration: told)
+    move.configure("new", has=("new",), more="[jobs.nightly.retention]\nkeep_last = 5\n")
+    for run_id in ("r1", "r2"):
+        move.type("run", "nightly", "--run-id", run_id)
+    lose(move.new, "r2")
+    told.notices.clear()
+
+    def breaks_off(*_arguments: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("backupd.operations.upkeep.prune.plan_for", breaks_off)
+        assert move.terminal.run("prune").status == error.exit_status
+    assert ["backup r2 is no longer on target new" in one.text for one in told.notices] == [True]
+    move.type("prune")
+    assert len(told.notices) == 1
 
 
 def test_what_is_found_gone_by_the_pruning_after_a_run_is_told_with_that_run(move: Move) -> None:

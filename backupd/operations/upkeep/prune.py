@@ -81,6 +81,7 @@ def prune(
     after: str | None = None,
     dry_run: bool = False,
     now: datetime | None = None,
+    vanished: list[tuple[str, str]] | None = None,
 ) -> Pruning:
     """Remove what the job's retention gives up, and what dead runs left; with `dry_run` only say so, changing no row.
 
@@ -91,7 +92,7 @@ def prune(
     `former_targets`.
 
     What somebody else has removed is an attention of the run `after` which this is done, or else of the job's newest
-    good one that is left.
+    good one that is left. It is added to `vanished` once its rows say so, also where this raises later.
 
     A target that cannot be read, or that refuses to remove something, does not keep the others from being pruned: it is
     in `failures`. So are two that are one storage: by which of their rules, only a person can say.
@@ -107,6 +108,7 @@ def prune(
         now = now or datetime.now(UTC)
         set_back = catalogue.set_back(job.name, until=now)
         work = PruneWork(job, catalogue, ownership, now, dry_run, configured, after, set_back)
+        work.vanished = [] if vanished is None else vanished
         work.rules.update(
             (target.name, rule) for target in targets if (rule := rule_on(job, target.name, catalogue)) is not None
         )

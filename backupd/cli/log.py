@@ -36,18 +36,16 @@ def log(
     configuration = context.configuration_or_defaults(ctx.obj.config)
     logs = RunLogs(configuration.paths.log)
     with context.catalogue(configuration) as catalogue:
-        found = _found(configuration, catalogue, run_id)
+        found = _found(configuration, catalogue, logs.path, run_id)
         for text in _lines(logs.path(found), found, lambda: follow and run_is_alive(catalogue, found)):
             if not write(text):  # nobody reads any more: there is nothing to follow it for
                 return
 
 
-def _found(configuration: "Configuration", catalogue: "Catalogue", wanted: str) -> str:
+def _found(configuration: "Configuration", catalogue: "Catalogue", path: Callable[[str], Path], wanted: str) -> str:
     """The run whose log it is. One that has no row, because another kept it from beginning, may have a log as well."""
-    from backupd.host.run_log import RunLogs
     from backupd.vocabulary.selectors import parse_selector
 
-    path = RunLogs(configuration.paths.log).path
     named = not parse_selector(wanted, now=datetime.now(UTC)).said
     if named and path(require_run_id(wanted)).exists():
         return wanted

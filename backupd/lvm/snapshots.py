@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from backupd.host import process
 from backupd.host.process import ChildLedger
@@ -24,6 +26,8 @@ from backupd.vocabulary.errors import CommandError, GroupBusy, SnapshotError, Sn
 from backupd.vocabulary.volumes import CowUsage, DeviceNumber, Snapshot, SnapshotPlan, Volume, VolumeGroup
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _REPORT_SECONDS = 60.0
 _PROMPT_SECONDS = 5.0  # for a report, or for another command to let the group go, while a snapshot fills
@@ -157,7 +161,7 @@ class LvmSnapshots:
             raise SnapshotError(f"{vg}/{name} is not a snapshot of run {mark.run_id}, so it is not extended")
         try:
             argv = classic.extending_argv(snapshot, extents, pvs, stripes=stripes)
-            _outlasting_others(argv, patience_seconds=_PROMPT_SECONDS)
+            _changed(argv, patience_seconds=_PROMPT_SECONDS)
         except CommandError as error:
             raise refusal(f"{vg}/{name} could not be extended: {error.message}", hint=_hint(error.message)) from error
 
@@ -306,36 +310,34 @@ def _of_uuid(uuid: str, volumes: tuple[Volume, ...], device: DeviceNumber) -> Vo
 
 def _promptly_reported(argv: list[str]) -> str:
     """The same within seconds, while a snapshot fills. A group that another command holds for as long is an error."""
-    deadline = time.monotonic() + _PROMPT_SECONDS
-    while True:
-        try:
-            return reported(report.at_once(argv), within_seconds=_PROMPT_SECONDS)
-        except GroupBusy:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_GROUP_PAUSE_SECONDS)
+    asked = partial(reported, report.at_once(argv), within_seconds=_PROMPT_SECONDS)
+    return _outlasting_others(asked, patience_seconds=_PROMPT_SECONDS)
 
 
 def _method_for(origin: Volume) -> Method:
     return thin if origin.pool is not None else classic
 
 
-def _outlasting_others(argv: list[str], *, patience_seconds: float, ledger: ChildLedger | None = None) -> None:
-    """Run a command that ends at once where another one has the volume group; again, for as long as that is worth it.
+def _changed(argv: list[str], *, patience_seconds: float, ledger: ChildLedger | None = None) -> None:
+    """The command has done what it says, though others have the volume group for as long as that is worth it.
 
     Raises:
         CommandError: it failed, or the group was not to be had.
     """
+    run = partial(process.run, argv, timeout_seconds=_REPORT_SECONDS, must_finish=True, ledger=ledger)
+    _outlasting_others(run, patience_seconds=patience_seconds)
+
+
+def _outlasting_others(ask: Callable[[], _T], *, patience_seconds: float) -> _T:
+    """What it gives, which fails at once where another command has the volume group: asked again for so long."""
     deadline = time.monotonic() + patience_seconds
     while True:
         try:
-            process.run(argv, timeout_seconds=_REPORT_SECONDS, must_finish=True, ledger=ledger)
-        except CommandError as error:
+            return ask()
+        except (CommandError, GroupBusy) as error:
             if GROUP_HELD not in error.message or time.monotonic() > deadline:
                 raise
             time.sleep(_GROUP_PAUSE_SECONDS)
-        else:
-            return
 
 
 def _require_done(shell: LvmShell, plan: SnapshotPlan, step: ShellStep, ledger: ChildLedger | None) -> None:
@@ -346,7 +348,7 @@ def _require_done(shell: LvmShell, plan: SnapshotPlan, step: ShellStep, ledger: 
     """
     if len(step.argv) > _MOST_SHELL_WORDS:
         try:
-            _outlasting_others(step.argv, patience_seconds=_GROUP_SECONDS_BEFORE_LOCK, ledger=ledger)
+            _changed(step.argv, patience_seconds=_GROUP_SECONDS_BEFORE_LOCK, ledger=ledger)
         except CommandError as error:
             raise _refusal(plan, error.message) from error
         return

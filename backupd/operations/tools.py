@@ -91,17 +91,9 @@ class Places:
             OSError: nobody can tell.
         """
         try:
-            owners = {os.geteuid(), root.stat().st_uid}
-            entries = os.scandir(root)
+            return _runs_with_folders(root, _PROBE_PREFIX, {os.geteuid(), root.stat().st_uid})
         except (FileNotFoundError, NotADirectoryError):
             return ()
-        with entries:
-            names = [
-                entry.name.removeprefix(_PROBE_PREFIX)
-                for entry in entries
-                if entry.name.startswith(_PROBE_PREFIX) and _is_folder_of(entry, owners)
-            ]
-        return tuple(run_id for run_id in sorted(names) if RUN_ID.fullmatch(run_id))
 
     @staticmethod
     def spool_folder(root: Path, machine: str, run_id: str) -> Path:
@@ -115,15 +107,13 @@ class Places:
         Raises:
             OSError: nobody can tell; no root at all holds nothing.
         """
-        start, own = f"backupd-{machine}-", {os.geteuid()}
+        start = f"backupd-{machine}-"
         try:
-            entries = os.scandir(root)
+            return tuple(
+                (run_id, root / f"{start}{run_id}") for run_id in _runs_with_folders(root, start, {os.geteuid()})
+            )
         except FileNotFoundError:
             return ()
-        with entries:
-            names = [entry.name for entry in entries if entry.name.startswith(start) and _is_folder_of(entry, own)]
-        runs = sorted(name.removeprefix(start) for name in names)
-        return tuple((run_id, root / f"{start}{run_id}") for run_id in runs if RUN_ID.fullmatch(run_id))
 
     def drill_folder(self, run_id: str) -> Path:
         """Where a backup is restored for its drill."""
@@ -136,6 +126,13 @@ class Places:
     def mount_point(self, run_id: str) -> Path:
         """Where a run's snapshot is mounted; known from its id alone, so that recovery needs no row."""
         return self.run / "mnt" / run_id
+
+
+def _runs_with_folders(root: Path, start: str, owners: Set[int]) -> tuple[str, ...]:
+    """The runs after which folders of these owners are named there, behind this `start`."""
+    with os.scandir(root) as entries:
+        names = [entry.name for entry in entries if entry.name.startswith(start) and _is_folder_of(entry, owners)]
+    return tuple(run_id for name in sorted(names) if RUN_ID.fullmatch(run_id := name.removeprefix(start)))
 
 
 def _is_folder_of(entry: "os.DirEntry[str]", owners: Set[int]) -> bool:

@@ -61,9 +61,8 @@ class Told:
         self.notices.append(notice)
 
 
-def test_a_prune_that_finds_the_newest_backup_gone_says_so_wherever_somebody_looks(
-    move: Move, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def told_from_losing_r2(move: Move, monkeypatch: pytest.MonkeyPatch) -> Told:
+    """Of two backups the newest was removed on the storage: what people are told from now on."""
     told = Told()
     monkeypatch.setattr(wiring, "notifier", lambda configuration: told)
     move.configure("new", has=("new",), more="[jobs.nightly.retention]\nkeep_last = 5\n")
@@ -71,6 +70,13 @@ def test_a_prune_that_finds_the_newest_backup_gone_says_so_wherever_somebody_loo
         move.type("run", "nightly", "--run-id", run_id)
     lose(move.new, "r2")
     told.notices.clear()
+    return told
+
+
+def test_a_prune_that_finds_the_newest_backup_gone_says_so_wherever_somebody_looks(
+    move: Move, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = told_from_losing_r2(move, monkeypatch)
 
     looked = move.type("prune", "--dry-run")
     assert "backup r2 of job nightly is no longer on target new" in looked.stderr
@@ -89,13 +95,7 @@ def test_a_prune_that_finds_the_newest_backup_gone_says_so_wherever_somebody_loo
 def test_what_a_prune_that_breaks_off_has_found_gone_is_told(
     move: Move, monkeypatch: pytest.MonkeyPatch, error: BackupdError
 ) -> None:
-    told = Told()
-    monkeypatch.setattr(wiring, "notifier", lambda configuration: told)
-    move.configure("new", has=("new",), more="[jobs.nightly.retention]\nkeep_last = 5\n")
-    for run_id in ("r1", "r2"):
-        move.type("run", "nightly", "--run-id", run_id)
-    lose(move.new, "r2")
-    told.notices.clear()
+    told = told_from_losing_r2(move, monkeypatch)
 
     def breaks_off(*_arguments: object) -> None:
         raise error

@@ -35,24 +35,20 @@ class RunPhases:
     hooks: Hooks
 
     @contextmanager
-    def enter(self, phase: Phase, *, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """The block is this phase; `waiting` looks after the server while a hook runs."""
-        self.approach(phase, waiting=waiting)
-        with self.begin(phase, waiting=waiting):
-            yield
-
-    def approach(self, phase: Phase, *, waiting: Callable[[], None] = lambda: None) -> None:
-        """What comes before this phase, which can begin."""
+    def enter(
+        self,
+        phase: Phase,
+        *,
+        waiting: Callable[[], None] = lambda: None,
+        afterwards: Callable[[], None] | None = None,
+    ) -> Iterator[None]:
+        """The block is this phase; `waiting` looks after the server while a hook runs, and `afterwards` behind it."""
         require_going_on()
         self.hooks.before(phase, waiting=waiting)
-
-    @contextmanager
-    def begin(self, phase: Phase, *, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """The block is this phase, which was approached; `waiting` as in `enter`."""
         self.telling.phase(phase)
         with self.run.phase(phase):
             yield
-        self.hooks.after(phase, waiting=waiting)
+        self.hooks.after(phase, waiting=waiting if afterwards is None else afterwards)
 
 
 @contextmanager

@@ -217,9 +217,8 @@ def _take(attempt: Attempt, owed: ExitStack, spool: Spool | None) -> Copied:
             phases.hooks.after(Phase.LOCK_WAIT, waiting=in_limits)  # with somebody who watches the snapshot
             with phases.enter(Phase.SETTLE, waiting=in_limits):
                 verdict = wait_until_cheap(attempt, observer)
-            phases.approach(Phase.COPY, waiting=in_limits)
             worth_keeping = partial(require_worth_keeping, observer)
-            with phases.begin(Phase.COPY, waiting=worth_keeping):
+            with phases.enter(Phase.COPY, waiting=in_limits, afterwards=worth_keeping):
                 copied = copy_snapshot(attempt, owed, point, observer, spool)
                 run.cow_peak(tools.snapshots.require_intact(point.snapshot).used)  # after the last byte was read
         finally:

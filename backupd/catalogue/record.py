@@ -18,7 +18,7 @@ from sqlalchemy.dialects import sqlite
 
 from backupd.catalogue import audit, tables
 from backupd.catalogue.audit import Event, Step, audit_step, carry_out
-from backupd.catalogue.columns import Fact, to_row
+from backupd.catalogue.columns import to_row
 from backupd.catalogue.database import explained, reading
 from backupd.catalogue.details import details
 from backupd.catalogue.endings import as_told, attention, ending, holding_row, release, status_of, strike_manifest
@@ -183,8 +183,13 @@ class RunRecord:
         self.has_backup = True
 
     def complete(self, backups: Sequence[Backup]) -> None:
-        """The backups are verified: the run's row says so, durably, as `success` or, where asked for, `attention`."""
-        self._succeed(*self._rows(tables.backups, backups))
+        """The backups are verified: the run's row says so, durably, as `success` or, where asked for, `attention`.
+
+        One that was `published` keeps its row, with what others have found of it meanwhile.
+        """
+        add = sqlite.insert(tables.backups).on_conflict_do_nothing()
+        rows = [{**to_row(one), "run_id": self.run_id, "ordinal": ordinal} for ordinal, one in enumerate(backups)]
+        self._succeed(*(add.values(row) for row in rows))
 
     def measured(self, measurement: "Measurement") -> None:
         """All that a probe measured is kept, durably, and the run's row says so: all in one transaction, or nothing.
@@ -304,9 +309,6 @@ class RunRecord:
 
     def _row(self, table: Table, row: Mapping[str, Any]) -> Executable:
         return insert(table).prefix_with("OR REPLACE").values({**row, "run_id": self.run_id})
-
-    def _rows(self, table: Table, facts: Sequence[Fact]) -> list[Executable]:
-        return [self._row(table, {**to_row(fact), "ordinal": ordinal}) for ordinal, fact in enumerate(facts)]
 
     def _keep(self, table: Table, row: Mapping[str, Any]) -> None:
         self._write(self._row(table, row))

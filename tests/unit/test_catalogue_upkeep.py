@@ -13,7 +13,7 @@ from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.vocabulary.errors import TargetError
 from backupd.vocabulary.penalty import Sample, Throughput
-from backupd.vocabulary.records import Check, Drill, Phase, RunDetails, RunError, RunStatus
+from backupd.vocabulary.records import Check, Drill, Holding, HoldingKind, Phase, RunDetails, RunError, RunStatus
 from backupd.vocabulary.servers import LockReceipt, Position
 from backupd.vocabulary.storage import Backup
 from tests.unit.catalogues import catalogue, path
@@ -55,6 +55,17 @@ def test_a_backup_that_was_found_broken_is_not_there_until_it_is_verified_again(
     later = NOW + timedelta(days=3)
     catalogue.verified("r1", "disk", later)
     assert catalogue.run("r1").backups == (replace(HERE, verified_at=later), THERE)
+
+
+def test_what_was_found_of_a_copy_while_its_run_went_on_with_another_outlives_the_run(catalogue: Catalogue) -> None:
+    with catalogue.open_run("nightly", "db1", run_id="r1") as run:
+        for ordinal, copy in enumerate((HERE, THERE)):
+            run.published(copy, Holding(HoldingKind.PARTIAL, f"{copy.target}/nightly/r1"), ordinal=ordinal)
+            catalogue.found_broken("r1", "disk", "frame 7 differs")
+        run.complete((HERE, THERE))
+    found = catalogue.run("r1")
+    assert found.backups == (replace(HERE, broken="frame 7 differs"), THERE)
+    assert (found.status, found.backup) == (RunStatus.SUCCESS, THERE)  # as if it had been found after the run
 
 
 def test_the_row_of_a_removed_backup_stays_with_the_reason_and_is_not_touched_again(catalogue: Catalogue) -> None:

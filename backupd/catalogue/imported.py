@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, func, insert, select
+from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from backupd.catalogue import tables
-from backupd.catalogue.audit import Event, audit_step, copies_told
+from backupd.catalogue.audit import Event, audit_step, copies_told, run_ended
 from backupd.catalogue.columns import Fact, to_row
 from backupd.vocabulary.errors import Untrusted
 from backupd.vocabulary.escaping import encodable
-from backupd.vocabulary.records import GOOD, RunDetails
+from backupd.vocabulary.records import DEATH, DIED, GOOD, RunDetails, RunStatus
 
 _Row = Mapping[str, Any]
+_Wanted = tuple[Table, Sequence[_Row]]
 
 
 def import_run(connection: Connection, run: RunDetails) -> bool:
@@ -24,7 +25,8 @@ def import_run(connection: Connection, run: RunDetails) -> bool:
 
     Raises `Untrusted` where another job's or machine's run is known by that id.
     False where nothing was added. A run that is not known as a good one keeps what it has: what is on a target is of
-    a run that is still at work, or that died before it could say that all was well.
+    a run that is still at work, or is what a failed one has left. One that has died is what its manifest says, and
+    needs attention: a catalogue that was set back knows nothing of a copy which that run had published.
     """
     table = tables.backups
     columns = tables.runs.c
@@ -37,13 +39,16 @@ def import_run(connection: Connection, run: RunDetails) -> bool:
             hint="an id is unique; this backup was given another one's id",
         )
     known = None if row is None else row.status
+    died = known is RunStatus.FAILED and _has_died(connection, run.run_id)
     have = select(table.c.target).where(table.c.run_id == run.run_id)
     there = set(connection.execute(have.where(table.c.removed_at.is_(None))).scalars())
     new = tuple(backup for backup in run.backups if backup.target not in there)
-    if known is not None and (known not in GOOD or not new):
+    if known is not None and not died and (known not in GOOD or not new):
         return False
     wanted = _rows(run)
-    if known is not None:  # one that was said to be removed is there all the same: its row is written anew
+    if died:
+        wanted = _taken_over(connection, run, wanted)
+    elif known is not None:  # one that was said to be removed is there all the same: its row is written anew
         gone = table.c.target.in_([backup.target for backup in new])
         connection.execute(delete(table).where(table.c.run_id == run.run_id, gone))
         first = connection.execute(select(func.max(table.c.ordinal)).where(table.c.run_id == run.run_id)).scalar()
@@ -57,10 +62,30 @@ def import_run(connection: Connection, run: RunDetails) -> bool:
         targets=[backup.target for backup in new],
         **(copies_told(new) if new else {}),
     )(connection)
+    if died:
+        run_ended(run.run_id)(connection)
     return True
 
 
-def _rows(run: RunDetails) -> list[tuple[Table, Sequence[_Row]]]:
+def _has_died(connection: Connection, run_id: str) -> bool:
+    errors = tables.errors.c
+    died = select(errors.run_id).where(errors.run_id == run_id, errors.code == DIED)
+    return connection.execute(died).first() is not None
+
+
+def _taken_over(connection: Connection, run: RunDetails, wanted: Sequence[_Wanted]) -> list[_Wanted]:
+    """What is to be written of a run that has died, which has failed no longer; what it had told of that is gone."""
+    wanted = [(table, rows) for table, rows in wanted if rows and table is not tables.runs]
+    for table in (tables.errors, *(table for table, _ in wanted)):
+        connection.execute(delete(table).where(table.c.run_id == run.run_id))
+    ours = update(tables.runs).where(tables.runs.c.run_id == run.run_id)
+    connection.execute(ours.values(status=RunStatus.ATTENTION, ended_at=run.ended_at))
+    where = ", ".join(backup.target for backup in run.backups)
+    text = f"{DEATH}; the copy on {where} is complete, and `backupd catalogue rebuild` added it"
+    return [*wanted, (tables.attentions, [{"text": text}])]
+
+
+def _rows(run: RunDetails) -> list[_Wanted]:
     """Of every table that a run writes; samples, pre-flush and the process that it ran in are in no manifest."""
     columns = ("run_id", "kind", "job", "host", "machine", "status", "started_at", "ended_at")
     position = [] if run.position is None else [{**to_row(run.position), "derived": run.derived}]

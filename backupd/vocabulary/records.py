@@ -122,6 +122,10 @@ class Holding:
     detail: Mapping[str, str] = field(default_factory=dict)  # what proves it ours: tag, uuid, start time, target
 
 
+DIED: Final = "died"  # the code of the error of a run whose process died without reporting one
+DEATH: Final = "its process died"  # how a text of attention begins of such a run whose copy is a backup all the same
+
+
 @dataclass(frozen=True, slots=True)
 class RunError:
     """The error that ended a run, for machines and for people."""

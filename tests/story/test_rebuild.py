@@ -1,6 +1,7 @@
 """A catalogue that was lost is rebuilt from what lies on the targets."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,13 +17,14 @@ from backupd.operations.backup.contents import run_section
 from backupd.operations.ownership import Ownership
 from backupd.operations.recorded_copy import copy_on
 from backupd.operations.restore.proofs import leave_proof, proofs_of
+from backupd.operations.upkeep.dead_run_journal import died
 from backupd.operations.upkeep.rebuild import rebuild
 from backupd.policy.owner_record import OwnerRecord
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import TargetError, VerificationError
 from backupd.vocabulary.identity import Machine
 from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Sample, Throughput, Verdict
-from backupd.vocabulary.records import Check, Drill, DrilledMoment, Phase, RunDetails, RunStatus, SnapshotFacts
+from backupd.vocabulary.records import Check, Drill, DrilledMoment, Phase, RunDetails, RunKind, RunStatus, SnapshotFacts
 from backupd.vocabulary.run_section import SnapshotSection, VerdictSection
 from backupd.vocabulary.servers import LockReceipt, Position, ReplicaPosition
 from backupd.vocabulary.volumes import Layout
@@ -240,6 +242,30 @@ def test_a_manifest_that_cannot_be_read_is_the_targets_fault(empty: Catalogue) -
     assert rebuilding.imported == ("r2",)
     with pytest.raises(TargetError, match="not all manifests could be read: r1"):
         rebuilding.require_complete()
+
+
+def test_a_run_that_died_by_a_catalogue_of_an_earlier_hour_has_its_backup(catalogue: Catalogue) -> None:
+    """The host was set back to an image that had been made while the run was at work: nothing tells of its copy."""
+    here, grave = MemoryTarget("here"), ExitStack()  # kept, or else the run's block would end after all
+    grave.enter_context(catalogue.open_run("nightly", "db1", run_id="r1"))
+    catalogue.end_dead_run("r1", died(RunKind.BACKUP, whole=True, pending=()))
+    failed = catalogue.run("r1")
+    position = Position("binlog.000007", 4242, "0-1-99", ())
+    whole = replace(failed, phases={Phase.COPY: 2.5}, position=position, attention=("look",))
+    store(here, "r1", run=whole)
+    assert rebuild(here, catalogue, BELIEVED).imported == ("r1",)
+    found = catalogue.run("r1")
+    assert found == replace(
+        whole,
+        status=RunStatus.ATTENTION,
+        error=None,
+        ended_at=MANIFEST.created_at,
+        backups=(copy_on(here, here.manifest("nightly", "r1")),),
+        attention=("look", "its process died; the copy on here is complete, and `backupd catalogue rebuild` added it"),
+    )
+    assert catalogue.audit_trail().chain.statuses == {"r1": "attention"}
+    assert rebuild(here, catalogue, BELIEVED).known == ("r1",)
+    assert catalogue.run("r1") == found
 
 
 def test_a_run_that_is_still_at_work_is_left_alone(catalogue: Catalogue) -> None:

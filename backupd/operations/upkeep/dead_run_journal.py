@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from backupd.catalogue.store import Catalogue
 from backupd.vocabulary.errors import ExitStatus, UsageError
-from backupd.vocabulary.records import Holding, RunDetails, RunError, RunKind, RunStatus
+from backupd.vocabulary.records import DEATH, DIED, Holding, RunDetails, RunError, RunKind, RunStatus
 
-DEATH = "its process died"  # how a text of attention begins of a run whose copy is a backup; `notices` knows it by this
 _AGAIN = {
     RunKind.BACKUP: "start the job again when convenient",
     RunKind.PROBE: "none of its figures were kept: probe again when convenient",
@@ -80,7 +79,7 @@ def died(kind: RunKind, *, whole: bool, pending: Sequence[Holding]) -> RunError:
         where = ", ".join(holding.detail["target"] for holding in pending)
         held += f"; its copy on {where} may be complete: `backupd recover` reads it back and adds it to the catalogue"
     return RunError(
-        code="died",  # `notices` knows it by this
+        code=DIED,
         message="the run's process died without reporting an error (killed, or the host went down)",
         hint=f"{held}; {_AGAIN[kind]}",
         exit_status=ExitStatus.INTERNAL,

@@ -13,11 +13,10 @@ from backupd.catalogue.store import Catalogue
 from backupd.host.signals import shielded
 from backupd.operations.copies.publishing import Published, publish_copies, require_published
 from backupd.operations.recorded_copy import copy_on
-from backupd.operations.upkeep.dead_run_journal import DEATH
 from backupd.targets import Target
 from backupd.targets.listing import require_listed, unknown_beside
 from backupd.vocabulary.errors import BackupdError, Cancelled, VerificationError
-from backupd.vocabulary.records import Holding
+from backupd.vocabulary.records import DEATH, Holding
 from backupd.vocabulary.storage import Backup, Manifest
 
 log = logging.getLogger(__name__)

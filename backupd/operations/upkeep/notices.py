@@ -15,21 +15,18 @@ from typing import TYPE_CHECKING
 from backupd.catalogue.endings import as_told
 from backupd.catalogue.store import Catalogue
 from backupd.notifications import Notifier
-from backupd.operations.upkeep.dead_run_journal import DEATH
 from backupd.operations.upkeep.failure_answers import FailureAnswers
 from backupd.policy.failed_slots import is_failed
 from backupd.report.words import duration, instant, size
 from backupd.vocabulary.errors import BackupdError, Busy, Cancelled, ExitStatus, Terminated, Undecided
 from backupd.vocabulary.escaping import some
-from backupd.vocabulary.records import GOOD, Finding, Level, RunDetails, RunError, RunStatus
+from backupd.vocabulary.records import DEATH, DIED, GOOD, Finding, Level, RunDetails, RunError, RunStatus
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, SlotState
 
 if TYPE_CHECKING:  # what a run that is good does without
     from backupd.policy.retries import RetryPlan
 
 log = logging.getLogger(__name__)
-
-DIED = "died"  # the code of the error of a run whose process died without reporting one
 
 _NO_ANSWER = {RunStatus.RUNNING, RunStatus.CANCELLED, RunStatus.BUSY}  # whether backups work is not known from these
 _NAMED = 5  # backups, in a sentence

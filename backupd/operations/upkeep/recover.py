@@ -19,7 +19,7 @@ from backupd.operations.ownership import Ownership, ownership_of
 from backupd.operations.recorded_copy import copy_on
 from backupd.operations.restore.verify import manifest_of
 from backupd.operations.tools import HostTools
-from backupd.operations.upkeep.dead_run_journal import DEATH, DeadRunJournal, died
+from backupd.operations.upkeep.dead_run_journal import DeadRunJournal, died
 from backupd.operations.upkeep.finishing import MaxRate, finish
 from backupd.operations.upkeep.leftovers import HostLeftovers, drill_folders, holdings_of, look_around, suspects
 from backupd.operations.upkeep.recovery import Recovery, Remains
@@ -35,7 +35,7 @@ from backupd.vocabulary.errors import (
     Unreadable,
     VerificationError,
 )
-from backupd.vocabulary.records import Holding, HoldingKind
+from backupd.vocabulary.records import DEATH, Holding, HoldingKind
 from backupd.vocabulary.storage import StoredBackup
 
 log = logging.getLogger(__name__)

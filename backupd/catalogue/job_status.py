@@ -21,7 +21,7 @@ from backupd.catalogue.columns import as_table, from_row
 from backupd.catalogue.details import details
 from backupd.catalogue.moment_proofs import LastMomentDrill, last_moment_drills
 from backupd.catalogue.selection import with_sound_copy
-from backupd.vocabulary.records import GOOD, RunDetails, RunKind, RunStatus
+from backupd.vocabulary.records import DEATH, GOOD, RunDetails, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, Pause, Slot, SlotState
 from backupd.vocabulary.storage import Backup
 
@@ -128,13 +128,19 @@ def records(
 
 
 def run_counts(connection: Connection) -> dict[str, dict[RunStatus, int]]:
-    """How many backups this machine tried, by job and by what became of them."""
-    runs = tables.runs
-    query = select(runs.c.job, runs.c.status, func.count().label("count"))
-    query = query.where(runs.c.kind == RunKind.BACKUP, tables.OURS)
-    found: dict[str, dict[RunStatus, int]] = defaultdict(dict)
-    for row in connection.execute(query.group_by(runs.c.job, runs.c.status)).mappings():
-        found[row["job"]][row["status"]] = row["count"]
+    """How many backups this machine tried, by job and by what became of them.
+
+    One whose process died has failed for good, also where its copy was whole and it is a good one by now as well.
+    """
+    runs, attentions = tables.runs, tables.attentions
+    ours = select(runs.c.job, runs.c.status, func.count().label("count")).group_by(runs.c.job, runs.c.status)
+    ours = ours.where(runs.c.kind == RunKind.BACKUP, tables.OURS)
+    died = select(attentions.c.run_id).where(attentions.c.text.startswith(DEATH))
+    found: dict[str, dict[RunStatus, int]] = defaultdict(lambda: defaultdict(int))
+    for row in connection.execute(ours).mappings():
+        found[row["job"]][row["status"]] += row["count"]
+    for row in connection.execute(ours.where(runs.c.run_id.in_(died), runs.c.status.in_(GOOD))).mappings():
+        found[row["job"]][RunStatus.FAILED] += row["count"]
     return found
 
 

@@ -87,7 +87,10 @@ def _missed(source: JobSeriesSource) -> _Values:
 
 
 def _runs(source: JobSeriesSource) -> _Values:
-    """Good whether or not one needs attention: that may come later, and a counter never falls."""
+    """Good whether or not one needs attention: that may come later, and a counter never falls.
+
+    For the same reason one that died stays failed (`run_counts`).
+    """
     results = dict.fromkeys((_GOOD, *(status.value for status in _BAD)), 0)
     for status, count in source.counts.items():
         if status is not RunStatus.RUNNING:
@@ -200,7 +203,11 @@ FAMILIES = (
         counter=True,
     ),
     Family(
-        "backupd_runs", "Backups that were tried, by outcome.", _runs, "result", counter=True
+        "backupd_runs",
+        "Backups that were tried, by outcome; one whose process died stays failed, and is good too if its copy is.",
+        _runs,
+        "result",
+        counter=True,
     ),
     Family(
         "backupd_alarms",

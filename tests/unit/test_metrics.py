@@ -5,7 +5,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,7 +28,19 @@ from backupd.service.target_rooms import LookTimes, SeenTarget, TargetRooms
 from backupd.service.textfile import write_textfile
 from backupd.vocabulary.errors import Cancelled, TargetError, UsageError
 from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Sample, Verdict
-from backupd.vocabulary.records import Check, Drill, DrilledMoment, Phase, RunKind, SnapshotFacts
+from backupd.vocabulary.records import (
+    DEATH,
+    DIED,
+    Check,
+    Drill,
+    DrilledMoment,
+    Holding,
+    HoldingKind,
+    Phase,
+    RunError,
+    RunKind,
+    SnapshotFacts,
+)
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
 from backupd.vocabulary.servers import LockReceipt
 from backupd.vocabulary.storage import Backup
@@ -198,6 +210,23 @@ def test_runs_are_counted_by_what_became_of_them_and_attention_is_good(catalogue
     assert [value(after, "runs_total", **NIGHTLY, result=result) for result in results] == [1, 1, 0, 0, 1]
     assert value(after, "running", **NIGHTLY) == 0
     assert value(after, "alarms", **NIGHTLY, kind="attention") == 1
+
+
+def test_a_run_that_has_died_stays_counted_as_failed_when_its_copy_was_whole(
+    catalogue: Catalogue, tmp_path: Path
+) -> None:
+    """What falls is a reset to Prometheus: all that was counted before would count once more."""
+    grave = ExitStack()  # kept, or else the run's block would end after all
+    grave.enter_context(catalogue.open_run("nightly", "db1", run_id="r1"))
+    catalogue.end_dead_run("r1", RunError(DIED, "the run's process died", "start it again", 1))
+    before = exposition(catalogue, tmp_path)
+    copy = Backup("vault", "/v", 1, 1, 1, "ab" * 32)
+    catalogue.finish_dead_run("r1", copy, Holding(HoldingKind.PARTIAL, "vault/nightly/r1"), f"{DEATH}; it was whole")
+    catalogue.attention("r1", f"{DEATH}; and is told of twice")
+    after = exposition(catalogue, tmp_path)
+    for answer, found in ((before, 0), (after, 1)):
+        assert value(answer, "runs_total", **NIGHTLY, result="failed") == 1
+        assert value(answer, "runs_total", **NIGHTLY, result="good") == found
 
 
 def test_a_run_that_is_going_on_is_told_with_its_beginning(catalogue: Catalogue, tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, case, func, select
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, case, exists, func, or_, select
 
 from backupd.catalogue import tables
 from backupd.catalogue.columns import from_row
 from backupd.catalogue.details import Filter
 from backupd.vocabulary.penalty import Reason, Sample
-from backupd.vocabulary.records import DrilledMoment, Phase, RunKind, RunStatus
+from backupd.vocabulary.records import DEATH, DIED, DrilledMoment, Phase, RunKind, RunStatus, lasted
 from backupd.vocabulary.schedule import SlotState
 
 _STAGES = ("baseline", "settle")  # of a sample: what was measured during the copy is no part of a penalty
@@ -32,6 +32,7 @@ class RunCost:
     started_at: datetime
     ended_at: datetime | None = None
     kind: RunKind = RunKind.BACKUP
+    died: bool = False  # when, nobody knows: another process has ended it
     error: str | None = None  # its code
     message: str | None = None  # the error's sentence
     lock_strategy: str | None = None
@@ -62,8 +63,8 @@ class RunCost:
 
     @property
     def seconds(self) -> float | None:
-        """From its begin to its end; None while it goes on."""
-        return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
+        """From its begin to its end; see `lasted`."""
+        return None if self.died else lasted(self.started_at, self.ended_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +109,14 @@ def _figures(chosen: Select[str]) -> Select[tuple[object, ...]]:
     runs, locks, snapshots = tables.runs, tables.locks, tables.snapshots
     verdicts, errors, backups = tables.verdicts, tables.errors, tables.backups
     bills, losses, drills, pins = tables.bills, tables.losses, tables.drills, tables.pins
+    attentions = tables.attentions
     expected = losses.c.rate_before * losses.c.seconds
     lost = expected - losses.c.done
     settle, copy = tables.phases.alias("settle"), tables.phases.alias("copy")
     ours = backups.c.run_id == runs.c.run_id
     there, broken = (backups.c.removed_at.is_(None), backups.c.broken == ""), backups.c.broken != ""
     drilled = drills.c.run_id == runs.c.run_id
+    finished_later = exists().where(attentions.c.run_id == runs.c.run_id, attentions.c.text.startswith(DEATH))
 
     def answered(column: ColumnElement[Any]) -> ScalarSelect[Any]:
         query = select(column).where(drilled, drills.c.undecided == "")
@@ -133,6 +136,7 @@ def _figures(chosen: Select[str]) -> Select[tuple[object, ...]]:
     ids = chosen.subquery()
     query = select(
         *(runs.c[name] for name in ("run_id", "job", "host", "machine", "status", "started_at", "ended_at", "kind")),
+        or_(func.coalesce(errors.c.code, "") == DIED, finished_later).label("died"),
         errors.c.code.label("error"),
         errors.c.message,
         locks.c.strategy.label("lock_strategy"),

@@ -153,5 +153,4 @@ def _lying(layout: ScratchLayout) -> str:
 
 
 def _when(record: BenchRecord) -> str:
-    took = duration((record.ended_at - record.started_at).total_seconds()) if record.ended_at else "-"
-    return f"Bench {record.run_id}: {record.status}, {instant(record.started_at)}, took {took}"
+    return f"Bench {record.run_id}: {record.status}, {instant(record.started_at)}, took {duration(record.seconds)}"

@@ -98,9 +98,8 @@ def headline(bench: LayoutBench) -> str:
 
 def _benches_row(record: BenchRecord) -> tuple[str, ...]:
     bench = record.bench
-    took = None if record.ended_at is None else (record.ended_at - record.started_at).total_seconds()
     return (
-        *(record.run_id, f"{record.started_at:%Y-%m-%d %H:%M}", duration(took), record.status.value),
+        *(record.run_id, f"{record.started_at:%Y-%m-%d %H:%M}", duration(record.seconds), record.status.value),
         (bench.settings.vg or ", ".join(map(short_pv, bench.settings.disks))) if bench else "-",
         _layouts(bench.layouts) if bench else "-",
         headline(bench) if bench else "-",
@@ -113,8 +112,8 @@ def _layouts(layouts: Sequence[ScratchLayout]) -> str:
 
 def _outcome(record: BenchRecord) -> list[tuple[str, str]]:
     head = [("bench:", record.run_id), ("status:", record.status.value), ("started:", instant(record.started_at))]
-    if record.ended_at is not None:
-        head.append(("took:", duration((record.ended_at - record.started_at).total_seconds())))
+    if record.seconds is not None:
+        head.append(("took:", duration(record.seconds)))
     if record.error is not None:
         head.append(("error:", record.error.message))
         head += [("hint:", record.error.hint)] if record.error.hint else []

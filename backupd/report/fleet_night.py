@@ -12,6 +12,7 @@ from itertools import pairwise
 from backupd.policy.fleet_slots import busy_seconds, most_at_once, slot_uses
 from backupd.report.fleet_words import good_try, took_seconds
 from backupd.vocabulary.fleet import OVER, FleetBackup, FleetState
+from backupd.vocabulary.records import lasted
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,7 @@ class NightReport:
     @property
     def seconds(self) -> float | None:
         """From the first beginning to the last end."""
-        both = self.began_at is not None and self.ended_at is not None
-        return (self.ended_at - self.began_at).total_seconds() if both else None  # type: ignore[operator]
+        return None if self.began_at is None else lasted(self.began_at, self.ended_at)
 
     @property
     def amiss(self) -> tuple[FleetBackup, ...]:

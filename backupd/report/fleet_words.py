@@ -6,7 +6,7 @@ from datetime import datetime
 from backupd.policy.cluster_status import ClusterStatus
 from backupd.report.words import age, count, duration, instant, size
 from backupd.vocabulary.fleet import FleetBackup, FleetState, FleetTry
-from backupd.vocabulary.records import GOOD
+from backupd.vocabulary.records import GOOD, lasted
 
 SIGNS = {  # in a calendar: colour is never all that tells one from another
     FleetState.DONE: "·",
@@ -33,7 +33,7 @@ def good_try(backup: FleetBackup | None) -> FleetTry | None:
 def took_seconds(backup: FleetBackup | None) -> float | None:
     """How long the try took that became the backup; None where there is none."""
     tried = good_try(backup)
-    return None if tried is None or tried.ended_at is None else (tried.ended_at - tried.began_at).total_seconds()
+    return None if tried is None else lasted(tried.began_at, tried.ended_at)
 
 
 def cost_words(backup: FleetBackup | None) -> str:

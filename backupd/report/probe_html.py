@@ -90,6 +90,5 @@ def _circumstances(found: Measurement) -> list[tuple[str, str]]:
 
 
 def _when(probe: ProbeRecord) -> str:
-    took = duration((probe.ended_at - probe.started_at).total_seconds()) if probe.ended_at else "-"
     job = f", job {probe.job}" if probe.job else ""
-    return f"Probe {probe.run_id}{job}: {probe.status}, {instant(probe.started_at)}, took {took}"
+    return f"Probe {probe.run_id}{job}: {probe.status}, {instant(probe.started_at)}, took {duration(probe.seconds)}"

@@ -23,8 +23,8 @@ def probe_text(probe: ProbeRecord, *, width: int = 72, ascii_only: bool = False)
     head = [("probe:", probe.run_id), ("status:", probe.status.value), ("started:", instant(probe.started_at))]
     if probe.job is not None:
         head.insert(1, ("job:", probe.job))
-    if probe.ended_at is not None:
-        head.append(("took:", duration((probe.ended_at - probe.started_at).total_seconds())))
+    if probe.seconds is not None:
+        head.append(("took:", duration(probe.seconds)))
     if probe.error is not None:
         head.append(("error:", probe.error.message))
         head += [("hint:", probe.error.hint)] if probe.error.hint else []

@@ -115,8 +115,7 @@ def _figures(run: RunDetails) -> Iterator[Figure]:
     yield "read_bytes", "read", None if backup is None else backup.bytes_read, size
     yield "stored_bytes", "stored", None if backup is None else backup.bytes_stored, size
     yield "cow_used_peak_bytes", "COW area used", None if run.snapshot is None else run.snapshot.cow_used_peak, size
-    took = None if run.ended_at is None else (run.ended_at - run.started_at).total_seconds()
-    yield "total_seconds", "in all", took, duration
+    yield "total_seconds", "in all", run.seconds, duration
 
 
 def _bill(run: RunDetails) -> Iterator[Figure]:

@@ -43,8 +43,8 @@ def course_facts(run: RunDetails) -> Facts:
         ("started", to_the_second(run.started_at)),
     ]
     if run.ended_at is not None:
-        took = duration((run.ended_at - run.started_at).total_seconds())
-        facts.append(("ended", f"{to_the_second(run.ended_at)}, after {took}"))
+        took = "" if run.seconds is None else f", after {duration(run.seconds)}"
+        facts.append(("ended", f"{to_the_second(run.ended_at)}{took}"))
     if run.max_rate is not None:
         facts.append(("ceiling", f"reads at most {size(run.max_rate)}/s, as it was started"))
     if run.lock is not None:

@@ -157,10 +157,6 @@ def _cow_peak(run: RunDetails) -> float | None:
     )
 
 
-def _duration(run: RunDetails) -> float | None:
-    return None if run.ended_at is None else (run.ended_at - run.started_at).total_seconds()
-
-
 _BAD = (RunStatus.FAILED, RunStatus.REFUSED, RunStatus.BUSY, RunStatus.CANCELLED)
 
 FAMILIES = (
@@ -226,7 +222,9 @@ FAMILIES = (
         _one(lambda source: source.status.config.every_seconds),
     ),
     Family(
-        "backupd_last_duration_seconds", "How long the newest good backup took.", _of_good(_duration)
+        "backupd_last_duration_seconds",
+        "How long the newest good backup took; absent where that is not known, as of one whose process died.",
+        _of_good(lambda run: run.seconds),
     ),
     Family(
         "backupd_phase_seconds",
@@ -326,8 +324,8 @@ FAMILIES = (
     ),
     Family(
         "backupd_failed_run_seconds",
-        "How long the newest run took, where it has failed; absent otherwise.",
-        _of_failed(_duration),
+        "How long the newest run took, where it has failed; absent otherwise, and where its process died.",
+        _of_failed(lambda run: run.seconds),
     ),
     Family(
         "backupd_failed_run_transactions_lost",

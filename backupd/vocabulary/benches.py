@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from backupd.vocabulary.records import RunError, RunStatus
+from backupd.vocabulary.records import RunError, RunStatus, lasted
 from backupd.vocabulary.scratch_layouts import KIB, MIB, Medium, Operation, ScratchLayout
 
 
@@ -136,6 +136,11 @@ class BenchRecord:
     ended_at: datetime | None = None
     error: RunError | None = None
     bench: LayoutBench | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """From its begin to its end; see `lasted`."""
+        return lasted(self.started_at, self.ended_at, self.error)
 
 
 # --- what is asked for, and what will be done ------------------------------------------------------------------------

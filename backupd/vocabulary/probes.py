@@ -10,7 +10,7 @@ from datetime import datetime
 
 from backupd.vocabulary.gauges import CowPlace, CurvePoint, Mode, Stage, Tuning
 from backupd.vocabulary.penalty import Reason
-from backupd.vocabulary.records import RunError, RunStatus
+from backupd.vocabulary.records import RunError, RunStatus, lasted
 from backupd.vocabulary.volumes import Layout
 
 _DECAY_WINDOWS = 8
@@ -119,6 +119,11 @@ class ProbeRecord:
     ended_at: datetime | None = None
     error: RunError | None = None
     measurement: Measurement | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """From its begin to its end; see `lasted`."""
+        return lasted(self.started_at, self.ended_at, self.error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,9 @@ class Phase(StrEnum):
     VERIFY = "verify"
 
 
+DIED: Final = "died"  # the code of the error of a run whose process died without reporting one
+DEATH: Final = "its process died"  # how a text of attention begins of such a run whose copy is a backup all the same
+
 _ALMOST_A_SECOND: Final = timedelta(microseconds=999_999)
 _AFTER_THE_SNAPSHOT: Final = (Phase.SETTLE, Phase.COPY, Phase.RELEASE, Phase.SEND, Phase.VERIFY)
 
@@ -46,6 +49,16 @@ def snapshot_by(
         return (taken_at + _ALMOST_A_SECOND).replace(microsecond=0)
     later = sum(phases.get(phase, 0.0) for phase in _AFTER_THE_SNAPSHOT)
     return (ended_at - timedelta(seconds=later) + _ALMOST_A_SECOND).replace(microsecond=0)
+
+
+def lasted(began: datetime, ended: datetime | None, error: "RunError | None" = None) -> float | None:
+    """Seconds from the begin of a run to its end, which this error ended.
+
+    None while it goes on, and where nobody knows: of one that died, `ended` is when it was found; and the clock may
+    have been set back meanwhile.
+    """
+    died = error is not None and error.code == DIED
+    return None if ended is None or ended < began or died else (ended - began).total_seconds()
 
 
 class RunKind(StrEnum):
@@ -120,10 +133,6 @@ class Holding:
     kind: HoldingKind
     name: str  # VG/LV, VG, mount point, folder, backup id, array, schema, or pid
     detail: Mapping[str, str] = field(default_factory=dict)  # what proves it ours: tag, uuid, start time, target
-
-
-DIED: Final = "died"  # the code of the error of a run whose process died without reporting one
-DEATH: Final = "its process died"  # how a text of attention begins of such a run whose copy is a backup all the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +277,12 @@ class RunDetails:
         """The snapshot was taken then or a little earlier, in whole seconds; None while the run goes on."""
         taken_at = None if self.snapshot is None else self.snapshot.taken_at
         return None if self.ended_at is None else snapshot_by(self.ended_at, self.phases, taken_at=taken_at)
+
+    @property
+    def seconds(self) -> float | None:
+        """From its begin to its end; see `lasted`."""
+        finished_later = any(text.startswith(DEATH) for text in self.attention)
+        return None if finished_later else lasted(self.started_at, self.ended_at, self.error)
 
     @property
     def proven_at(self) -> datetime | None:

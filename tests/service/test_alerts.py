@@ -168,6 +168,19 @@ CASES = (
         summary="nightly on bad: a run has been running for 4h 0m 0s",
         labels=BAD,
     ),
+    Case(  # nobody knows how long a run took whose process died: its phases tell
+        "BackupdRunTooLong",
+        {
+            f"backupd_running_since_timestamp_seconds{OF_BAD}": "0x60",
+            'backupd_phase_seconds{instance="bad", backup_job="nightly", phase="copy"}': "3000x60",
+            'backupd_phase_seconds{instance="bad", backup_job="nightly", phase="settle"}': "600x60",
+            f"backupd_job_interval_seconds{OF_BAD}": "86400x60",
+        },
+        fires="4h",
+        quiet="3h",
+        summary="nightly on bad: a run has been running for 4h 0m 0s",
+        labels=BAD,
+    ),
     Case(  # the first run of a job has nothing to be compared with but the next
         "BackupdRunTooLong",
         {

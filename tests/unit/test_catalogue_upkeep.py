@@ -3,17 +3,30 @@
 import itertools
 import multiprocessing
 import sqlite3
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from backupd.catalogue.columns import InstantColumn
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.vocabulary.errors import TargetError
 from backupd.vocabulary.penalty import Sample, Throughput
-from backupd.vocabulary.records import Check, Drill, Holding, HoldingKind, Phase, RunDetails, RunError, RunStatus
+from backupd.vocabulary.records import (
+    DEATH,
+    DIED,
+    Check,
+    Drill,
+    Holding,
+    HoldingKind,
+    Phase,
+    RunDetails,
+    RunError,
+    RunStatus,
+)
 from backupd.vocabulary.servers import LockReceipt, Position
 from backupd.vocabulary.storage import Backup
 from tests.unit.catalogues import catalogue, path
@@ -116,6 +129,26 @@ def test_the_history_has_in_figures_what_the_whole_record_says_of_a_run(catalogu
     assert (told.drills, told.drill_ok, told.pinned) == (3, False, "before the upgrade")
     assert (newest.copies, newest.copies_broken, newest.drills, newest.drill_ok, newest.pinned) == (1, 0, 0, None, None)
     assert catalogue.run("r1").doubted
+
+
+def test_how_long_a_run_took_is_told_where_anybody_knows(catalogue: Catalogue, path: Path) -> None:
+    """Of one that died the end is when it was found: after a weekend, perhaps."""
+    finished(catalogue, "r1")
+    finished(catalogue, "of a clock that was set back")
+    graves = [ExitStack() for _ in range(3)]  # kept, or else the runs' blocks would end after all
+    for grave, run_id in zip(graves, ("dead", "finished", "running"), strict=True):
+        grave.enter_context(catalogue.open_run("nightly", "db1", run_id=run_id))
+    for run_id in ("dead", "finished"):
+        catalogue.end_dead_run(run_id, RunError(DIED, "the run's process died", "start it again", 1))
+    partial = Holding(HoldingKind.PARTIAL, "disk/nightly/finished")
+    catalogue.finish_dead_run("finished", HERE, partial, f"{DEATH}; it was whole")
+    with direct(path, busy_timeout_seconds=1) as connection:
+        began, later, earlier = (InstantColumn.text(NOW + timedelta(seconds=one)) for one in (0, 5, -5))
+        connection.execute("UPDATE runs SET started_at = ?, ended_at = iif(ended_at IS NULL, NULL, ?)", (began, later))
+        connection.execute("UPDATE runs SET ended_at = ? WHERE run_id LIKE 'of a clock%'", (earlier,))
+    known = {"r1": 5.0, "of a clock that was set back": None, "dead": None, "finished": None, "running": None}
+    assert {run.run_id: run.seconds for run in catalogue.runs()} == known
+    assert {cost.run_id: cost.seconds for cost in catalogue.costs()} == known
 
 
 def test_the_newest_unproven_backup_comes_first_and_then_the_one_whose_proof_is_oldest(catalogue: Catalogue) -> None:

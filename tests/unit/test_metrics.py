@@ -227,6 +227,8 @@ def test_a_run_that_has_died_stays_counted_as_failed_when_its_copy_was_whole(
     for answer, found in ((before, 0), (after, 1)):
         assert value(answer, "runs_total", **NIGHTLY, result="failed") == 1
         assert value(answer, "runs_total", **NIGHTLY, result="good") == found
+        assert value(answer, "failed_run_seconds", **NIGHTLY) is None  # it was found dead, perhaps days later
+        assert value(answer, "last_duration_seconds", **NIGHTLY) is None
 
 
 def test_a_run_that_is_going_on_is_told_with_its_beginning(catalogue: Catalogue, tmp_path: Path) -> None:

@@ -113,8 +113,7 @@ def _running(record: JobRecord) -> str:
 def _expected(catalogue: Catalogue, job: str) -> tuple[float | None, int | None]:
     """Seconds, and bytes on one target, of the next backup by the last good ones."""
     past = catalogue.runs(job=job, statuses=GOOD, ours=True, limit=_PAST_RUNS)
-    lasted = ((run.ended_at - run.started_at).total_seconds() for run in past if run.ended_at is not None)
-    seconds = sorted(max(0.0, one) for one in lasted)  # a clock that was put back within a run has no say
+    seconds = sorted(run.seconds for run in past if run.seconds is not None)
     stored = sorted(run.backups[0].bytes_stored for run in past if run.backups)
     return (
         seconds[len(seconds) // 2] if seconds else None,

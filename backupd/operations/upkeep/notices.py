@@ -42,8 +42,8 @@ def ended(catalogue: Catalogue, run: RunDetails) -> Notice:
     """A run has a backup: it is good, needs attention, or is the first good one after something was wrong."""
     at, detail = run.ended_at or datetime.now(UTC), _detail(run)
     stored = ", ".join(f"{size(backup.bytes_stored)} on {backup.target}" for backup in run.backups)
-    took = duration((at - run.started_at).total_seconds())
-    good = f"job {run.job} has a good backup, run {run.run_id}: {stored}, in {took}"
+    took = "" if run.seconds is None else f", in {duration(run.seconds)}"
+    good = f"job {run.job} has a good backup, run {run.run_id}: {stored}{took}"
     if run.status is RunStatus.ATTENTION:
         text = f"{good}; but it needs attention: {'; '.join(run.attention)}"
         return Notice(NoticeKind.ATTENTION, run.job, at, run.run_id, text, detail, backed_up=True)

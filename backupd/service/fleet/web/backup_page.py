@@ -12,7 +12,7 @@ from backupd.service.fleet.web.asked import AskedFleet, backup_named
 from backupd.service.web.rendering import page
 from backupd.service.web.run_view import Bar, Copy, copies, facts, phase_bars
 from backupd.vocabulary.fleet import FleetBackup, FleetTry
-from backupd.vocabulary.records import RunDetails
+from backupd.vocabulary.records import RunDetails, lasted
 
 router = APIRouter(include_in_schema=False)
 
@@ -48,7 +48,6 @@ def _tries(site: FleetSite, backup: FleetBackup) -> list[TryView]:
     views = []
     for number, tried in enumerate(backup.tries, 1):
         run = site.records.result(tried.run_id)
-        took = None if tried.ended_at is None else (tried.ended_at - tried.began_at).total_seconds()
         view = None if run is None else PulledRun(phase_bars(spans(run.phases)), facts(run), copies(run))
-        views.append(TryView(number, tried, took, run, view))
+        views.append(TryView(number, tried, lasted(tried.began_at, tried.ended_at), run, view))
     return views

@@ -14,7 +14,7 @@ from typing import Any
 from backupd.catalogue.audit import UNREADABLE, AuditEntry, Event
 from backupd.report.words import duration, instant, many
 from backupd.targets.names import proof_name
-from backupd.vocabulary.records import GOOD, Check, Drill, RunDetails, RunKind, RunStatus
+from backupd.vocabulary.records import GOOD, Check, Drill, RunDetails, RunKind, RunStatus, lasted
 from backupd.vocabulary.storage import Backup
 
 _BEYOND = 2**63
@@ -186,7 +186,7 @@ def _backup(run: RunDetails, began: AuditEntry | None, ended: AuditEntry | None)
         EvidenceKind.BACKUP,
         *(run.started_at, run.job, run.run_id, run.machine, run.status.value, good),
         operator="" if began is None else _operator(began),
-        seconds=None if run.ended_at is None else max(0.0, (run.ended_at - run.started_at).total_seconds()),
+        seconds=run.seconds,
         copies=run.backups,
         targets=tuple(backup.target for backup in run.backups),
         remarks=(*said, *run.attention),
@@ -267,7 +267,7 @@ def _deeds(
             if place in unfinished:
                 after = "it came after one that did not finish, so its time is not that of a whole restore"
                 row = replace(row, remarks=(*row.remarks, after))
-            else:
+            elif row.seconds is not None:
                 row = replace(row, within_seconds=_within(sources, run))
         (unfinished.discard if row.good else unfinished.add)(place)
         yield row
@@ -278,14 +278,16 @@ def _deeds(
 
 def _ended(row: EvidenceRow, began: datetime | None, end: AuditEntry) -> EvidenceRow:
     outcome = _word(end, "outcome")
-    known = began is not None and UNREADABLE not in (began, end.at)
+    seconds = _number(end.detail, "seconds")  # by a clock that nobody sets; earlier backupds did not tell
+    if seconds is None and began is not None and UNREADABLE not in (began, end.at):
+        seconds = lasted(began, end.at)
     said = [_scrubbed(end), _word(end, "error"), *_words(end, "attentions")]
     return replace(
         row,
         outcome=outcome or "not known",
         good=outcome in GOOD if outcome else None,
         targets=_words(end, "targets"),
-        seconds=max(0.0, (end.at - began).total_seconds()) if known and began is not None else None,
+        seconds=seconds,
         remarks=(*row.remarks, *(words for words in said if words)),
     )
 

@@ -254,6 +254,30 @@ def test_a_drill_or_a_restore_that_took_longer_than_restore_within_is_told(year:
     assert "longer than restore_within: 7.5 s instead of 7.0 s" in year.run(*EVIDENCE).stdout
 
 
+@pytest.mark.parametrize(
+    ("change", "seconds"),
+    [("json_set(detail, '$.seconds', 10800.0)", 10800.0), ("json_remove(detail, '$.seconds')", None)],
+)
+def test_a_restore_is_not_shorter_by_a_clock_that_was_set_back_meanwhile(
+    year: Terminal, world: World, change: str, seconds: float | None
+) -> None:
+    """Rows that an earlier backupd has written tell instants only: how long it was is not known then."""
+    text = year.configuration.read_text().replace('host = "db1"', 'host = "db1"\nrestore_within = "7s"')
+    year.configuration.write_text(text)
+    force(
+        world,
+        f"UPDATE audit SET detail = {change} WHERE event = 'restore-ended'",
+        "UPDATE audit SET at = (SELECT min(at) FROM audit) WHERE event = 'restore-ended'",
+        "UPDATE runs SET ended_at = (SELECT min(at) FROM audit) WHERE run_id = 'r1'",
+    )
+    ended = year.run(*EVIDENCE, "--json")
+    restores = rows(ended, "restore")
+    assert [row["seconds"] for row in restores] == [seconds] * len(restores)
+    assert True not in [row["longer_than_restore_within"] for row in restores if seconds is None]
+    assert False not in [row["longer_than_restore_within"] for row in restores]
+    assert next(row["seconds"] for row in rows(ended, "backup") if row["run_id"] == "r1") is None
+
+
 # --- whether it can be believed ---------------------------------------------------------------------------------------
 
 

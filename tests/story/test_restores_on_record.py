@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,14 +26,19 @@ def rows(catalogue: Catalogue) -> list[AuditEntry]:
 
 
 @pytest.mark.parametrize(("deed", "word"), [(Deed.RESTORE, "restore"), (Deed.CLONE, "clone")])
-def test_a_deed_has_a_row_of_its_beginning_and_of_its_end(catalogue: Catalogue, deed: Deed, word: str) -> None:
+def test_a_deed_has_a_row_of_its_beginning_and_of_its_end(
+    catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch, deed: Deed, word: str
+) -> None:
     told: list[str] = []
+    ticks = iter((100.0, 10900.0))
+    monkeypatch.setattr("backupd.operations.restore.on_record.time", SimpleNamespace(monotonic=ticks.__next__))
     with on_record(catalogue, "r1", deed, TO, (), telling=told.append, tables=["shop.a"]):
         began = rows(catalogue)[-1]
     ended = rows(catalogue)[-1]
     assert [(row.event, row.subject) for row in (began, ended)] == [(f"{word}-started", "r1"), (f"{word}-ended", "r1")]
     assert (began.detail["to"], began.detail["tables"]) == (str(TO), ["shop.a"])
     assert (ended.detail["outcome"], ended.detail["attempt"]) == ("success", began.detail["attempt"])
+    assert ended.detail["seconds"] == 10800.0
     assert {(row.detail["operator"], row.detail["uid"]) for row in (began, ended)} == {
         (operator().name, operator().uid)
     }

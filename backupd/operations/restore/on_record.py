@@ -57,11 +57,14 @@ def on_record(
     """
     began, ended = deed.value
     attempt = {"attempt": secrets.token_hex(4), "to": _text(to)}
-    done = EndRecord()
+    done, since = EndRecord(), time.monotonic()
 
     def write(event: Event, **said: Any) -> None:
         with _told_if_unwritten(event, telling):
             catalogue.note(event, run_id, **attempt, **said)
+
+    def took() -> float:
+        return round(time.monotonic() - since, 3)  # the clock by which rows are dated may be set meanwhile
 
     with shielded():
         write(began, **detail)
@@ -71,12 +74,14 @@ def on_record(
         with shielded():
             told = as_told(error)
             read = targets_read(sources)
-            write(ended, targets=read, outcome=status_of(told).value, code=told.code, error=told.message)
+            outcome = status_of(told)
+            write(ended, targets=read, outcome=outcome.value, seconds=took(), code=told.code, error=told.message)
             raise  # within the shield: a stop signal that comes now must not take the error's place
     with shielded():
         outcome = RunStatus.ATTENTION if done.attentions else RunStatus.SUCCESS
         attentions = {"attentions": done.attentions} if done.attentions else {}
-        write(ended, targets=targets_read(sources), outcome=outcome.value, **done.detail, **attentions)
+        said = {**done.detail, **attentions}
+        write(ended, targets=targets_read(sources), outcome=outcome.value, seconds=took(), **said)
 
 
 def drilled_on_record(

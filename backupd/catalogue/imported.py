@@ -39,11 +39,11 @@ def import_run(connection: Connection, run: RunDetails) -> bool:
             hint="an id is unique; this backup was given another one's id",
         )
     known = None if row is None else row.status
-    died = known is RunStatus.FAILED and _has_died(connection, run.run_id)
     have = select(table.c.target).where(table.c.run_id == run.run_id)
     there = set(connection.execute(have.where(table.c.removed_at.is_(None))).scalars())
     new = tuple(backup for backup in run.backups if backup.target not in there)
-    if known is not None and not died and (known not in GOOD or not new):
+    died = known is RunStatus.FAILED and _has_died(connection, run.run_id)
+    if known is not None and not (new and (died or known in GOOD)):
         return False
     wanted = _rows(run)
     if died:

@@ -171,6 +171,20 @@ def test_the_schedule_says_why_its_run_has_failed(tmp_path: Path) -> None:
     assert (line["job"], line["error"]) == ("nightly", "<b>the server</b> has gone away")
 
 
+def test_what_a_clock_that_was_ahead_has_left_is_not_among_what_was_due(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    with Catalogue.open(tmp_path / "catalogue.sqlite") as catalogue:
+        for due_at, why in ((now - timedelta(minutes=1), "a blackout"), (now + timedelta(days=300), "a clock ahead")):
+            catalogue.take_slot(Slot("nightly", Activity.DRILL, due_at, SlotState.MISSED, now, reason=why))
+        with (
+            served(shown(Site(configured(tmp_path), catalogue))) as url,
+            httpx.Client(base_url=url, timeout=20) as client,
+        ):
+            words = seen(client, "/schedule").words
+    assert "missed a blackout" in words
+    assert "a clock ahead" not in words
+
+
 def test_a_folder_is_looked_at_once_for_the_metrics_and_for_the_page(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

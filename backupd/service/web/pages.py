@@ -60,8 +60,9 @@ def overview(request: Request, site: AskedSite, live: AskedLive, rooms: AskedRoo
 @router.get("/schedule")
 def schedule(request: Request, site: AskedSite, live: AskedLive) -> Response:
     """What is due when, and what became of what was due last."""
-    lines, recent = schedule_lines(site, live), site.catalogue.slots(limit=50)
-    return page(request, "schedule.html", now=site.now(), lines=lines, recent=recent)
+    now = site.now()
+    lines, recent = schedule_lines(site, live), site.catalogue.slots(until=now, limit=50)
+    return page(request, "schedule.html", now=now, lines=lines, recent=recent)
 
 
 @router.get("/history")

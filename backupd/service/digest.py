@@ -14,7 +14,7 @@ from backupd.catalogue.job_status import StoredOnTarget
 from backupd.policy.lateness import due_slots
 from backupd.policy.timetable import Timetable
 from backupd.report.words import age, columns, count, duration, instant, many, size
-from backupd.service.job_status import JobStatus
+from backupd.service.job_status import HARMLESS, JobStatus
 from backupd.service.site import Site
 from backupd.service.site_status import SiteAlarm, SiteStatus
 from backupd.service.target_report import full_words
@@ -28,6 +28,7 @@ WEEK = timedelta(days=7)
 
 _FAILED = {RunStatus.FAILED, RunStatus.REFUSED}
 _SKIPPED = {RunStatus.BUSY, RunStatus.CANCELLED}
+_SKIPPED_VERIFY: Mapping[int, str] = {ExitStatus.BUSY: "was busy ", ExitStatus.CANCELLED: "was cancelled "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +203,9 @@ def _verified(status: JobStatus) -> str:
         return f"started {when}"
     if slot.exit_status is None:
         return f"ended, result unknown, {when}"
-    return when if slot.exit_status == ExitStatus.OK else f"FAILED {when}, OVERDUE"
+    if slot.exit_status not in HARMLESS:
+        return f"FAILED {when}, OVERDUE"
+    return _SKIPPED_VERIFY.get(slot.exit_status, "") + when
 
 
 def _rooms(facts: DigestFacts) -> Iterator[tuple[str, ...]]:

@@ -30,7 +30,7 @@ from backupd.vocabulary.records import Phase, RunDetails, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, Pause, Slot, SlotState
 
 _PATIENCE = 1.5  # a backup may be this many times older than the job wants one
-_HARMLESS = (ExitStatus.OK, ExitStatus.ATTENTION, ExitStatus.BUSY, ExitStatus.CANCELLED)
+HARMLESS = (ExitStatus.OK, ExitStatus.ATTENTION, ExitStatus.BUSY, ExitStatus.CANCELLED)  # but for a backup
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +176,17 @@ def _failed(config: JobConfig, record: JobRecord, now: datetime) -> list[Alarm]:
     found = list(_failed_backup(config, record, now))
     for activity, slot in record.last_slots.items():
         status = slot.exit_status
-        if activity is not Activity.BACKUP and slot.state is SlotState.ENDED and status not in (None, *_HARMLESS):
-            undecided = "was undecided: it ran into a limit of its own"
-            became = undecided if status == ExitStatus.UNDECIDED else f"failed ({_meaning(status)})"
-            found.append(
-                Alarm(
-                    AlarmKind.FAILED, f"the {activity} of {instant(slot.due_at)} {became}", slot.run_id, about=activity
-                )
-            )
+        if activity is not Activity.BACKUP and slot.state is SlotState.ENDED and status not in HARMLESS:
+            text = f"the {activity} of {instant(slot.due_at)} {_ended_badly(status)}"
+            found.append(Alarm(AlarmKind.FAILED, text, slot.run_id, about=activity))
     return found
+
+
+def _ended_badly(status: int | None) -> str:
+    if status is None:
+        return "ended, result unknown"
+    undecided = "was undecided: it ran into a limit of its own"
+    return undecided if status == ExitStatus.UNDECIDED else f"failed ({_meaning(status)})"
 
 
 def _failed_backup(config: JobConfig, record: JobRecord, now: datetime) -> Iterator[Alarm]:

@@ -380,6 +380,8 @@ def test_the_status_that_nobody_saw_is_that_of_the_run(daemon: Machine) -> None:
         (0, [], "60 min ago"),
         (8, ["ended with exit status 8 (target, or the spool)"], "FAILED 60 min ago, OVERDUE"),
         (15, ["ended with exit status 15 (terminated by the system: SIGTERM or SIGHUP)"], "FAILED 60 min ago, OVERDUE"),
+        (4, ["ended with exit status 4 ("], "was busy 60 min ago"),
+        (11, [], "was cancelled 60 min ago"),
         (None, ["ended with unknown exit status: see "], "ended, result unknown, 60 min ago"),
     ],
 )
@@ -400,8 +402,9 @@ def test_what_a_verification_ended_with_is_told_though_the_daemon_was_restarted_
     assert all(words in notice.text for words, notice in zip(said, daemon.told, strict=True))
     site = Site(daemon.configuration, daemon.catalogue, lambda: daemon.now)
     (found,) = job_statuses(site, LiveHere(daemon.folder))
-    has_failed = status not in (0, None)  # of rows of earlier versions nobody knows it
-    assert [alarm.about for alarm in found.alarms if alarm.kind is AlarmKind.FAILED] == [Activity.VERIFY] * has_failed
+    alarms = [alarm for alarm in found.alarms if alarm.kind is AlarmKind.FAILED]
+    assert [alarm.about for alarm in alarms] == [Activity.VERIFY] * (status not in (0, 4, 11))
+    assert all(alarm.text.endswith(" ended, result unknown") is (status is None) for alarm in alarms)
     facts = digest(site, SiteStatus(daemon.now, (found,), ()))
     assert facts.tables["drills and verifications"].rows[0][-1] == shown
 

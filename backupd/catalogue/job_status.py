@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, Text, and_, func, literal, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, Select, Text, and_, func, literal, select, type_coerce
 
 from backupd.catalogue import tables
 from backupd.catalogue.archive_records import ArchiveRecord, archive_records
@@ -154,14 +154,19 @@ class StoredOnTarget:
     bytes_stored: int
     broken: int  # of these backups
     unread: int  # of these backups: not known to be broken, and never read back whole
-    newest_at: datetime  # when the run of the newest began
+    newest_at: datetime | None = None  # when the run of the newest began; None: all are of a time to come
     verified_at: datetime | None = None  # when one of them was last read back whole
     newest_good_at: datetime | None = None  # as `newest_at`, of those that are not known to be broken
 
 
-def stored(connection: Connection) -> list[StoredOnTarget]:
-    """By target and job."""
+def stored(connection: Connection, *, at: datetime) -> list[StoredOnTarget]:
+    """By target and job: all that there is, and what is newest of it up to this instant."""
     backups, runs = tables.backups, tables.runs
+    begun, sound = runs.c.started_at <= at, backups.c.broken == ""
+
+    def newest(column: ColumnElement[datetime], *among: ColumnElement[bool]) -> ColumnElement[datetime]:
+        return type_coerce(func.max(column).filter(*among), column.type)
+
     query = (
         select(
             backups.c.target,
@@ -169,12 +174,10 @@ def stored(connection: Connection) -> list[StoredOnTarget]:
             func.count().label("backups"),
             func.sum(backups.c.bytes_stored).label("bytes_stored"),
             func.count().filter(backups.c.broken != "").label("broken"),
-            func.count().filter(backups.c.verified_at.is_(None), backups.c.broken == "").label("unread"),
-            func.max(runs.c.started_at, type_=runs.c.started_at.type).label("newest_at"),
-            func.max(backups.c.verified_at, type_=backups.c.verified_at.type).label("verified_at"),
-            type_coerce(func.max(runs.c.started_at).filter(backups.c.broken == ""), runs.c.started_at.type).label(
-                "newest_good_at"
-            ),
+            func.count().filter(backups.c.verified_at.is_(None), sound).label("unread"),
+            newest(runs.c.started_at, begun).label("newest_at"),
+            newest(backups.c.verified_at, backups.c.verified_at <= at).label("verified_at"),
+            newest(runs.c.started_at, begun, sound).label("newest_good_at"),
         )
         .join_from(backups, runs, backups.c.run_id == runs.c.run_id)
         .where(tables.THERE, tables.OURS)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -359,12 +359,14 @@ class Catalogue(
         with self._reading() as connection:
             return job_status.run_counts(connection)
 
-    def stored(self) -> "list[StoredOnTarget]":
-        """What is on the targets of this machine, by target and job; what was removed does not count."""
+    def stored(self, *, at: datetime | None = None) -> "list[StoredOnTarget]":
+        """What is on the targets of this machine, by target and job; what was removed does not count. Of what a clock
+        that was ahead has left after `at`, which is now where none is told, nothing is the newest.
+        """
         from backupd.catalogue import job_status
 
         with self._reading() as connection:
-            return job_status.stored(connection)
+            return job_status.stored(connection, at=at or datetime.now(UTC))
 
     def audit_head(self) -> str:
         """The digest of the newest row of the audit chain; empty where there is none."""

@@ -74,7 +74,7 @@ def digest(site: Site, status: SiteStatus, *, due_at: datetime | None = None) ->
     for run in catalogue.costs(since=now - WEEK, until=now, ours=True):
         runs[run.job].append(run)
     besides = catalogue.besides(since=now - WEEK, until=now)
-    facts = DigestFacts(status, catalogue.stored(), runs, besides, catalogue.open_alarms())
+    facts = DigestFacts(status, catalogue.stored(at=now), runs, besides, catalogue.open_alarms())
     late = {"due": instant(due_at.astimezone(UTC))} if due_at is not None and now - due_at > timedelta(hours=1) else {}
     page = {"page": site.configuration.service.public_url} if site.configuration.service.public_url else {}
     subject = (now if due_at is None else due_at).isoformat()

@@ -118,7 +118,7 @@ def _stored(source: JobSeriesSource) -> _Values:
 
 
 def _newest_copies(source: JobSeriesSource) -> _Values:
-    return {one.target: _seconds(one.newest_at) for one in source.stored}
+    return {one.target: _seconds(one.newest_good_at) for one in source.stored}
 
 
 def _verifications(source: JobSeriesSource) -> _Values:
@@ -307,7 +307,7 @@ FAMILIES = (
     ),
     Family(
         "backupd_newest_copy_timestamp_seconds",
-        "When the run of the newest backup that is on each target was started.",
+        "When the run of the newest backup on each target that is not known to be broken was started.",
         _newest_copies,
         "target",
     ),

@@ -50,7 +50,7 @@ def job_reports(site: Site, found: SiteStatus) -> tuple[JobReport, ...]:
     Raises:
         CatalogueError: the catalogue cannot be read.
     """
-    stored = sorted(site.catalogue.stored(), key=lambda one: one.target)
+    stored = sorted(site.catalogue.stored(at=found.now), key=lambda one: one.target)
     archives = archive_statuses(site, found.jobs)
     bad = (RunStatus.FAILED, RunStatus.REFUSED, RunStatus.CANCELLED)
     return tuple(
@@ -118,8 +118,10 @@ def _stored(target: StoredOnTarget, status: JobStatus) -> str:
     ]
     if not _is_named(target, status):
         doubts.append("not among the job's targets")
-    newest = age((status.now - target.newest_at).total_seconds())
-    return ", ".join([f"{many(target.backups, 'backup')} on {target.target}, the newest {newest} old", *doubts])
+    there = f"{many(target.backups, 'backup')} on {target.target}"
+    if target.newest_at is not None:
+        there += f", the newest {age((status.now - target.newest_at).total_seconds())} old"
+    return ", ".join([there, *doubts])
 
 
 def _is_named(target: StoredOnTarget, status: JobStatus) -> bool:
@@ -242,7 +244,7 @@ def _stored_document(target: StoredOnTarget, status: JobStatus) -> dict[str, Any
         "bytes_stored": target.bytes_stored,
         "broken": target.broken,
         "not_verified": target.unread,
-        "newest_at": target.newest_at.isoformat(),
+        "newest_at": iso(target.newest_at),
         "in_job": _is_named(target, status),
     }
 

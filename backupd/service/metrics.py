@@ -11,6 +11,7 @@ rules then fits a daemon and a text file.
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -61,7 +62,7 @@ class Metrics(Collector):
         seen = self._rooms.seen(within_seconds=self._patience)
         try:
             status = site_status(self._site, self._live, seen)
-            told = self._told(status.jobs)
+            told = self._told(status.jobs, status.now)
         except CatalogueError as error:
             log.warning("metrics: %s", error.message)
             yield _gauge(_UP, 0)
@@ -71,11 +72,11 @@ class Metrics(Collector):
             yield from _of_storage(status.storage)
         yield from _of_targets(seen)
 
-    def _told(self, found: Sequence[JobStatus]) -> "list[JobSeriesSource]":
+    def _told(self, found: Sequence[JobStatus], now: datetime) -> "list[JobSeriesSource]":
         counts, penalties = self._site.catalogue.run_counts(), self._penalties_of(found)
         archives = archive_statuses(self._site, found)
         stored = defaultdict(list)
-        for on_target in self._site.catalogue.stored():
+        for on_target in self._site.catalogue.stored(at=now):
             stored[on_target.job].append(on_target)
         return [
             JobSeriesSource(

@@ -19,6 +19,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.config import Configuration
 from backupd.host.live_progress import Progress
 from backupd.report.words import instant
+from backupd.service.job_report import JobReport, job_report_text, job_reports
 from backupd.service.job_status import (
     JobStatus,
     Running,
@@ -27,6 +28,7 @@ from backupd.service.job_status import (
 )
 from backupd.service.machine_view import LiveHere
 from backupd.service.site import Site
+from backupd.service.site_status import SiteStatus
 from backupd.vocabulary.alarms import Alarm, AlarmKind, Severity
 from backupd.vocabulary.errors import Cancelled, ExitStatus, Refused, TargetError
 from backupd.vocabulary.records import Check, Drill, DrilledMoment, Phase, RunDetails, RunStatus
@@ -78,6 +80,10 @@ def good(catalogue: Catalogue, run_id: str, attention: str = "") -> None:
         if attention:
             run.attention(attention)
         run.complete((COPY,))
+
+
+def text_of(found: JobStatus) -> str:
+    return job_report_text(JobReport(found))
 
 
 def ended_by(catalogue: Catalogue, run_id: str, error: Exception) -> None:
@@ -390,6 +396,28 @@ def test_what_a_clock_that_was_ahead_has_left_counts_when_its_time_has_come(
     assert kinds(status(catalogue, live, overdue, 2 * DAY)) == [AlarmKind.OVERDUE]
     assert kinds(status(catalogue, live, proven, 8 * DAY)) == [AlarmKind.DRILL_OVERDUE]
     assert status(catalogue, live, proven, 3651 * DAY).proven_at == ahead
+
+
+def test_what_is_stored_is_as_old_as_its_newest_up_to_now(
+    catalogue: Catalogue, live: LiveHere, path_in_memory: Path
+) -> None:
+    """Until the time has come that a clock which was ahead has left, what it left is there and has no age."""
+
+    def stored(configuration: Configuration, later: timedelta) -> str:
+        now = datetime.now(UTC) + later
+        site = Site(configuration, catalogue, lambda: now)
+        (found,) = job_reports(site, SiteStatus(now, job_statuses(site, live)))
+        (line,) = [line for line in job_report_text(found).splitlines() if line.startswith("  stored")]
+        return line.removeprefix("  stored").strip()
+
+    good(catalogue, "r1")
+    ahead = (datetime.now(UTC) + 365 * DAY).isoformat()
+    with closing(sqlite3.connect(path_in_memory / "catalogue.sqlite")) as file, file:
+        file.execute("UPDATE runs SET started_at = ?, ended_at = ?", [ahead, ahead])
+    assert stored(configured(), DAY) == "1 backup on disk, 1 not verified"
+    good(catalogue, "r2")
+    assert stored(configured(), DAY) == "2 backups on disk, the newest 24 h old, 2 not verified"
+    assert stored(configured(), 366 * DAY) == "2 backups on disk, the newest 24 h old, 2 not verified"
 
 
 # --- how long it may still take --------------------------------------------------------------------------------------

@@ -255,6 +255,26 @@ def test_what_is_due_and_what_was_missed_is_told_for_each_schedule(catalogue: Ca
     assert value(answer, "paused", **NIGHTLY) == 1
 
 
+def test_the_newest_copy_is_one_that_can_be_restored_and_of_no_time_to_come(
+    catalogue: Catalogue, tmp_path: Path, path_in_memory: Path
+) -> None:
+    for run_id in ("r1", "r2", "r3"):
+        good(catalogue, run_id)
+    catalogue.found_broken("r2", "vault", "sha256 differs")
+    now = datetime.now(UTC).replace(microsecond=0)
+    began = {run_id: now + timedelta(days=days) for run_id, days in (("r1", -2), ("r2", -1), ("r3", 365))}
+    with closing(sqlite3.connect(path_in_memory / "catalogue.sqlite")) as file, file:
+        for run_id, at in began.items():
+            file.execute("UPDATE runs SET started_at = ? WHERE run_id = ?", [at.isoformat(), run_id])
+            file.execute("UPDATE backups SET verified_at = ? WHERE run_id = ?", [at.isoformat(), run_id])
+    answer = exposition(catalogue, tmp_path)
+    copied, read = (
+        value(answer, f"{name}_timestamp_seconds", **NIGHTLY, target="vault")
+        for name in ("newest_copy", "last_verification")
+    )
+    assert (copied, read) == (began["r1"].timestamp(), began["r2"].timestamp())
+
+
 def test_the_newest_proof_is_told(catalogue: Catalogue, tmp_path: Path) -> None:
     good(catalogue)
     at = datetime.now(UTC)

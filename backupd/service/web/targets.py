@@ -43,7 +43,7 @@ class TargetStatus:
 
 def target_statuses(site: Site, rooms: Rooms) -> Sequence[TargetStatus]:
     """The configured targets by name, then those that only old backups are on."""
-    stored = site.catalogue.stored()
+    stored = site.catalogue.stored(at=site.now())
     configured = storage_statuses(site, rooms.seen(within_seconds=PAGE_SECONDS))
     gone = sorted({one.target for one in stored} - site.configuration.targets.keys())
 

@@ -46,9 +46,10 @@ class BrokenBackup:
 class LastDrill:
     """The newest drill of a job's backups."""
 
-    at: datetime
+    at: datetime  # when it ended
     ok: bool
     seconds: float
+    run_id: str  # of the backup
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +242,7 @@ def _drills(
     Those of a proof host are recorded later than they happened: their time counts.
     """
     drills, runs = tables.drills, tables.runs
-    query = select(runs.c.job, drills.c.at, drills.c.ok, drills.c.seconds)
+    query = select(runs.c.job, drills.c.at, drills.c.ok, drills.c.seconds, drills.c.run_id)
     query = query.join_from(drills, runs, drills.c.run_id == runs.c.run_id)
     proofs: dict[str, datetime] = {}
     last: dict[str, LastDrill] = {}

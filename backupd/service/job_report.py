@@ -152,7 +152,10 @@ def _last_failure(report: JobReport) -> str:
 def _proof(status: JobStatus) -> str:
     within = status.config.drill_within_seconds
     allowed = "no limit set" if within is None else f"may be {age(within)} old"
-    return f"{'never' if status.proven_at is None else _ago(status.proven_at, status)}, {allowed}"
+    proven = "never" if status.proven_at is None else _ago(status.proven_at, status)
+    last = status.last_drill
+    failed = "" if last is None or last.ok else f"; the last drill FAILED, {_ago(last.at, status)}{_run(last.run_id)}"
+    return f"{proven}, {allowed}{failed}"
 
 
 def last_moment_words(status: JobStatus) -> str:

@@ -179,7 +179,21 @@ def _failed(config: JobConfig, record: JobRecord, now: datetime) -> list[Alarm]:
         if activity is not Activity.BACKUP and slot.state is SlotState.ENDED and status not in HARMLESS:
             text = f"the {activity} of {instant(slot.due_at)} {_ended_badly(status)}"
             found.append(Alarm(AlarmKind.FAILED, text, slot.run_id, about=activity))
+    if not any(alarm.about == Activity.DRILL for alarm in found):
+        found += _failed_drill(config, record)
     return found
+
+
+def _failed_drill(config: JobConfig, record: JobRecord) -> list[Alarm]:
+    """Of the newest drill that had an answer, whoever did it, of whichever backup. Where drills are of moments, a good
+    plain one does not end that of a moment: it proves none.
+    """
+    last, moment = record.last_drill, record.last_moment if config.drill.moment is not None else None
+    for one, what in ((last, "backup"), (moment, "moment")):
+        if one is not None and not one.ok:
+            text = f"the drill of {instant(one.at)} failed, and none has proven a {what} since"
+            return [Alarm(AlarmKind.FAILED, text, one.run_id, about=Activity.DRILL)]
+    return []
 
 
 def _ended_badly(status: int | None) -> str:

@@ -10,13 +10,14 @@ from datetime import datetime
 from backupd.policy.alarm_lives import AlarmChanges, alarm_changes
 from backupd.report.words import age, instant
 from backupd.service.digest import digest, digest_due
+from backupd.service.job_status import JobStatus
 from backupd.service.machine_view import Live, Rooms
 from backupd.service.remedies import remedy
 from backupd.service.site import Site
 from backupd.service.site_status import SiteStatus, site_status
 from backupd.vocabulary.alarms import OF_TARGETS, Alarm, OpenAlarm
 from backupd.vocabulary.errors import ExitStatus
-from backupd.vocabulary.schedule import Notice, NoticeKind, SlotState
+from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, Slot, SlotState
 
 EVERY_SECONDS = 600.0
 _LOOK_SECONDS = 0.2  # that looks at folders are waited for; what they find later counts the next time
@@ -45,7 +46,7 @@ def remind(site: Site, live: Live, rooms: Rooms, tell: Callable[[Notice], None])
             (one.job, activity)
             for one in status.jobs
             for activity, slot in one.last_slots.items()
-            if slot.state is not SlotState.ENDED or slot.exit_status not in (ExitStatus.OK, ExitStatus.ATTENTION)
+            if not _has_ended_well(slot, one)
         },
     )
     site.catalogue.remember_alarms(changes.remembered, over=(*changes.forgotten, *lost))
@@ -55,6 +56,14 @@ def remind(site: Site, live: Live, rooms: Rooms, tell: Callable[[Notice], None])
         notice = digest(site, status, due_at=due_at)
         if site.catalogue.first_told(notice.kind, notice.job, notice.subject):
             tell(notice)
+
+
+def _has_ended_well(slot: Slot, status: JobStatus) -> bool:
+    """By itself, or by a drill that somebody did after it."""
+    last = status.last_drill if slot.activity is Activity.DRILL else None
+    if last is not None and last.ok and last.at > slot.decided_at:
+        return True
+    return slot.state is SlotState.ENDED and slot.exit_status in (ExitStatus.OK, ExitStatus.ATTENTION)
 
 
 def _configured(standing: Sequence[OpenAlarm], status: SiteStatus) -> tuple[list[OpenAlarm], list[OpenAlarm]]:

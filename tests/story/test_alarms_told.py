@@ -17,6 +17,7 @@ from backupd.service.site import Site
 from backupd.service.target_rooms import TargetRooms
 from backupd.vocabulary.alarms import AlarmKind
 from backupd.vocabulary.binlogs import ArchiveGap
+from backupd.vocabulary.records import Drill
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, Slot, SlotState
 from backupd.vocabulary.servers import Position
 from backupd.vocabulary.storage import Backup
@@ -44,7 +45,9 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def look(path: Path) -> Look:
     """What a daemon tells that is started so much later, looks once, and ends."""
-    nightly = replace(job("nightly", check=NIGHTLY), drill_within_seconds=86400 * 2.5, binlog=BinlogConfig())
+    nightly = replace(
+        job("nightly", check=NIGHTLY, drill=NIGHTLY), drill_within_seconds=86400 * 2.5, binlog=BinlogConfig()
+    )
     hosts, targets = {"db1": HostConfig(name="db1")}, {VAULT.name: VAULT}
     configuration = Configuration(hosts=hosts, targets=targets, jobs={"nightly": nightly})
     began = datetime.now(UTC)
@@ -124,6 +127,26 @@ def test_what_a_check_wants_attention_for_is_an_alarm_until_one_finds_nothing(pa
     assert again.detail["type now"] == "backupd check nightly"
     check(path, ago=timedelta(), exit_status=0)
     assert told(look(timedelta(hours=28))) == [("over", "attention")]
+
+
+def test_a_failed_drill_is_over_with_the_next_good_one_whoever_did_it(path: Path, look: Look) -> None:
+    hour = timedelta(hours=1)
+    back_up(path, "r1")
+    with Catalogue.open(path) as catalogue:
+        catalogue.record_drill(Drill("r1", False, (), 60.0, datetime.now(UTC)))
+    assert told(look(hour)) == []  # the drill has told it
+    with Catalogue.open(path) as catalogue:
+        catalogue.pause("nightly", "new disks")
+        due_at = datetime.now(UTC) + 2 * hour
+        catalogue.take_slot(Slot("nightly", Activity.DRILL, due_at, SlotState.MISSED, due_at, reason="a pause"))
+    assert told(look(3 * hour)) == []
+    (again,) = look(25 * hour)
+    assert "failed, and none has proven a backup since (seen for 24 h" in again.text
+    assert again.detail["type now"] == "backupd show r1"
+    with Catalogue.open(path) as catalogue:
+        catalogue.record_drill(Drill("r1", True, (), 60.0, datetime.now(UTC) + 26 * hour))
+    assert told(look(27 * hour)) == [("over", "failed")]
+    assert told(look(28 * hour)) == []
 
 
 def check(path: Path, *, ago: timedelta, exit_status: int | None) -> None:

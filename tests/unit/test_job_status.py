@@ -230,8 +230,42 @@ def test_a_proof_grows_old_and_counts_from_the_first_backup(catalogue: Catalogue
     for ok, at in ((True, proof), (False, proof + DAY)):
         catalogue.record_drill(Drill("r1", ok, (Check("starts", ok, "yes", "yes" if ok else "no"),), 60.0, at))
     found = status(catalogue, live, within, 9 * DAY)
-    assert (found.proven_at, kinds(found)) == (proof, [])
-    assert kinds(status(catalogue, live, within, 11 * DAY)) == [AlarmKind.DRILL_OVERDUE]
+    assert (found.proven_at, kinds(found)) == (proof, [AlarmKind.FAILED])
+    assert kinds(status(catalogue, live, within, 11 * DAY)) == [AlarmKind.FAILED, AlarmKind.DRILL_OVERDUE]
+
+
+def test_a_failed_drill_is_an_alarm_whoever_did_it_until_one_is_good(catalogue: Catalogue, live: LiveHere) -> None:
+    good(catalogue, "r1")
+    at = datetime.now(UTC)
+    catalogue.record_drill(Drill("r1", False, (), 1.0, at, undecided="it ended without a result: no room"))
+    assert status(catalogue, live, configured()).alarms == ()
+
+    catalogue.record_drill(Drill("r1", False, (Check("starts", False, "yes", "no"),), 60.0, at))
+    catalogue.record_drill(Drill("r1", False, (), 1.0, datetime.now(UTC), undecided="stopped"))
+    good(catalogue, "r2")
+    text = f"the drill of {instant(at)} failed, and none has proven a backup since"
+    found = status(catalogue, live, configured())
+    assert found.alarms == (Alarm(AlarmKind.FAILED, text, "r1", about="drill"),)
+    assert re.search(r"  proof +never, no limit set; the last drill FAILED, .+ \(run r1\)\n", text_of(found))
+
+    catalogue.pause("nightly", "new disks")
+    catalogue.take_slot(missed(Activity.DRILL, datetime.now(UTC)))
+    assert status(catalogue, live, configured(schedules=DRILLS)).alarms == found.alarms
+
+    catalogue.record_drill(Drill("r2", True, (), 60.0, datetime.now(UTC)))
+    proven = status(catalogue, live, configured(schedules=DRILLS))
+    assert proven.alarms == ()
+    assert "FAILED" not in text_of(proven)
+
+
+def test_a_scheduled_drill_that_failed_is_one_alarm(catalogue: Catalogue, live: LiveHere) -> None:
+    good(catalogue, "r1")
+    slot = Slot("nightly", Activity.DRILL, datetime.now(UTC), SlotState.STARTED, datetime.now(UTC))
+    catalogue.take_slot(slot)
+    catalogue.record_drill(Drill("r1", False, (), 60.0, datetime.now(UTC)))
+    catalogue.slot_ended(slot, exit_status=9)
+    (alarm,) = status(catalogue, live, configured(schedules=DRILLS)).alarms
+    assert alarm.text == f"the drill of {instant(slot.due_at)} failed (verification)"
 
 
 def test_where_drills_are_of_moments_a_plain_one_is_no_proof_of_any(catalogue: Catalogue, live: LiveHere) -> None:
@@ -246,12 +280,19 @@ def test_where_drills_are_of_moments_a_plain_one_is_no_proof_of_any(catalogue: C
     for ok, at in ((True, proof + 9 * DAY), (False, proof + 10 * DAY)):
         catalogue.record_drill(Drill("r1", ok, (), 60.0, at, moment=moment))
     catalogue.record_drill(Drill("r1", False, (), 60.0, proof + 11 * DAY, moment=moment, undecided="stopped"))
+    failed = f"the drill of {instant(proof + 10 * DAY)} failed, and none has proven a"
     found = status(catalogue, live, within, 12 * DAY)
-    assert kinds(found) == []
-    assert found.last_moment == LastMomentDrill(proof + 10 * DAY, moment, ok=False, proven_at=proof + 9 * DAY)
+    assert [alarm.text for alarm in found.alarms] == [f"{failed} backup since"]
+    assert found.last_moment == LastMomentDrill(
+        proof + 10 * DAY, moment, ok=False, run_id="r1", proven_at=proof + 9 * DAY
+    )
     assert not catalogue.run("r1").doubted  # what a moment lacks may be the log's
     late = [alarm.text for alarm in status(catalogue, live, within, 17 * DAY).alarms]
-    assert late == [f"the last drill that proved a {what} is 8 days old" for what in ("backup", "moment")]
+    overdue = [f"the last drill that proved a {what} is 8 days old" for what in ("backup", "moment")]
+    assert late == [f"{failed} backup since", *overdue]
+
+    catalogue.record_drill(Drill("r1", True, (), 60.0, proof + 13 * DAY))
+    assert [alarm.text for alarm in status(catalogue, live, within, 14 * DAY).alarms] == [f"{failed} moment since"]
 
 
 def test_a_failure_that_is_tried_again_is_an_alarm_after_the_last_try(catalogue: Catalogue, live: LiveHere) -> None:

@@ -83,7 +83,7 @@ CASES = (
         summary="nightly on bad: there is no good backup",
         labels=BAD,
     ),
-    alarm("BackupdRunFailed", "failed", "the last run failed"),
+    alarm("BackupdRunFailed", "failed", "the last run or drill failed"),
     alarm("BackupdRunDied", "died", "a run's process has died, and its snapshot may still exist"),
     alarm("BackupdBackupBroken", "broken", "stored copies that cannot be restored: 1"),
     alarm("BackupdRunMissed", "missed", "a scheduled job was missed"),

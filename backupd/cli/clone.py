@@ -111,6 +111,7 @@ def clone(
     from backupd.cli.progress import log_applied
     from backupd.operations import context
     from backupd.operations.restore.next_copy import agreed
+    from backupd.operations.restore.on_record import broken_copies
 
     moment = moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest)
     limit = _scrub_limit(scrub_within)
@@ -129,18 +130,18 @@ def clone(
             found = found_moment(
                 *(configuration, catalogue, wanted), to=to, target=target, identities=identities, applied=applied
             )
-            of_backup = (found.run, found.manifest, found.sources)
+            of_backup = (found.run, found.manifest, found.copies, found.sources)
             asked = _Asked(configuration, catalogue, *of_backup, identities, to, json, found.forward, found.doubt)
         else:
             run = run_of(configuration, catalogue, run_id or "", target=target)
             copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
             manifest, sources = agreed(copies, identities)
-            asked = _Asked(configuration, catalogue, run, manifest, sources, identities, to, json)
+            asked = _Asked(configuration, catalogue, run, manifest, copies, sources, identities, to, json)
         if files:
             _scrubbed(asked, files, limit)
         else:
             _replica(asked, followed, server_id, gtid)
-    if asked.doubt:
+    if asked.doubt or broken_copies(asked.copies):
         raise typer.Exit(ExitStatus.ATTENTION)
 
 
@@ -152,7 +153,8 @@ class _Asked:
     catalogue: "Catalogue"
     run: "RunDetails"
     manifest: "Manifest"
-    sources: "Sequence[BackupSource]"
+    copies: "Sequence[BackupSource]"  # all of them
+    sources: "Sequence[BackupSource]"  # from the first on that has a manifest which can be used
     identities: "Identities | None"
     to: Path
     json: bool
@@ -181,7 +183,7 @@ class _Asked:
         with (
             cancellable(),
             unpruned(self.configuration, self.run),
-            on_record(self.catalogue, run_id, Deed.CLONE, to, self.sources, telling=tell, **detail) as done,
+            on_record(self.catalogue, run_id, Deed.CLONE, to, self.copies, telling=tell, **detail) as done,
         ):
             yield done
             if self.doubt:

@@ -23,7 +23,7 @@ from backupd.cli.selection import (
     tell_out_of_reach,
     unpruned,
 )
-from backupd.vocabulary.errors import BackupdError, Busy, Undecided, UsageError, VerificationError
+from backupd.vocabulary.errors import BackupdError, Busy, ExitStatus, Undecided, UsageError, VerificationError
 from backupd.vocabulary.instants import to_the_minute
 from backupd.vocabulary.records import CLEAN_SHUTDOWN
 
@@ -75,7 +75,7 @@ def drill(
     from backupd.host.signals import cancellable
     from backupd.operations import context
     from backupd.operations.ownership import ownership_of
-    from backupd.operations.restore.on_record import drilled_on_record
+    from backupd.operations.restore.on_record import broken_copies, drilled_on_record
     from backupd.operations.restore.proofs import leave_proof
     from backupd.operations.upkeep import notices
     from backupd.report.words import duration, too_long
@@ -104,6 +104,9 @@ def drill(
             result = drilled_on_record(
                 *(catalogue, run.run_id, sources), partial(drilling.act, tools), moment=drilling.moment, telling=tell
             )
+            broken = broken_copies(sources)
+            for text in broken:
+                notices.attend(catalogue, notifier, run.run_id, text, found_by="drill")
             for failure in leave_proof(sources, result, ownership_of(catalogue, tools), host=run.host):
                 tell(f"warning: {failure}")
                 notices.attend(catalogue, notifier, run.run_id, failure, found_by="drill")
@@ -121,6 +124,8 @@ def drill(
         if (error := _error_of(result, run.job)) is not None:
             with told():
                 raise error
+    if broken:
+        raise typer.Exit(ExitStatus.ATTENTION)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,8 @@ class FoundMoment:
 
     run: "RunDetails"
     manifest: "Manifest"
-    sources: "Sequence[BackupSource]"  # copies whose manifest it is
+    copies: "Sequence[BackupSource]"  # all of them
+    sources: "Sequence[BackupSource]"  # from the first on that has a manifest which can be used
     forward: "RollForward"
     asked: AskedMoment
     doubt: str  # why the moment may have other times than the server had; empty: it cannot
@@ -147,7 +148,7 @@ def found_moment(
     doubt = doubt_of_log(way.plan, manifest)
     if doubt:
         tell(f"attention: {doubt}")
-    return FoundMoment(way.run, manifest, sources, RollForward(way.plan, way.reader, applied), asked, doubt)
+    return FoundMoment(way.run, manifest, way.copies, sources, RollForward(way.plan, way.reader, applied), asked, doubt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,7 @@ def restore_moment(
         with (
             cancellable(),
             unpruned(configuration, run),
-            on_record(catalogue, run.run_id, Deed.RESTORE, place, sources, telling=tell, **detail) as done,
+            on_record(catalogue, run.run_id, Deed.RESTORE, place, found.copies, telling=tell, **detail) as done,
         ):
             require_tables(tables, found.manifest, sources, found.forward.plan, identities)
             restored = restore_to_moment(

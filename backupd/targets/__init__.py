@@ -20,6 +20,7 @@ from typing import Protocol
 
 from backupd.policy.owner_record import OwnerRecord
 from backupd.policy.trust import Trust
+from backupd.vocabulary.errors import BackupdError, Unreadable, Untrusted, VerificationError
 from backupd.vocabulary.records import Holding
 from backupd.vocabulary.storage import Manifest, StoredBackup
 
@@ -249,6 +250,19 @@ class BackupSource:
     run_id: str
     trust: Trust  # by which its manifest is believed
     was_read: Event = field(default_factory=Event, compare=False, repr=False)  # set once something was taken from it
+    failures: list[BackupdError] = field(default_factory=list, compare=False, repr=False)  # why it did not give it all
+
+    @property
+    def damage(self) -> VerificationError | None:
+        """What shows that the copy is not what was stored; None where nothing was found that does."""
+        return next(
+            (
+                error
+                for error in self.failures
+                if isinstance(error, VerificationError) and not isinstance(error, Unreadable | Untrusted)
+            ),
+            None,
+        )
 
 
 def targets_read(sources: Sequence[BackupSource]) -> list[str]:

@@ -18,7 +18,7 @@ from backupd.archive.unpack import DecryptionKey
 from backupd.operations.restore.decryption_key import key_of
 from backupd.operations.restore.verify import manifest_of, reading_of
 from backupd.targets import BackupSource
-from backupd.vocabulary.errors import BackupdError, NoKey, TargetError, VerificationError
+from backupd.vocabulary.errors import BackupdError, NoKey, TargetError, Untrusted, VerificationError
 from backupd.vocabulary.storage import Manifest, StoredObject
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ class AgreedCopies:
         """This copy, which is one of the same backup, by its manifest.
 
         Raises:
-            VerificationError: it is not.
+            Untrusted: it is not.
+            VerificationError: it has no manifest that can be used.
             NoKey: no identity opens it.
             TargetError: it cannot be read.
         """
@@ -88,9 +89,7 @@ class AgreedCopies:
                 return _opened(manifest, self._identities)
         except (TargetError, VerificationError, NoKey) as error:
             return error
-        return VerificationError(
-            f"the copy on target {source.target.name} does not have the same content", hint=DAMAGED
-        )
+        return Untrusted(f"the copy on target {source.target.name} does not have the same content", hint=DAMAGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ def content_of(manifest: Manifest) -> str:
 
 
 def first_given(sources: Sequence[BackupSource], ask: Callable[[int, BackupSource], T]) -> T:
-    """What the first of these copies gives; `ask` is told its number as well.
+    """What the first of these copies gives; `ask` is told its number as well. Why one did not is kept with it.
 
     Raises:
         TargetError, VerificationError, NoKey: none of them does. Where a target may come back, that one is told of.
@@ -119,6 +118,8 @@ def first_given(sources: Sequence[BackupSource], ask: Callable[[int, BackupSourc
             return ask(number, source)
         except (TargetError, VerificationError, NoKey) as error:
             errors.append(error)
+            if not isinstance(error, NoKey):
+                source.failures.append(error)
             another = "; continuing with the next copy" if number + 1 < len(sources) else ""
             log.warning("target %s: %s%s", source.target.name, error.message, another)
     raise _gravest(errors)

@@ -1,8 +1,9 @@
 """A restore or a clone in the audit chain: one row when it begins, one when it ends, however it ends; a drill's result.
 
 A row of a beginning that no end follows tells of a process that was killed. A drill has one row, of its end. Two of one
-run at the same time are told apart by `attempt`. A catalogue that cannot be written keeps nobody from a restore: on the
-worst day it is what is full.
+run at the same time are told apart by `attempt`. A copy that was found damaged as it was read is broken from then on,
+as one that a verification has found so. A catalogue that cannot be written keeps nobody from a restore: on the worst
+day it is what is full.
 """
 
 import secrets
@@ -53,7 +54,8 @@ def on_record(
     """The block is the deed, and fills in what the row of its end tells.
 
     `to` is a folder or a volume (VG/LV); `detail` is more of what was asked for. The row of the end names the targets
-    of those `sources` that were read. Where a row cannot be written, that is told, and the deed goes on.
+    of those `sources` that were read; that one of them is broken is among its attentions. Where a row cannot be
+    written, that is told, and the deed goes on.
     """
     began, ended = deed.value
     attempt = {"attempt": secrets.token_hex(4), "to": _text(to)}
@@ -72,12 +74,14 @@ def on_record(
         yield done
     except BaseException as error:
         with shielded():
+            _record_broken(catalogue, sources, telling)
             told = as_told(error)
             read = targets_read(sources)
             outcome = status_of(told)
             write(ended, targets=read, outcome=outcome.value, seconds=took(), code=told.code, error=told.message)
             raise  # within the shield: a stop signal that comes now must not take the error's place
     with shielded():
+        done.attentions.extend(_record_broken(catalogue, sources, telling))
         outcome = RunStatus.ATTENTION if done.attentions else RunStatus.SUCCESS
         attentions = {"attentions": done.attentions} if done.attentions else {}
         said = {**done.detail, **attentions}
@@ -95,6 +99,7 @@ def drilled_on_record(
 ) -> Drill:
     """What the drill found is in the catalogue. Where it ended without a result, that is there: undecided, and why.
 
+    A good one is on record as of those copies alone that gave all that was taken from them.
     `moment` is what it was to prove; None: the backup alone.
     A drill that another process kept from beginning is none.
 
@@ -113,11 +118,38 @@ def drilled_on_record(
             undecided = f"it ended without a result: {why}"
             seconds = time.monotonic() - began
             none = Drill(run_id, False, (), seconds, datetime.now(UTC), undecided=undecided, moment=moment)
+            _record_broken(catalogue, sources, telling)
             with _told_if_unwritten(Event.DRILLED, telling):
                 catalogue.record_drill(none, targets=targets_read(sources))
             raise  # within the shield: a stop signal that comes now must not take the error's place
-    catalogue.record_drill(result, targets=targets_read(sources))
+    proven = [source for source in sources if not source.failures] if result.ok else sources
+    with shielded():
+        _record_broken(catalogue, sources, telling)
+        catalogue.record_drill(result, targets=targets_read(proven))
     return result
+
+
+def broken_copies(sources: Sequence[BackupSource]) -> list[str]:
+    """What a person should know of those of the copies that were found damaged as they were read."""
+    return [
+        f"the copy of run {source.run_id} on target {source.target.name} is broken: {source.damage.message}"
+        for source in sources
+        if source.damage is not None
+    ]
+
+
+def _record_broken(
+    catalogue: Catalogue, sources: Sequence[BackupSource], telling: Callable[[str], None]
+) -> Sequence[str]:
+    """Those copies are broken in the catalogue, where that knows them. What a person should know is told, and returned."""
+    for source in sources:
+        if source.damage is not None:
+            with _told_if_unwritten(Event.FOUND_BROKEN, telling):
+                catalogue.found_broken(source.run_id, source.target.name, source.damage.message)
+    told = broken_copies(sources)
+    for text in told:
+        telling(f"attention: {text}")
+    return told
 
 
 @contextmanager

@@ -1,0 +1,138 @@
+"""A copy that a drill or a restore finds damaged is broken from then on, also where another one gives what it lost."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from backupd import wiring
+from backupd.catalogue.store import Catalogue
+from backupd.mysql.scratch import ScratchServer
+from backupd.operations.restore import drill
+from backupd.targets import Target
+from backupd.targets.names import is_proof
+from backupd.vocabulary.errors import CatalogueError, ExitStatus, TargetError
+from backupd.vocabulary.records import Check
+from tests.cli.terminal import Terminal
+from tests.fakes.target import MemoryTarget
+from tests.story.stored import damaged
+from tests.story.world import World
+
+FRAME = "data-1.tar.zst, frame 1 of 1"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A host whose job has a second target, and whose run `r1` has a backup on both."""
+    made = World(tmp_path, others=[MemoryTarget(name="offsite")])
+    made.back_up()
+    return made
+
+
+@pytest.fixture
+def terminal(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    """`backupd` on that host, on which a server starts on whatever was restored."""
+    made = Terminal(world, monkeypatch, capsys)
+    made.configuration.write_text(
+        made.configuration.read_text().replace('targets = ["vault"]', 'targets = ["vault", "offsite"]')
+        + f'\n[targets.offsite]\ntype = "directory"\npath = "{world.vault}"\n'
+    )
+    targets: dict[str, Target] = {"vault": world.target, "offsite": world.others[0]}
+    monkeypatch.setattr(wiring, "target", lambda configuration, name, machine: targets[name].of_machine(machine))
+    monkeypatch.setattr(ScratchServer, "require_startable", lambda _server: "10.11.6")
+    answer = (Check("tables", ok=True, expected="3", found="3"),)
+    monkeypatch.setattr(drill, "_ask_the_server", lambda _copy, _telling: (answer, None))
+    return made
+
+
+def flip(world: World) -> None:
+    path = world.backups / "r1" / "data-1.tar.zst"
+    path.write_bytes(damaged(path.read_bytes()))
+
+
+def broken(world: World) -> dict[str, str]:
+    return {backup.target: backup.broken for backup in world.row().backups if backup.broken}
+
+
+def with_proof(world: World) -> list[str]:
+    return [
+        target.name for target in (world.target, *world.others) if any(map(is_proof, target.objects("nightly", "r1")))
+    ]
+
+
+def test_a_drill_that_finds_a_copy_damaged_proves_the_other_alone(terminal: Terminal, world: World) -> None:
+    flip(world)
+    ended = terminal.run("drill", "r1")
+    assert (ended.status, "proven in" in ended.stdout) == (ExitStatus.ATTENTION, True)
+    assert f"attention: the copy of run r1 on target vault is broken: {FRAME}" in ended.stderr
+    assert broken(world)["vault"].startswith(FRAME)
+    assert with_proof(world) == ["offsite"]
+    with world.catalogue() as catalogue:
+        entries = {entry.event: entry.detail for entry in catalogue.audit_entries(limit=None)}
+        assert any("on target vault is broken" in text for text in catalogue.run("r1").attention)
+    assert (entries["drilled"]["ok"], entries["drilled"]["targets"]) == (True, ["offsite"])
+    assert entries["found-broken"]["target"] == "vault"
+    again = terminal.run("drill", "r1")
+    assert (again.status, with_proof(world)) == (ExitStatus.OK, ["offsite"])
+
+
+def test_a_drill_that_fails_for_damage_is_told_beside_the_damaged_copy(terminal: Terminal, world: World) -> None:
+    flip(world)
+    assert terminal.run("drill", "r1", "--target", "vault").status == ExitStatus.VERIFICATION
+    assert broken(world).keys() == {"vault"}
+    assert with_proof(world) == ["vault"]
+    with world.catalogue() as catalogue:
+        (drilled,) = [entry.detail for entry in catalogue.audit_entries(limit=None) if entry.event == "drilled"]
+    assert (drilled["ok"], drilled["targets"]) == (False, ["vault"])
+
+
+def test_a_target_that_does_not_give_its_copy_is_not_broken_and_has_no_proof(terminal: Terminal, world: World) -> None:
+    (world.backups / "r1" / "data-1.tar.zst").unlink()
+    assert terminal.run("drill", "r1").status == ExitStatus.OK
+    assert (broken(world), with_proof(world)) == ({}, ["offsite"])
+
+
+def lose(world: World) -> None:
+    (world.backups / "r1" / "manifest.json").write_text("{")
+
+
+@pytest.mark.parametrize("damage", [flip, lose])
+def test_a_restore_that_finds_a_copy_damaged_needs_attention(
+    terminal: Terminal, world: World, damage: Callable[[World], None]
+) -> None:
+    damage(world)
+    to = world.base / "restored"
+    ended = terminal.run("restore", "r1", "--to", str(to))
+    assert (ended.status, to.is_dir()) == (ExitStatus.ATTENTION, True)
+    assert "attention: the copy of run r1 on target vault is broken: " in ended.stderr
+    assert broken(world).keys() == {"vault"}
+    with world.catalogue() as catalogue:
+        restored = catalogue.audit_entries(limit=1)[0].detail
+    assert (restored["outcome"], len(restored["attentions"])) == ("attention", 1)
+
+
+def test_a_restore_that_ends_without_a_result_records_damage_all_the_same(
+    terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flip(world)
+
+    def away(*_asked: object, **_more: object) -> None:
+        raise TargetError("target offsite does not answer")
+
+    monkeypatch.setattr(MemoryTarget, "reading", away)
+    assert terminal.run("restore", "r1", "--to", str(world.base / "restored")).status == ExitStatus.TARGET
+    assert broken(world).keys() == {"vault"}
+
+
+def test_a_catalogue_that_cannot_be_written_keeps_nobody_from_what_another_copy_gives(
+    terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Catalogue, *_told: object, **_more: object) -> None:
+        raise CatalogueError("database or disk is full", hint="free some room")
+
+    monkeypatch.setattr(Catalogue, "found_broken", full)
+    flip(world)
+    ended = terminal.run("restore", "r1", "--to", str(world.base / "restored"))
+    assert ended.status == ExitStatus.ATTENTION
+    assert "attention: this could not be recorded in the audit trail (found-broken): database or disk" in ended.stderr
+    assert "attention: the copy of run r1 on target vault is broken: " in ended.stderr

@@ -161,8 +161,9 @@ def test_a_damaged_backup_makes_no_replica(terminal: Terminal, replica: Replica,
     assert (ended.status, ended.stdout) == (ExitStatus.VERIFICATION, "")
     assert not (tmp_path / "clone").exists()
     with world.catalogue() as catalogue:
-        told, began = catalogue.audit_entries(limit=2)
+        told, broken, began = catalogue.audit_entries(limit=3)
     assert (began.event, began.subject, began.detail["to"]) == ("clone-started", "r1", str(tmp_path / "clone"))
+    assert (broken.event, broken.subject, broken.detail["target"]) == ("found-broken", "r1", "vault")
     assert (told.event, told.detail["outcome"], told.detail["code"]) == ("clone-ended", "failed", "verification-error")
     assert told.detail["targets"] == ["vault"]
 

@@ -583,8 +583,9 @@ def test_restore_from_a_target_without_a_copy_names_those_that_have_one(terminal
 
 
 def test_single_tables_that_no_server_here_can_recover_are_files_and_a_list_of_what_to_do(
-    terminal: Terminal, world: World
+    terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("backupd.mysql.server_programs._programs", lambda _flavour, _folders: ())
     terminal.run("run", "nightly", "--run-id", "r1")
     shutil.rmtree(world.backups / "r1")
     put(world.vault_target, {"data-1.tar.zst": [("./", b""), ("./shop/", b""), ("./shop/a.ibd", b"a")]})

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from backupd.host.signals import cancellable
+from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.tablefiles import Table, tables_in
 from backupd.operations.restore import into_folder, tables_into_folder
 from backupd.operations.restore.table_export import FOLDER, Exported
 from backupd.operations.restore.tables_into_folder import RestoredTables, restore_tables
 from backupd.operations.restore.unfinished import INCOMPLETE
-from backupd.vocabulary.errors import ServerError, UsageError, VerificationError
+from backupd.vocabulary.errors import ServerError, Undecided, UsageError, VerificationError
 from backupd.vocabulary.storage import Manifest
 from tests.story.stored import files_in
 from tests.story.test_restore_resumed import Failing, source
@@ -23,6 +24,11 @@ __all__ = ["to", "vault"]
 
 SMALL_ALONE = {**EVERYBODY_S, **BINLOGS, "shop/small.ibd": SMALL}
 TABLES = tables_in("shop.small")
+
+
+@pytest.fixture(autouse=True)
+def _a_server_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ScratchServer, "require_startable", lambda _server: "10.11.6")
 
 
 class Usage(NamedTuple):
@@ -80,8 +86,29 @@ def test_where_no_server_here_can_recover_them_the_files_stay(
     def refused(*_asked: object, **_more: object) -> None:
         raise ServerError("no matching server is here", hint="")
 
-    monkeypatch.setattr(tables_into_folder, "export", refused)
+    monkeypatch.setattr(ScratchServer, "require_startable", refused)
     assert restored(vault, to).not_recovered == "no matching server is here"
+    assert files_in(to) == SMALL_ALONE
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Undecided("the server on the restored files was killed (out of memory?)"),
+        ServerError("the server did not start on the restored files: corrupt"),
+    ],
+    ids=["killed", "failed"],
+)
+def test_files_that_a_server_has_worked_on_and_not_recovered_are_never_handed_over(
+    vault: Path, to: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: ServerError
+) -> None:
+    monkeypatch.setattr(tables_into_folder, "export", Recovering(tmp_path / "killed", ends_with=error))
+    with pytest.raises(ServerError) as raised:
+        restored(vault, to)
+    assert raised.value is error
+    assert not to.exists()
+    monkeypatch.setattr(tables_into_folder, "export", lambda *_asked, **_more: ())
+    restored(vault, to)
     assert files_in(to) == SMALL_ALONE
 
 

@@ -1,8 +1,8 @@
 """Single tables from a target into a folder, recovered there by a server, and exported for import.
 
-Knows: that the folder stays marked for as long as a server works in it. What that server had begun when it was killed
-is never used: the files are an account's of its own, and nothing tells which are whole. The same restore fetches them
-again.
+Knows: that the folder stays marked for as long as a server works in it. What that server had begun when it was killed,
+or failed, is never used: the files are an account's of its own, and nothing tells which are whole. The same restore
+fetches them again.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.into_folder import filled
 from backupd.operations.restore.table_export import Exported, export
@@ -45,15 +46,16 @@ def restore_tables(
     When it is interrupted before a server works in it, it is gone on with as `into_folder.restore` says.
 
     Raises:
-        As `into_folder.restore`, and as `table_export.export` but for ServerError.
+        As `into_folder.restore`, and as `table_export.export`; that no matching server is here is no error.
     """
     with filled(*(sources, to, identities), tables=tables, copied=copied, confined=confined, exporting=True) as (
         manifest,
         folder,
     ):
-        folder.worked_in()
         try:
-            exported = export(to.absolute(), manifest, tables, confined=confined, telling=telling)
+            ScratchServer(to.absolute(), manifest, partial=True, confined=confined).require_startable()
         except ServerError as error:
             return RestoredTables(manifest, (), error.message)
+        folder.worked_in()
+        exported = export(to.absolute(), manifest, tables, confined=confined, telling=telling)
     return RestoredTables(manifest, exported)

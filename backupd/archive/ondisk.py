@@ -11,7 +11,7 @@ it is `opened`.
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,13 +62,23 @@ def opened(to: Path, recorded: Recorded) -> None:
         if os.geteuid() == 0:
             os.fchown(descriptor, recorded.uid, recorded.gid)
         wanted = restored_attributes(recorded)
-        for name in {*_LISTS}.intersection(_names(descriptor)) - wanted.keys():
-            os.removexattr(descriptor, name)
+        remove_lists(descriptor, but=wanted)
         os.fchmod(descriptor, restored_mode(recorded))
         for name, value in wanted.items():
             os.setxattr(descriptor, name, value)
     finally:
         os.close(descriptor)
+
+
+def remove_lists(folder: int, *, but: Container[str] = ()) -> None:
+    """The open folder has no access list but these: its mode alone tells who may enter, and new files inherit none.
+
+    Raises:
+        OSError: it keeps one.
+    """
+    for name in _names(folder):
+        if name in _LISTS and name not in but:
+            os.removexattr(folder, name)
 
 
 def _wrong(to: Path, member: Member, *, as_root: bool) -> tuple[Sequence[str], Sequence[str]]:

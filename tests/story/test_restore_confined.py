@@ -21,7 +21,7 @@ from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import BackupdError, Cancelled, NotHeld, UsageError
 from backupd.vocabulary.servers import Position
 from tests.fakes.target import BELIEVED, MACHINE
-from tests.story.stored import JOB, RUN, Stream, files_in, put_in
+from tests.story.stored import DEFAULT_ACLS, JOB, RUN, Stream, files_in, put_in
 from tests.unconfinable import without
 
 SOMEBODY = 61000  # a user whom nobody is
@@ -88,6 +88,17 @@ def test_a_folder_that_is_filled_is_ours_alone_whosever_it_was(tmp_path: Path) -
     tmp_path.chmod(0o777)
     with filling(tmp_path, {"run": RUN, "job": JOB}):
         assert (tmp_path.stat().st_uid, mode(tmp_path)) == (os.geteuid(), 0o700)
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_what_a_folder_makes_new_files_inherit_is_not_in_the_restored_ones(tmp_path: Path, made: bool) -> None:
+    vault, above = put_in(tmp_path / "vault", BENIGN), tmp_path / "above"
+    above.mkdir()
+    os.setxattr(above, "system.posix_acl_default", DEFAULT_ACLS["lists"])
+    to = above / "to" if made else above
+    restored(vault, to)
+    assert [os.listxattr(path) for path in (to, to / "shop", to / "shop" / "a.ibd")] == [[], [], []]
+    assert mode(to) == 0o750
 
 
 def test_what_somebody_puts_into_an_empty_folder_a_moment_before_it_is_closed_is_seen(

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from backupd.archive.members import MARKER
+from backupd.archive.ondisk import remove_lists
 from backupd.archive.restating import PRIVATE
 from backupd.archive.unpack_progress import UnpackProgress
 from backupd.host.filesystem import (
@@ -290,12 +291,13 @@ def _require_empty_and_ours(to: Path) -> None:
 
 
 def _close_to_others(to: Path) -> None:
-    """It is ours, as long as it is not whole: whose it was might be the server's account."""
+    """It is ours, as long as it is not whole: whose it was might be the server's account. Nothing inherits lists."""
     try:
         descriptor = os.open(to, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             if os.geteuid() == 0:
                 os.fchown(descriptor, 0, 0)
+            remove_lists(descriptor)
             os.fchmod(descriptor, PRIVATE)
         finally:
             os.close(descriptor)

@@ -16,7 +16,7 @@ from shutil import disk_usage
 from typing import TYPE_CHECKING
 
 from backupd.archive import Governor
-from backupd.archive.frames import DAMAGED, Block, Frames, Range, Reading, Selection, frames_of, proven, select
+from backupd.archive.frames import Block, Frames, Range, Reading, Selection, frames_of, proven, select
 from backupd.archive.governor import Unhindered
 from backupd.archive.pipeline import BLOCK_BYTES, Station
 from backupd.archive.readahead import ReadAhead
@@ -27,13 +27,12 @@ from backupd.archive.unpack_progress import Cutter, TrackedMembers, UnpackProgre
 from backupd.host.filesystem import make_folders
 from backupd.host.process import ChildLedger
 from backupd.host.sandbox import Bounds
-from backupd.vocabulary.errors import UsageError, VerificationError
+from backupd.vocabulary.errors import Unreadable, UsageError, VerificationError
 from backupd.vocabulary.storage import StoredObject
+from backupd.vocabulary.units import compared_sizes
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
-
-MOST_HELD = 96 << 20  # bytes of an object, as it is stored, that is held in memory: the index of two million members
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,18 +229,22 @@ class Unpacking:
             )
 
 
-def frames_in(stored: StoredObject, reading: Reading, *, key: DecryptionKey | None, governor: Governor) -> bytearray:
+def frames_in(
+    stored: StoredObject, reading: Reading, *, key: DecryptionKey | None, governor: Governor, at_most: int
+) -> bytearray:
     """A small object's zstd frames, in memory; what they expand to was compared, and is not kept.
 
     Raises:
-        VerificationError: it is not what was stored, or too large to be held.
+        Unreadable: it has more than `at_most` bytes as stored; it was not read.
+        VerificationError: it is not what was stored.
         UsageError: the key is wrong.
         TargetError: it cannot be read.
     """
-    if stored.stored_bytes > MOST_HELD:
-        raise VerificationError(
-            f"{stored.name} has {stored.stored_bytes >> 20} MiB as stored, and at most {MOST_HELD >> 20} MiB are held",
-            hint=DAMAGED,
+    if stored.stored_bytes > at_most:
+        is_large, held = compared_sizes(stored.stored_bytes, at_most)
+        raise Unreadable(
+            f"{stored.name} is {is_large} large as stored, and at most {held} of it are held in memory",
+            hint="restore the whole backup, which needs it only to compare",
         )
     frames: Frames = frames_of(stored)
     plain = Digest(at_most=stored.plain_bytes, what=f"{stored.name} unpacked")

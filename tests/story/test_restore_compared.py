@@ -10,10 +10,11 @@ import pytest
 from backupd.archive.frames import Reading
 from backupd.archive.unpack import Unpacking
 from backupd.mysql.tablefiles import tables_in
+from backupd.operations.restore import wanted_objects
 from backupd.operations.restore.into_folder import restore, unpack_objects
 from backupd.operations.restore.unfinished import INCOMPLETE
 from backupd.targets.directory import DirectoryTarget
-from backupd.vocabulary.errors import ExitStatus, NotAsRecorded
+from backupd.vocabulary.errors import ExitStatus, NotAsRecorded, Unreadable
 from tests.fakes.target import MACHINE
 from tests.story.stored import JOB, RUN, Stream, files_in, put_in, unpacked
 from tests.story.test_restore_resumed import Failing, source
@@ -116,6 +117,19 @@ def test_an_index_that_is_lost_costs_the_comparison_and_nothing_else(vault: Path
         restore([source(Failing(vault))], to=to)
     (to / INCOMPLETE).unlink()
     assert files_in(to) == unpacked(STREAMS)
+
+
+@pytest.mark.parametrize("tables", ["", "shop.t1"], ids=["all", "tables"])
+def test_the_index_of_more_files_may_be_larger(
+    vault: Path, to: Path, monkeypatch: pytest.MonkeyPatch, tables: str
+) -> None:
+    monkeypatch.setattr(wanted_objects, "_LEAST_HELD", 10)
+    monkeypatch.setattr(wanted_objects, "_MOST_HELD", 100)
+    with pytest.raises(Unreadable if tables else NotAsRecorded, match="at most 100 B of it are held in memory"):
+        restore([source(Failing(vault))], to=to, tables=tables_in(tables) if tables else ())
+    monkeypatch.setattr(wanted_objects, "_MOST_HELD", 1 << 20)
+    restore([source(Failing(vault))], to=to, tables=tables_in(tables) if tables else ())
+    assert "shop/t1.ibd" in files_in(to)
 
 
 def test_of_single_tables_only_what_was_fetched_is_compared(

@@ -16,7 +16,7 @@ from backupd.mysql.tablefiles import TableFiles, tables_in
 from backupd.operations.restore.into_folder import restore
 from backupd.policy import manifest as manifests
 from backupd.targets import BackupSource
-from backupd.vocabulary.errors import VerificationError
+from backupd.vocabulary.errors import Unreadable, VerificationError
 from backupd.vocabulary.storage import Frame, StoredObject
 from tests.contract.test_targets import MANIFEST
 from tests.fakes.target import BELIEVED, MemoryTarget
@@ -134,8 +134,8 @@ def test_an_index_that_is_too_large_to_be_held_is_not_read() -> None:
     def reading(offset: int, size: int | None) -> AbstractContextManager[Iterator[bytes]]:
         raise AssertionError("it is read")
 
-    with pytest.raises(VerificationError, match="has 100 MiB as stored, and at most 96 MiB are held"):
-        frames_in(stored, reading, key=None, governor=Unhindered())
+    with pytest.raises(Unreadable, match="is 100.0 MiB large as stored, and at most 96.0 MiB of it are held in memory"):
+        frames_in(stored, reading, key=None, governor=Unhindered(), at_most=96 * MIB)
 
 
 def packed(*lines: bytes) -> bytes:

@@ -19,6 +19,9 @@ from backupd.vocabulary.storage import Manifest, StoredObject
 
 _LEAST_INDEX = 64 << 20  # bytes that any index may unpack to
 _INDEX_LINES = 4 << 10  # more for each file: a usual line has 200
+_LEAST_HELD = 96 << 20  # bytes of any index, as it is stored, that are held in memory
+_HELD_LINES = 256  # or for each file: a usual line takes 25, one with a long name of random letters 190
+_MOST_HELD = 1 << 30  # whatever the manifest says: of 40 million usual files
 _BESIDE = frozenset({INDEX_OBJECT, "options.tar.zst"})  # objects that are no part of the restored folder
 
 
@@ -69,6 +72,7 @@ def index_of(copies: AgreedCopies) -> Index:
 
     Raises:
         UsageError: the backup has no index.
+        Unreadable: it is larger than any of these files can be.
         VerificationError, TargetError: it cannot be read.
     """
     manifest = copies.manifest
@@ -78,9 +82,12 @@ def index_of(copies: AgreedCopies) -> Index:
             f"run {manifest.run_id} has no index of its members: single tables cannot be restored",
             hint="restore everything: omit --tables",
         )
-    _require_modest_index(stored, manifest)
+    files = sum(each.files for each in manifest.objects)
+    _require_modest_index(stored, manifest, files)
+    held = min(max(_LEAST_HELD, files * _HELD_LINES), _MOST_HELD)
     return copies.first_given(
-        stored, lambda copy: Index(frames_in(copy.stored, copy.reading, key=copy.key, governor=Unhindered()))
+        stored,
+        lambda copy: Index(frames_in(copy.stored, copy.reading, key=copy.key, governor=Unhindered(), at_most=held)),
     )
 
 
@@ -132,13 +139,12 @@ def _misfit(name: str) -> VerificationError:
     return VerificationError(f"the index does not match {name}", hint=DAMAGED)
 
 
-def _require_modest_index(stored: StoredObject, manifest: Manifest) -> None:
+def _require_modest_index(stored: StoredObject, manifest: Manifest, files: int) -> None:
     """It unpacks to no more than lines of these files, and as many folders again, can be.
 
     Raises:
         VerificationError: it would.
     """
-    files = sum(each.files for each in manifest.objects)
     if stored.plain_bytes > _LEAST_INDEX + files * _INDEX_LINES:
         raise VerificationError(
             f"the index of run {manifest.run_id} unpacks to {stored.plain_bytes} bytes: {files} files need far less",

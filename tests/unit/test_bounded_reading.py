@@ -134,7 +134,9 @@ def test_an_index_that_is_too_large_to_be_held_is_not_read() -> None:
     def reading(offset: int, size: int | None) -> AbstractContextManager[Iterator[bytes]]:
         raise AssertionError("it is read")
 
-    with pytest.raises(Unreadable, match=r"is 100\.0 MiB large as stored, and at most 96\.0 MiB of it are held in memory"):
+    with pytest.raises(
+        Unreadable, match=r"is 100\.0 MiB large as stored, and at most 96\.0 MiB of it are held in memory"
+    ):
         frames_in(stored, reading, key=None, governor=Unhindered(), at_most=96 * MIB)
 
 

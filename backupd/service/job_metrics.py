@@ -114,7 +114,8 @@ def _phases(source: JobSeriesSource) -> _Values:
 
 def _stored(source: JobSeriesSource) -> _Values:
     good = source.good
-    return {} if good is None else {backup.target: backup.bytes_stored for backup in good.backups}
+    backups = () if good is None else good.backups
+    return {backup.target: backup.bytes_stored for backup in backups if backup.is_there}
 
 
 def _newest_copies(source: JobSeriesSource) -> _Values:
@@ -303,7 +304,10 @@ FAMILIES = (
         _of_good(_cow_peak),
     ),
     Family(
-        "backupd_stored_bytes", "Size of the newest good backup on each target, as stored.", _stored, "target"
+        "backupd_stored_bytes",
+        "Size of the newest good backup, as stored, on each target where it is there and not broken.",
+        _stored,
+        "target",
     ),
     Family(
         "backupd_newest_copy_timestamp_seconds",

@@ -13,6 +13,7 @@ from backupd.config import DirectoryConfig
 from backupd.service.site import Site
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
+from backupd.vocabulary.storage import Backup
 from tests.web.conftest import configured, served, shown
 
 PAGES = ("/", "/history", "/schedule", "/targets", "/api")
@@ -65,6 +66,21 @@ def test_the_overview_says_how_each_job_stands(browser: httpx.Client) -> None:
     assert "there is no good backup" in words
     assert "the machine was off" in words
     assert "paused: the <b>disks</b> are changed" in words
+
+
+def test_the_overview_does_not_show_a_copy_that_is_gone_or_broken_as_stored(tmp_path: Path) -> None:
+    copies = tuple(Backup(name, "/v", 5 << 30, 2 << 30, 12, "ab" * 32) for name in ("disk", "s3", "tape"))
+    with Catalogue.open(tmp_path / "catalogue.sqlite") as catalogue:
+        with catalogue.open_run("nightly", "db1", run_id="r1") as run:
+            run.complete(copies)
+        catalogue.vanished(("r1",), "s3", because="no longer on the target", told_with=None)
+        catalogue.found_broken("r1", "tape", "a digest differs")
+        with (
+            served(shown(Site(configured(tmp_path), catalogue))) as url,
+            httpx.Client(base_url=url, timeout=20) as client,
+        ):
+            words = seen(client, "/").words
+    assert "Stored 2.0 GiB on disk, gone from s3, BROKEN on tape" in words.replace(" ,", ",")
 
 
 def test_what_came_from_a_host_is_shown_as_text(browser: httpx.Client) -> None:

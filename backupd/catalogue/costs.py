@@ -50,7 +50,7 @@ class RunCost:
     drill_ok: bool | None = None  # what the last drill with an answer found
     drill_moment: DrilledMoment | None = None  # of which moment; None: of the backup's own
     pinned: str | None = None  # a person's note; "" where there is none
-    cow_size: int | None = None
+    cow_size: int | None = None  # as what was used of it, None where there was a thin pool: that is everybody's
     cow_used_peak: int | None = None
     stalled: int | None = None  # statements that waited behind the lock
     penalty_seconds: float | None = None
@@ -117,6 +117,7 @@ def _figures(chosen: Select[str]) -> Select[tuple[object, ...]]:
     there, broken = (backups.c.removed_at.is_(None), backups.c.broken == ""), backups.c.broken != ""
     drilled = drills.c.run_id == runs.c.run_id
     finished_later = exists().where(attentions.c.run_id == runs.c.run_id, attentions.c.text.startswith(DEATH))
+    own_area = snapshots.c.pool.is_(None)
 
     def answered(column: ColumnElement[Any]) -> ScalarSelect[Any]:
         query = select(column).where(drilled, drills.c.undecided == "")
@@ -154,8 +155,8 @@ def _figures(chosen: Select[str]) -> Select[tuple[object, ...]]:
         answered(drills.c.ok).label("drill_ok"),
         answered(drills.c.moment).label("drill_moment"),
         pins.c.note.label("pinned"),
-        snapshots.c.cow_size,
-        snapshots.c.cow_used_peak,
+        case((own_area, snapshots.c.cow_size)).label("cow_size"),
+        case((own_area, snapshots.c.cow_used_peak)).label("cow_used_peak"),
         locks.c.stalled,
         bills.c.penalty_seconds,
         bills.c.copied_on_write,

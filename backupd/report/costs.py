@@ -35,7 +35,7 @@ def hold_seconds(cost: RunCost) -> float | None:
 
 
 def cow_peak(cost: RunCost) -> float | None:
-    """The share of the COW area, or of the pool, that was used at the most; None where nothing was measured."""
+    """The share of the COW area that was used at the most; None where nothing was measured, and in a thin pool."""
     peak = cost.cow_used_peak
     return peak / cost.cow_size if peak is not None and cost.cow_size else None
 
@@ -69,7 +69,7 @@ class RunFigures:
     settle_seconds: float | None
     copy_seconds: float | None
     copy_bytes_per_second: float | None
-    cow_peak: float | None  # of the COW area, 0.0 to 1.0
+    cow_peak: float | None  # of the COW area, 0.0 to 1.0; null in a thin pool, which is everybody's
     read_bytes: int | None
     stored_bytes: int | None  # of one copy
     error: str | None

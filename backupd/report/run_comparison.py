@@ -13,7 +13,7 @@ from backupd.policy.write_penalty import penalty_of
 from backupd.report.side_by_side import Difference, beginning, document
 from backupd.report.words import columns, count, duration, ratio, size, speed
 from backupd.vocabulary.penalty import Bill
-from backupd.vocabulary.records import Phase, RunDetails
+from backupd.vocabulary.records import Phase, RunDetails, SnapshotFacts
 
 LARGE = 1.5  # times
 
@@ -114,8 +114,14 @@ def _figures(run: RunDetails) -> Iterator[Figure]:
     yield "verify_seconds", "verified in", phases.get(Phase.VERIFY), duration
     yield "read_bytes", "read", None if backup is None else backup.bytes_read, size
     yield "stored_bytes", "stored", None if backup is None else backup.bytes_stored, size
-    yield "cow_used_peak_bytes", "COW area used", None if run.snapshot is None else run.snapshot.cow_used_peak, size
+    area = _own_area(run)
+    yield "cow_used_peak_bytes", "COW area used", None if area is None else area.cow_used_peak, size
     yield "total_seconds", "in all", run.seconds, duration
+
+
+def _own_area(run: RunDetails) -> SnapshotFacts | None:
+    """None also where the snapshot was in a thin pool: what is used of that is everybody's."""
+    return run.snapshot if run.snapshot is not None and run.snapshot.pool is None else None
 
 
 def _bill(run: RunDetails) -> Iterator[Figure]:
@@ -129,7 +135,7 @@ def _bill(run: RunDetails) -> Iterator[Figure]:
 
 
 def _circumstances(run: RunDetails) -> Iterator[tuple[str, str, Any, Callable[[Any], str]]]:
-    snapshot, verdict, lock = run.snapshot, run.verdict, run.lock
+    snapshot, area, verdict, lock = run.snapshot, _own_area(run), run.verdict, run.lock
     yield "job", "job", run.job, str
     yield "host", "host", run.host, str
     yield "status", "status", run.status.value, str
@@ -140,7 +146,7 @@ def _circumstances(run: RunDetails) -> Iterator[tuple[str, str, Any, Callable[[A
     yield "stripes", "stripes", snapshot.stripes if snapshot else None, str
     yield "stripe_size", "stripe size", snapshot.stripe_size or 0 if snapshot else None, size
     yield "chunk_size", "chunk size", snapshot.chunk_size if snapshot else None, size
-    yield "cow_size", "COW area", snapshot.cow_size if snapshot else None, size
+    yield "cow_size", "COW area", area.cow_size if area else None, size
     yield "pool", "thin pool", snapshot.pool or "" if snapshot else None, str
     yield "gate", "the gate", f"{verdict.outcome} ({verdict.reason})" if verdict else None, str
     yield "targets", "targets", [backup.target for backup in run.backups] or None, ", ".join

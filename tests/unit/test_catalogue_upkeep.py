@@ -26,9 +26,11 @@ from backupd.vocabulary.records import (
     RunDetails,
     RunError,
     RunStatus,
+    SnapshotFacts,
 )
 from backupd.vocabulary.servers import LockReceipt, Position
 from backupd.vocabulary.storage import Backup
+from backupd.vocabulary.volumes import Layout
 from tests.unit.catalogues import catalogue, path
 
 __all__ = ["catalogue", "path"]
@@ -149,6 +151,19 @@ def test_how_long_a_run_took_is_told_where_anybody_knows(catalogue: Catalogue, p
     known = {"r1": 5.0, "of a clock that was set back": None, "dead": None, "finished": None, "running": None}
     assert {run.run_id: run.seconds for run in catalogue.runs()} == known
     assert {cost.run_id: cost.seconds for cost in catalogue.costs()} == known
+
+
+def test_what_is_used_of_a_thin_pool_is_no_cost_of_a_run(catalogue: Catalogue) -> None:
+    own = SnapshotFacts("bk", "vg/data", Layout.LINEAR, 1, None, 64 << 10, 8 << 30, 1 << 30)
+    for run_id, snapshot in (
+        ("r1", own),
+        ("r2", replace(own, cow_size=600 << 30, cow_used_peak=480 << 30, pool="vg/p")),
+    ):
+        with catalogue.open_run("nightly", "db1", run_id=run_id) as run:
+            run.snapshot(snapshot)
+            run.complete((HERE,))
+    told = {cost.run_id: (cost.cow_size, cost.cow_used_peak) for cost in catalogue.costs()}
+    assert told == {"r1": (8 << 30, 1 << 30), "r2": (None, None)}
 
 
 def test_the_newest_unproven_backup_comes_first_and_then_the_one_whose_proof_is_oldest(catalogue: Catalogue) -> None:

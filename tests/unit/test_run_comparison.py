@@ -50,6 +50,14 @@ def test_what_is_large_is_told_in_words_the_largest_first() -> None:
     ]
 
 
+def test_what_is_used_of_a_thin_pool_is_not_compared_with_a_cow_area() -> None:
+    assert A.snapshot is not None
+    thin = replace(B, snapshot=replace(A.snapshot, cow_size=600 << 30, cow_used_peak=480 << 30, pool="vg/pool"))
+    assert [one.b for one in figures(A, thin) if one.key == "cow_used_peak_bytes"] == [None]
+    assert [one.key for one in circumstances(A, thin)] == ["pool"]
+    assert "cow_used_peak_bytes" not in [one.key for one in figures(thin, thin)]
+
+
 def test_the_other_way_round_it_is_less() -> None:
     assert "lock held: 6.0x less, 30 ms instead of 180 ms" in compare_text(SLOW, A)
 

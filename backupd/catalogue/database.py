@@ -3,6 +3,7 @@
 Knows: the settings of a connection, how a transaction begins, what SQLite's error codes mean to a person.
 """
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from sqlalchemy import URL, Connection, Engine, Executable, QueuePool, create_en
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from backupd.host.filesystem import room
 from backupd.vocabulary.errors import CatalogueError, CatalogueUnavailable
 
 # Another process holds the write lock for the milliseconds of a transaction. But a dozen runs that a schedule starts at
@@ -24,6 +26,10 @@ Write = tuple[Executable, Sequence[Mapping[str, Any]]]  # a statement, and its r
 
 OWNER = "run backupd as root or as the user that the catalogue belongs to"
 ITS_DISK = "check its disk: df, dmesg"
+READ_ONLY = (
+    "look why (dmesg: its disk may have failed), then mount it for writing again; a service needs `ReadWritePaths=` for"
+    " a catalogue outside its own folders"
+)
 MAKE_ROOM = "free space on its file system"
 DAMAGED = (
     "move the file away with its -wal and -shm, once nothing has it open; then `backupd identity adopt MACHINE`, which"
@@ -48,6 +54,7 @@ _FAULTS = {  # sqlite.org/rescode.html, primary codes
 _REFUSED = (
     "`backupd catalogue check` says whether the file is damaged; if it is not, this is a bug in backupd: report it"
 )
+_UNWRITABLE = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}  # WAL needs files of its own even to read
 _PASSING = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
@@ -169,5 +176,16 @@ def fault(path: Path, error: DBAPIError | sqlite3.Error) -> CatalogueError:
     if _UNDECODABLE in str(cause):
         code = sqlite3.SQLITE_CORRUPT
     fact, hint = _FAULTS.get(code, ("refused a statement", _REFUSED))
-    kind = CatalogueUnavailable if code in _PASSING else CatalogueError
+    passing = code in _PASSING
+    if code in _UNWRITABLE and _is_read_only(path):
+        fact, hint, passing = f"{fact}: its file system is read-only", READ_ONLY, True
+    kind = CatalogueUnavailable if passing else CatalogueError
     return kind(f"the catalogue {path} {fact} ({cause})", hint=hint.replace("FILE", str(path)))
+
+
+def _is_read_only(path: Path) -> bool:
+    """The file system of the file itself, where a link leads to it; not where nobody can tell."""
+    try:
+        return room(Path(os.path.realpath(path)).parent)[2]
+    except OSError:
+        return False

@@ -28,6 +28,7 @@ from backupd.catalogue.database import (
     ITS_DISK,
     MAKE_ROOM,
     OWNER,
+    READ_ONLY,
     direct,
     engine_for,
     explained,
@@ -146,11 +147,11 @@ def _require_file(path: Path) -> None:
             hint=f"mkdir -p {folder}",
         ) from error
     except OSError as error:
-        no_room = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        hint = "run backupd as root, or set another file as the catalogue in the configuration"
+        hints = {errno.ENOSPC: MAKE_ROOM, errno.EDQUOT: MAKE_ROOM, errno.EROFS: READ_ONLY}
+        usual = "run backupd as root, or set another file as the catalogue in the configuration"
         raise CatalogueError(
             f"the catalogue {path} cannot be created: {error.strerror}",
-            hint=MAKE_ROOM if no_room else hint,
+            hint=hints.get(error.errno or 0, usual),
         ) from error
 
 

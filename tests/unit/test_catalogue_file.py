@@ -1,5 +1,6 @@
 """The catalogue's file: how it is made, what it refuses, and what two processes may do to it at once."""
 
+import errno
 import math
 import os
 import signal
@@ -19,7 +20,7 @@ from backupd.catalogue import database, tables
 from backupd.catalogue.database import _switch_to_wal, direct, engine_for, fault
 from backupd.catalogue.store import Catalogue
 from backupd.host.signals import cancellable
-from backupd.vocabulary.errors import Cancelled, CatalogueError, ExitStatus
+from backupd.vocabulary.errors import Cancelled, CatalogueError, CatalogueUnavailable, ExitStatus
 from backupd.vocabulary.records import Holding, HoldingKind, RunStatus
 from backupd.vocabulary.storage import Backup
 
@@ -228,6 +229,59 @@ def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
     folder.mkdir(mode=0o500)
     said = refusal_for_a_plain_user(folder / "catalogue.db")
     assert said.startswith(f"the catalogue {folder / 'catalogue.db'} cannot be created: Permission denied / ")
+
+
+@pytest.fixture
+def read_only(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file system of the catalogue's folder is, as ext4 is after an error of its disk; that of a link is not."""
+    real = os.statvfs(path.parent)
+
+    def mounted(asked: Path) -> os.statvfs_result:
+        flags = real.f_flag | (os.ST_RDONLY if Path(asked) == path.parent.resolve() else 0)
+        return os.statvfs_result((*tuple(real)[:8], flags, real.f_namemax))
+
+    monkeypatch.setattr("backupd.host.filesystem.os.statvfs", mounted)
+
+
+@pytest.mark.parametrize(
+    ("uri", "statement", "said"),
+    [
+        ("{path}?mode=ro", "CREATE TABLE t (n)", "cannot be written: its file system is read-only (attempt to write a"),
+        ("{path}-none?mode=ro", "SELECT 1", "cannot be opened: its file system is read-only (unable to open"),
+    ],
+)
+def test_a_file_system_that_is_read_only_is_called_so(
+    path: Path, tmp_path_factory: pytest.TempPathFactory, read_only: None, uri: str, statement: str, said: str
+) -> None:
+    Catalogue.open(path).close()
+    link = tmp_path_factory.mktemp("elsewhere") / "catalogue.db"
+    link.symlink_to(path)
+    with pytest.raises(sqlite3.OperationalError) as raised, closing(sqlite3.connect(path)) as held:
+        held.execute("SELECT * FROM sqlite_schema")  # without the file beside it that WAL needs nothing could be read
+        with closing(sqlite3.connect(f"file:{uri.format(path=path)}", uri=True)) as connection:
+            connection.execute(statement)
+    for name in (path, link):
+        error = fault(name, raised.value)
+        assert error.message.startswith(f"the catalogue {name} {said}")
+        assert "dmesg" in error.hint
+        assert "as root" not in error.hint
+        assert isinstance(error, CatalogueUnavailable)  # for which the daemon waits, and of which it tells
+
+
+def test_no_catalogue_can_be_made_on_a_file_system_that_is_read_only(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+
+    def open_(name: Path, flags: int, *arguments: int) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return opened(name, flags, *arguments)
+
+    monkeypatch.setattr(os, "open", open_)
+    error = refusal(path)
+    assert error.message == f"the catalogue {path} cannot be created: Read-only file system"
+    assert "dmesg" in error.hint
 
 
 # --- failing in mid-run ----------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from backupd.catalogue.archive_records import ArchiveRecord, archive_records
 from backupd.catalogue.columns import as_table, from_row
 from backupd.catalogue.details import details
 from backupd.catalogue.moment_proofs import LastMomentDrill, last_moment_drills
-from backupd.catalogue.selection import with_sound_copy
+from backupd.catalogue.selection import with_copy
 from backupd.vocabulary.records import DEATH, GOOD, RunDetails, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, Pause, Slot, SlotState
 from backupd.vocabulary.storage import Backup
@@ -197,7 +197,7 @@ def _ends(jobs: Sequence[str], at: datetime, targets: Collection[str] | None) ->
     ours = and_(runs.c.job == listed.c.value, runs.c.kind == RunKind.BACKUP, tables.OURS, runs.c.started_at <= at)
     newest = (runs.c.started_at.desc(), runs.c.run_id.desc())
     good = ours & runs.c.status.in_(GOOD)
-    there = runs.c.run_id.in_(with_sound_copy(targets))
+    there = runs.c.run_id.in_(with_copy(targets))
     since = select(runs.c.started_at).where(good).order_by(*newest).limit(1).correlate(listed).scalar_subquery()
     missed = select(func.count()).where(
         slots.c.job == listed.c.value,

@@ -93,18 +93,21 @@ def _details(connection: Connection, run_id: str) -> RunDetails:
     return details(connection, its, samples=False)[0]
 
 
-def runs_with_backup(job: str | None, targets: Collection[str] | None = None) -> Select[str]:
+def runs_with_backup(
+    job: str | None, targets: Collection[str] | None = None, *, broken_too: bool = False
+) -> Select[str]:
     """This machine's runs of which a backup is there, of one job and on one of the targets where they are named, newest
-    first.
+    first; one that was found broken counts only when asked for.
 
     What is there is found first, by the index of what was not removed: that is little, even where runs are many.
     """
-    return our_newest(job).where(tables.runs.c.run_id.in_(with_sound_copy(targets)))
+    return our_newest(job).where(tables.runs.c.run_id.in_(with_copy(targets, broken_too=broken_too)))
 
 
-def with_sound_copy(targets: Collection[str] | None) -> Select[str]:
-    """Every run, of whichever machine, of which a copy is there and not known to be broken: on one of these targets."""
-    there = select(tables.backups.c.run_id).where(tables.THERE, tables.backups.c.broken == "")
+def with_copy(targets: Collection[str] | None, *, broken_too: bool = False) -> Select[str]:
+    """Every run, of whichever machine, of which a copy is there (a broken one when asked for): on one of these."""
+    there = select(tables.backups.c.run_id).where(tables.THERE)
+    there = there if broken_too else there.where(tables.backups.c.broken == "")
     return there if targets is None else there.where(tables.backups.c.target.in_(list(targets)))
 
 
@@ -202,7 +205,7 @@ def _no_backup(connection: Connection, selector: Selector, target: str | None, o
 
 def _newest_of_others(connection: Connection, target: str | None) -> str:
     """The newest that could be meant, where it is another machine's: on a host in the place of one that is lost."""
-    there = with_sound_copy(None if target is None else (target,))
+    there = with_copy(None if target is None else (target,))
     theirs = newest_first().where(tables.runs.c.run_id.in_(there), ~tables.OURS)
     if (run_id := _newest(connection, theirs)) is None:
         return ""

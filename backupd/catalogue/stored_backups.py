@@ -142,13 +142,23 @@ class StoredBackups(CatalogueFile):
         with self._reading() as connection:
             return with_backup(connection, selector, target=target, targets=targets)
 
+    def runs_with_backup(
+        self, job: str | None = None, *, targets: Collection[str] | None = None, broken_too: bool = False
+    ) -> list[RunDetails]:
+        """This machine's runs of which a backup is there, of one job and on one of these targets where they are named,
+        newest first, without their samples; one that was found broken counts only when asked for.
+
+        Nothing is read of runs of which nothing is left.
+        """
+        with self._reading() as connection:
+            return details(connection, runs_with_backup(job, targets, broken_too=broken_too), samples=False)
+
     def newest_unproven(self, job: str | None = None) -> list[RunDetails]:
         """This machine's runs of which a backup is there, in the order to prove them in, without their samples.
 
         Those that no drill has proven, newest first; then the others, the oldest proof first.
         """
-        with self._reading() as connection:
-            found = details(connection, runs_with_backup(job), samples=False)
+        found = self.runs_with_backup(job)
         proven = [(run.proven_at, run) for run in found if run.proven_at is not None]
         unproven = [run for run in found if run.proven_at is None]
         return unproven + [run for _, run in sorted(proven, key=itemgetter(0))]

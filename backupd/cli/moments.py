@@ -330,15 +330,13 @@ def _usable_runs(
     """Those by which a moment of the job can be restored, on these targets; or this one alone, wherever it is, and
     whatever a drill has said of it: there may be no other.
     """
-    from backupd.operations.binlog.placed_backups import is_on
-
     if run_id is not None:
         run = run_of(configuration, catalogue, run_id)
         if run.doubted:
             tell(f"the last drill of run {run.run_id} failed; it is used because you named it")
         return [replace(run, drills=())]
-    runs = [run for run in catalogue.runs(job=job, ours=True, limit=None) if is_on(run, targets)]
-    newest = next((run for run in runs if run.backup is not None), None)
+    runs = catalogue.runs_with_backup(job, targets=targets)
+    newest = next(iter(runs), None)
     if newest is not None and newest.doubted:
         tell(f"run {newest.run_id} is passed over: its last drill failed. To use it all the same, name it before --to")
     return runs

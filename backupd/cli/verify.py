@@ -143,7 +143,7 @@ def _chosen(
         raise UsageError("name a run or a job", hint="backupd verify RUN, or backupd verify --job JOB")
     if run_id is not None:
         return [run_of(configuration, catalogue, run_id, target=target)]
-    runs = catalogue.runs(job=job, ours=True, limit=None)
+    runs = catalogue.runs_with_backup(job, broken_too=True)
     if target is None:
         tell_out_of_reach(configuration, runs)
     if found := [run for run in runs if _meant(configuration, run, target)]:

@@ -300,6 +300,22 @@ def test_what_can_be_restored_is_listed(
     assert f"bin.000002:{archived[-1].end}" in text
 
 
+def test_no_run_is_read_of_which_nothing_is_left(
+    terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, world: World
+) -> None:
+    """Whose row could not even be read: of an hourly job there are tens of thousands."""
+    archived = archiver.archive(written.origin, written.pieces(SMALL))
+    for run_id in ("r1", "r2"):
+        placed(world, archived[3], run_id)
+    archiver.catalogue.removed("r1", "vault", because="expired")
+    with direct(world.places.catalogue, busy_timeout_seconds=1) as connection:
+        connection.execute("UPDATE runs SET ended_at = 'no instant' WHERE run_id = 'r1'")
+    listed = terminal.run("binlog", "list", "nightly", "--target", "vault", "--json")
+    assert [one["run_id"] for one in listed.document["backups"]] == ["r2"]
+    reached = terminal.run("restore", "--latest", "--job", "nightly", "--to", str(world.base / "to"))
+    assert f"from run r2 and {len(archived) - 3} binlog segments after it" in reached.stderr
+
+
 def test_a_backup_that_is_restored_alone_tells_where_its_archive_leads_on_to(
     terminal: Terminal, archiver: Archiver, written: WrittenBinlogs, world: World
 ) -> None:

@@ -724,6 +724,19 @@ def test_verify_of_a_job_reads_all_of_its_backups_and_a_broken_one_hides_no_othe
     assert found == {"r1": "verified", "r2": "broken"}
 
 
+def test_verify_of_a_job_reads_no_run_of_which_nothing_is_left(terminal: Terminal, world: World) -> None:
+    """Whose row could not even be read: of an hourly job there are tens of thousands."""
+    for run_id in ("r1", "r2"):
+        terminal.run("run", "nightly", "--run-id", run_id)
+    with world.catalogue() as catalogue:
+        catalogue.removed("r1", "vault", because="expired")
+        catalogue.found_broken("r2", "vault", "flipped")
+    with direct(world.places.catalogue, busy_timeout_seconds=1) as connection:
+        connection.execute("UPDATE runs SET ended_at = 'no instant' WHERE run_id = 'r1'")
+    ended = terminal.run("verify", "--job", "nightly", "--json")
+    assert (ended.status, [run["run_id"] for run in ended.document["runs"]]) == (ExitStatus.OK, ["r2"])
+
+
 def meanwhile(world: World, act: Callable[[Catalogue], object]) -> None:
     """Once something is read there next, another process does this."""
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -178,6 +179,25 @@ def test_the_newest_unproven_backup_comes_first_and_then_the_one_whose_proof_is_
     assert [run.run_id for run in catalogue.newest_unproven("nightly")] == ["r4", "r3", "r2", "r1"]
     assert [run.run_id for run in catalogue.newest_unproven()] == ["other", "r4", "r3", "r2", "r1"]
     assert catalogue.newest_unproven("monthly") == []
+
+
+def test_the_runs_with_a_backup_are_those_of_which_a_sound_one_is_left_or_also_a_broken_one(
+    catalogue: Catalogue,
+) -> None:
+    for run_id in ("r1", "r2", "r3"):
+        finished(catalogue, run_id, backups=(HERE, THERE))
+    finished(catalogue, "other", job="weekly")
+    for target in ("disk", "vault"):
+        catalogue.removed("r1", target, because="expired")
+        catalogue.found_broken("r2", target, "flipped")
+    catalogue.removed("r3", "vault", because="expired")
+
+    def told(job: str | None = "nightly", **wanted: Any) -> list[str]:
+        return [run.run_id for run in catalogue.runs_with_backup(job, **wanted)]
+
+    assert (told(), told(broken_too=True), told(None)) == (["r3"], ["r3", "r2"], ["other", "r3"])
+    assert (told(targets=("vault",)), told(targets=("vault",), broken_too=True)) == ([], ["r2"])
+    assert catalogue.runs_with_backup("nightly") == [catalogue.run("r3")]
 
 
 def test_what_a_target_has_of_a_job_is_told_without_the_runs_of_which_nothing_is_left(catalogue: Catalogue) -> None:

@@ -8,7 +8,7 @@ from backupd.config import Configuration, JobConfig
 from backupd.host.claims import Claims
 from backupd.mysql.binlog.source import BinlogSource, binlog_source, bytes_behind
 from backupd.mysql.session import connector
-from backupd.operations.binlog.placed_backups import is_on, looked_on, placed_backups
+from backupd.operations.binlog.placed_backups import looked_on, placed_backups
 from backupd.operations.binlog.start_points import following_place
 from backupd.operations.binlog.tools import binlog_of
 from backupd.operations.configured_servers import login_of
@@ -57,7 +57,7 @@ def _outline(
         outline = catalogue.archive_outlines([job]).get(job)
         if outline is not None:
             return outline.backups, outline.rows
-    runs = [run for run in catalogue.runs(job=job, ours=True, limit=None) if is_on(run, targets)]
+    runs = catalogue.runs_with_backup(job, targets=targets)
     backups = tuple(backup for backup in reversed(placed_backups(runs)) if backup.good)
     with catalogue.archive_search(job, backups, targets=targets) as archive:
         return backups, archive.rows

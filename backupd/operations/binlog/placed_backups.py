@@ -39,8 +39,3 @@ def looked_on(
         return (target,)
     there = {one.target for one in catalogue.stored() if one.job == job} | catalogue.stored_segments(job).keys()
     return None if there.issubset(configured) else configured
-
-
-def is_on(run: RunDetails, targets: Collection[str] | None) -> bool:
-    """Whether the run has a backup on one of these targets, as far as is known."""
-    return targets is None or any(backup.is_there and backup.target in targets for backup in run.backups)

@@ -12,7 +12,7 @@ from its beginning, so that two processes cannot append to the same head.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -66,6 +66,8 @@ _BY_HAND = frozenset(  # what a person may have done: these rows name who did it
     )
 )
 
+_DEEDS = frozenset((Event.RESTORE_STARTED, Event.RESTORE_ENDED, Event.CLONE_STARTED, Event.CLONE_ENDED))
+
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
@@ -76,6 +78,28 @@ class AuditEntry:
     event: str  # an `Event`; of a row that somebody changed anything
     subject: str
     detail: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Telling:
+    """Of the rows that it is given, the oldest first, those that may tell of a time, from `since` on, or of some runs.
+
+    A restore or a clone may have ended in that time though the catalogue has no such run any more; what cannot be
+    parsed may be anything. The first row that can be parsed is kept as well: before it nothing is known.
+    """
+
+    since: datetime
+    run_ids: Collection[str]
+    kept: list[AuditEntry] = field(default_factory=list)
+    _begun: bool = False
+
+    def look_at(self, row: AuditEntry) -> None:
+        """Keep it, or not."""
+        begins = not self._begun and row.at != UNREADABLE
+        of_time = row.at >= self.since or row.at == UNREADABLE
+        if begins or of_time or row.subject in self.run_ids or row.event in _DEEDS:
+            self.kept.append(row)
+        self._begun = self._begun or begins
 
 
 @dataclass(frozen=True, slots=True)

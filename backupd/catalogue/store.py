@@ -196,19 +196,21 @@ class Catalogue(
             return details(connection, query, samples=False)
 
     def told_since(self, since: datetime) -> tuple[list[RunDetails], list[AuditEntry], Trail]:
-        """Backups of every machine of which anything is told since, and the whole audit chain, at one instant.
+        """Backups of every machine of which anything is told since, and the audit chain, at one instant.
 
-        They began, were drilled, or have an audit row since; newest first, without their samples. The chain's oldest
-        row comes first. It is read once: what it tells, and whether it can be believed, are of the same rows.
+        They began, were drilled, or have an audit row since; newest first, without their samples. Of the chain's rows
+        `Telling` keeps those of that time and of these runs, the oldest first. All of it is read, once: what it tells,
+        and whether it can be believed, are of the same rows.
         """
-        entries: list[AuditEntry] = []
         drilled = select(tables.drills.c.run_id).where(tables.drills.c.at >= since)
         told = audit.entries(since, None).with_only_columns(tables.audit.c.subject).order_by(None)
         runs = tables.runs.c
         of_them = (runs.started_at >= since) | runs.run_id.in_(drilled) | runs.run_id.in_(told)
         with self._reading() as connection:
-            trail = audit.trail(connection, each=entries.append)
-            return details(connection, newest_first().where(of_them), samples=False), entries, trail
+            found = details(connection, newest_first().where(of_them), samples=False)
+            telling = audit.Telling(since, {run.run_id for run in found})
+            trail = audit.trail(connection, each=telling.look_at)
+        return found, telling.kept, trail
 
     def costs(
         self,

@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
+from backupd.catalogue.audit import Event
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
 from backupd.host.operator_name import operator
 from backupd.operations.ownership import ownership_of
 from backupd.operations.restore.on_record import Deed, on_record
 from backupd.operations.restore.proofs import leave_proof
+from backupd.report.evidence import EvidenceSources, evidence_rows, not_known
 from backupd.targets import BackupSource, targets_read
 from backupd.vocabulary.errors import ExitStatus, ServerError, VerificationError
 from backupd.vocabulary.records import Check, Drill
@@ -34,6 +36,7 @@ US = f"{operator().name} (uid {operator().uid})"
 EVIDENCE = ("report", "--evidence", "--since", "365d")
 BROKEN = VerificationError("a frame is damaged", hint="")
 DIGEST = "1f2e" * 16
+LONG_AGO = "2020-01-01T00:00:00.000000+00:00"
 HUGE = {"statements": 10**400, "rows_affected": 1, "seconds": 1}
 NAN = {"statements": 1, "rows_affected": 1, "seconds": float("nan")}
 TOTALS = {"statements": 12, "rows_affected": 4822, "server_version": "10.11.19-MariaDB", "seconds": 3.25}
@@ -510,3 +513,45 @@ def test_the_chain_is_read_once_for_its_rows_and_for_its_verdict(year: Terminal)
         event.remove(Engine, "before_cursor_execute", hear)
     assert rows(ended, "restore")
     assert len([one for one in asked if one.startswith("SELECT audit.number")]) == 1
+
+
+@pytest.fixture
+def told_late(year: Terminal, world: World) -> World:
+    """The same, but all runs began long ago; one is not in the catalogue any more, and others' restores go on."""
+    with world.catalogue() as catalogue:
+        with on_record(catalogue, "r2", Deed.RESTORE, "/srv/r2", (), telling=print):
+            deed(catalogue, Deed.RESTORE, "/srv/back", error=BROKEN)
+        with on_record(catalogue, "r3", Deed.CLONE, "/srv/r3", (), telling=print):
+            catalogue.found_broken("r3", "vault", "flipped")
+        catalogue.note(Event.MISSED, "nightly", activity="backup", due="then", reason="it was off")
+        assert year.run("verify", "--job", "nightly").status == ExitStatus.OK
+    force(world, f"UPDATE runs SET started_at = '{LONG_AGO}'", "DELETE FROM runs WHERE run_id = 'r2'")
+    return world
+
+
+def test_what_is_told_of_a_time_is_the_same_without_the_rows_that_are_not_kept(told_late: World) -> None:
+    """Whichever of the chain's rows were written before that time, and whichever can be read."""
+    since, left_out = datetime.now(UTC) - timedelta(days=30), 0
+    with told_late.catalogue() as catalogue:
+        for last in range(1, len(catalogue.audit_entries(limit=None)) + 1):
+            for at in ("nonsense", LONG_AGO):
+                force(told_late, f"UPDATE audit SET at = '{at}' WHERE number = {last}")
+                runs, kept, _ = catalogue.told_since(since)
+                whole = catalogue.audit_entries(limit=None)[::-1]
+                told, as_before = (
+                    EvidenceSources(catalogue.identity().name, since, runs, entries, {}) for entries in (kept, whole)
+                )
+                assert evidence_rows(told, job=None, until=None) == evidence_rows(as_before, job=None, until=None)
+                assert list(not_known(told)) == list(not_known(as_before))
+                left_out += len(whole) - len(kept)
+    assert left_out > 0
+
+
+def test_no_row_of_long_ago_is_kept_that_tells_nothing_of_the_time(told_late: World) -> None:
+    force(told_late, f"UPDATE audit SET at = '{LONG_AGO}' WHERE event <> 'restore-ended'")
+    with told_late.catalogue() as catalogue:
+        _, (first, *others), trail = catalogue.told_since(datetime.now(UTC) - timedelta(days=30))
+    assert first.number == 1
+    assert {entry.subject for entry in others} == {"r1", "r2", "r3"}
+    assert {entry.event for entry in others if entry.subject == "r3"} == {"clone-started", "clone-ended"}
+    assert len(others) < trail.chain.rows - 1

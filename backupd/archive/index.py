@@ -11,6 +11,7 @@ members, in order. Within a major version a reader passes over lines, keys and k
 import base64
 import binascii
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,10 +27,14 @@ else:
     from backports import zstd
 
 INDEX_OBJECT = "index.jsonl.zst"
+LARGEST_ID = (1 << 32) - 2  # the one after it means nobody (chown(2))
+LARGEST_FILE = (1 << 63) - 1
 
 _MAJOR, _MINOR = 1, 0
 _LINE_BYTES = 8 << 20  # names and attributes of one member are 1 MiB at most (`members`), written as JSON
 _LINE_VALUES = 1 << 17  # in one line: they cost memory, and an attribute has a name
+_ALL_TIMES = 10**27  # ns: `members` takes seconds of up to 18 digits, and every `time_t` has room for those
+_ALL_MODES = 0o7777
 _Value = TypeVar("_Value")
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -157,27 +162,47 @@ def _document(member: Member) -> dict[str, object]:
 
 def _member(line: dict[str, Any]) -> Member:
     name, offset, size = _typed(str, line, "name"), _typed(int, line, "offset"), _typed(int, line, "bytes")
-    if not name or "\0" in name or offset < 0 or size <= 0:
-        raise _refusal(f"{name!r:.80} cannot lie at {offset} with {size} bytes")
+    if not name or not 0 <= offset <= LARGEST_FILE or not 0 < size <= LARGEST_FILE:
+        raise _refusal(f"{name!r:.80} cannot lie at {offset!r:.80} with {size!r:.80} bytes")
     kind = _typed(str, line, "kind")
     target = _typed(str, line, "target") if "target" in line else ""
-    if "\0" in target:
-        raise _refusal(f"the link {name!r:.80} has a target with a NUL in it")
     xattrs = _typed(dict, line, "xattrs") if "xattrs" in line else {}
     try:
         recorded = Recorded(
             kind=_KINDS.get(kind),
-            size=_typed(int, line, "size") if "size" in line else 0,
-            mode=int(_typed(str, line, "mode"), 8),
-            uid=_typed(int, line, "uid"),
-            gid=_typed(int, line, "gid"),
-            mtime_ns=_typed(int, line, "mtime_ns"),
-            target=target,
-            xattrs={key: base64.b64decode(_typed(str, xattrs, key), validate=True) for key in xattrs},
+            size=_bounded(0, _typed(int, line, "size"), LARGEST_FILE) if "size" in line else 0,
+            mode=_bounded(0, int(_typed(str, line, "mode"), 8), _ALL_MODES),
+            uid=_bounded(0, _typed(int, line, "uid"), LARGEST_ID),
+            gid=_bounded(0, _typed(int, line, "gid"), LARGEST_ID),
+            mtime_ns=_bounded(1 - _ALL_TIMES, _typed(int, line, "mtime_ns"), _ALL_TIMES - 1),
+            target=_nameable(target),
+            xattrs={_nameable(key): base64.b64decode(_typed(str, xattrs, key), validate=True) for key in xattrs},
         )
+        return Member(_nameable(name), offset, size, recorded)
     except (ValueError, binascii.Error) as error:
         raise _refusal(f"the entry of {name!r:.80} is invalid: {error}") from error
-    return Member(name, offset, size, recorded)
+
+
+def _bounded(least: int, found: int, most: int) -> int:
+    """The number, which the kernel would not take, or Python not hand on to it, outside of these bounds.
+
+    Raises:
+        ValueError: it lies outside.
+    """
+    if not least <= found <= most:
+        raise ValueError(f"{found!r:.80} is not between {least} and {most}")
+    return found
+
+
+def _nameable(text: str) -> str:
+    """The text, which the kernel can be given as a name.
+
+    Raises:
+        ValueError: it has a NUL, or half a character that stands for no byte.
+    """
+    if b"\0" in os.fsencode(text):
+        raise ValueError(f"{text!r:.80} has a NUL in it")
+    return text
 
 
 def _typed(wanted: type[_Value], line: dict[str, Any], key: str) -> _Value:

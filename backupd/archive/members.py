@@ -11,7 +11,7 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
 
-from backupd.archive.index import Member, MemberKind, Recorded
+from backupd.archive.index import LARGEST_FILE, LARGEST_ID, Member, MemberKind, Recorded
 from backupd.vocabulary.errors import VerificationError
 
 _BLOCK = tarfile.BLOCKSIZE
@@ -27,8 +27,6 @@ _NUMBERS = {  # the fields of a header that are numbers; of other forms, signed 
 }
 _OCTAL = re.compile(rb"[0-7]+[\0 ]*")
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
-_LARGEST_ID = (1 << 32) - 2  # the one after it means nobody (chown(2))
-_LARGEST_FILE = (1 << 63) - 1
 _DEEPEST = 200  # folders in one another; a datadir has some ten, and few programs can remove a thousand
 _RECORD_LENGTH = re.compile(rb"[1-9][0-9]{0,6} ")
 _SPARSE = "GNU.sparse."
@@ -158,7 +156,7 @@ class Members:
             self._in_extended, self._wanted = info.size, _whole_blocks(info.size)
             return
         pax, self._pax = self._pax, {}
-        size = self._number(pax, "size", info.size, _LARGEST_FILE)
+        size = self._number(pax, "size", info.size, LARGEST_FILE)
         self._sparse = self._has_holes(info, pax)
         name = pax.get("GNU.sparse.name") or pax.get("path") or info.name
         self._judge(info, name, pax.get("linkpath", ""))
@@ -172,10 +170,10 @@ class Members:
     def _recorded(self, info: tarfile.TarInfo, pax: Mapping[str, str], size: int) -> Recorded:
         return Recorded(
             kind=_KINDS[info.type],
-            size=self._number(pax, "GNU.sparse.realsize", size, _LARGEST_FILE),
+            size=self._number(pax, "GNU.sparse.realsize", size, LARGEST_FILE),
             mode=info.mode & 0o7777,
-            uid=self._number(pax, "uid", info.uid, _LARGEST_ID),
-            gid=self._number(pax, "gid", info.gid, _LARGEST_ID),
+            uid=self._number(pax, "uid", info.uid, LARGEST_ID),
+            gid=self._number(pax, "gid", info.gid, LARGEST_ID),
             mtime_ns=self._nanoseconds(pax.get("mtime", str(info.mtime))),
             target=(pax.get("linkpath") or info.linkname) if info.type in _LINKS else "",
             xattrs={

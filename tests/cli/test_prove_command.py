@@ -35,6 +35,7 @@ class Drills:
         self.own_ok = True
         self.own: list[list[str]] = []  # the checks of one's own, of each
         self.undecided = ""
+        self.bug_of = ""  # the run whose drill a bug of ours ends
 
     def __call__(self, sources: Sequence[BackupSource], tools: object, **how: Any) -> Drill:
         (source,) = sources
@@ -43,6 +44,8 @@ class Drills:
         assert source.trust.recorded is not None
         self.digests.append(source.trust.recorded.manifest_digest)
         self.own.append([check.sql for check in how["checks"]])
+        if source.run_id == self.bug_of:
+            raise ZeroDivisionError("division by zero\x1b[2J")
         own = (Check("checks.own", self.own_ok, "at least 1", "0", asked=sql) for sql in self.own[-1])
         checks = (Check("tables", self.ok, "3", "3" if self.ok else "2"), *own)
         ok = all(check.ok for check in checks) and not self.undecided
@@ -112,6 +115,25 @@ def test_the_limit_counts_what_was_drilled(terminal: Terminal, drills: Drills, b
     assert [run_id for _, run_id in drills.of] == ["r2", "r1"]
     both = terminal.run("prove", "--limit", "2", "--all")
     assert (both.status, "--all and --limit cannot be combined" in both.stderr) == (2, True)
+
+
+def test_a_bug_that_a_copy_meets_is_told_in_full_as_one_and_keeps_no_other_from_its_turn(
+    terminal: Terminal, drills: Drills, backed_up: World
+) -> None:
+    drills.bug_of = "r2"
+    ended = terminal.run("prove")
+    assert (ended.status, proofs(backed_up)) == (1, ["r1"])
+    assert [run_id for _, run_id in drills.of] == ["r2", "r1"]
+    not_drilled, proven = ended.stdout.splitlines()
+    assert not_drilled.startswith(f"not drilled: run r2 of job nightly of machine {backed_up.name} on target vault: ")
+    assert not_drilled.endswith(r": internal error: ZeroDivisionError: division by zero\x1b[2J")
+    assert proven.startswith("proven: run r1 ")
+    assert "Traceback (most recent call last)" in ended.stderr
+    assert "error: internal error: ZeroDivisionError" in ended.stderr
+    assert "hint: this is a bug in backupd; please report it" in ended.stderr
+    assert "\x1b" not in ended.stderr
+    drills.ok = False
+    assert terminal.run("prove", "--all").status == 9, "a copy that failed goes before a bug"
 
 
 def test_a_copy_that_fails_is_told_left_as_a_proof_and_status_9(

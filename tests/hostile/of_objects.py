@@ -215,6 +215,11 @@ def _indexes() -> Iterator[Attack]:
         lines({**member(name="more", kind="folder", mode="0755"), "mtime_ns": 1 << 62}),
         refused=False,
     )
+    for key, value in (("mtime_ns", 10**40), ("uid", 1 << 40), ("xattrs", {"system.posix_acl_default\0": ""})):
+        folder = member(name="more", kind="folder", mode="0755")
+        yield index(f"a folder's {key} is {value!r}", lines({**folder, key: value}))
+    yield index("a member whose name stands for no bytes", lines(member(name="shop/\ud800")))
+    yield index("a hard link to what stands for no bytes", lines({**member(kind="hardlink"), "target": "\ud800"}))
     yield index("a hard link to a file outside", lines({**member(kind="hardlink"), "target": "../outside/secret"}))
     yield index("members in another order", _turned, refused=False)
     yield index("each table is as large as all", _overlapping)

@@ -2,12 +2,14 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backupd.archive.index import Index, Member, MemberKind, MemberLines, Recorded, written
+from backupd.archive.index import LARGEST_ID, Index, Member, MemberKind, MemberLines, Recorded, written
+from backupd.archive.ondisk import differences
 from backupd.vocabulary.errors import Unreadable, VerificationError
 from tests.share import examples
 
@@ -21,9 +23,9 @@ RECORDED = st.builds(
     Recorded,
     st.sampled_from(MemberKind),
     mode=st.integers(0, 0o7777),
-    uid=st.integers(0, 1 << 32),
-    gid=st.integers(0, 1 << 32),
-    mtime_ns=st.integers(-(1 << 62), 1 << 62),
+    uid=st.integers(0, LARGEST_ID),
+    gid=st.integers(0, LARGEST_ID),
+    mtime_ns=st.integers(1 - 10**27, 10**27 - 1),
     target=st.just("") | NAMES,
     xattrs=st.dictionaries(NAMES, st.binary(), max_size=2),
 )
@@ -107,9 +109,31 @@ def line(**other: object) -> bytes:
         line(xattrs=[]),
         line(xattrs={"user.a": 1}),
         line(xattrs={"user.a": "!"}),
+        line(name="\ud800"),
+        line(kind="hardlink", target="\ud800"),
+        line(kind="symlink", target="a\udfff"),
+        line(xattrs={"user.\ud800": ""}),
+        line(xattrs={"user.a\0b": ""}),
+        line(uid=-1),
+        line(uid=(1 << 32) - 1),
+        line(gid=1 << 40),
+        line(mode="-1"),
+        line(mode="10000"),
+        line(size=-1),
+        line(size=1 << 63),
+        line(offset=1 << 63),
+        line(bytes=1 << 63),
+        line(kind="folder", mtime_ns=10**27),
+        line(kind="folder", mtime_ns=-(10**27)),
     ],
 )
 def test_anything_else_is_refused(content: bytes) -> None:
     with pytest.raises(VerificationError, match="the index of the members cannot be parsed") as refused:
         read(content)
     assert refused.value.hint
+
+
+def test_the_last_moment_that_an_index_may_tell_can_be_a_folder_s(tmp_path: Path) -> None:
+    for moment in (10**27 - 1, 1 - 10**27):
+        ((_, member),) = read(line(name=tmp_path.name, kind="folder", mode="0755", mtime_ns=moment))
+        list(differences(tmp_path.parent, [member]))  # what the file system makes of it is its own

@@ -1,7 +1,7 @@
 """A proof host's work, told in order: what lies on the targets, which of it is drilled next, what became of each.
 
-Knows: that one copy, or one target, that cannot be drilled keeps no other from its turn. Refuses to know what the
-results mean for whoever asked, and when no drill may begin.
+Knows: that one copy, or one target, that cannot be drilled keeps no other from its turn, not even where that is a bug
+of ours, which is no result. Refuses to know what the results mean for whoever asked, and when no drill may begin.
 """
 
 import logging
@@ -15,7 +15,15 @@ from backupd.operations.restore.proof_host import Proof, ProofHost, TooLarge, pr
 from backupd.operations.tools import HostTools
 from backupd.policy.proof_order import ProvableCopy, in_order
 from backupd.targets import Target
-from backupd.vocabulary.errors import BackupdError, Busy, Cancelled, CleanupIncomplete, TargetAway, UsageError
+from backupd.vocabulary.errors import (
+    BackupdError,
+    Busy,
+    Cancelled,
+    CleanupIncomplete,
+    InternalError,
+    TargetAway,
+    UsageError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +143,12 @@ def _tried(
         raise
     except BackupdError as error:
         return error
+    except Exception as bug:  # any fault of ours at all: it is told as one, and the others have their turn
+        log.error(
+            "the drill of run %s of job %s of machine %s failed", copy.run_id, copy.job, copy.machine, exc_info=bug
+        )
+        said = f"internal error: {type(bug).__name__}: {bug}"
+        return InternalError(said, hint="this is a bug in backupd; please report it")
 
 
 def _remove_what_the_killed_left(tools: HostTools) -> None:

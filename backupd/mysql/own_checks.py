@@ -17,6 +17,7 @@ from decimal import Decimal
 from pymysql.constants import ER
 
 from backupd.config import DrillCheckConfig
+from backupd.mysql.own_limits import ran_out
 from backupd.mysql.scratch import RunningServer
 from backupd.mysql.session import StatementError
 from backupd.mysql.statement_limit import TIMED_OUT, limit_statements
@@ -40,7 +41,6 @@ _TIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?", re.ASCII
 )
 _OWN_LIMITS = (ER.DISK_FULL, ER.OUTOFMEMORY, ER.OUT_OF_SORTMEMORY, ER.OUT_OF_RESOURCES, ER.RECORD_FILE_FULL)
-_NO_ROOM = re.compile(r"no space left on device|errcode: 28\b", re.IGNORECASE)
 
 Rows = Sequence[Sequence[str | None]]
 
@@ -119,7 +119,7 @@ def _asked(server: RunningServer, check: DrillCheckConfig, flavour: Flavour, tak
 
 def _require_answer(check: DrillCheckConfig, error: StatementError) -> None:
     """The error is the statement's: the server is there, and had what it needs."""
-    if error.number in _OWN_LIMITS or _NO_ROOM.search(error.said):
+    if error.number in _OWN_LIMITS or ran_out(error.said):
         raise Undecided(
             f"the server on the restored files ran out of resources for {PREFIX}{check.name}: {_shown(error.said)}",
             hint="nothing was learned about the backup: drill it again with more memory or disk space",

@@ -27,12 +27,13 @@ from pathlib import Path
 
 from backupd.mysql.canary import canary_check, moments
 from backupd.mysql.facts import binlog_header
+from backupd.mysql.own_limits import ran_out
 from backupd.mysql.scratch import RunningServer
 from backupd.mysql.session import Row, Session
 from backupd.mysql.sqltext import quoted
 from backupd.mysql.tablefiles import Table
 from backupd.policy import gtid
-from backupd.vocabulary.errors import VerificationError
+from backupd.vocabulary.errors import Undecided, VerificationError
 from backupd.vocabulary.records import Check
 from backupd.vocabulary.servers import Flavour, Position, ServerFacts
 from backupd.vocabulary.storage import Manifest
@@ -41,6 +42,7 @@ NO_POSITION = "no position"
 
 _TABLES_AT_ONCE = 50
 _ANOTHER = "take it from another backup; `backupd drill` checks all tables of one"
+_MORE = "nothing was learned about the table: try again with more memory or disk space"
 _SHOWN = 5  # damaged tables that a check names
 
 _INNODB_BINLOG = re.compile(r"InnoDB: Last binlog file '([^']*)', position (\d+)")
@@ -105,6 +107,20 @@ def prove(server: RunningServer, manifest: Manifest, *, found: "Recovered | None
     )
 
 
+def with_its_end(server: RunningServer, checks: Sequence[Check]) -> tuple[Check, ...]:
+    """These and the one of the shutdown. What was found wrong before it is an answer, whatever limit the end ran into.
+
+    Raises:
+        Undecided: the server did not get to its end, and nothing was wrong before.
+    """
+    try:
+        return (*checks, server.shut_down())
+    except Undecided:
+        if all(check.ok for check in checks):
+            raise
+        return (*checks,)
+
+
 def recovered(session: Session, recorded: Position, error_log: str, *, facts: ServerFacts) -> Recovered:
     """What the restored server and its error log say.
 
@@ -132,6 +148,7 @@ def check_tables(session: Session) -> Iterator[TableResult]:
     (MariaDB 10.11.19), so nothing is kept of them but their names.
 
     Raises:
+        Undecided: the server had no memory or no room to check one.
         ServerError: the session is over.
     """
     names = [f"{quoted(schema or '')}.{quoted(name or '')}" for schema, name in session.rows(_TABLES)]
@@ -141,12 +158,19 @@ def check_tables(session: Session) -> Iterator[TableResult]:
 
 
 def table_results(rows: Sequence[Row]) -> Iterator[TableResult]:
-    """CHECK TABLE's rows, one result for each table. "Not supported" is a note, and no fault of the table's."""
+    """CHECK TABLE's rows, one result for each table. "Not supported" is a note, and no fault of the table's.
+
+    Raises:
+        Undecided: the server had no memory or no room to check one.
+    """
     for table, said in groupby(rows, key=lambda row: row["Table"] or ""):
         lines = [(row["Msg_type"] or "", row["Msg_text"] or "") for row in said]
         kinds = {kind.lower() for kind, _ in lines}
         ok = "error" not in kinds and (("status", "OK") in lines or kinds == {"note"})
-        yield TableResult(table, ok, "; ".join(f"{kind}: {text}" for kind, text in lines))
+        text = "; ".join(f"{kind}: {text}" for kind, text in lines)
+        if not ok and (limit := ran_out(text)):
+            raise Undecided(f"the server ran out of resources while it checked {table}: {limit}", hint=_MORE)
+        yield TableResult(table, ok, text)
 
 
 def require_whole(session: Session, table: Table, called: str, *, hint: str = _ANOTHER) -> None:
@@ -154,6 +178,7 @@ def require_whole(session: Session, table: Table, called: str, *, hint: str = _A
 
     Raises:
         VerificationError: one is.
+        Undecided: the server had no memory or no room to check it.
     """
     for result in table_results(session.query(f"CHECK TABLE {table.in_sql} MEDIUM")):
         if not result.ok:

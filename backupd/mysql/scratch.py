@@ -16,7 +16,6 @@ needs that account's keys. Nothing that it starts outlives it, and what we say t
 
 import contextlib
 import os
-import re
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -33,6 +32,7 @@ from backupd.host.sandbox import NO_PROGRAM, Bounds, not_confined
 from backupd.mysql.facts import key_files
 from backupd.mysql.kept_out import let_in
 from backupd.mysql.keyring import keyring_options, require_known_keyring
+from backupd.mysql.own_limits import LONGEST_LINE, ran_out
 from backupd.mysql.recorded import is_binlog, judged, libraries
 from backupd.mysql.recovery import recovery_seconds, redo_bytes, stop_seconds
 from backupd.mysql.relocation import Relocation, owner_of, read_from_copy, require_self_contained
@@ -57,14 +57,10 @@ CHECK_SECONDS = 86400.0  # CHECK TABLE of a large table is one statement
 
 _ENVIRONMENT = {"PATH", "TZ", "TMPDIR"}  # what of ours it gets
 _DYING_SECONDS = 1.0
-_OWN_LIMIT = re.compile(
-    r".*(cannot allocate memory|out of memory|no space left on device|disk is full|error number 28\b).*", re.IGNORECASE
-)
 _MORE = "nothing was learned about the backup: drill it again with more time, memory or disk space"
 
 _LARGEST_LOG = 64 << 20  # bytes: of 200,000 tables a line or two each
 _LARGEST_INDEX = 4 << 20  # bytes: the names of a hundred thousand binlogs
-_LONGEST_LINE = 500  # of a log, in an error
 _POLL_SECONDS = 0.1
 
 
@@ -119,25 +115,34 @@ class RunningServer:
         It has the time that its pool may need to be written, however short `within_seconds` is.
 
         Raises:
-            Undecided: it still works.
+            Undecided: it still works, or it was killed for memory or ran out of memory or room.
         """
         expected = "status 0"
         try:
-            pool = int(self.session.value("SELECT @@global.innodb_buffer_pool_size") or 0)
-            within_seconds = max(within_seconds, stop_seconds(pool))
-            self.session.execute("SHUTDOWN")
-            status = self._process.wait(within_seconds)
-        except TimeoutExpired as error:
-            raise Undecided(
-                f"the server on the restored files did not shut down within {within_seconds:g} s", hint=_MORE
-            ) from error
+            with _within_limits(self._process, self._places):
+                self._end(within_seconds)
+        except Undecided:
+            raise
         except ServerError as error:
             return Check(CLEAN_SHUTDOWN, ok=False, expected=expected, found=str(error))
         finally:
             self.session.close()
             if self._spare is not None:
                 self._spare.close()
-        return Check(CLEAN_SHUTDOWN, ok=status == 0, expected=expected, found=f"status {status}")
+        return Check(CLEAN_SHUTDOWN, ok=True, expected=expected, found=expected)
+
+    def _end(self, within_seconds: float) -> None:
+        pool = int(self.session.value("SELECT @@global.innodb_buffer_pool_size") or 0)
+        within_seconds = max(within_seconds, stop_seconds(pool))
+        self.session.execute("SHUTDOWN")
+        try:
+            status = self._process.wait(within_seconds)
+        except TimeoutExpired as error:
+            raise Undecided(
+                f"the server on the restored files did not shut down within {within_seconds:g} s", hint=_MORE
+            ) from error
+        if status:
+            raise ServerError(f"status {status}")
 
 
 class ScratchServer:
@@ -348,9 +353,8 @@ def _within_limits(process: "Popen[bytes]", places: ScratchPlaces) -> Iterator[N
                 f"the server program was never started: {first_error(_said(places))}",
                 hint="the drill's user, which is not root, must be able to enter its folders and execute it",
             ) from error
-        if said := _OWN_LIMIT.search(_said(places)):
-            short = said[0].strip()[:_LONGEST_LINE]
-            raise Undecided(f"the server on the restored files ran out of resources: {short}", hint=_MORE) from error
+        if said := ran_out(_said(places)):
+            raise Undecided(f"the server on the restored files ran out of resources: {said}", hint=_MORE) from error
         raise
 
 
@@ -370,7 +374,7 @@ def first_error(text: str) -> str:
     """The first line that the server itself calls an error; the last line where it calls none so."""
     lines = [line for line in text.splitlines() if line.strip()]
     errors = (line for line in lines if "[ERROR]" in line)
-    return next(errors, lines[-1] if lines else "it wrote nothing").strip()[:_LONGEST_LINE]
+    return next(errors, lines[-1] if lines else "it wrote nothing").strip()[:LONGEST_LINE]
 
 
 def _said(places: ScratchPlaces) -> str:

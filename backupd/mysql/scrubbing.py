@@ -200,7 +200,9 @@ def _end(server: RunningServer, flavour: Flavour, within_seconds: float) -> None
     try:
         ended = server.shut_down(within_seconds=within_seconds)
     except Undecided as error:
-        raise ScrubFailed(error.message, hint="raise --scrub-within, which bounds this too") from error
+        raise ScrubFailed(
+            error.message, hint="give it more memory or room, or raise --scrub-within, which bounds this too"
+        ) from error
     if not ended.ok:
         raise ScrubFailed(
             f"the server did not shut down cleanly after the scrub: {ended.found}",

@@ -204,6 +204,7 @@ class Answering:
         self.answers = answers
         self.said: list[str] = []
         self.connection_id = 1
+        self.ends: Undecided | None = None  # what keeps it from its end
 
     def another_session(self, **how: object) -> "Answering":
         return self
@@ -220,6 +221,8 @@ class Answering:
 
     def shut_down(self) -> Check:
         self.said.append("SHUTDOWN")
+        if self.ends is not None:
+            raise self.ends
         return Check("clean shutdown", ok=True, expected="status 0", found="status 0")
 
     def __enter__(self) -> "Answering":
@@ -242,6 +245,20 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Answering:
     sound = (Check("tables", ok=True, expected="3", found="3"),)
     monkeypatch.setattr("backupd.operations.restore.drill.prove", lambda server, manifest, **found: sound)
     return server
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_limit_that_the_server_ran_into_as_it_ended_hides_nothing_that_was_found_wrong(
+    backed_up: World, answering: Answering, monkeypatch: pytest.MonkeyPatch, sound: bool
+) -> None:
+    limit = Undecided("the server on the restored files was killed (out of memory?)")
+    answering.ends = limit
+    asked = (Check("tables", ok=sound, expected="3 tables OK", found="3 tables OK" if sound else "a.t: Corrupt"),)
+    monkeypatch.setattr("backupd.operations.restore.drill.prove", lambda server, manifest, **found: asked)
+    result = drill(copies(backed_up), backed_up.tools)
+    assert (result.ok, result.failed, result.undecided) == (False, not sound, limit.message if sound else "")
+    assert [check.name for check in result.checks if not check.ok] == ([] if sound else ["tables"])
+    assert answering.said[-1] == "SHUTDOWN"
 
 
 def test_each_of_the_job_s_own_checks_is_asked_whatever_came_of_the_others(

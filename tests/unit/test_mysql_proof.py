@@ -9,6 +9,7 @@ import pytest
 from backupd.mysql.canary import canary_check
 from backupd.mysql.proof import Recovered, TableResult, position_checks, recovered, table_results, tables_check
 from backupd.mysql.session import Row, Session
+from backupd.vocabulary.errors import Undecided
 from backupd.vocabulary.records import Check
 from backupd.vocabulary.servers import Flavour, Position
 from tests.fakes.server import FACTS
@@ -154,6 +155,22 @@ def test_a_table_is_ok_only_when_check_table_says_so() -> None:
     assert not check.ok
     assert check.expected == "5 tables OK"
     assert "a.broken: error: Size of datafile" in check.found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Got error 28 "No space left on device" from storage engine InnoDB',
+        "Got error 28 from storage engine",
+        "Can't create/write to file '/tmp/MYfd=4' (Errcode: 28 \"No space left on device\")",
+        "Out of memory; restart server and try again (needed 65552 bytes)",
+    ],
+)
+def test_a_table_that_the_server_has_no_room_or_memory_to_check_is_not_called_damaged(text: str) -> None:
+    rows = [row("a.ok", "status", "OK"), row("a.large", "Error", text), row("a.large", "error", "Corrupt")]
+    with pytest.raises(Undecided, match=r"ran out of resources while it checked a\.large: ") as undecided:
+        tables_check(table_results(rows))
+    assert undecided.value.hint
 
 
 def test_no_table_at_all_is_no_proof() -> None:

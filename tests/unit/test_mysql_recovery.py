@@ -3,11 +3,13 @@
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from backupd.mysql.own_limits import LONGEST_LINE, ran_out
 from backupd.mysql.recovery import (
     LEAST_POOL,
     LEAST_SECONDS,
@@ -19,6 +21,7 @@ from backupd.mysql.recovery import (
 )
 from backupd.mysql.scratch import RunningServer, _within_limits
 from backupd.mysql.scratch_places import ScratchPlaces
+from backupd.mysql.session import Session
 from backupd.vocabulary.errors import ServerError, Undecided
 from backupd.vocabulary.servers import Flavour
 from tests.fakes.server import FACTS
@@ -83,6 +86,57 @@ def test_a_full_pool_of_16_gib_may_take_four_and_a_half_hours_to_be_written(tmp_
         with pytest.raises(Undecided, match=f"did not shut down within {granted:g} s"):
             server.shut_down(within_seconds=asked)
     assert waited == [16384.0, 20000.0]
+
+
+class Asked:
+    """A session that the server still answers."""
+
+    def value(self, _statement: str) -> str:
+        return str(LEAST_POOL)
+
+    def execute(self, _statement: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("script", "log", "says"),
+    [
+        ("kill -9 $$", "[Note] mariadbd: Shutdown complete", r"was killed \(out of memory\?\)"),
+        (
+            "exit 1",
+            "[ERROR] InnoDB: Write to file ./t/a.ibd failed at offset 0: No space left on device",
+            "ran out of resources: .*No space left",
+        ),
+    ],
+)
+def test_a_server_that_ran_into_a_limit_as_it_ended_decides_nothing(
+    tmp_path: Path, script: str, log: str, says: str
+) -> None:
+    (tmp_path / "log.err").write_text(f"[Note] before\n{log}\n")
+    with subprocess.Popen(["sh", "-c", script]) as process:
+        server = RunningServer(process, cast(Session, Asked()), ScratchPlaces(tmp_path))
+        with pytest.raises(Undecided, match=says):
+            server.shut_down()
+
+
+@pytest.mark.parametrize(("script", "ok", "found"), [("exit 0", True, "status 0"), ("kill -6 $$", False, "status -6")])
+def test_any_other_end_of_its_own_is_an_answer(tmp_path: Path, script: str, ok: bool, found: str) -> None:
+    (tmp_path / "log.err").write_text("[Note] before\n")
+    with subprocess.Popen(["sh", "-c", script]) as process:
+        ended = RunningServer(process, cast(Session, Asked()), ScratchPlaces(tmp_path)).shut_down()
+    assert (ended.ok, ended.expected, ended.found) == (ok, "status 0", found)
+
+
+def test_the_words_of_a_limit_are_found_in_lines_of_any_length() -> None:
+    filler = "x" * (4 << 20)  # a server that a copy has taken over writes what it likes
+    assert ran_out(f"{filler}\nother\n") == ""
+    assert (
+        ran_out(f"{filler}\n  [ERROR] Disk is full writing './t/a.MYD' {filler}\nother")
+        == (f"[ERROR] Disk is full writing './t/a.MYD' {filler}"[:LONGEST_LINE])
+    )
+    assert ran_out("Got error 28 from storage engine") == "Got error 28 from storage engine"
+    assert ran_out("error 281") == ""
 
 
 def test_this_machine_tells_what_is_available() -> None:

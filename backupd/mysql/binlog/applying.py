@@ -38,6 +38,7 @@ from math import inf
 from backupd.mysql.binlog.memory_tables import NO_SUCH_ROW, require_rows
 from backupd.mysql.binlog.relay_logs import RelayLogs, relay_log_name
 from backupd.mysql.facts import flavour_of
+from backupd.mysql.own_limits import ran_out
 from backupd.mysql.rolling_back import await_recovery
 from backupd.mysql.scratch import RunningServer
 from backupd.mysql.seeding import Words, gtids_kept, source_word, start_statement, words_of
@@ -84,7 +85,6 @@ _NO_FUNCTION = {  # by its number, what stands in an error that is of a function
 }
 _UNREADABLE = {1594, 1610, 13121, 13117}  # ER_SLAVE_RELAY_LOG_READ_FAILURE, …_CORRUPT_EVENT; as MySQL 8 numbers them
 _NO_ROOM = {3, 28, 1021, 1026, 1037, 1041, 1114, 1135}  # of disks, memory, threads; also as the system's own errors
-_FULL = re.compile(r"no space left on device|disk (is )?full|out of memory|errcode: 28\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ def _require_well(session: Session, row: Row) -> None:
             " that was taken after this statement, or a moment before it; if the function is none of these,"
             " `backupd binlog verify JOB` tells of damage",
         )
-    if number in _NO_ROOM or _FULL.search(said):
+    if number in _NO_ROOM or ran_out(said):
         raise Undecided(
             f"the restored server ran out of resources while applying the log at {where}: {said}",
             hint="nothing was learned about the archive: try again with more memory or disk space",

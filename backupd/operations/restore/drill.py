@@ -13,7 +13,7 @@ from backupd.host.filesystem import remove_tree
 from backupd.host.signals import shielded
 from backupd.mysql.derivation import derive
 from backupd.mysql.own_checks import own_checks
-from backupd.mysql.proof import prove
+from backupd.mysql.proof import prove, with_its_end
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.operations.restore.as_recorded import open_as_recorded
 from backupd.operations.restore.into_folder import require_room, unpack_objects
@@ -137,10 +137,10 @@ def _ask_the_server(copy: _Copy, telling: Callable[[str], None]) -> tuple[tuple[
     with copy.server.running() as server:
         telling("comparing the server's answers with the manifest")
         if manifest.locked:
-            return (*prove(server, manifest), *_own(server, copy, telling), server.shut_down()), None
+            return with_its_end(server, (*prove(server, manifest), *_own(server, copy, telling))), None
         derived = derive(server, manifest)
         checks = prove(server, replace(manifest, position=derived.position), found=derived.found)
-        return (*checks, *_own(server, copy, telling), server.shut_down()), derived.position
+        return with_its_end(server, (*checks, *_own(server, copy, telling))), derived.position
 
 
 def _own(server: RunningServer, copy: _Copy, telling: Callable[[str], None]) -> tuple[Check, ...]:

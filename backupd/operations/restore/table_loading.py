@@ -37,7 +37,7 @@ from backupd.operations.restore.loading_notes import attentions, beforehand, lef
 from backupd.operations.run_holdings import RunHoldings
 from backupd.policy.loading_pace import LoadingPace
 from backupd.report import words
-from backupd.vocabulary.errors import Refused, VerificationError
+from backupd.vocabulary.errors import Refused, Undecided, VerificationError
 from backupd.vocabulary.records import HoldingKind
 from backupd.vocabulary.servers import LoadingWay
 from backupd.vocabulary.storage import Manifest
@@ -201,7 +201,7 @@ class TableLoading:
             )
             imported = Table(self.place.loading, shape.table.name)
             require_whole(to, imported, f"{shape.table}, once imported,", hint="load it with --by rows")
-        except (StatementError, VerificationError) as error:
+        except (StatementError, Undecided, VerificationError) as error:
             if self.by is LoadingWay.TABLESPACE or (isinstance(error, StatementError) and not error.number):
                 raise
             refused = error.said if isinstance(error, StatementError) else error.message

@@ -18,7 +18,7 @@ from backupd.host.signals import shielded
 from backupd.mysql.binlog.applying import executed_gtids
 from backupd.mysql.canary import minutes_there
 from backupd.mysql.own_checks import own_checks
-from backupd.mysql.proof import check_tables, tables_check
+from backupd.mysql.proof import check_tables, tables_check, with_its_end
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.operations.binlog.segment_reader import SegmentReader
 from backupd.operations.restore.into_folder import require_room
@@ -184,13 +184,13 @@ class _Proving:
             self._telling("comparing the server's answers with the log")
             found = minutes_there(server.session)
             minutes = (minutes_check(logged.minutes, found),) if logged.has_minutes or found else ()
-            return (
+            checks = (
                 _gtid_check(restored, server, logged.gtids),
                 *minutes,
                 tables_check(check_tables(server.session)),
                 *self._own(server, manifest),
-                server.shut_down(),
             )
+            return with_its_end(server, checks)
 
     def _scratch(self, manifest: Manifest) -> ScratchServer:
         """It has no binlog: the log that was applied is the source's."""

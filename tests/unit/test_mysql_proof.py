@@ -7,8 +7,17 @@ from typing import cast
 import pytest
 
 from backupd.mysql.canary import canary_check
-from backupd.mysql.proof import Recovered, TableResult, position_checks, recovered, table_results, tables_check
+from backupd.mysql.proof import (
+    Recovered,
+    TableResult,
+    position_checks,
+    recovered,
+    require_whole,
+    table_results,
+    tables_check,
+)
 from backupd.mysql.session import Row, Session
+from backupd.mysql.tablefiles import Table
 from backupd.vocabulary.errors import Undecided
 from backupd.vocabulary.records import Check
 from backupd.vocabulary.servers import Flavour, Position
@@ -171,6 +180,39 @@ def test_a_table_that_the_server_has_no_room_or_memory_to_check_is_not_called_da
     with pytest.raises(Undecided, match=r"ran out of resources while it checked a\.large: ") as undecided:
         tables_check(table_results(rows))
     assert undecided.value.hint
+
+
+REBUILD = 'Table rebuild required. Please do "ALTER TABLE `u` FORCE" or dump/reload to fix it!'  # MariaDB 10.11.19
+OUTDATED = [
+    REBUILD,
+    'Upgrade required. Please do "REPAIR TABLE `u`" or dump/reload to fix it!',
+    'Table upgrade required. Please do "REPAIR TABLE `u`" or dump/reload to fix it!',  # MySQL's
+]
+
+
+@pytest.mark.parametrize("text", OUTDATED)
+def test_a_table_that_an_earlier_server_made_is_told_as_not_checked_and_not_as_damaged(text: str) -> None:
+    check = tables_check(table_results([row("a.ok", "status", "OK"), row("a.u", "error", text)]))
+    assert (check.ok, check.expected) == (True, "2 tables OK")
+    assert check.found == "1 tables OK; not checked, as they need ALTER TABLE … FORCE first: a.u"
+
+
+def test_what_is_wrong_with_a_table_that_an_earlier_server_made_is_damage_and_none_but_such_is_no_proof() -> None:
+    outdated = row("a.u", "error", REBUILD)
+    for other in (row("a.u", "warning", "Table is marked as crashed"), row("a.u", "error", "Corrupt")):
+        assert not tables_check(table_results([row("a.ok", "status", "OK"), other, outdated])).ok
+    assert not tables_check(table_results([outdated])).ok
+
+
+def test_a_table_that_an_earlier_server_made_is_restored(caplog: pytest.LogCaptureFixture) -> None:
+    class Checking:
+        def query(self, statement: str) -> list[Row]:
+            assert statement == "CHECK TABLE `a`.`u` MEDIUM"
+            return [row("a.u", "error", REBUILD)]
+
+    require_whole(cast(Session, Checking()), Table("a", "u"), "a.u in this backup")
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith("a.u in this backup could not be checked: error: Table rebuild required.")
 
 
 def test_no_table_at_all_is_no_proof() -> None:

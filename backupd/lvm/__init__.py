@@ -203,8 +203,10 @@ class BlankVolumes(Protocol):
             SnapshotError: it cannot be read.
         """
 
-    def make(self, volume: Volume, filesystem: str, *, uuid: str, ledger: ChildLedger | None = None) -> None:
-        """A file system of this uuid is on it; nothing was asked of what had been there.
+    def make(
+        self, volume: Volume, filesystem: str, *, uuid: str, files: int = 0, ledger: ChildLedger | None = None
+    ) -> None:
+        """A file system of this uuid is on it, which can have so many files; nothing was asked of what had been there.
 
         `ledger` is told of the program: where we die, it goes on.
 

@@ -26,6 +26,7 @@ from backupd.vocabulary.errors import CommandError, Refused, SnapshotError, Unex
 from backupd.vocabulary.volumes import Volume
 
 _MAKE_SECONDS, _SECONDS = 600.0, 120.0
+_SMALL, _SMALL_INODE_EVERY, _INODE_EVERY = 512 << 20, 4096, 16384  # bytes: what mke2fs.conf makes of ext4
 _TRIES, _PAUSE_SECONDS = 5, 0.2  # udev looks at a device that somebody has just made
 _OF_SNAPSHOTS = {
     "snapshot": "it is a snapshot",
@@ -62,9 +63,11 @@ class LvmBlankVolumes:
                 hint=f"a new volume may show what is left of removed ones; if nobody needs it, add {OPTION}",
             )
 
-    def make(self, volume: Volume, filesystem: str, *, uuid: str, ledger: ChildLedger | None = None) -> None:
-        """A file system of this uuid is on it."""
-        argv = make_argv(volume.path, filesystem, uuid=uuid)
+    def make(
+        self, volume: Volume, filesystem: str, *, uuid: str, files: int = 0, ledger: ChildLedger | None = None
+    ) -> None:
+        """A file system of this uuid is on it, which can have so many files."""
+        argv = make_argv(volume, filesystem, uuid=uuid, files=files)
         try:
             process.run(argv, timeout_seconds=_MAKE_SECONDS, must_finish=True, ledger=ledger)
         except CommandError as error:
@@ -128,11 +131,18 @@ def filesystem_uuid(path: Path) -> str:
         raise SnapshotError(f"{path} cannot be read: {error.message}", hint="run as root") from error
 
 
-def make_argv(path: Path, filesystem: str, *, uuid: str) -> list[str]:
-    """The command that makes a file system; `filesystem` is one that backupd mounts."""
+def make_argv(volume: Volume, filesystem: str, *, uuid: str, files: int = 0) -> list[str]:
+    """The command that makes a file system; `filesystem` is one that backupd mounts.
+
+    XFS makes inodes when it needs them, ext4 never again: it has them for all files, and a quarter more for folders and
+    for what comes after the restore.
+    """
     if filesystem == "xfs":
-        return ["mkfs.xfs", "-q", "-K", "-m", f"uuid={uuid}", str(path)]
-    return ["mkfs.ext4", "-q", "-E", "nodiscard", "-U", uuid, str(path)]
+        return ["mkfs.xfs", "-q", "-K", "-m", f"uuid={uuid}", str(volume.path)]
+    inodes = files + files // 4
+    usual = volume.size // (_SMALL_INODE_EVERY if volume.size < _SMALL else _INODE_EVERY)
+    more = ["-N", str(inodes)] if inodes > usual else []
+    return ["mkfs.ext4", "-q", "-E", "nodiscard", *more, "-U", uuid, str(volume.path)]
 
 
 def _in_use(volume: Volume, device: MappedDevice | None) -> str:

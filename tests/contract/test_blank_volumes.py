@@ -46,6 +46,21 @@ def test_a_file_system_of_ours_is_made_and_wiped_again(volume: Volume, filesyste
     blanks().wipe(volume.path, OWN)
 
 
+@pytest.mark.parametrize(("size", "usual"), [(400 * MIB, 100_000), (2048 * MIB, 130_000)])
+def test_an_ext4_has_inodes_for_all_files_and_no_fewer_than_usual(volume: Volume, size: int, usual: int) -> None:
+    """It never gets more of them, unlike an XFS; a small one has one for each 4 KiB."""
+    with volume.path.open("r+b") as file:
+        file.truncate(size)
+    volume = replace(volume, size=size)
+    for files in (0, usual // 2, 2 * usual):
+        blanks().make(volume, "ext4", uuid=OWN, files=files)
+        with volume.path.open("rb") as file:
+            file.seek(1024)  # the superblock begins with their number
+            inodes = int.from_bytes(file.read(4), "little")
+        assert inodes >= max(usual, files + files // 4)
+        assert inodes < max(usual, files + files // 4) * 1.1
+
+
 @pytest.mark.parametrize("at", [0, 5000, 200 * MIB, 400 * MIB - 1])
 def test_data_in_no_known_format_is_something_unless_nobody_needs_it(volume: Volume, at: int) -> None:
     """A database's raw device, plain dm-crypt; the middle is where allocation groups lie."""

@@ -19,6 +19,7 @@ class FakeBlankVolumes:
     held: dict[Path, str] = field(default_factory=dict)  # device -> uuid, or what somebody else has on it
     mounted: dict[Path, Path] = field(default_factory=dict)  # mount point -> device
     kinds: dict[Path, str] = field(default_factory=dict)  # device -> type of its file system
+    files: dict[Path, int] = field(default_factory=dict)  # device -> how many its file system can have
     leftovers: set[Path] = field(default_factory=set)  # devices with data in no known format
     overwrite_leftovers: bool = False
     fails: str = ""  # this verb
@@ -37,9 +38,12 @@ class FakeBlankVolumes:
         if volume.path in self.leftovers and not self.overwrite_leftovers:
             raise Refused(f"{volume.full_name} is not blank: it has data", hint="add --overwrite-leftovers")
 
-    def make(self, volume: Volume, filesystem: str, *, uuid: str, ledger: ChildLedger | None = None) -> None:
+    def make(
+        self, volume: Volume, filesystem: str, *, uuid: str, files: int = 0, ledger: ChildLedger | None = None
+    ) -> None:
         """It bears this uuid, also where the rest went wrong."""
         self.held[volume.path] = uuid
+        self.files[volume.path] = files
         self.kinds[volume.path] = filesystem
         self._called("make")
 

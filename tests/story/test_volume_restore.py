@@ -103,6 +103,15 @@ def test_a_volume_that_holds_something_is_left_as_it_is(somebody: Somebody) -> N
     assert somebody.held() == []
 
 
+def test_the_file_system_can_have_all_the_files_of_the_backup(somebody: Somebody) -> None:
+    stored = StoredObject(
+        "data", plain_bytes=MIB, stored_bytes=1, plain_sha256="", stored_sha256="", files=200, frames=()
+    )
+    somebody.manifest = replace(somebody.manifest, objects=(stored, replace(stored, name="binlog", files=7)))
+    somebody.restores()
+    assert somebody.blanks.files == {DEVICE: 207}
+
+
 def test_too_small_a_volume_is_refused_before_anything_is_written(somebody: Somebody) -> None:
     stored = StoredObject(
         "data", plain_bytes=GIB, stored_bytes=1, plain_sha256="", stored_sha256="", files=1, frames=()
@@ -234,14 +243,19 @@ def test_recovery_leaves_a_live_restore_alone(somebody: Somebody) -> None:
 
 
 @pytest.mark.parametrize(
-    ("filesystem", "plain", "needed"),
-    [("ext4", 0, 128 * MIB), ("xfs", 0, 320 * MIB), ("xfs", 10 * GIB, 11 * GIB + 128 * MIB)],
+    ("filesystem", "plain", "files", "needed"),
+    [
+        ("ext4", 0, 0, 128 * MIB),
+        ("xfs", 0, 0, 320 * MIB),
+        ("xfs", 10 * GIB, 2000, 11 * GIB + 128 * MIB),
+        ("ext4", 700 * MIB, 300_000, 700 * MIB + 300_000 * 4096 + 128 * MIB),  # a block for each is more than a tenth
+    ],
 )
-def test_a_volume_must_hold_the_files_a_tenth_more_and_a_log(
-    somebody: Somebody, filesystem: str, plain: int, needed: int
+def test_a_volume_must_hold_the_files_what_is_kept_of_them_and_a_log(
+    somebody: Somebody, filesystem: str, plain: int, files: int, needed: int
 ) -> None:
     stored = StoredObject(
-        "data", plain_bytes=plain, stored_bytes=1, plain_sha256="", stored_sha256="", files=1, frames=()
+        "data", plain_bytes=plain, stored_bytes=1, plain_sha256="", stored_sha256="", files=files, frames=()
     )
     manifest: Manifest = replace(somebody.manifest, filesystem=filesystem, objects=(stored,))
     assert needed_bytes(manifest) == needed

@@ -13,6 +13,7 @@ from backupd.catalogue.store import Catalogue
 from backupd.host.holdings import held
 from backupd.lvm import BlankVolumes
 from backupd.operations.restore.into_folder import unpacked_bytes
+from backupd.operations.restore.wanted_objects import parts_of
 from backupd.operations.run_holdings import RunHoldings
 from backupd.operations.tools import HostTools
 from backupd.vocabulary.errors import Refused, SnapshotError, UsageError
@@ -25,6 +26,7 @@ MIB = 1 << 20
 
 _FILESYSTEM = "ext4"  # for a backup whose manifest does not say: it has no least size to speak of
 _LOG_AND_TABLES = 128 * MIB  # XFS's log has 64 MiB at least, ext4's journal as much on a volume of some GiB
+_BLOCK = 4096
 _LEAST = {"xfs": 320 * MIB}  # mkfs.xfs refuses less than 300
 
 
@@ -78,7 +80,7 @@ def restore_into_volume(
         mounted = Holding(HoldingKind.MOUNT, str(at), {"run": manifest.run_id})
         with held(journal, made, tools.releases) as claim:
             with held(journal, mounted, tools.releases):
-                blanks.make(volume, filesystem, uuid=own, ledger=journal)
+                blanks.make(volume, filesystem, uuid=own, files=_files_in(manifest), ledger=journal)
                 blanks.mount(volume, filesystem, at, ledger=journal)
                 fill(at)
             claim.keep()
@@ -86,9 +88,17 @@ def restore_into_volume(
 
 
 def needed_bytes(manifest: Manifest) -> int:
-    """How large the volume must be: the files, a tenth for what a file system keeps of them, and its log."""
+    """How large the volume must be: the files, what a file system keeps of them, and its log.
+
+    It keeps a tenth of large ones. Small ones take more than they have: a block each, and an inode.
+    """
     files = unpacked_bytes(manifest)
-    return max(files * 11 // 10 + _LOG_AND_TABLES, _LEAST.get(manifest.filesystem or _FILESYSTEM, 0))
+    kept = max(files // 10, _files_in(manifest) * _BLOCK)
+    return max(files + kept + _LOG_AND_TABLES, _LEAST.get(manifest.filesystem or _FILESYSTEM, 0))
+
+
+def _files_in(manifest: Manifest) -> int:
+    return sum(part.stored.files for part in parts_of(manifest))
 
 
 def _volume(tools: HostTools, name: str, *, needed: int) -> Volume:

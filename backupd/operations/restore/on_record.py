@@ -141,7 +141,7 @@ def broken_copies(sources: Sequence[BackupSource]) -> list[str]:
 def _record_broken(
     catalogue: Catalogue, sources: Sequence[BackupSource], telling: Callable[[str], None]
 ) -> Sequence[str]:
-    """Those copies are broken in the catalogue, where that knows them. What a person should know is told, and returned."""
+    """Those copies are broken in the catalogue, where that knows them. What a person should know is told."""
     for source in sources:
         if source.damage is not None:
             with _told_if_unwritten(Event.FOUND_BROKEN, telling):

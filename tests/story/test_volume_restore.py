@@ -132,12 +132,14 @@ def test_restores_of_two_runs_into_one_volume_do_not_meet(somebody: Somebody) ->
     """Both find it blank, until a file system is on it: the second one stands there before the first has made one."""
     make, first = somebody.blanks.make, somebody.manifest
 
-    def beside(volume: Volume, filesystem: str, *, uuid: str, ledger: ChildLedger | None = None) -> None:
+    def beside(
+        volume: Volume, filesystem: str, *, uuid: str, files: int = 0, ledger: ChildLedger | None = None
+    ) -> None:
         somebody.blanks.make = make  # type: ignore[method-assign]
         somebody.manifest = replace(first, run_id="r2")
         with pytest.raises(Busy, match="the restore of run r1 into labvg/data"):
             somebody.restores()
-        make(volume, filesystem, uuid=uuid, ledger=ledger)
+        make(volume, filesystem, uuid=uuid, files=files, ledger=ledger)
 
     with somebody.world.catalogue() as catalogue, catalogue.open_run("nightly", "db1", run_id="r2") as run:
         run.complete((Backup("vault", "/vault/nightly/r2", bytes_read=1, bytes_stored=1, files=1, sha256=""),))

@@ -81,7 +81,7 @@ class AuditEntry:
 
 
 @dataclass(slots=True)
-class Telling:
+class KeptRows:
     """Of the rows that it is given, the oldest first, those that may tell of a time, from `since` on, or of some runs.
 
     A restore or a clone may have ended in that time though the catalogue has no such run any more; what cannot be

@@ -199,7 +199,7 @@ class Catalogue(
         """Backups of every machine of which anything is told since, and the audit chain, at one instant.
 
         They began, were drilled, or have an audit row since; newest first, without their samples. Of the chain's rows
-        `Telling` keeps those of that time and of these runs, the oldest first. All of it is read, once: what it tells,
+        `KeptRows` has those of that time and of these runs, the oldest first. All of it is read, once: what it tells,
         and whether it can be believed, are of the same rows.
         """
         drilled = select(tables.drills.c.run_id).where(tables.drills.c.at >= since)
@@ -208,9 +208,9 @@ class Catalogue(
         of_them = (runs.started_at >= since) | runs.run_id.in_(drilled) | runs.run_id.in_(told)
         with self._reading() as connection:
             found = details(connection, newest_first().where(of_them), samples=False)
-            telling = audit.Telling(since, {run.run_id for run in found})
-            trail = audit.trail(connection, each=telling.look_at)
-        return found, telling.kept, trail
+            rows = audit.KeptRows(since, {run.run_id for run in found})
+            trail = audit.trail(connection, each=rows.look_at)
+        return found, rows.kept, trail
 
     def costs(
         self,

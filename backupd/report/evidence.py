@@ -100,7 +100,7 @@ class EvidenceSources:
     machine: str  # this one's name
     since: datetime
     runs: Sequence[RunDetails]  # all of which anything is told since
-    entries: Sequence[AuditEntry]  # as `audit.Telling` keeps them, the oldest first
+    entries: Sequence[AuditEntry]  # as `audit.KeptRows` keeps them, the oldest first
     restore_within: Mapping[str, float]  # seconds, by job of this machine
 
 

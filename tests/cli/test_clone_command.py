@@ -48,6 +48,12 @@ def replica(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Replica:
     """The run `r1` has a backup, and this is what starts on copies of it."""
     terminal.run("run", "nightly", "--run-id", "r1")
     made = Replica()
+    serve_copies(monkeypatch, made)
+    return made
+
+
+def serve_copies(monkeypatch: pytest.MonkeyPatch, made: Replica) -> None:
+    """This is what starts on copies of a backup."""
 
     @contextmanager
     def running(self: object) -> Iterator[Replica]:
@@ -59,7 +65,6 @@ def replica(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Replica:
     monkeypatch.setattr("backupd.operations.restore.restored_copy.ScratchServer.running", running)
     monkeypatch.setattr("backupd.operations.restore.restored_copy.matching_program", lambda facts: "mariadbd")
     monkeypatch.setattr("backupd.operations.restore.restored_copy.recovered", recovered)
-    return made
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from backupd.targets.names import is_proof
 from backupd.vocabulary.errors import CatalogueError, ExitStatus, TargetError
 from backupd.vocabulary.records import Check
 from tests.cli.terminal import Terminal
+from tests.cli.test_clone_command import Replica, serve_copies
 from tests.fakes.target import MemoryTarget
 from tests.story.stored import damaged
 from tests.story.world import World
@@ -109,6 +110,17 @@ def test_a_restore_that_finds_a_copy_damaged_needs_attention(
     with world.catalogue() as catalogue:
         restored = catalogue.audit_entries(limit=1)[0].detail
     assert (restored["outcome"], len(restored["attentions"])) == ("attention", 1)
+
+
+@pytest.mark.parametrize("damage", [flip, lose])
+def test_a_clone_that_finds_a_copy_damaged_needs_attention(
+    terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch, damage: Callable[[World], None]
+) -> None:
+    serve_copies(monkeypatch, Replica())
+    damage(world)
+    ended = terminal.run("clone", "r1", "--to", str(world.base / "clone"), "--as-replica")
+    assert (ended.status, "cloned run r1" in ended.stdout) == (ExitStatus.ATTENTION, True)
+    assert broken(world).keys() == {"vault"}
 
 
 def test_a_restore_that_ends_without_a_result_records_damage_all_the_same(

@@ -134,7 +134,7 @@ def clone(
             asked = _Asked(configuration, catalogue, *of_backup, identities, to, json, found.forward, found.doubt)
         else:
             run = run_of(configuration, catalogue, run_id or "", target=target)
-            copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
+            copies = sources_of(configuration, catalogue, run, copies_of(run, target=target, broken_last=True))
             manifest, sources = agreed(copies, identities)
             asked = _Asked(configuration, catalogue, run, manifest, copies, sources, identities, to, json)
         if files:

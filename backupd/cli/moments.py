@@ -204,7 +204,7 @@ def way_to(
 
         found = planned(by_archive, reader)
     run = catalogue.run(found.backup.run_id)
-    copies = sources_of(configuration, catalogue, run, copies_of(run, target=target))
+    copies = sources_of(configuration, catalogue, run, copies_of(run, target=target, broken_last=True))
     return WayToMoment(run, found, copies, reader)
 
 

@@ -177,7 +177,7 @@ def restore(
     server = None if into is None else _server(configuration, into, schema or "", chosen, by)
     with context.catalogue(configuration) as catalogue:
         run = run_of(configuration, catalogue, run_id, target=target)
-        sources = sources_of(configuration, catalogue, run, copies_of(run, target=target))
+        sources = sources_of(configuration, catalogue, run, copies_of(run, target=target, broken_last=True))
         if into is None:
             _tell_where_its_archive_leads(run, catalogue, configuration)
         with cancellable(), unpruned(configuration, run), share_done("restored") as copied:

@@ -87,8 +87,13 @@ def any_run_of(configuration: "Configuration", catalogue: "Catalogue", wanted: s
     return catalogue.run(wanted)
 
 
-def copies_of(run: "RunDetails", *, target: str | None, broken_too: bool = False) -> "Sequence[Backup]":
+def copies_of(
+    run: "RunDetails", *, target: str | None, broken_too: bool = False, broken_last: bool = False
+) -> "Sequence[Backup]":
     """The copies that are meant, in the job's order. One that was found broken is among them only when asked for.
+
+    With `broken_last` such ones come after the others, also where there are no others: whoever takes each object from
+    the first copy that still has it whole can do with copies of which none is whole.
 
     Raises:
         UsageError: there is none.
@@ -103,15 +108,17 @@ def copies_of(run: "RunDetails", *, target: str | None, broken_too: bool = False
             hint=f"it has one on {', '.join(backup.target for backup in there)}",
         )
     good = [backup for backup in chosen if not backup.broken]
-    if good or broken_too:
+    broken = [backup for backup in chosen if backup.broken]
+    if broken_too or (good and not broken_last):
         return chosen if broken_too else good
-    if target is None:
+    if target is None and not broken_last:
         raise UsageError(
             f"all copies of run {run.run_id} are broken",
             hint="to try one anyway, name it: --target " + chosen[0].target,
         )
-    tell(f"warning: the copy on target {target} is broken: {chosen[0].broken}")
-    return chosen
+    for backup in broken:
+        tell(f"warning: the copy on target {backup.target} is broken: {backup.broken}")
+    return [*good, *broken]
 
 
 def sources_of(

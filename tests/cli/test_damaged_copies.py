@@ -112,6 +112,31 @@ def test_a_restore_that_finds_a_copy_damaged_needs_attention(
     assert (restored["outcome"], len(restored["attentions"])) == ("attention", 1)
 
 
+def test_copies_that_are_each_damaged_elsewhere_are_restored_together_as_often_as_need_be(
+    terminal: Terminal, world: World
+) -> None:
+    """`verify` has read one of them; the first restore finds the other one broken, and the second one both."""
+    flip(world)
+    offsite = world.others[0]
+    (key,) = [key for key in offsite.stored if key[-1] == "index.jsonl.zst"]
+    offsite.stored[key] = damaged(offsite.stored[key])
+    with world.catalogue() as catalogue:
+        catalogue.found_broken("r1", "offsite", "index.jsonl.zst differs")
+    for again in range(2):
+        ended = terminal.run("restore", "r1", "--to", str(world.base / f"restored-{again}"))
+        assert ended.status == ExitStatus.ATTENTION, ended.stderr
+        assert broken(world).keys() == {"vault", "offsite"}
+    assert "warning: the copy on target offsite is broken: " in ended.stderr
+
+
+def test_a_broken_copy_is_asked_after_the_others(terminal: Terminal, world: World) -> None:
+    with world.catalogue() as catalogue:
+        catalogue.found_broken("r1", "vault", "frame 7 differs")
+    flip(world)
+    ended = terminal.run("restore", "r1", "--to", str(world.base / "restored"))
+    assert (ended.status, FRAME in ended.stderr) == (ExitStatus.OK, False)
+
+
 @pytest.mark.parametrize("damage", [flip, lose])
 def test_a_clone_that_finds_a_copy_damaged_needs_attention(
     terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch, damage: Callable[[World], None]

@@ -114,8 +114,7 @@ def _phases(source: JobSeriesSource) -> _Values:
 
 def _stored(source: JobSeriesSource) -> _Values:
     good = source.good
-    backups = () if good is None else good.backups
-    return {backup.target: backup.bytes_stored for backup in backups if backup.is_there}
+    return {} if good is None else {backup.target: backup.bytes_stored for backup in good.backups}
 
 
 def _newest_copies(source: JobSeriesSource) -> _Values:
@@ -305,7 +304,7 @@ FAMILIES = (
     ),
     Family(
         "backupd_stored_bytes",
-        "Size of the newest good backup, as stored, on each target where it is there and not broken.",
+        "Size of the newest good backup, as stored, on each target that it was sent to, whatever became of it there.",
         _stored,
         "target",
     ),

@@ -173,14 +173,15 @@ def alarms(
 
 
 def _failed(config: JobConfig, record: JobRecord, now: datetime) -> list[Alarm]:
-    found = list(_failed_backup(config, record, now))
+    found = [*_failed_backup(config, record, now), *(drill := _failed_drill(config, record))]
     for activity, slot in record.last_slots.items():
         status = slot.exit_status
-        if activity is not Activity.BACKUP and slot.state is SlotState.ENDED and status not in HARMLESS:
-            text = f"the {activity} of {instant(slot.due_at)} {_ended_badly(status)}"
-            found.append(Alarm(AlarmKind.FAILED, text, slot.run_id, about=activity))
-    if not any(alarm.about == Activity.DRILL for alarm in found):
-        found += _failed_drill(config, record)
+        if activity is Activity.BACKUP or slot.state is not SlotState.ENDED or status in HARMLESS:
+            continue
+        if activity is Activity.DRILL and (drill or drilled_well_since(slot.decided_at, config, record)):
+            continue
+        text = f"the {activity} of {instant(slot.due_at)} {_ended_badly(status)}"
+        found.append(Alarm(AlarmKind.FAILED, text, slot.run_id, about=activity))
     return found
 
 
@@ -188,12 +189,18 @@ def _failed_drill(config: JobConfig, record: JobRecord) -> list[Alarm]:
     """Of the newest drill that had an answer, whoever did it, of whichever backup. Where drills are of moments, a good
     plain one does not end that of a moment: it proves none.
     """
-    last, moment = record.last_drill, record.last_moment if config.drill.moment is not None else None
-    for one, what in ((last, "backup"), (moment, "moment")):
+    moment = record.last_moment if config.drill.moment is not None else None
+    for one, what in ((moment, "moment"), (record.last_drill, "backup")):
         if one is not None and not one.ok:
             text = f"the drill of {instant(one.at)} failed, and none has proven a {what} since"
             return [Alarm(AlarmKind.FAILED, text, one.run_id, about=Activity.DRILL)]
     return []
+
+
+def drilled_well_since(at: datetime, config: JobConfig, job: JobRecord | JobStatus) -> bool:
+    """Whether a drill was good after this, whoever did it; one of a moment, where the job's are."""
+    last = job.last_drill if config.drill.moment is None else job.last_moment
+    return last is not None and last.ok and last.at > at
 
 
 def _ended_badly(status: int | None) -> str:

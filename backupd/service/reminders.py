@@ -10,7 +10,7 @@ from datetime import datetime
 from backupd.policy.alarm_lives import AlarmChanges, alarm_changes
 from backupd.report.words import age, instant
 from backupd.service.digest import digest, digest_due
-from backupd.service.job_status import JobStatus
+from backupd.service.job_status import JobStatus, drilled_well_since
 from backupd.service.machine_view import Live, Rooms
 from backupd.service.remedies import remedy
 from backupd.service.site import Site
@@ -60,8 +60,7 @@ def remind(site: Site, live: Live, rooms: Rooms, tell: Callable[[Notice], None])
 
 def _has_ended_well(slot: Slot, status: JobStatus) -> bool:
     """By itself, or by a drill that somebody did after it."""
-    last = status.last_drill if slot.activity is Activity.DRILL else None
-    if last is not None and last.ok and last.at > slot.decided_at:
+    if slot.activity is Activity.DRILL and drilled_well_since(slot.decided_at, status.config, status):
         return True
     return slot.state is SlotState.ENDED and slot.exit_status in (ExitStatus.OK, ExitStatus.ATTENTION)
 

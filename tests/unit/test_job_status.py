@@ -258,14 +258,34 @@ def test_a_failed_drill_is_an_alarm_whoever_did_it_until_one_is_good(catalogue: 
     assert "FAILED" not in text_of(proven)
 
 
-def test_a_scheduled_drill_that_failed_is_one_alarm(catalogue: Catalogue, live: LiveHere) -> None:
+def test_a_scheduled_drill_that_failed_is_one_alarm_until_one_is_good_whoever_does_it(
+    catalogue: Catalogue, live: LiveHere
+) -> None:
+    good(catalogue, "r1")
+    at = datetime.now(UTC)
+    slot = Slot("nightly", Activity.DRILL, at, SlotState.STARTED, at)
+    catalogue.take_slot(slot)
+    catalogue.record_drill(Drill("r1", False, (), 60.0, at))
+    texts = [f"the drill of {instant(at)} failed, and none has proven a backup since"]
+    before = status(catalogue, live, configured(schedules=DRILLS))
+    catalogue.slot_ended(slot, exit_status=9)
+    after = status(catalogue, live, configured(schedules=DRILLS))
+    assert [[alarm.text for alarm in found.alarms] for found in (before, after)] == [texts, texts]
+    catalogue.record_drill(Drill("r1", True, (), 60.0, datetime.now(UTC)))
+    assert status(catalogue, live, configured(schedules=DRILLS)).alarms == ()
+
+
+def test_a_scheduled_drill_whose_end_nobody_saw_is_an_alarm_until_one_is_good(
+    catalogue: Catalogue, live: LiveHere
+) -> None:
     good(catalogue, "r1")
     slot = Slot("nightly", Activity.DRILL, datetime.now(UTC), SlotState.STARTED, datetime.now(UTC))
     catalogue.take_slot(slot)
-    catalogue.record_drill(Drill("r1", False, (), 60.0, datetime.now(UTC)))
-    catalogue.slot_ended(slot, exit_status=9)
+    catalogue.slot_ended(slot, exit_status=None)
     (alarm,) = status(catalogue, live, configured(schedules=DRILLS)).alarms
-    assert alarm.text == f"the drill of {instant(slot.due_at)} failed (verification)"
+    assert alarm.text == f"the drill of {instant(slot.due_at)} ended, result unknown"
+    catalogue.record_drill(Drill("r1", True, (), 60.0, datetime.now(UTC)))
+    assert status(catalogue, live, configured(schedules=DRILLS)).alarms == ()
 
 
 def test_where_drills_are_of_moments_a_plain_one_is_no_proof_of_any(catalogue: Catalogue, live: LiveHere) -> None:
@@ -280,19 +300,19 @@ def test_where_drills_are_of_moments_a_plain_one_is_no_proof_of_any(catalogue: C
     for ok, at in ((True, proof + 9 * DAY), (False, proof + 10 * DAY)):
         catalogue.record_drill(Drill("r1", ok, (), 60.0, at, moment=moment))
     catalogue.record_drill(Drill("r1", False, (), 60.0, proof + 11 * DAY, moment=moment, undecided="stopped"))
-    failed = f"the drill of {instant(proof + 10 * DAY)} failed, and none has proven a"
+    failed = f"the drill of {instant(proof + 10 * DAY)} failed, and none has proven a moment since"
     found = status(catalogue, live, within, 12 * DAY)
-    assert [alarm.text for alarm in found.alarms] == [f"{failed} backup since"]
+    assert [alarm.text for alarm in found.alarms] == [failed]
     assert found.last_moment == LastMomentDrill(
         proof + 10 * DAY, moment, ok=False, run_id="r1", proven_at=proof + 9 * DAY
     )
     assert not catalogue.run("r1").doubted  # what a moment lacks may be the log's
     late = [alarm.text for alarm in status(catalogue, live, within, 17 * DAY).alarms]
     overdue = [f"the last drill that proved a {what} is 8 days old" for what in ("backup", "moment")]
-    assert late == [f"{failed} backup since", *overdue]
+    assert late == [failed, *overdue]
 
     catalogue.record_drill(Drill("r1", True, (), 60.0, proof + 13 * DAY))
-    assert [alarm.text for alarm in status(catalogue, live, within, 14 * DAY).alarms] == [f"{failed} moment since"]
+    assert [alarm.text for alarm in status(catalogue, live, within, 14 * DAY).alarms] == [failed]
 
 
 def test_a_failure_that_is_tried_again_is_an_alarm_after_the_last_try(catalogue: Catalogue, live: LiveHere) -> None:

@@ -164,14 +164,15 @@ def test_a_good_backup_is_told_with_what_it_cost(catalogue: Catalogue, tmp_path:
     assert value(answer, "phase_seconds", **NIGHTLY, phase="copy") == 10
 
 
-def test_a_copy_that_is_gone_or_broken_is_not_told_as_stored(catalogue: Catalogue, tmp_path: Path) -> None:
+def test_how_large_a_backup_is_on_a_target_is_told_whatever_became_of_it(catalogue: Catalogue, tmp_path: Path) -> None:
+    """An alert asks by it whether the next one has room."""
     with catalogue.open_run("nightly", "db1", run_id="r1") as run:
         run.complete(tuple(Backup(name, "/v", 5000, 400, 12, "ab" * 32) for name in ("vault", "s3", "tape")))
     catalogue.vanished(("r1",), "s3", because="no longer on the target", told_with=None)
     catalogue.found_broken("r1", "tape", "a digest differs")
     answer = exposition(catalogue, tmp_path)
     stored = [value(answer, "stored_bytes", **NIGHTLY, target=name) for name in ("vault", "s3", "tape")]
-    assert stored == [400, None, None]
+    assert stored == [400, 400, 400]
 
 
 def test_what_was_not_measured_is_not_told(catalogue: Catalogue, tmp_path: Path) -> None:

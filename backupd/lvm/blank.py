@@ -26,7 +26,9 @@ from backupd.vocabulary.errors import CommandError, Refused, SnapshotError, Unex
 from backupd.vocabulary.volumes import Volume
 
 _MAKE_SECONDS, _SECONDS = 600.0, 120.0
-_SMALL, _SMALL_INODE_EVERY, _INODE_EVERY = 512 << 20, 4096, 16384  # bytes: what mke2fs.conf makes of ext4
+_INODE_EVERY = ((512 << 20, 4096), (4 << 40, 16384), (16 << 40, 32768))  # bytes, of an ext4 smaller than so many
+_LARGE_INODE_EVERY = 65536  # of a larger one: all of them as mke2fs.conf says
+_MOST_INODES = 2**32 - 1  # of any ext4
 _TRIES, _PAUSE_SECONDS = 5, 0.2  # udev looks at a device that somebody has just made
 _OF_SNAPSHOTS = {
     "snapshot": "it is a snapshot",
@@ -139,8 +141,8 @@ def make_argv(volume: Volume, filesystem: str, *, uuid: str, files: int = 0) -> 
     """
     if filesystem == "xfs":
         return ["mkfs.xfs", "-q", "-K", "-m", f"uuid={uuid}", str(volume.path)]
-    inodes = files + files // 4
-    usual = volume.size // (_SMALL_INODE_EVERY if volume.size < _SMALL else _INODE_EVERY)
+    inodes = min(files + files // 4, _MOST_INODES)
+    usual = volume.size // next((every for size, every in _INODE_EVERY if volume.size < size), _LARGE_INODE_EVERY)
     more = ["-N", str(inodes)] if inodes > usual else []
     return ["mkfs.ext4", "-q", "-E", "nodiscard", *more, "-U", uuid, str(volume.path)]
 

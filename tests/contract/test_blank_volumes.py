@@ -1,18 +1,20 @@
 """What makes and wipes file systems, on real programs: a file stands for the device. LVM itself is in the lab."""
 
+import re
+import subprocess
 import uuid
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from backupd.lvm.blank import LvmBlankVolumes, filesystem_uuid, signatures
+from backupd.lvm.blank import LvmBlankVolumes, filesystem_uuid, make_argv, signatures
 from backupd.lvm.devicemapper import MappedDevice, TableLine, lvm_name
 from backupd.vocabulary.errors import Refused, SnapshotError
 from backupd.vocabulary.volumes import DeviceNumber, Volume
 from tests.fakes.lvm_host import striped_volume
 
-MIB = 1 << 20
+MIB, TIB = 1 << 20, 1 << 40
 OWN, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
 DEVICE = MappedDevice("labvg-data", "LVM-x", DeviceNumber(254, 99), False, (TableLine("striped", ""),))
 
@@ -59,6 +61,33 @@ def test_an_ext4_has_inodes_for_all_files_and_no_fewer_than_usual(volume: Volume
             inodes = int.from_bytes(file.read(4), "little")
         assert inodes >= max(usual, files + files // 4)
         assert inodes < max(usual, files + files // 4) * 1.1
+
+
+def test_a_large_ext4_which_has_fewer_of_them_for_its_size_has_them_for_all_files(volume: Volume) -> None:
+    """As mke2fs reckons, which makes nothing here: one for each 32 KiB from 4 TiB on, for each 64 KiB from 16 TiB."""
+    files = 200_000_000
+    with volume.path.open("r+b") as file:
+        file.truncate(5 * TIB)
+    command, _quiet, *rest = make_argv(replace(volume, size=5 * TIB), "ext4", uuid=OWN, files=files)
+    told = subprocess.run([command, "-n", *rest], capture_output=True, check=True, text=True).stdout
+    (inodes,) = re.findall(r" (\d+) inodes", told)
+    assert int(inodes) >= files + files // 4
+
+
+@pytest.mark.parametrize(
+    ("size", "files", "asked"),
+    [
+        (4 * TIB, 100_000_000, None),
+        (16 * TIB, 200_000_000, None),
+        (16 * TIB, 300_000_000, 375_000_000),
+        (64 * TIB, 4_000_000_000, 2**32 - 1),
+    ],
+)
+def test_an_ext4_is_given_a_number_of_inodes_where_its_size_alone_means_fewer(
+    volume: Volume, size: int, files: int, asked: int | None
+) -> None:
+    argv = make_argv(replace(volume, size=size), "ext4", uuid=OWN, files=files)
+    assert argv[4:-3] == ([] if asked is None else ["-N", str(asked)])
 
 
 @pytest.mark.parametrize("at", [0, 5000, 200 * MIB, 400 * MIB - 1])

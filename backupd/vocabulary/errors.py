@@ -277,7 +277,9 @@ class CommandError(BackupdError):
 
 
 class HostExhausted(CommandError):
-    """This host has no memory, process or descriptor left for another program: it was asked nothing."""
+    """This host has no memory, process or descriptor left for another program, which was asked nothing; or no memory or
+    room for a drill.
+    """
 
     exit_status = ExitStatus.UNDECIDED
 

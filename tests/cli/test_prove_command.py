@@ -1,5 +1,6 @@
 """`backupd prove`: which copies it drills, what it says of each, and what a host that lacks something ends with."""
 
+import errno
 import json
 import os
 from collections.abc import Sequence
@@ -36,6 +37,7 @@ class Drills:
         self.own: list[list[str]] = []  # the checks of one's own, of each
         self.undecided = ""
         self.bug_of = ""  # the run whose drill a bug of ours ends
+        self.bug: Exception = ZeroDivisionError("division by zero\x1b[2J")
 
     def __call__(self, sources: Sequence[BackupSource], tools: object, **how: Any) -> Drill:
         (source,) = sources
@@ -45,7 +47,7 @@ class Drills:
         self.digests.append(source.trust.recorded.manifest_digest)
         self.own.append([check.sql for check in how["checks"]])
         if source.run_id == self.bug_of:
-            raise ZeroDivisionError("division by zero\x1b[2J")
+            raise self.bug
         own = (Check("checks.own", self.own_ok, "at least 1", "0", asked=sql) for sql in self.own[-1])
         checks = (Check("tables", self.ok, "3", "3" if self.ok else "2"), *own)
         ok = all(check.ok for check in checks) and not self.undecided
@@ -134,6 +136,25 @@ def test_a_bug_that_a_copy_meets_is_told_in_full_as_one_and_keeps_no_other_from_
     assert "\x1b" not in ended.stderr
     drills.ok = False
     assert terminal.run("prove", "--all").status == 9, "a copy that failed goes before a bug"
+
+
+@pytest.mark.parametrize(
+    ("lacking", "said"),
+    [
+        (MemoryError(), "this host has no memory left for the drill"),
+        (OSError(errno.ENOSPC, "No space left on device", "/x"), "this host has no room left for the drill: /x"),
+    ],
+)
+def test_memory_or_room_that_this_host_lacks_is_no_bug_and_keeps_no_other_copy_from_its_turn(
+    terminal: Terminal, drills: Drills, backed_up: World, lacking: Exception, said: str
+) -> None:
+    drills.bug_of, drills.bug = "r2", lacking
+    ended = terminal.run("prove")
+    assert (ended.status, proofs(backed_up)) == (14, ["r1"])
+    assert ended.stdout.splitlines()[0].endswith(f": {said}")
+    assert "report it" not in ended.stderr
+    drills.bug = OSError(errno.EIO, "Input/output error")
+    assert terminal.run("prove", "--all").status == 1
 
 
 def test_a_copy_that_fails_is_told_left_as_a_proof_and_status_9(

@@ -1,9 +1,11 @@
 """A proof host's work, told in order: what lies on the targets, which of it is drilled next, what became of each.
 
 Knows: that one copy, or one target, that cannot be drilled keeps no other from its turn, not even where that is a bug
-of ours, which is no result. Refuses to know what the results mean for whoever asked, and when no drill may begin.
+of ours, or where this host runs out of memory or room: neither is a result. Refuses to know what the results mean for
+whoever asked, and when no drill may begin.
 """
 
+import errno
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -20,12 +22,15 @@ from backupd.vocabulary.errors import (
     Busy,
     Cancelled,
     CleanupIncomplete,
+    HostExhausted,
     InternalError,
     TargetAway,
     UsageError,
 )
 
 log = logging.getLogger(__name__)
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +149,22 @@ def _tried(
     except BackupdError as error:
         return error
     except Exception as bug:  # any fault of ours at all: it is told as one, and the others have their turn
+        if lacking := _lacking(bug):
+            return HostExhausted(f"this host has no {lacking}", hint="check the free memory (free -m) and disk space")
         log.error(
             "the drill of run %s of job %s of machine %s failed", copy.run_id, copy.job, copy.machine, exc_info=bug
         )
         said = f"internal error: {type(bug).__name__}: {bug}"
         return InternalError(said, hint="this is a bug in backupd; please report it")
+
+
+def _lacking(error: Exception) -> str:
+    """What this host had none left of, which is no bug; empty where it is one."""
+    if isinstance(error, MemoryError):
+        return "memory left for the drill"
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        return "room left for the drill" + (f": {error.filename}" if error.filename else "")
+    return ""
 
 
 def _remove_what_the_killed_left(tools: HostTools) -> None:

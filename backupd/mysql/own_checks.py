@@ -2,7 +2,7 @@
 
 Knows: a check is one statement that returns one value, in a read-only session of its own, within its time. A value that
 is not as expected is a failed check, and so is a statement that fails or takes too long. A server that has no memory or
-room left for a statement leaves the drill undecided, and one that is gone ends it.
+room left for a statement is no answer, and neither is one that is gone: no other check is asked then.
 
 The statement is the configuration's. The value is a stranger's data: it is compared whole, kept cut, and escaped by
 whoever shows it.
@@ -10,7 +10,7 @@ whoever shows it.
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -47,14 +47,14 @@ Rows = Sequence[Sequence[str | None]]
 
 def own_checks(
     server: RunningServer, checks: Iterable[DrillCheckConfig], *, flavour: Flavour, taken_at: datetime
-) -> tuple[Check, ...]:
+) -> Iterator[Check]:
     """Each of them in its turn, whatever came of the others; `taken_at` is the moment that the copy is of.
 
     Raises:
-        Undecided: the server had no memory or no room for one.
-        ServerError: the server is gone, or does not answer any more.
+        Undecided: while iterating: the server had no memory or no room for one.
+        ServerError: while iterating: the server is gone, or does not answer any more.
     """
-    return tuple(_asked(server, check, flavour, taken_at) for check in checks)
+    return (_asked(server, check, flavour, taken_at) for check in checks)
 
 
 def judged(check: DrillCheckConfig, rows: Rows, *, taken_at: datetime) -> Check:
@@ -118,8 +118,11 @@ def _asked(server: RunningServer, check: DrillCheckConfig, flavour: Flavour, tak
 
 
 def _require_answer(check: DrillCheckConfig, error: StatementError) -> None:
-    """The error is the statement's: the server is there, and had what it needs."""
-    if error.number in _OWN_LIMITS or ran_out(error.said):
+    """The error is the statement's: the server is there, and had what it needs.
+
+    An error may quote the statement: words for a limit that stand there are not the server's.
+    """
+    if error.number in _OWN_LIMITS or (ran_out(error.said) and not ran_out(check.sql)):
         raise Undecided(
             f"the server on the restored files ran out of resources for {PREFIX}{check.name}: {_shown(error.said)}",
             hint="nothing was learned about the backup: drill it again with more memory or disk space",

@@ -1,6 +1,7 @@
 """What a restored server says of itself, compared with what was recorded while the original stood still.
 
-Knows: which recovered values must equal which recorded ones, and the check of every table. Refuses to start a server.
+Knows: which recovered values must equal which recorded ones, and the check of every table; that what was found wrong is
+an answer, whatever limit the server runs into later. Refuses to start a server.
 
 Tried on MariaDB 10.11.19 and MySQL 9.7.4 with InnoDB, MyISAM and Aria written to at full speed, and a copy that is an
 atomic image of the locked server, its binlog cut at the recorded offset:
@@ -34,7 +35,7 @@ from backupd.mysql.session import Row, Session
 from backupd.mysql.sqltext import quoted
 from backupd.mysql.tablefiles import Table
 from backupd.policy import gtid
-from backupd.vocabulary.errors import Undecided, VerificationError
+from backupd.vocabulary.errors import ServerError, Undecided, VerificationError
 from backupd.vocabulary.escaping import some
 from backupd.vocabulary.records import Check
 from backupd.vocabulary.servers import Flavour, Position, ServerFacts
@@ -48,6 +49,7 @@ _TABLES_AT_ONCE = 50
 _ANOTHER = "take it from another backup; `backupd drill` checks all tables of one"
 _MORE = "nothing was learned about the table: try again with more memory or disk space"
 _SHOWN = 5  # damaged tables that a check names
+_VERDICT = "Corrupt"  # the last error of any check that came to none: it has no reason of its own
 
 # ER_TABLE_NEEDS_UPGRADE, ER_TABLE_NEEDS_REBUILD
 _OUTDATED = re.compile(r"(table )?(upgrade|rebuild) required\. please do ", re.IGNORECASE)
@@ -93,39 +95,46 @@ class TableResult:
     table: str
     ok: bool
     text: str
-    outdated: bool = False  # an earlier server made it: nothing of it is read before ALTER TABLE … FORCE
+    outdated: bool = False  # an earlier server made it: nothing of it is read before what its text asks for
 
 
-def prove(server: RunningServer, manifest: Manifest, *, found: "Recovered | None" = None) -> tuple[Check, ...]:
+def prove(server: RunningServer, manifest: Manifest, *, found: "Recovered | None" = None) -> Iterator[Check]:
     """Every comparison but the clean shutdown, in the order in which a person would ask.
 
     `found` is what the server says of itself, where it has been asked already.
 
     Raises:
-        ServerError: the server failed meanwhile.
+        Undecided: while iterating: the server had no memory or no room to check a table.
+        ServerError: while iterating: the server failed meanwhile.
     """
     if found is None:
         found = recovered(server.session, manifest.position, server.error_log, facts=manifest.server)
-    canary = (canary_check(moments(server.session, manifest.run_id)),) if manifest.canary else ()
-    return (
-        *position_checks(manifest.position, found, lsn=manifest.lsn),
-        *canary,
-        tables_check(check_tables(server.session)),
-    )
+    yield from position_checks(manifest.position, found, lsn=manifest.lsn)
+    if manifest.canary:
+        yield canary_check(moments(server.session, manifest.run_id))
+    yield tables_check(check_tables(server.session))
 
 
-def with_its_end(server: RunningServer, checks: Sequence[Check]) -> tuple[Check, ...]:
-    """These and the one of the shutdown. What was found wrong before it is an answer, whatever limit the end ran into.
+def with_its_end(server: RunningServer, checks: Iterable[Check]) -> tuple[Check, ...]:
+    """These, one after the other, and the one of the shutdown.
+
+    What was found wrong is an answer, whatever limit the server ran into after that.
 
     Raises:
-        Undecided: the server did not get to its end, and nothing was wrong before.
+        Undecided: the server ran into a limit of its own, and nothing was wrong before.
+        ServerError: it failed in another way before its end.
     """
+    found: list[Check] = []
     try:
-        return (*checks, server.shut_down())
-    except Undecided:
-        if all(check.ok for check in checks):
+        with server.within_limits():
+            for check in checks:
+                found.append(check)
+        found.append(server.shut_down())
+    except Undecided as error:
+        if all(check.ok for check in found):
             raise
-        return (*checks,)
+        log.warning("%s", error.message)
+    return tuple(found)
 
 
 def recovered(session: Session, recorded: Position, error_log: str, *, facts: ServerFacts) -> Recovered:
@@ -171,16 +180,17 @@ def table_results(rows: Sequence[Row]) -> Iterator[TableResult]:
     of a BLOB from before MDEV-27653): the table is used as before, and every other backup has it so as well.
 
     Raises:
-        Undecided: the server had no memory or no room to check one.
+        Undecided: the server had no memory or no room to check one, and told no other error of it.
     """
     for table, said in groupby(rows, key=lambda row: row["Table"] or ""):
         lines = [(row["Msg_type"] or "", row["Msg_text"] or "") for row in said]
         kinds = {kind.lower() for kind, _ in lines}
         outdated = kinds == {"error"} and all(_OUTDATED.match(text) for _, text in lines)
         ok = outdated or ("error" not in kinds and (("status", "OK") in lines or kinds == {"note"}))
+        limits = [ran_out(text) for kind, text in lines if kind.lower() == "error" and text != _VERDICT]
+        if not ok and limits and all(limits):
+            raise Undecided(f"the server ran out of resources while it checked {table}: {limits[0]}", hint=_MORE)
         text = "; ".join(f"{kind}: {text}" for kind, text in lines)
-        if not ok and (limit := ran_out(text)):
-            raise Undecided(f"the server ran out of resources while it checked {table}: {limit}", hint=_MORE)
         yield TableResult(table, ok, text, outdated)
 
 
@@ -201,21 +211,34 @@ def require_whole(session: Session, table: Table, called: str, *, hint: str = _A
 
 
 def tables_check(results: Iterable[TableResult]) -> Check:
-    """All of them, in one check that names the first damaged ones, and the first that could not be checked."""
-    count, damaged, said = 0, 0, []
+    """All of them, in one check that names the first damaged ones, and the first that could not be checked.
+
+    Where one was damaged, it is an answer, whatever kept the server from checking the rest.
+
+    Raises:
+        ServerError: the results ended with it, and none before was damaged.
+    """
+    count, damaged, said, ended = 0, 0, [], ""
     outdated: list[str] = []
-    for result in results:
-        count += 1
-        if result.outdated:
-            outdated.append(result.table)
-        if not result.ok:
-            damaged += 1
-            said += [f"{result.table}: {result.text}"] if damaged <= _SHOWN else []
+    try:
+        for result in results:
+            count += 1
+            if result.outdated:
+                outdated.append(f"{result.table}: {result.text}")
+            if not result.ok:
+                damaged += 1
+                said += [f"{result.table}: {result.text}"] if damaged <= _SHOWN else []
+    except ServerError as error:
+        if not damaged:
+            raise
+        ended = error.message
     if damaged > _SHOWN:
         said.append(f"and {damaged - _SHOWN} more")
     found = said or [f"{count - len(outdated)} tables OK"]
     if outdated:
-        found.append(f"not checked, as they need ALTER TABLE … FORCE first: {some(outdated, _SHOWN)}")
+        found.append(f"not checked: {some(outdated, _SHOWN)}")
+    if ended:
+        found.append(f"not all were checked: {ended}")
     ok = count > len(outdated) and not damaged
     return Check("tables", ok=ok, expected=f"{count} tables OK", found="; ".join(found))
 

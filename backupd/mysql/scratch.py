@@ -19,7 +19,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
@@ -109,6 +109,10 @@ class RunningServer:
         _require_itself(session, self._process)
         return session
 
+    def within_limits(self) -> AbstractContextManager[None]:
+        """An error in the block is raised as Undecided where it comes of a limit of the server's own."""
+        return _within_limits(self._process, self._places)
+
     def shut_down(self, *, within_seconds: float = 0.0) -> Check:
         """End it cleanly; the answer is whether it went so. Its session is over.
 
@@ -119,7 +123,7 @@ class RunningServer:
         """
         expected = "status 0"
         try:
-            with _within_limits(self._process, self._places):
+            with self.within_limits():
                 self._end(within_seconds)
         except Undecided:
             raise

@@ -163,7 +163,7 @@ def test_a_check_that_ends_the_server_is_no_failed_check(another: Image) -> None
         DrillCheckConfig(name=name, sql=sql, equals="7") for name, sql in (("end", "SHUTDOWN"), ("ask", "SELECT 7"))
     ]
     with pytest.raises(ServerError), another.scratch().running() as server:
-        own_checks(server, checks, flavour=Flavour.MARIADB, taken_at=TAKEN)
+        tuple(own_checks(server, checks, flavour=Flavour.MARIADB, taken_at=TAKEN))
 
 
 def test_a_server_that_is_killed_for_its_memory_decides_nothing(another: Image) -> None:

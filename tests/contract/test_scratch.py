@@ -283,7 +283,7 @@ def test_of_an_image_taken_without_a_lock_the_position_is_found(
     os.truncate(binlog, whole)  # as a backup has it
     with unlocked_image.scratch().running() as server, mysql_server.session() as live_server:
         derived = derive(server, manifest)
-        checks = prove(server, replace(manifest, position=derived.position), found=derived.found)
+        checks = tuple(prove(server, replace(manifest, position=derived.position), found=derived.found))
         at = live_server.value("SELECT BINLOG_GTID_POS(%s, %s)", binlog.name, whole)
         replay(mysql_server, derived.position, to=server)
         rows = [one.query("CHECKSUM TABLE t.innodb") for one in (server.session, live_server)]

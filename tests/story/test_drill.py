@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
@@ -209,6 +209,9 @@ class Answering:
     def another_session(self, **how: object) -> "Answering":
         return self
 
+    def within_limits(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def execute(self, statement: str, *values: object) -> None:
         self.said.append(statement)
 
@@ -259,6 +262,44 @@ def test_a_limit_that_the_server_ran_into_as_it_ended_hides_nothing_that_was_fou
     assert (result.ok, result.failed, result.undecided) == (False, not sound, limit.message if sound else "")
     assert [check.name for check in result.checks if not check.ok] == ([] if sound else ["tables"])
     assert answering.said[-1] == "SHUTDOWN"
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_limit_that_a_later_check_ran_into_hides_nothing_that_was_found_wrong(
+    backed_up: World, answering: Answering, monkeypatch: pytest.MonkeyPatch, sound: bool
+) -> None:
+    limit = Undecided("the server ran out of resources while it checked shop.b: Out of memory")
+
+    def asked(server: object, manifest: object, **found: object) -> Iterator[Check]:
+        yield Check("gtid", ok=sound, expected="0-1-7", found="0-1-7" if sound else "0-1-6")
+        raise limit
+
+    monkeypatch.setattr("backupd.operations.restore.drill.prove", asked)
+    result = drill(copies(backed_up), backed_up.tools)
+    assert (result.ok, result.failed, result.undecided) == (False, not sound, limit.message if sound else "")
+    assert [check.name for check in result.checks if not check.ok] == ([] if sound else ["gtid"])
+
+
+def test_a_limit_that_one_of_the_job_s_own_checks_ran_into_hides_nothing_that_another_one_found(
+    backed_up: World, answering: Answering
+) -> None:
+    full = StatementError("refused", number=1021, said="Disk full (/tmp/backupd-1/#sql1)")
+    answering.answers = {"few": [("3",)], "large": full}
+    own = [DrillCheckConfig(name=name, sql=name, at_least=4) for name in ("few", "large")]
+    result = drill(copies(backed_up), backed_up.tools, checks=own)
+    assert (result.failed, result.undecided) == (True, "")
+    assert [check.name for check in result.checks if not check.ok] == ["checks.few"]
+
+
+def test_a_statement_that_holds_the_words_for_a_limit_is_no_limit_where_it_is_quoted(
+    backed_up: World, answering: Answering
+) -> None:
+    sql = """SELECT COUNT(*) FORM alerts WHERE kind = "disk full\""""
+    said = f"You have an error in your SQL syntax; check the manual near '{sql[16:]}' at line 1"
+    answering.answers = {sql: StatementError("refused", number=1064, said=said)}
+    result = drill(copies(backed_up), backed_up.tools, checks=[DrillCheckConfig(name="own", sql=sql, equals="0")])
+    assert (result.failed, result.undecided) == (True, "")
+    assert result.checks[-2].found == f"an error: {said}"
 
 
 def test_each_of_the_job_s_own_checks_is_asked_whatever_came_of_the_others(

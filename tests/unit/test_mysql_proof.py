@@ -1,5 +1,6 @@
 """What a restored server must say to be a proof, and what it may say besides."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -18,7 +19,7 @@ from backupd.mysql.proof import (
 )
 from backupd.mysql.session import Row, Session
 from backupd.mysql.tablefiles import Table
-from backupd.vocabulary.errors import Undecided
+from backupd.vocabulary.errors import ServerError, Undecided
 from backupd.vocabulary.records import Check
 from backupd.vocabulary.servers import Flavour, Position
 from tests.fakes.server import FACTS
@@ -182,6 +183,25 @@ def test_a_table_that_the_server_has_no_room_or_memory_to_check_is_not_called_da
     assert undecided.value.hint
 
 
+def test_damage_that_was_found_before_the_server_ran_out_of_memory_is_an_answer() -> None:
+    gone = row("b.large", "Error", "Out of memory; restart server and try again (needed 65552 bytes)")
+    check = tables_check(table_results([row("a.broken", "error", "Corrupt"), gone]))
+    assert (check.ok, check.expected) == (False, "1 tables OK")
+    assert check.found.startswith("a.broken: error: Corrupt; not all were checked: the server ran out of resources ")
+
+    def dying() -> Iterator[TableResult]:
+        yield TableResult("a.broken", ok=False, text="error: Corrupt")
+        raise ServerError("the session with the server ended")
+
+    assert "not all were checked: the session with the server ended" in tables_check(dying()).found
+
+
+def test_a_table_of_which_an_error_tells_damage_is_damaged_whatever_limit_another_one_tells() -> None:
+    told = ("Size of datafile is: 28  Should be: 40", "Got error 28 from storage engine", "Corrupt")
+    (result,) = table_results([row("a.broken", "error", text) for text in told])
+    assert not result.ok
+
+
 REBUILD = 'Table rebuild required. Please do "ALTER TABLE `u` FORCE" or dump/reload to fix it!'  # MariaDB 10.11.19
 OUTDATED = [
     REBUILD,
@@ -194,7 +214,7 @@ OUTDATED = [
 def test_a_table_that_an_earlier_server_made_is_told_as_not_checked_and_not_as_damaged(text: str) -> None:
     check = tables_check(table_results([row("a.ok", "status", "OK"), row("a.u", "error", text)]))
     assert (check.ok, check.expected) == (True, "2 tables OK")
-    assert check.found == "1 tables OK; not checked, as they need ALTER TABLE … FORCE first: a.u"
+    assert check.found == f"1 tables OK; not checked: a.u: error: {text}"
 
 
 def test_what_is_wrong_with_a_table_that_an_earlier_server_made_is_damage_and_none_but_such_is_no_proof() -> None:

@@ -1,6 +1,7 @@
 """What a recovery is given follows from the redo that it may have to read; running into that limit decides nothing."""
 
 import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from backupd.mysql.own_limits import LONGEST_LINE, ran_out
+from backupd.mysql.proof import with_its_end
 from backupd.mysql.recovery import (
     LEAST_POOL,
     LEAST_SECONDS,
@@ -23,6 +25,7 @@ from backupd.mysql.scratch import RunningServer, _within_limits
 from backupd.mysql.scratch_places import ScratchPlaces
 from backupd.mysql.session import Session
 from backupd.vocabulary.errors import ServerError, Undecided
+from backupd.vocabulary.records import Check
 from backupd.vocabulary.servers import Flavour
 from tests.fakes.server import FACTS
 
@@ -118,6 +121,26 @@ def test_a_server_that_ran_into_a_limit_as_it_ended_decides_nothing(
         server = RunningServer(process, cast(Session, Asked()), ScratchPlaces(tmp_path))
         with pytest.raises(Undecided, match=says):
             server.shut_down()
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_server_that_is_killed_while_it_is_asked_hides_nothing_that_was_found_wrong(
+    tmp_path: Path, sound: bool
+) -> None:
+    before = Check("gtid", ok=sound, expected="0-1-7", found="0-1-7" if sound else "0-1-6")
+
+    def asked() -> Iterator[Check]:
+        yield before
+        raise ServerError("the session with the server ended")
+
+    (tmp_path / "log.err").write_text("[Note] before\n")
+    with subprocess.Popen(["sh", "-c", "kill -9 $$"]) as process:
+        server = RunningServer(process, cast(Session, Asked()), ScratchPlaces(tmp_path))
+        if sound:
+            with pytest.raises(Undecided, match=r"was killed \(out of memory\?\)"):
+                with_its_end(server, asked())
+        else:
+            assert with_its_end(server, asked()) == (before,)
 
 
 @pytest.mark.parametrize(("script", "ok", "found"), [("exit 0", True, "status 0"), ("kill -6 $$", False, "status -6")])

@@ -2,9 +2,10 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,18 +138,18 @@ def _ask_the_server(copy: _Copy, telling: Callable[[str], None]) -> tuple[tuple[
     with copy.server.running() as server:
         telling("comparing the server's answers with the manifest")
         if manifest.locked:
-            return with_its_end(server, (*prove(server, manifest), *_own(server, copy, telling))), None
+            return with_its_end(server, chain(prove(server, manifest), _own(server, copy, telling))), None
         derived = derive(server, manifest)
         checks = prove(server, replace(manifest, position=derived.position), found=derived.found)
-        return with_its_end(server, (*checks, *_own(server, copy, telling))), derived.position
+        return with_its_end(server, chain(checks, _own(server, copy, telling))), derived.position
 
 
-def _own(server: RunningServer, copy: _Copy, telling: Callable[[str], None]) -> tuple[Check, ...]:
+def _own(server: RunningServer, copy: _Copy, telling: Callable[[str], None]) -> Iterator[Check]:
     if not copy.own:
-        return ()
+        return
     manifest = copy.manifest
     telling("running the job's own checks")
     run = manifest.run
     told = None if run.snapshot is None else run.snapshot.taken_at
     taken_at = snapshot_by(manifest.created_at, run.phases, taken_at=told)
-    return own_checks(server, copy.own, flavour=manifest.server.flavour, taken_at=taken_at)
+    yield from own_checks(server, copy.own, flavour=manifest.server.flavour, taken_at=taken_at)

@@ -6,7 +6,7 @@ the backup alone. How a moment is restored is `to_moment`'s.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.operations.binlog.segment_reader import SegmentReader
 from backupd.operations.restore.into_folder import require_room
 from backupd.operations.restore.moment.moment_copy import RollForward, doubt_of_log
-from backupd.operations.restore.moment.moment_in_log import moment_in_log
+from backupd.operations.restore.moment.moment_in_log import MomentInLog, moment_in_log
 from backupd.operations.restore.moment.to_moment import RestoredMoment, restore_to_moment
 from backupd.operations.restore.next_copy import agreed
 from backupd.operations.tools import HostTools
@@ -182,26 +182,28 @@ class _Proving:
         self._telling("starting a server on the restored files")
         with self._scratch(manifest).running() as server:
             self._telling("comparing the server's answers with the log")
-            found = minutes_there(server.session)
-            minutes = (minutes_check(logged.minutes, found),) if logged.has_minutes or found else ()
-            checks = (
-                _gtid_check(restored, server, logged.gtids),
-                *minutes,
-                tables_check(check_tables(server.session)),
-                *self._own(server, manifest),
-            )
-            return with_its_end(server, checks)
+            return with_its_end(server, self._asked(server, manifest, restored, logged))
+
+    def _asked(
+        self, server: RunningServer, manifest: Manifest, restored: RestoredMoment, logged: MomentInLog
+    ) -> Iterator[Check]:
+        yield _gtid_check(restored, server, logged.gtids)
+        found = minutes_there(server.session)
+        if logged.has_minutes or found:
+            yield minutes_check(logged.minutes, found)
+        yield tables_check(check_tables(server.session))
+        yield from self._own(server, manifest)
 
     def _scratch(self, manifest: Manifest) -> ScratchServer:
         """It has no binlog: the log that was applied is the source's."""
         return ScratchServer(self._folder, replace(manifest, binlog=None), confined=self._wanted.confined)
 
-    def _own(self, server: RunningServer, manifest: Manifest) -> tuple[Check, ...]:
+    def _own(self, server: RunningServer, manifest: Manifest) -> Iterator[Check]:
         if not self._checks:
-            return ()
+            return
         self._telling("running the job's own checks")
         at = self.moment.at or self._wanted.plan.backup.taken_at
-        return own_checks(server, self._checks, flavour=manifest.server.flavour, taken_at=at)
+        yield from own_checks(server, self._checks, flavour=manifest.server.flavour, taken_at=at)
 
 
 def _gtid_check(restored: RestoredMoment, server: RunningServer, logged: str) -> Check:

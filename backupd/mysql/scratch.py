@@ -18,7 +18,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +49,7 @@ from backupd.mysql.startup import (
 )
 from backupd.mysql.system_zone import environment_of, require_zone_taken
 from backupd.policy.log_zone import SYSTEM_ZONE
-from backupd.vocabulary.errors import ServerError, Undecided, UsageError
+from backupd.vocabulary.errors import NeverStarted, ServerError, Undecided, UsageError
 from backupd.vocabulary.records import CLEAN_SHUTDOWN, Check
 from backupd.vocabulary.storage import Manifest
 
@@ -208,14 +208,17 @@ class ScratchServer:
         return matching_program(self._facts, self._servers).version
 
     @contextmanager
-    def running(self) -> Iterator[RunningServer]:
+    def running(self, *, starting: Callable[[], None] = lambda: None) -> Iterator[RunningServer]:
         """The server, recovered and answering; it is gone at the end of the block.
+
+        `starting` is called before anything can change the copy, and not where an error comes before that.
 
         Raises:
             ServerError: no matching program is here, the copy leads out of itself, or the server did not start.
             UsageError: nothing on this host can keep it within its bounds; or it needs none and cannot get to the copy;
                 or it does not know the log's time zone.
             Undecided: it ran into a limit of its own, time, memory, room; or AppArmor keeps it from the copy.
+            NeverStarted: the account cannot execute the program.
         """
         program = matching_program(self._facts, self._servers)
         copy = self._relocation
@@ -239,8 +242,10 @@ class ScratchServer:
             seen = view.folder / self._binlog if self._binlog else None
             argv = server_argv(program, view, self._facts, places, seen, seeding=self._seeding, applying=self._applying)
             passing_over = ["--innodb-force-recovery=1"] if self._partial else []
+            argv = [*self._prefix(account, places, view), *argv, *passing_over, *keyring]
+            starting()
             with (
-                self._started([*self._prefix(account, places, view), *argv, *passing_over, *keyring], said) as process,
+                self._started(argv, said) as process,
                 let_in(program, lambda: _said(places), (copy.folder, places.pattern)),
                 _within_limits(process, places),
                 self._answering(process, places) as session,
@@ -353,7 +358,7 @@ def _within_limits(process: "Popen[bytes]", places: ScratchPlaces) -> Iterator[N
         if process.returncode == -signal.SIGKILL:
             raise Undecided("the server on the restored files was killed (out of memory?)", hint=_MORE) from error
         if process.returncode == NO_PROGRAM:
-            raise Undecided(
+            raise NeverStarted(
                 f"the server program was never started: {first_error(_said(places))}",
                 hint="the drill's user, which is not root, must be able to enter its folders and execute it",
             ) from error

@@ -141,6 +141,10 @@ class KeyUnreadable(Undecided):
     exit_status = ServerError.exit_status  # of a drill it is the result
 
 
+class NeverStarted(Undecided):
+    """The account that owns restored files may not execute the server program here: nothing has touched them."""
+
+
 class ScrubFailed(BackupdError):
     """The SQL that was to be run on a copy before it is handed over did not run to its end; the copy was removed."""
 

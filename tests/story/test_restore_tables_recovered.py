@@ -1,20 +1,28 @@
 """Single tables that a server recovers in the folder: until it has ended, the folder is marked, and worth nothing."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from backupd.host.signals import cancellable
-from backupd.mysql.scratch import ScratchServer
+from backupd.mysql import scratch
+from backupd.mysql.server_programs import ServerProgram
 from backupd.mysql.tablefiles import Table, tables_in
 from backupd.operations.restore import into_folder, tables_into_folder
 from backupd.operations.restore.table_export import FOLDER, Exported
 from backupd.operations.restore.tables_into_folder import RestoredTables, restore_tables
 from backupd.operations.restore.unfinished import INCOMPLETE
-from backupd.vocabulary.errors import ServerError, Undecided, UsageError, VerificationError
+from backupd.vocabulary.errors import (
+    KeyUnreadable,
+    NeverStarted,
+    ServerError,
+    Undecided,
+    UsageError,
+    VerificationError,
+)
 from backupd.vocabulary.storage import Manifest
 from tests.story.stored import files_in
 from tests.story.test_restore_resumed import Failing, source
@@ -24,11 +32,6 @@ __all__ = ["to", "vault"]
 
 SMALL_ALONE = {**EVERYBODY_S, **BINLOGS, "shop/small.ibd": SMALL}
 TABLES = tables_in("shop.small")
-
-
-@pytest.fixture(autouse=True)
-def _a_server_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ScratchServer, "require_startable", lambda _server: "10.11.6")
 
 
 class Usage(NamedTuple):
@@ -42,7 +45,10 @@ class Recovering:
         self._killed = killed
         self._ends_with = ends_with
 
-    def __call__(self, folder: Path, manifest: Manifest, tables: Sequence[Table], **_more: Any) -> tuple[Exported, ...]:
+    def __call__(
+        self, folder: Path, manifest: Manifest, tables: Sequence[Table], *, starting: Callable[[], None], **_more: Any
+    ) -> tuple[Exported, ...]:
+        starting()
         (folder / "shop" / "small.ibd").write_bytes(b"half")
         (folder / "undo002").write_bytes(b"a server's own")
         (folder / FOLDER).mkdir()
@@ -80,14 +86,36 @@ def test_a_damaged_table_leaves_no_folder(
     assert not to.exists()
 
 
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        ("matching_program", ServerError("no matching server is here")),
+        ("require_self_contained", ServerError("the copy leads out of itself")),
+        ("account_for", ServerError("every user id is taken")),
+        ("require_keys", KeyUnreadable("the key file cannot be read as the owner of the restored files")),
+    ],
+)
 def test_where_no_server_here_can_recover_them_the_files_stay(
-    vault: Path, to: Path, monkeypatch: pytest.MonkeyPatch
+    vault: Path, to: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: ServerError
 ) -> None:
     def refused(*_asked: object, **_more: object) -> None:
-        raise ServerError("no matching server is here", hint="")
+        raise error
 
-    monkeypatch.setattr(ScratchServer, "require_startable", refused)
-    assert restored(vault, to).not_recovered == "no matching server is here"
+    monkeypatch.setattr(scratch, "matching_program", lambda *_asked: ServerProgram("/bin/false"))
+    monkeypatch.setattr(scratch, step, refused)
+    assert restored(vault, to).not_recovered == error.message
+    assert files_in(to) == SMALL_ALONE
+
+
+def test_where_the_server_program_could_not_even_be_executed_the_files_stay(
+    vault: Path, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_executed(*_asked: object, starting: Callable[[], None], **_more: object) -> None:
+        starting()
+        raise NeverStarted("the server program was never started: permission denied")
+
+    monkeypatch.setattr(tables_into_folder, "export", not_executed)
+    assert restored(vault, to).not_recovered.startswith("the server program was never started")
     assert files_in(to) == SMALL_ALONE
 
 

@@ -68,10 +68,12 @@ def export(
     *,
     confined: bool = True,
     telling: Callable[[str], None] = lambda _step: None,
+    starting: Callable[[], None] = lambda: None,
 ) -> tuple[Exported, ...]:
     """Each of these tables is in `tables/SCHEMA/` of the folder with its definition and the statements to import it.
 
-    What was restored stays where it is, recovered. When it raises, the folder has no `tables`.
+    What was restored stays where it is, recovered. When it raises, the folder has no `tables`. `starting` is called
+    before a server can change the files.
 
     Raises:
         ServerError: no matching server is here, or it did not start on the files, or refused to export a table;
@@ -81,7 +83,7 @@ def export(
         UsageError: a table could not be copied; nothing here can keep a server within its bounds.
     """
     scratch = ScratchServer(folder, manifest, partial=True, confined=confined)
-    with export_place(folder) as to, scratch.running() as server:
+    with export_place(folder) as to, scratch.running(starting=starting) as server:
         found = tuple(exported(server, to, manifest, table, telling) for table in tables)
         with suppress(Undecided):
             server.shut_down()  # however it ends: what was copied before is whole

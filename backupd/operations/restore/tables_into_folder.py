@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.into_folder import filled
 from backupd.operations.restore.table_export import Exported, export
 from backupd.targets import BackupSource
-from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.errors import NeverStarted, ServerError
 from backupd.vocabulary.storage import Manifest
 
 if TYPE_CHECKING:
@@ -46,16 +45,18 @@ def restore_tables(
     When it is interrupted before a server works in it, it is gone on with as `into_folder.restore` says.
 
     Raises:
-        As `into_folder.restore`, and as `table_export.export`; that no matching server is here is no error.
+        As `into_folder.restore`, and as `table_export.export`; that no server can be started here is no error.
     """
     with filled(*(sources, to, identities), tables=tables, copied=copied, confined=confined, exporting=True) as (
         manifest,
         folder,
     ):
         try:
-            ScratchServer(to.absolute(), manifest, partial=True, confined=confined).require_startable()
+            exported = export(
+                *(to.absolute(), manifest, tables), confined=confined, telling=telling, starting=folder.worked_in
+            )
         except ServerError as error:
+            if folder.is_spoilt and not isinstance(error, NeverStarted):
+                raise
             return RestoredTables(manifest, (), error.message)
-        folder.worked_in()
-        exported = export(to.absolute(), manifest, tables, confined=confined, telling=telling)
     return RestoredTables(manifest, exported)

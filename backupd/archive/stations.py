@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from backupd.archive.pipeline import BLOCK_BYTES
-from backupd.vocabulary.errors import VerificationError
+from backupd.vocabulary.errors import HostExhausted, VerificationError
 from backupd.vocabulary.storage import StoredObject
 
 if sys.version_info >= (3, 14):
@@ -26,6 +26,7 @@ _SMALL_JOB_BYTES = 2 << 20
 _LEAST_FRAME_BYTES = 4 << 10  # plain ones, in a frame that another follows: ours hold 64 MiB, all but a stream's last
 _FIRST_STEP_BYTES = 256  # that a new frame is given; each step is twice the one before
 
+_NO_MEMORY = "Allocation error"  # how libzstd tells of it, in whichever function: zstd 1.5, `ERR_getErrorString`
 _DAMAGED = "this copy is damaged: do not rely on it, take a new backup"
 
 
@@ -147,6 +148,7 @@ class Decompressor:
 
         Raises:
             VerificationError: they are no zstd frames, or frames that backupd never writes.
+            HostExhausted: there is no memory for it here.
         """
         view, at = memoryview(block), 0
         while at < len(view) or not self._frame.needs_input:
@@ -156,7 +158,12 @@ class Decompressor:
             self._between_frames = self._between_frames and not given
             try:
                 piece = self._frame.decompress(given, BLOCK_BYTES)
-            except zstd.ZstdError as error:
+            except (MemoryError, zstd.ZstdError) as error:
+                if isinstance(error, MemoryError) or _NO_MEMORY in str(error):
+                    raise HostExhausted(
+                        f"there is not enough memory to expand {self._name}",
+                        hint="free memory or raise the limit (free -m, ulimit -v): nothing was found damaged",
+                    ) from error
                 raise VerificationError(f"{self._name} is damaged: {str(error).lower()}", hint=_DAMAGED) from error
             at += len(given)
             self._step = min(self._step * 2, BLOCK_BYTES)

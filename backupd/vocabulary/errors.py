@@ -281,9 +281,7 @@ class CommandError(BackupdError):
 
 
 class HostExhausted(CommandError):
-    """This host has no memory, process or descriptor left for another program, which was asked nothing; or no memory or
-    room for a drill.
-    """
+    """This host has no memory, process, descriptor or room left for what was to be done, and nothing was found out."""
 
     exit_status = ExitStatus.UNDECIDED
 

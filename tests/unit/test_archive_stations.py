@@ -8,7 +8,7 @@ import pytest
 
 from backupd.archive import stations
 from backupd.archive.stations import Compressor, Decompressor
-from backupd.vocabulary.errors import VerificationError
+from backupd.vocabulary.errors import HostExhausted, VerificationError
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -54,6 +54,28 @@ class CountingDecompressor:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._frame, name)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        zstd.ZstdError("Unable to decompress Zstandard data: Allocation error : not enough memory"),
+        MemoryError(),
+    ],
+    ids=["zstd", "python"],
+)
+def test_a_host_without_memory_has_found_no_damage(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Its words are libzstd's own of `ZSTD_error_memory_allocation`, as 1.5.7 says them under RLIMIT_AS."""
+
+    class NoRoom(CountingDecompressor):
+        def decompress(self, data: bytes, max_length: int) -> bytes:
+            raise error
+
+    without_room = CountingZstd()
+    monkeypatch.setattr(without_room, "ZstdDecompressor", lambda: NoRoom(lambda _size: None))
+    monkeypatch.setattr(stations, "zstd", without_room)
+    with pytest.raises(HostExhausted, match="not enough memory to expand"):
+        expanded(FRAME, at_once=100)
 
 
 def test_many_small_frames_cost_as_much_as_is_stored_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,6 +111,9 @@ def _checks(copy: _Copy, folder: Path, telling: Callable[[str], None]) -> _Answe
                 copy.sources, manifest, to=folder, identities=copy.identities, confined=copy.confined
             )
             open_as_recorded(folder, itself)
+    except HostExhausted as error:
+        log.warning("drill: %s", error.message)
+        return (), None, error.message
     except NotHeld as error:
         log.warning("drill: %s", error.message)
         return (), None, f"the staging folder cannot store the backup as recorded: {error.message}"

@@ -128,7 +128,8 @@ class Unpacking:
         When it raises, `progress` says what is there all the same; there may be more, which is worth nothing.
 
         Raises:
-            VerificationError: the object is not what was stored, or has a member that leads outside.
+            VerificationError: the object is not what was stored.
+            Unreadable: it is, and opens to something else than was recorded, or has a member that leads outside.
             UsageError: the folder cannot take it (no room, no permission, something in the way), the kernel has nothing
                 to confine tar to it, or the key is wrong.
             TargetError: it cannot be read.
@@ -155,7 +156,8 @@ class Unpacking:
             raise unconfined
         if complaint is not None:
             raise self._cannot_take(complaint)
-        self._require_whole(selection, plain)
+        with _behind_equal_frames():
+            self._require_whole(selection, plain)
         self._done = True
 
     def _tar(self) -> TarChild:
@@ -184,12 +186,13 @@ class Unpacking:
 
     def _drain(self, pieces: Iterator[bytes], tar: TarChild) -> None:
         """Nothing comes of it but what is done on the way; a disk that is full ends it there."""
-        for _ in pieces:
-            self._options.governor.pace(0)
-            if (complaint := tar.not_written()) is not None:
-                raise self._cannot_take(complaint)
-            if tar.complained and self._certain is None:
-                self._certain = self._tracked.progress  # some MiB behind what tar was given
+        with _behind_equal_frames():
+            for _ in pieces:
+                self._options.governor.pace(0)
+                if (complaint := tar.not_written()) is not None:
+                    raise self._cannot_take(complaint)
+                if tar.complained and self._certain is None:
+                    self._certain = self._tracked.progress  # some MiB behind what tar was given
 
     @contextmanager
     def _gone_on(self) -> Iterator[None]:
@@ -235,7 +238,7 @@ def frames_in(
     """A small object's zstd frames, in memory; what they expand to was compared, and is not kept.
 
     Raises:
-        Unreadable: it has more than `at_most` bytes as stored; it was not read.
+        Unreadable: it has more than `at_most` bytes as stored, and was not read; or it opens to something else.
         VerificationError: it is not what was stored.
         UsageError: the key is wrong.
         TargetError: it cannot be read.
@@ -255,12 +258,27 @@ def frames_in(
             stations.insert(0, opened.enter_context(decryptor(stored, key)))
         whole = select(frames, ((0, stored.plain_bytes),))
         for block in proven(whole, reading, pace=governor.pace):
-            for _ in _through(stations, block):
+            with _behind_equal_frames():
+                for _ in _through(stations, block):
+                    pass
+        with _behind_equal_frames():
+            for _ in _ended(stations):
                 pass
-        for _ in _ended(stations):
-            pass
-    require_plain(plain, stored)
+            require_plain(plain, stored)
     return kept.content
+
+
+@contextmanager
+def _behind_equal_frames() -> Iterator[None]:
+    """The stored bytes were compared: what they open to is no damage of theirs, for no verification would find it.
+
+    Raises:
+        Unreadable: in place of a VerificationError.
+    """
+    try:
+        yield
+    except VerificationError as error:
+        raise Unreadable(error.message, hint=error.hint) from error
 
 
 @contextmanager

@@ -254,7 +254,7 @@ class BackupSource:
 
     @property
     def damage(self) -> VerificationError | None:
-        """What shows that the copy is not what was stored; None where nothing was found that does."""
+        """What shows that the copy is not what was stored, as `verify` would find; None where nothing does."""
         return next(
             (
                 error

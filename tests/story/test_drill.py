@@ -134,6 +134,17 @@ def test_a_limit_of_the_drill_s_own_is_no_answer(
     assert backed_up.left() == []
 
 
+def test_a_host_without_memory_to_unpack_is_no_answer(backed_up: World) -> None:
+    def exhausted() -> None:
+        raise HostExhausted("there is not enough memory to expand data-1.tar.zst")
+
+    backed_up.at["target.reading"] = exhausted
+    result = drill(copies(backed_up), backed_up.tools)
+    assert (result.ok, result.failed, result.checks) == (False, False, ())
+    assert "not enough memory" in result.undecided
+    assert backed_up.left() == []
+
+
 def test_what_a_drill_could_not_clean_up_is_no_answer_of_the_backup(
     backed_up: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,12 +16,13 @@ import pytest
 from backupd.archive.encryption import Identities, read_identities
 from backupd.archive.frames import Reading
 from backupd.archive.unpack import Unpacking
+from backupd.archive.unpack_progress import TrackedMembers
 from backupd.host.signals import cancellable
 from backupd.operations.restore.into_folder import restore
 from backupd.operations.restore.unfinished import INCOMPLETE
 from backupd.targets import BackupSource
 from backupd.targets.directory import DirectoryTarget
-from backupd.vocabulary.errors import Busy, Cancelled, TargetError, UsageError, VerificationError
+from backupd.vocabulary.errors import Busy, Cancelled, HostExhausted, TargetError, UsageError, VerificationError
 from tests.fakes.target import BELIEVED, MACHINE
 from tests.story.stored import FRAME_BYTES, JOB, RUN, Stream, content, files_in, put, put_in, tar, unpacked
 
@@ -181,6 +182,52 @@ def test_after_a_target_was_lost_the_same_restore_goes_on_and_fetches_less(
     assert not (to / INCOMPLETE).exists()
     assert again.read["data-1.tar.zst"] < size * 2 // 3
     assert "data-2.tar.zst" not in again.read  # it was done
+
+
+def test_a_host_without_memory_asks_no_other_copy_and_goes_on_later(
+    vault: Path, spare: Path, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Exhausting(Late):
+        def fail(self) -> None:
+            with pytest.raises(TargetError):
+                super().fail()
+            raise HostExhausted("there is not enough memory to expand data-1.tar.zst")
+
+    size = stored_bytes(vault, "data-1.tar.zst")
+    first = source(Exhausting(vault, gives=size * 7 // 8, monkeypatch=monkeypatch))
+    second = Failing(spare)
+    with pytest.raises(HostExhausted) as exhausted:
+        restore([first, source(second)], to=to)
+    assert (first.damage, second.read) == (None, {})
+    assert f"{to} keeps what was restored so far" in exhausted.value.__notes__[0]
+    again = Failing(vault)
+    restore([source(again)], to=to)
+    assert whole(to)
+    assert again.read["data-1.tar.zst"] < size * 2 // 3
+
+
+def test_what_opens_to_something_else_although_it_is_as_it_was_stored_is_no_damage_of_that_copy(
+    vault: Path, spare: Path, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`verify` compares what is stored, and would call it good again; a drill is what proves such a backup."""
+
+    def refused(_members: TrackedMembers, _block: bytes) -> Iterator[bytes]:
+        raise VerificationError("data-1.tar.zst was not written by backupd")
+        yield
+
+    monkeypatch.setattr(TrackedMembers, "take", refused)
+    copies = [source(Failing(vault)), source(Failing(spare))]
+    with pytest.raises(VerificationError, match="was not written by backupd"):
+        restore(copies, to=to)
+    assert all(copy.failures for copy in copies)
+    assert [copy.damage for copy in copies] == [None, None]
+
+
+def test_a_frame_that_is_not_as_stored_is_damage_of_that_copy(vault: Path, spare: Path, to: Path) -> None:
+    flip(vault, "data-1.tar.zst", 5 * MIB)
+    copies = [source(Failing(vault)), source(Failing(spare))]
+    restore(copies, to=to)
+    assert [copy.damage is not None for copy in copies] == [True, False]
 
 
 def test_a_cancelled_restore_goes_on(vault: Path, to: Path) -> None:

@@ -33,7 +33,7 @@ from backupd.operations.restore.wanted_objects import (
     table_files,
 )
 from backupd.targets import BackupSource
-from backupd.vocabulary.errors import BackupdError, Cancelled, TargetError, UsageError
+from backupd.vocabulary.errors import BackupdError, Cancelled, HostExhausted, TargetError, UsageError
 from backupd.vocabulary.storage import Manifest
 from backupd.vocabulary.units import compared_sizes, rounded_size
 
@@ -62,10 +62,11 @@ def restore(
 
     `sources` are copies of one run, the first of them preferred. When this returns, the folder is whole and durable,
     and what is in it is what was recorded (`archive.ondisk` says what is compared).
-    When it is interrupted (`Cancelled`, a target that cannot be reached, the end of the process) the folder keeps what
-    is durable, marked by `.backupd-incomplete`, and the same call continues from there. So does a folder in which
-    something is not as recorded: the same call compares once more. After any other error it is as empty as before, but
-    what an earlier call has left, or what is whole, is kept. Unless it `keeps` that, any error leaves the folder so.
+    When it is interrupted (`Cancelled`, a target that cannot be reached, a host without memory, the end of the process)
+    the folder keeps what is durable, marked by `.backupd-incomplete`, and the same call continues from there. So does a
+    folder in which something is not as recorded: the same call compares once more. After any other error it is as empty
+    as before, but what an earlier call has left, or what is whole, is kept. Unless it `keeps` that, any error leaves
+    the folder so.
 
     With `tables`, only what a server with these tables needs is fetched. They are as the snapshot had them: a server
     has to recover them before they are of use. Where it is not `confined`, tar is bound by nothing but our judgement of
@@ -260,7 +261,7 @@ class _Work:
         largest_first = sorted(self.parts, key=lambda part: -part.size)
         try:
             side_by_side([self._task(part) for part in largest_first], idle=self._look)
-        except (Cancelled, TargetError) as interrupted:
+        except (Cancelled, HostExhausted, TargetError) as interrupted:
             with shielded():
                 self._save_at_the_end(interrupted)
             raise

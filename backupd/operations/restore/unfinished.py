@@ -26,11 +26,20 @@ from backupd.host.filesystem import (
 from backupd.host.signals import shielded
 from backupd.mysql.running_servers import require_no_server_in
 from backupd.operations.restore.unfinished_marker import Unfinished, from_text, to_text
-from backupd.vocabulary.errors import Busy, Cancelled, CleanupIncomplete, NotAsRecorded, TargetError, UsageError
+from backupd.vocabulary.errors import (
+    Busy,
+    Cancelled,
+    CleanupIncomplete,
+    HostExhausted,
+    NotAsRecorded,
+    TargetError,
+    UsageError,
+)
 from backupd.vocabulary.servers import Position
 
 INCOMPLETE = MARKER  # in the folder while it is not whole
 _NEXT = f"{INCOMPLETE}.new"  # becomes the marker
+_INTERRUPTIONS = (Cancelled, HostExhausted, TargetError)  # what passes
 MARKERS = frozenset({INCOMPLETE, _NEXT})  # ours alone for as long as they are there: others' are not believed
 
 
@@ -160,9 +169,10 @@ def filling(to: Path, what: Mapping[str, str]) -> Iterator[bool]:
 def resumable(to: Path, what: Unfinished, *, keeps: bool = True) -> Iterator[Filling]:
     """The same, but what an interruption leaves is kept as far as it was saved, and gone on with by the same restore.
 
-    An interruption is a target that cannot be reached, a signal, or the end of this process. A folder whose content is
-    not as recorded is kept as well, and marked. After any other error the folder is as empty as before, but what an
-    earlier restore has left, or what is whole, stays. Unless it `keeps` that, the folder is as before after any error.
+    An interruption is a target that cannot be reached, a host without memory, a signal, or the end of this process. A
+    folder whose content is not as recorded is kept as well, and marked. After any other error the folder is as empty as
+    before, but what an earlier restore has left, or what is whole, stays. Unless it `keeps` that, the folder is as
+    before after any error.
 
     Raises:
         UsageError: the folder holds something else, or cannot be written.
@@ -186,7 +196,7 @@ def resumable(to: Path, what: Unfinished, *, keeps: bool = True) -> Iterator[Fil
             with shielded():
                 if keeps and isinstance(error, NotAsRecorded) and not what.moment:
                     _say_what_to_do(error, to)
-                elif keeps and (folder.stays or (folder.kept and isinstance(error, Cancelled | TargetError))):
+                elif keeps and (folder.stays or (folder.kept and isinstance(error, _INTERRUPTIONS))):
                     _say_how_to_go_on(error, to, what.moment)
                 else:
                     _forget(to, folder._what)

@@ -111,7 +111,7 @@ def clone(
     from backupd.cli.progress import log_applied
     from backupd.operations import context
     from backupd.operations.restore.next_copy import agreed
-    from backupd.operations.restore.on_record import broken_copies
+    from backupd.operations.restore.on_record import broken_copies, damage_on_record
 
     moment = moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest)
     limit = _scrub_limit(scrub_within)
@@ -135,7 +135,8 @@ def clone(
         else:
             run = run_of(configuration, catalogue, run_id or "", target=target)
             copies = sources_of(configuration, catalogue, run, copies_of(run, target=target, broken_last=True))
-            manifest, sources = agreed(copies, identities)
+            with damage_on_record(catalogue, copies, telling=tell):
+                manifest, sources = agreed(copies, identities)
             asked = _Asked(configuration, catalogue, run, manifest, copies, sources, identities, to, json)
         if files:
             _scrubbed(asked, files, limit)

@@ -133,6 +133,7 @@ def found_moment(
     """
     from backupd.operations.restore.moment.moment_copy import RollForward, doubt_of_log
     from backupd.operations.restore.next_copy import agreed
+    from backupd.operations.restore.on_record import damage_on_record
     from backupd.operations.restore.unfinished import of_something_else, unfinished_in
     from backupd.report.words import many
 
@@ -144,7 +145,8 @@ def found_moment(
     way = way_to(configuration, catalogue, asked, target=target, identities=identities)
     tell(f"from run {way.run.run_id} and {many(len(way.plan.segments), 'binlog segment')} after it")
     tell_statements(way.plan)
-    manifest, sources = agreed(way.copies, identities)
+    with damage_on_record(catalogue, way.copies, telling=tell):
+        manifest, sources = agreed(way.copies, identities)
     doubt = doubt_of_log(way.plan, manifest)
     if doubt:
         tell(f"attention: {doubt}")

@@ -2,20 +2,23 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from backupd import wiring
 from backupd.catalogue.store import Catalogue
+from backupd.cli import moments
 from backupd.mysql.scratch import ScratchServer
 from backupd.operations.restore import drill
-from backupd.targets import Target
+from backupd.targets import BackupSource, Target
 from backupd.targets.names import is_proof
-from backupd.vocabulary.errors import CatalogueError, ExitStatus, TargetError
+from backupd.vocabulary.errors import CatalogueError, ExitStatus, TargetError, VerificationError
 from backupd.vocabulary.records import Check
+from backupd.vocabulary.storage import Manifest
 from tests.cli.terminal import Terminal
 from tests.cli.test_clone_command import Replica, serve_copies
-from tests.fakes.target import MemoryTarget
+from tests.fakes.target import BELIEVED, MemoryTarget
 from tests.story.stored import damaged
 from tests.story.world import World
 
@@ -146,6 +149,43 @@ def test_a_clone_that_finds_a_copy_damaged_needs_attention(
     ended = terminal.run("clone", "r1", "--to", str(world.base / "clone"), "--as-replica")
     assert (ended.status, "cloned run r1" in ended.stdout) == (ExitStatus.ATTENTION, True)
     assert broken(world).keys() == {"vault"}
+
+
+def lose_all(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No copy has a manifest: nothing can even be begun."""
+
+    def lost(*_asked: object) -> Manifest:
+        raise VerificationError("manifest.json cannot be parsed")
+
+    lose(world)
+    monkeypatch.setattr(MemoryTarget, "manifest", lost)
+
+
+@pytest.mark.parametrize("how", [["clone", "r1", "--as-replica"], ["restore", "r1"], ["drill", "r1"]], ids=" ".join)
+def test_damage_that_is_found_before_anything_is_begun_is_on_record(
+    terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch, how: list[str]
+) -> None:
+    lose_all(world, monkeypatch)
+    place = [] if how[0] == "drill" else ["--to", str(world.base / "to")]
+    ended = terminal.run(*how, *place)
+    assert ended.status == ExitStatus.VERIFICATION
+    assert broken(world).keys() == {"vault", "offsite"}
+
+
+@pytest.mark.parametrize("how", [["clone", "--as-replica"], ["restore"]], ids=" ".join)
+def test_so_is_what_is_found_on_the_way_to_a_moment(
+    terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch, how: list[str]
+) -> None:
+    def way(*_asked: object, **_more: object) -> SimpleNamespace:
+        targets: list[Target] = [world.target, *world.others]
+        copies = [BackupSource(target, "nightly", "r1", BELIEVED) for target in targets]
+        return SimpleNamespace(run=world.row(), plan=SimpleNamespace(segments=()), copies=copies)
+
+    monkeypatch.setattr(moments, "way_to", way)
+    lose_all(world, monkeypatch)
+    ended = terminal.run(*how, "--latest", "--to", str(world.base / "to"))
+    assert ended.status == ExitStatus.VERIFICATION
+    assert broken(world).keys() == {"vault", "offsite"}
 
 
 def test_a_restore_that_ends_without_a_result_records_damage_all_the_same(

@@ -129,6 +129,19 @@ def drilled_on_record(
     return result
 
 
+@contextmanager
+def damage_on_record(
+    catalogue: Catalogue, sources: Sequence[BackupSource], *, telling: Callable[[str], None]
+) -> Iterator[None]:
+    """Of a block that fails before its deed is begun, what it has found damaged is on record."""
+    try:
+        yield
+    except BaseException:
+        with shielded():
+            _record_broken(catalogue, sources, telling)
+            raise  # within the shield: a stop signal that comes now must not take the error's place
+
+
 def broken_copies(sources: Sequence[BackupSource]) -> list[str]:
     """What a person should know of those of the copies that were found damaged as they were read."""
     return [

@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from backupd.archive.stations import Decompressor
-from backupd.vocabulary.errors import Unreadable, VerificationError
+from backupd.vocabulary.errors import Unreadable
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -111,7 +111,7 @@ class Index:
         """`packed` is the index object as zstd frames.
 
         Raises:
-            VerificationError: it is no index, or one of a later backupd's.
+            Unreadable: it is no index, or one of a later backupd's.
         """
         self._packed = packed
         _require_known(next(self._lines(), None))
@@ -120,7 +120,7 @@ class Index:
         """Each with its object's name.
 
         Raises:
-            VerificationError: a line tells of a member that cannot be.
+            Unreadable: a line tells of a member that cannot be.
         """
         lines = self._lines()
         next(lines)
@@ -239,8 +239,9 @@ def _line(document: Mapping[str, object]) -> bytes:
     return _encoded(document).encode() + b"\n"
 
 
-def _refusal(why: str) -> VerificationError:
-    return VerificationError(
+def _refusal(why: str) -> Unreadable:
+    """As nothing but what was compared is parsed, it is as it was written."""
+    return Unreadable(
         f"the index of the members cannot be parsed: {why}",
-        hint="restore the whole backup, which needs the index only to compare; or use the backupd that wrote it",
+        hint="use the backupd that wrote it; restore --to without --tables keeps the files, not compared (status 9)",
     )

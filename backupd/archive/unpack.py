@@ -247,7 +247,7 @@ def frames_in(
         is_large, held = compared_sizes(stored.stored_bytes, at_most)
         raise Unreadable(
             f"{stored.name} is {is_large} large as stored, and at most {held} of it are held in memory",
-            hint="restore the whole backup, which needs it only to compare",
+            hint="restore --to without --tables keeps the files, not compared (status 9); or unpack with zstd and tar",
         )
     frames: Frames = frames_of(stored)
     plain = Digest(at_most=stored.plain_bytes, what=f"{stored.name} unpacked")

@@ -238,7 +238,7 @@ def test_tables_that_no_server_here_can_recover_are_an_attention_in_the_audit_tr
     def refused(*asked: object, **more: object) -> None:
         raise ServerError("no matching server is here", hint="install one")
 
-    monkeypatch.setattr("backupd.mysql.scratch.ScratchServer.require_startable", refused)
+    monkeypatch.setattr("backupd.mysql.scratch.matching_program", refused)
     ended = terminal.run("restore", "r1", "--to", str(tmp_path / "back"), "--tables", "shop.orders")
     assert ended.status == ExitStatus.ATTENTION, ended.stderr
     assert "NOT recovered" in ended.stdout

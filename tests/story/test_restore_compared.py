@@ -125,8 +125,13 @@ def test_the_index_of_more_files_may_be_larger(
 ) -> None:
     monkeypatch.setattr(wanted_objects, "_LEAST_HELD", 10)
     monkeypatch.setattr(wanted_objects, "_MOST_HELD", 100)
-    with pytest.raises(Unreadable if tables else NotAsRecorded, match="at most 100 B of it are held in memory"):
+    with pytest.raises(
+        Unreadable if tables else NotAsRecorded, match="at most 100 B of it are held in memory"
+    ) as refused:
         restore([source(Failing(vault))], to=to, tables=tables_in(tables) if tables else ())
+    if tables:  # and that is true: of the whole backup, the files stay
+        assert "without --tables keeps the files, not compared (status 9)" in refused.value.hint
+    assert to.exists() is not bool(tables)
     monkeypatch.setattr(wanted_objects, "_MOST_HELD", 1 << 20)
     restore([source(Failing(vault))], to=to, tables=tables_in(tables) if tables else ())
     assert "shop/t1.ibd" in files_in(to)

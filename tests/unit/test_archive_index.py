@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backupd.archive.index import LARGEST_ID, Index, Member, MemberKind, MemberLines, Recorded, written
 from backupd.archive.ondisk import differences
-from backupd.vocabulary.errors import Unreadable, VerificationError
+from backupd.vocabulary.errors import Unreadable
 from tests.share import examples
 
 if sys.version_info >= (3, 14):
@@ -128,7 +128,7 @@ def line(**other: object) -> bytes:
     ],
 )
 def test_anything_else_is_refused(content: bytes) -> None:
-    with pytest.raises(VerificationError, match="the index of the members cannot be parsed") as refused:
+    with pytest.raises(Unreadable, match="the index of the members cannot be parsed") as refused:
         read(content)
     assert refused.value.hint
 

@@ -17,7 +17,6 @@ from backupd.operations.restore.tables_into_folder import RestoredTables, restor
 from backupd.operations.restore.unfinished import INCOMPLETE
 from backupd.vocabulary.errors import (
     KeyUnreadable,
-    NeverStarted,
     ServerError,
     Undecided,
     UsageError,
@@ -107,16 +106,21 @@ def test_where_no_server_here_can_recover_them_the_files_stay(
     assert files_in(to) == SMALL_ALONE
 
 
-def test_where_the_server_program_could_not_even_be_executed_the_files_stay(
-    vault: Path, to: Path, monkeypatch: pytest.MonkeyPatch
+def test_where_the_server_program_cannot_even_be_executed_the_files_stay(
+    vault: Path, to: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def not_executed(*_asked: object, starting: Callable[[], None], **_more: object) -> None:
-        starting()
-        raise NeverStarted("the server program was never started: permission denied")
-
-    monkeypatch.setattr(tables_into_folder, "export", not_executed)
+    monkeypatch.setattr(scratch, "matching_program", lambda *_asked: ServerProgram(str(tmp_path / "none")))
     assert restored(vault, to).not_recovered.startswith("the server program was never started")
     assert files_in(to) == SMALL_ALONE
+
+
+def test_once_a_server_program_ran_nothing_is_handed_over_that_it_has_not_recovered(
+    vault: Path, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch, "matching_program", lambda *_asked: ServerProgram("/bin/false"))
+    with pytest.raises(ServerError, match="did not start on the restored files"):
+        restored(vault, to)
+    assert not to.exists()
 
 
 @pytest.mark.parametrize(

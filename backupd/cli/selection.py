@@ -92,8 +92,8 @@ def copies_of(
 ) -> "Sequence[Backup]":
     """The copies that are meant, in the job's order. One that was found broken is among them only when asked for.
 
-    With `broken_last` such ones come after the others, also where there are no others: whoever takes each object from
-    the first copy that still has it whole can do with copies of which none is whole.
+    With `broken_last` such ones come after the others, also where there are none but several of them: whoever takes
+    each object from the first copy that still has it whole can do with copies of which none is whole.
 
     Raises:
         UsageError: there is none.
@@ -111,7 +111,7 @@ def copies_of(
     broken = [backup for backup in chosen if backup.broken]
     if broken_too or (good and not broken_last):
         return chosen if broken_too else good
-    if target is None and not broken_last:
+    if target is None and not (broken_last and len(broken) > 1):
         raise UsageError(
             f"all copies of run {run.run_id} are broken",
             hint="to try one anyway, name it: --target " + chosen[0].target,

@@ -281,18 +281,16 @@ class ScratchServer:
         )
         return bounds.prefix()
 
-    @contextmanager
-    def _started(self, argv: list[str], said: IO[bytes]) -> Iterator["Popen[bytes]"]:
+    def _started(self, argv: list[str], said: IO[bytes]) -> AbstractContextManager["Popen[bytes]"]:
         """What it says before it has opened its log is kept too; our own output is for results.
 
         Our environment may have keys of targets, which a server that a copy has taken over could write into the copy.
         """
         known = {name: value for name, value in os.environ.items() if name in _ENVIRONMENT}
         known |= environment_of(self._zone)
-        with programs.spawned(
+        return programs.spawned(
             argv, stdout=said, stderr=said, ledger=self._ledger, environment=known, only_this_environment=True
-        ) as process:
-            yield process
+        )
 
     def _answering(self, process: "Popen[bytes]", places: ScratchPlaces) -> Session:
         """Ask until it answers: only its log says that it is ready, in words that differ between servers."""

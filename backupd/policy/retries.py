@@ -27,7 +27,7 @@ def passes(error: BaseException) -> bool:
     | 5 | `Refused`, `NotOurs`: somebody has to change something | no |
     | 6 | `LockNotGranted`: statements of others were in the way | yes |
     | 6 | `ServerError`, `LockLost`: unknown, or wrong for longer | no |
-    | 14 | `KeyUnreadable`, `NeverStarted`, `Undecided`, `HostExhausted`: of a drill or a restore, and never of a backup | no |
+    | 14 | `KeyUnreadable`, `NeverStarted`, `Undecided`, `HostExhausted`: of a drill or restore, not of a backup | no |
     | 6 | `ScrubFailed`: a person's SQL, and never of a backup | no |
     | 7 | `GroupBusy`: another LVM command had the volume group | yes |
     | 7 | `SnapshotError`, `SnapshotVoid`, `GaveUp`, `AbortedImpact`: it would cost the server the same again | no |

@@ -410,8 +410,8 @@ def test_a_copy_stands_nowhere_as_long_as_its_files_are_lent_to_a_server(
 
     class Watched(ScratchServer):
         @contextmanager
-        def running(self) -> Iterator[RunningServer]:
-            with ScratchServer.running(self) as server:
+        def running(self, *, starting: Callable[[], None] = lambda: None) -> Iterator[RunningServer]:
+            with ScratchServer.running(self, starting=starting) as server:
                 try:
                     yield server
                 finally:

@@ -134,7 +134,8 @@ def found_moment(
     from backupd.operations.restore.moment.moment_copy import RollForward, doubt_of_log
     from backupd.operations.restore.next_copy import agreed
     from backupd.operations.restore.on_record import damage_on_record
-    from backupd.operations.restore.unfinished import of_something_else, unfinished_in
+    from backupd.operations.restore.unfinished import unfinished_in
+    from backupd.operations.restore.unfinished_marker import of_something_else
     from backupd.report.words import many
 
     begun = unfinished_in(to)

@@ -111,7 +111,7 @@ def copies_of(
     broken = [backup for backup in chosen if backup.broken]
     if broken_too or (good and not broken_last):
         return chosen if broken_too else good
-    if target is None and not (broken_last and len(broken) > 1):
+    if target is None and not good and not (broken_last and len(broken) > 1):
         raise UsageError(
             f"all copies of run {run.run_id} are broken",
             hint="to try one anyway, name it: --target " + chosen[0].target,

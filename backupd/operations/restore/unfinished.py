@@ -25,7 +25,7 @@ from backupd.host.filesystem import (
 )
 from backupd.host.signals import shielded
 from backupd.mysql.running_servers import require_no_server_in
-from backupd.operations.restore.unfinished_marker import Unfinished, from_text, to_text
+from backupd.operations.restore.unfinished_marker import Unfinished, from_text, of_something_else, to_text
 from backupd.vocabulary.errors import (
     Busy,
     Cancelled,
@@ -264,16 +264,6 @@ def _begun(to: Path, what: Unfinished | None) -> Unfinished | None:
     if what is not None and not found.is_of(what):
         raise of_something_else(to, found)
     return found
-
-
-def of_something_else(to: Path, found: Unfinished) -> UsageError:
-    """What a person is told whose restore is not the one that the folder's marker tells of."""
-    only = f", only {','.join(found.tables)}" if found.tables else ""
-    moment = f" to {found.moment}" if found.moment else ""
-    return UsageError(
-        f"{to} has an unfinished restore of something else: run {found.run_id} of job {found.job}{moment}{only}",
-        hint=f"to continue it, restore the same; else restore into another folder, or discard it: rm -r {to}",
-    )
 
 
 def _require_there(to: Path) -> bool:

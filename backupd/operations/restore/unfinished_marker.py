@@ -7,9 +7,11 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from backupd.archive.unpack_progress import Folder, UnpackProgress
+from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.servers import Position
 
 
@@ -98,4 +100,14 @@ def _progress(document: Mapping[str, Any]) -> UnpackProgress:
         links=tuple(map(str, document["links"])),
         folders=tuple(Folder(str(name), base64.b64decode(headers)) for name, headers in document["folders"]),
         done=bool(document["done"]),
+    )
+
+
+def of_something_else(to: Path, found: Unfinished) -> UsageError:
+    """What a person is told whose restore is not the one that the folder's marker tells of."""
+    only = f", only {','.join(found.tables)}" if found.tables else ""
+    moment = f" to {found.moment}" if found.moment else ""
+    return UsageError(
+        f"{to} has an unfinished restore of something else: run {found.run_id} of job {found.job}{moment}{only}",
+        hint=f"to continue it, restore the same; else restore into another folder, or discard it: rm -r {to}",
     )

@@ -251,6 +251,7 @@ class BackupSource:
     trust: Trust  # by which its manifest is believed
     was_read: Event = field(default_factory=Event, compare=False, repr=False)  # set once something was taken from it
     failures: list[BackupdError] = field(default_factory=list, compare=False, repr=False)  # why it did not give it all
+    damage_told: Event = field(default_factory=Event, compare=False, repr=False)  # set once that it is broken was told
 
     @property
     def damage(self) -> VerificationError | None:

@@ -149,6 +149,10 @@ def test_a_clone_that_finds_a_copy_damaged_needs_attention(
     ended = terminal.run("clone", "r1", "--to", str(world.base / "clone"), "--as-replica")
     assert (ended.status, "cloned run r1" in ended.stdout) == (ExitStatus.ATTENTION, True)
     assert broken(world).keys() == {"vault"}
+    assert ended.stderr.count("attention: the copy of run r1 on target vault is broken: ") == 1
+    with world.catalogue() as catalogue:
+        events = [entry.event for entry in catalogue.audit_entries(limit=None)]
+    assert events.count("found-broken") == 1
 
 
 def lose_all(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,6 +174,20 @@ def test_damage_that_is_found_before_anything_is_begun_is_on_record(
     ended = terminal.run(*how, *place)
     assert ended.status == ExitStatus.VERIFICATION
     assert broken(world).keys() == {"vault", "offsite"}
+
+
+def test_so_is_what_one_copy_lost_where_the_next_one_s_manifest_has_the_clone_refused(
+    terminal: Terminal, world: World
+) -> None:
+    lose(world)
+    password = world.base / "password"
+    password.write_text("x" * 1000)
+    password.chmod(0o600)
+    words = ["--as-replica", "--source", "db1", "--source-user", "repl", "--source-password-file", str(password)]
+    ended = terminal.run("clone", "r1", "--to", str(world.base / "to"), *words)
+    assert (ended.status, "the source's password is too long" in ended.stderr) == (ExitStatus.USAGE, True)
+    assert broken(world).keys() == {"vault"}
+    assert ended.stderr.count("attention: the copy of run r1 on target vault is broken: ") == 1
 
 
 @pytest.mark.parametrize("how", [["clone", "--as-replica"], ["restore"]], ids=" ".join)

@@ -133,13 +133,15 @@ def drilled_on_record(
 def damage_on_record(
     catalogue: Catalogue, sources: Sequence[BackupSource], *, telling: Callable[[str], None]
 ) -> Iterator[None]:
-    """Of a block that fails before its deed is begun, what it has found damaged is on record."""
+    """What a block before the deed has found damaged is on record, whether the deed is begun or not."""
     try:
         yield
     except BaseException:
         with shielded():
             _record_broken(catalogue, sources, telling)
             raise  # within the shield: a stop signal that comes now must not take the error's place
+    with shielded():
+        _record_broken(catalogue, sources, telling)
 
 
 def broken_copies(sources: Sequence[BackupSource]) -> list[str]:
@@ -154,15 +156,18 @@ def broken_copies(sources: Sequence[BackupSource]) -> list[str]:
 def _record_broken(
     catalogue: Catalogue, sources: Sequence[BackupSource], telling: Callable[[str], None]
 ) -> Sequence[str]:
-    """Those copies are broken in the catalogue, where that knows them. What a person should know is told."""
-    for source in sources:
+    """Those copies are broken in the catalogue, where that knows them. What a person should know is told, once, and
+    returned.
+    """
+    new = [source for source in sources if not source.damage_told.is_set()]
+    for source in new:
         if source.damage is not None:
+            source.damage_told.set()
             with _told_if_unwritten(Event.FOUND_BROKEN, telling):
                 catalogue.found_broken(source.run_id, source.target.name, source.damage.message)
-    told = broken_copies(sources)
-    for text in told:
+    for text in broken_copies(new):
         telling(f"attention: {text}")
-    return told
+    return broken_copies(sources)
 
 
 @contextmanager

@@ -331,13 +331,13 @@ def _usable_runs(
     targets: "Collection[str] | None",
 ) -> "list[RunDetails]":
     """Those by which a moment of the job can be restored, on these targets; or this one alone, wherever it is, and
-    whatever a drill has said of it: there may be no other.
+    whatever a drill or a verification has said of it: there may be no other.
     """
     if run_id is not None:
         run = run_of(configuration, catalogue, run_id)
         if run.doubted:
             tell(f"the last drill of run {run.run_id} failed; it is used because you named it")
-        return [replace(run, drills=())]
+        return [replace(run, drills=(), backups=tuple(replace(backup, broken="") for backup in run.backups))]
     runs = catalogue.runs_with_backup(job, targets=targets)
     newest = next(iter(runs), None)
     if newest is not None and newest.doubted:

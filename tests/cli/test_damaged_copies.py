@@ -9,11 +9,14 @@ import pytest
 from backupd import wiring
 from backupd.catalogue.store import Catalogue
 from backupd.cli import moments
+from backupd.config import load
 from backupd.mysql.scratch import ScratchServer
 from backupd.operations.restore import drill
+from backupd.policy.moments import ToPosition
 from backupd.targets import BackupSource, Target
 from backupd.targets.names import is_proof
-from backupd.vocabulary.errors import CatalogueError, ExitStatus, TargetError, VerificationError
+from backupd.vocabulary.binlogs import BinlogPlace
+from backupd.vocabulary.errors import CatalogueError, ExitStatus, TargetError, UsageError, VerificationError
 from backupd.vocabulary.records import Check
 from backupd.vocabulary.storage import Manifest
 from tests.cli.terminal import Terminal
@@ -130,6 +133,39 @@ def test_copies_that_are_each_damaged_elsewhere_are_restored_together_as_often_a
         assert ended.status == ExitStatus.ATTENTION, ended.stderr
         assert broken(world).keys() == {"vault", "offsite"}
     assert "warning: the copy on target offsite is broken: " in ended.stderr
+
+
+def test_copies_that_are_all_broken_lead_to_a_moment_too_where_the_run_is_named(
+    terminal: Terminal, world: World
+) -> None:
+    """As the run is where an interrupted restore to a moment is continued."""
+    terminal.configuration.write_text(f"{terminal.configuration.read_text()}\n[jobs.nightly.binlog]\n")
+    configuration = load(terminal.configuration)
+    with world.catalogue() as catalogue:
+        position = catalogue.run("r1").position
+        assert position is not None
+        assert position.binlog_file is not None
+        assert position.binlog_offset is not None
+        own = ToPosition(BinlogPlace(position.binlog_file, position.binlog_offset))
+
+        def way(run_id: str | None, target: str | None = None) -> list[str]:
+            asked = moments.AskedMoment(own, run_id, job="nightly")
+            found = moments.way_to(configuration, catalogue, asked, target=target, identities=None)
+            return [copy.target.name for copy in found.copies]
+
+        catalogue.found_broken("r1", "offsite", "index.jsonl.zst differs")
+        assert way(None) == ["vault", "offsite"]
+        catalogue.found_broken("r1", "vault", "frame 7 differs")
+        assert (way("r1"), way("r1", "offsite")) == (["vault", "offsite"], ["offsite"])
+        with pytest.raises(UsageError, match="there is no good backup"):
+            way(None)
+        catalogue.removed("r1", "offsite", because="it was to be")
+        with pytest.raises(UsageError, match="all copies of run r1 are broken") as refused:
+            way("r1")
+        assert "--target vault" in refused.value.hint
+        catalogue.removed("r1", "vault", because="it was to be")
+        with pytest.raises(UsageError, match="there is no good backup"):
+            way("r1")
 
 
 def test_a_broken_copy_is_asked_after_the_others(terminal: Terminal, world: World) -> None:

@@ -118,11 +118,11 @@ def prove(server: RunningServer, manifest: Manifest, *, found: "Recovered | None
 def with_its_end(server: RunningServer, checks: Iterable[Check]) -> tuple[Check, ...]:
     """These, one after the other, and the one of the shutdown.
 
-    What was found wrong is an answer, whatever limit the server ran into after that.
+    What was found wrong is an answer, whatever limit the server ran into after that, and however else it failed.
 
     Raises:
         Undecided: the server ran into a limit of its own, and nothing was wrong before.
-        ServerError: it failed in another way before its end.
+        ServerError: it failed in another way before its end, and nothing was wrong before.
     """
     found: list[Check] = []
     try:
@@ -134,6 +134,10 @@ def with_its_end(server: RunningServer, checks: Iterable[Check]) -> tuple[Check,
         if all(check.ok for check in found):
             raise
         log.warning("%s", error.message)
+    except ServerError as error:
+        if all(check.ok for check in found):
+            raise
+        found.append(Check("server", ok=False, expected="answers to the end", found=error.message))
     return tuple(found)
 
 

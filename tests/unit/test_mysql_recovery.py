@@ -143,6 +143,27 @@ def test_a_server_that_is_killed_while_it_is_asked_hides_nothing_that_was_found_
             assert with_its_end(server, asked()) == (before,)
 
 
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_server_that_dies_while_it_is_asked_hides_nothing_that_was_found_wrong(tmp_path: Path, sound: bool) -> None:
+    """It has died of a damaged table, say; the check behind that finds nobody to ask."""
+    before = Check("tables", ok=sound, expected="9 tables OK", found="9 tables OK" if sound else "a.b: error: Corrupt")
+
+    def asked() -> Iterator[Check]:
+        yield before
+        raise ServerError("cannot connect to the database server: connection refused")
+
+    (tmp_path / "log.err").write_text("[Note] before\n")
+    with subprocess.Popen(["sh", "-c", "kill -11 $$"]) as process:
+        server = RunningServer(process, cast(Session, Asked()), ScratchPlaces(tmp_path))
+        if sound:
+            with pytest.raises(ServerError, match="cannot connect"):
+                with_its_end(server, asked())
+        else:
+            found, end = with_its_end(server, asked())
+            assert (found, end.ok) == (before, False)
+            assert end.found == "cannot connect to the database server: connection refused"
+
+
 @pytest.mark.parametrize(("script", "ok", "found"), [("exit 0", True, "status 0"), ("kill -6 $$", False, "status -6")])
 def test_any_other_end_of_its_own_is_an_answer(tmp_path: Path, script: str, ok: bool, found: str) -> None:
     (tmp_path / "log.err").write_text("[Note] before\n")

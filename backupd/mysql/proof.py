@@ -49,7 +49,9 @@ _TABLES_AT_ONCE = 50
 _ANOTHER = "take it from another backup; `backupd drill` checks all tables of one"
 _MORE = "nothing was learned about the table: try again with more memory or disk space"
 _SHOWN = 5  # damaged tables that a check names
-_VERDICT = "Corrupt"  # the last error of any check that came to none: it has no reason of its own
+
+# The last error of any check that came to none: it has no reason of its own, but for 28, which is ENOSPC.
+_VERDICT = re.compile(r"Corrupt|Unknown - internal error (?!28 )-?[0-9]+ during operation")
 
 # ER_TABLE_NEEDS_UPGRADE, ER_TABLE_NEEDS_REBUILD
 _OUTDATED = re.compile(r"(table )?(upgrade|rebuild) required\. please do ", re.IGNORECASE)
@@ -191,11 +193,21 @@ def table_results(rows: Sequence[Row]) -> Iterator[TableResult]:
         kinds = {kind.lower() for kind, _ in lines}
         outdated = kinds == {"error"} and all(_OUTDATED.match(text) for _, text in lines)
         ok = outdated or ("error" not in kinds and (("status", "OK") in lines or kinds == {"note"}))
-        limits = [ran_out(text) for kind, text in lines if kind.lower() == "error" and text != _VERDICT]
-        if not ok and limits and all(limits):
-            raise Undecided(f"the server ran out of resources while it checked {table}: {limits[0]}", hint=_MORE)
+        if not ok and (limit := _limit(lines)):
+            raise Undecided(f"the server ran out of resources while it checked {table}: {limit}", hint=_MORE)
         text = "; ".join(f"{kind}: {text}" for kind, text in lines)
         yield TableResult(table, ok, text, outdated)
+
+
+def _limit(lines: Sequence[tuple[str, str]]) -> str:
+    """That the server had no memory or no room, where all that it tells of a check is that; else empty.
+
+    What is wrong is told by errors. Where they are verdicts only, its warnings tell it, as InnoDB's do.
+    """
+    errors, warnings = ([text for kind, text in lines if kind.lower() == each] for each in ("error", "warning"))
+    reasons = [text for text in errors if not _VERDICT.fullmatch(text)] or warnings
+    limits = [ran_out(text) for text in reasons]
+    return limits[0] if limits and all(limits) else ""
 
 
 def require_whole(session: Session, table: Table, called: str, *, hint: str = _ANOTHER) -> None:

@@ -167,6 +167,15 @@ def test_a_table_is_ok_only_when_check_table_says_so() -> None:
     assert "a.broken: error: Size of datafile" in check.found
 
 
+VERDICTS = [
+    ("error", "Corrupt"),
+    ("error", "Unknown - internal error 5 during operation"),
+    ("error", "Unknown - internal error -4 during operation"),
+    ("error", "Unknown - internal error 28 during operation"),
+    ("status", "Operation failed"),
+]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -177,10 +186,12 @@ def test_a_table_is_ok_only_when_check_table_says_so() -> None:
     ],
 )
 def test_a_table_that_the_server_has_no_room_or_memory_to_check_is_not_called_damaged(text: str) -> None:
-    rows = [row("a.ok", "status", "OK"), row("a.large", "Error", text), row("a.large", "error", "Corrupt")]
-    with pytest.raises(Undecided, match=r"ran out of resources while it checked a\.large: ") as undecided:
-        tables_check(table_results(rows))
-    assert undecided.value.hint
+    for verdict in VERDICTS:
+        for kind in ("Error", "Warning"):
+            rows = [row("a.ok", "status", "OK"), row("a.large", kind, text), row("a.large", *verdict)]
+            with pytest.raises(Undecided, match=r"ran out of resources while it checked a\.large: ") as undecided:
+                tables_check(table_results(rows))
+            assert undecided.value.hint
 
 
 def test_damage_that_was_found_before_the_server_ran_out_of_memory_is_an_answer() -> None:
@@ -200,6 +211,14 @@ def test_a_table_of_which_an_error_tells_damage_is_damaged_whatever_limit_anothe
     told = ("Size of datafile is: 28  Should be: 40", "Got error 28 from storage engine", "Corrupt")
     (result,) = table_results([row("a.broken", "error", text) for text in told])
     assert not result.ok
+
+
+def test_damage_that_innodb_tells_in_a_warning_is_damage_whatever_limit_another_one_tells() -> None:
+    told = ("InnoDB: The B-tree of index PRIMARY is corrupted.", "Got error 28 from storage engine")
+    warned = [row("a.broken", "Warning", text) for text in told]
+    for verdict in VERDICTS[:3]:
+        (result,) = table_results([*warned, row("a.broken", *verdict)])
+        assert not result.ok
 
 
 REBUILD = 'Table rebuild required. Please do "ALTER TABLE `u` FORCE" or dump/reload to fix it!'  # MariaDB 10.11.19

@@ -162,7 +162,7 @@ class Decompressor:
                 if isinstance(error, MemoryError) or _NO_MEMORY in str(error):
                     raise HostExhausted(
                         f"there is not enough memory to expand {self._name}",
-                        hint="free memory or raise the limit (free -m, ulimit -v): nothing was found damaged",
+                        hint="free memory or raise the limit (free -m, ulimit -v), and try again",
                     ) from error
                 raise VerificationError(f"{self._name} is damaged: {str(error).lower()}", hint=_DAMAGED) from error
             at += len(given)

@@ -9,11 +9,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from backupd.policy.blackouts import next_start
-from backupd.vocabulary.errors import Busy, GroupBusy, LockNotGranted, NoTargetAnswers, TargetAway, Terminated
+from backupd.vocabulary.errors import (
+    Busy,
+    GroupBusy,
+    HostExhausted,
+    LockNotGranted,
+    NoTargetAnswers,
+    TargetAway,
+    Terminated,
+)
 from backupd.vocabulary.schedule import Blackout
 from backupd.vocabulary.units import format_duration
 
-_PASSING = (Busy, GroupBusy, LockNotGranted, TargetAway, NoTargetAnswers, Terminated)
+_PASSING = (Busy, GroupBusy, HostExhausted, LockNotGranted, TargetAway, NoTargetAnswers, Terminated)
 _PUNCTUAL = timedelta(minutes=1)  # a daemon that looks every half a minute has kept the time
 
 
@@ -27,7 +35,8 @@ def passes(error: BaseException) -> bool:
     | 5 | `Refused`, `NotOurs`: somebody has to change something | no |
     | 6 | `LockNotGranted`: statements of others were in the way | yes |
     | 6 | `ServerError`, `LockLost`: unknown, or wrong for longer | no |
-    | 14 | `KeyUnreadable`, `NeverStarted`, `Undecided`, `HostExhausted`: of a drill or restore, not of a backup | no |
+    | 14 | `HostExhausted`: this host had no memory, process or descriptor left | yes |
+    | 14 | `KeyUnreadable`, `NeverStarted`, `Undecided`: of a drill or restore, not of a backup | no |
     | 6 | `ScrubFailed`: a person's SQL, and never of a backup | no |
     | 7 | `GroupBusy`: another LVM command had the volume group | yes |
     | 7 | `SnapshotError`, `SnapshotVoid`, `GaveUp`, `AbortedImpact`: it would cost the server the same again | no |

@@ -38,6 +38,7 @@ PASSING = {
     (ExitStatus.SERVER, "lock-not-granted"),
     (ExitStatus.SNAPSHOT, "group-busy"),
     (ExitStatus.TARGET, "target-away"),
+    (ExitStatus.UNDECIDED, "host-exhausted"),
     (ExitStatus.TERMINATED, "terminated"),
 }
 ERRORS = [

@@ -138,7 +138,10 @@ class Decompressor:
         self._ended: int | None = None  # plain bytes of the frame before
 
     def _begin(self) -> None:
-        self._frame = zstd.ZstdDecompressor()
+        try:
+            self._frame = zstd.ZstdDecompressor()
+        except (MemoryError, zstd.ZstdError) as error:  # the latter: "Unable to create ZSTD_DCtx instance"
+            raise self._no_memory() from error
         self._between_frames = True
         self._step = _FIRST_STEP_BYTES
         self._plain = 0  # bytes of this frame
@@ -160,10 +163,7 @@ class Decompressor:
                 piece = self._frame.decompress(given, BLOCK_BYTES)
             except (MemoryError, zstd.ZstdError) as error:
                 if isinstance(error, MemoryError) or _NO_MEMORY in str(error):
-                    raise HostExhausted(
-                        f"there is not enough memory to expand {self._name}",
-                        hint="free memory or raise the limit (free -m, ulimit -v), and try again",
-                    ) from error
+                    raise self._no_memory() from error
                 raise VerificationError(f"{self._name} is damaged: {str(error).lower()}", hint=_DAMAGED) from error
             at += len(given)
             self._step = min(self._step * 2, BLOCK_BYTES)
@@ -174,6 +174,12 @@ class Decompressor:
                 at -= len(self._frame.unused_data)
                 self._ended = self._plain
                 self._begin()
+
+    def _no_memory(self) -> HostExhausted:
+        return HostExhausted(
+            f"there is not enough memory to expand {self._name}",
+            hint="free memory or raise the limit (free -m, ulimit -v), and try again",
+        )
 
     def _require_large_before(self) -> None:
         if self._ended is not None and self._ended < _LEAST_FRAME_BYTES:

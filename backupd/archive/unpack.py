@@ -24,6 +24,7 @@ from backupd.archive.restating import ATTRIBUTES
 from backupd.archive.stations import Decompressor, Digest, require_plain
 from backupd.archive.tarchild import Feed, TarChild, TarEnded, TarStalled
 from backupd.archive.unpack_progress import Cutter, TrackedMembers, UnpackProgress
+from backupd.host.exhaustion import told_as_exhausted
 from backupd.host.filesystem import make_folders
 from backupd.host.process import ChildLedger
 from backupd.host.sandbox import Bounds
@@ -232,6 +233,7 @@ class Unpacking:
             )
 
 
+@told_as_exhausted("an object that is held in it")
 def frames_in(
     stored: StoredObject, reading: Reading, *, key: DecryptionKey | None, governor: Governor, at_most: int
 ) -> bytearray:
@@ -242,6 +244,7 @@ def frames_in(
         VerificationError: it is not what was stored.
         UsageError: the key is wrong.
         TargetError: it cannot be read.
+        HostExhausted: there is no memory for it here.
     """
     if stored.stored_bytes > at_most:
         is_large, held = compared_sizes(stored.stored_bytes, at_most)

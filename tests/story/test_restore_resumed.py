@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
+from backupd.archive import frames
 from backupd.archive.encryption import Identities, read_identities
 from backupd.archive.frames import Reading
 from backupd.archive.unpack import Unpacking
@@ -204,6 +205,38 @@ def test_a_host_without_memory_asks_no_other_copy_and_goes_on_later(
     restore([source(again)], to=to)
     assert whole(to)
     assert again.read["data-1.tar.zst"] < size * 2 // 3
+
+
+def test_a_host_without_memory_for_a_frame_as_it_is_stored_goes_on_later(
+    vault: Path, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Exhausting(Late):
+        def fail(self) -> None:
+            with pytest.raises(TargetError):
+                super().fail()
+            monkeypatch.setattr(frames, "bytearray", none_left, raising=False)
+
+    def none_left(_size: int) -> bytearray:
+        raise MemoryError
+
+    size = stored_bytes(vault, "data-1.tar.zst")
+    with pytest.raises(HostExhausted, match="this host has no memory left for unpacking") as exhausted:
+        restore([source(Exhausting(vault, gives=size * 6 // 8, monkeypatch=monkeypatch))], to=to)
+    assert f"{to} keeps what was restored so far" in exhausted.value.__notes__[0]
+    monkeypatch.undo()
+    again = Failing(vault)
+    restore([source(again)], to=to)
+    assert whole(to)
+    assert again.read["data-1.tar.zst"] < size * 2 // 3
+
+
+def test_a_host_without_a_thread_has_found_nothing(vault: Path, to: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_thread: Thread) -> None:
+        raise RuntimeError("can't start new thread")  # as CPython 3.11 says it
+
+    monkeypatch.setattr(Thread, "start", refused)
+    with pytest.raises(HostExhausted, match="this host has no thread left for unpacking"):
+        restore([source(Failing(vault))], to=to)
 
 
 def test_what_opens_to_something_else_although_it_is_as_it_was_stored_is_no_damage_of_that_copy(

@@ -78,6 +78,25 @@ def test_a_host_without_memory_has_found_no_damage(monkeypatch: pytest.MonkeyPat
         expanded(FRAME, at_once=100)
 
 
+@pytest.mark.parametrize("error", [zstd.ZstdError("Unable to create ZSTD_DCtx instance."), MemoryError()])
+def test_a_host_without_memory_for_the_next_frame_has_found_no_damage(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    without_room = CountingZstd()
+    made: list[CountingDecompressor] = []
+
+    def make() -> CountingDecompressor:
+        if made:
+            raise error
+        made.append(CountingDecompressor(lambda _size: None))
+        return made[0]
+
+    monkeypatch.setattr(without_room, "ZstdDecompressor", make)
+    monkeypatch.setattr(stations, "zstd", without_room)
+    with pytest.raises(HostExhausted, match="not enough memory to expand"):
+        expanded(FRAME * 2, at_once=100)
+
+
 def test_many_small_frames_cost_as_much_as_is_stored_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     def copied(frames: int) -> int:
         counting = CountingZstd()

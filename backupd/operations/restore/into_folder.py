@@ -16,6 +16,7 @@ from backupd.archive.index import Recorded
 from backupd.archive.parallel import side_by_side
 from backupd.archive.unpack import Unpacking, UnpackOptions
 from backupd.archive.unpack_progress import UnpackProgress
+from backupd.host.exhaustion import told_as_exhausted
 from backupd.host.filesystem import MORE_ROOM, require_no_way_out, share_that_stays_free
 from backupd.host.signals import shielded
 from backupd.mysql.relocation import Relocation, owner_of
@@ -260,7 +261,8 @@ class _Work:
         """Everything is unpacked, and nothing in the folder leads out of it; until it is opened it is ours alone."""
         largest_first = sorted(self.parts, key=lambda part: -part.size)
         try:
-            side_by_side([self._task(part) for part in largest_first], idle=self._look)
+            with told_as_exhausted("unpacking"):
+                side_by_side([self._task(part) for part in largest_first], idle=self._look)
         except (Cancelled, HostExhausted, TargetError) as interrupted:
             with shielded():
                 self._save_at_the_end(interrupted)

@@ -13,11 +13,11 @@ from pathlib import PurePosixPath
 
 from backupd.archive.index import LARGEST_FILE, LARGEST_ID, Member, MemberKind, Recorded
 from backupd.vocabulary.errors import VerificationError
+from backupd.vocabulary.storage import MARKER
 
 _BLOCK = tarfile.BLOCKSIZE
 _MAGIC = slice(257, 265)  # pax(1), "ustar Interchange Format": of other formats tar and tarfile read other names
 _EXTENDED_MOST = 1 << 20  # names, link targets, xattrs of one member
-MARKER = ".backupd-incomplete"  # ours, in a folder that is being filled; no member lies there
 _NUMBERS = {  # the fields of a header that are numbers; of other forms, signed or binary ones, tars think differently
     "mode": slice(100, 108),
     "uid": slice(108, 116),

@@ -23,9 +23,13 @@ def tell_restored(to: Path, restored: "RestoredTables", tables: "Sequence[Table]
     from backupd.operations.restore.table_export import by_hand
 
     named, manifest = ", ".join(map(str, tables)), restored.manifest
-    if restored.not_recovered:
-        attention = f"{named} could not be recovered here: {restored.not_recovered}"
+    if (why := restored.not_recovered) is not None:
+        attention = f"{named} could not be recovered here: {why.message}"
         tell(f"attention: {attention}")
+        for note in getattr(why, "__notes__", ()):
+            tell(f"note: {note}")
+        if why.hint:
+            tell(f"hint: {why.hint}")
         say(f"restored the files of {named} of run {manifest.run_id} to {to}, NOT recovered")
         print_text(by_hand(to, manifest, tables))
         return (attention,)

@@ -299,9 +299,13 @@ def _start(
             start_new_session=True,
         )
     except FileNotFoundError as error:
-        raise CommandError(f"program not found: {argv[0]}", hint=f"install the package that has {argv[0]}") from error
+        missing = CommandError(f"program not found: {argv[0]}", hint=f"install the package that has {argv[0]}")
+        missing.never_began = True
+        raise missing from error
     except OSError as error:  # it may not be executed, or the machine has no room for one more process
-        raise _not_started(argv, error) from error
+        refused = _not_started(argv, error)
+        refused.never_began = True
+        raise refused from error
 
 
 def _born(process: subprocess.Popen[bytes], argv: Sequence[str]) -> int:

@@ -18,7 +18,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,6 @@ from subprocess import Popen, TimeoutExpired
 from typing import IO
 
 from backupd.host import process as programs
-from backupd.host.filesystem import read_plain
 from backupd.host.process import ChildLedger
 from backupd.host.sandbox import NO_PROGRAM, Bounds, not_confined
 from backupd.mysql.facts import key_files
@@ -39,6 +38,7 @@ from backupd.mysql.relocation import Relocation, owner_of, read_from_copy, requi
 from backupd.mysql.scratch_account import Account, account_for
 from backupd.mysql.scratch_places import ScratchPlaces, prepared, private_folder
 from backupd.mysql.server_programs import matching_program
+from backupd.mysql.server_trace import ServerTrace
 from backupd.mysql.session import Login, Session
 from backupd.mysql.startup import (
     folders_of,
@@ -59,7 +59,6 @@ _ENVIRONMENT = {"PATH", "TZ", "TMPDIR"}  # what of ours it gets
 _DYING_SECONDS = 1.0
 _MORE = "nothing was learned about the backup: drill it again with more time, memory or disk space"
 
-_LARGEST_LOG = 64 << 20  # bytes: of 200,000 tables a line or two each
 _LARGEST_INDEX = 4 << 20  # bytes: the names of a hundred thousand binlogs
 _POLL_SECONDS = 0.1
 
@@ -94,7 +93,7 @@ class RunningServer:
     @property
     def error_log(self) -> str:
         """What it wrote to its error log so far."""
-        return _said(self._places)
+        return self._places.said
 
     def another_session(
         self, *, answer_seconds: float, one_statement: bool = False, as_stored: bool = False
@@ -166,6 +165,7 @@ class ScratchServer:
         confined: bool = True,
         servers: Sequence[Path] = (),
         zone: str = "",
+        trace: ServerTrace | None = None,
     ) -> None:
         """With `seeding` it keeps what it is told about replication in the copy.
 
@@ -176,7 +176,7 @@ class ScratchServer:
         none is needed.
         One that is not `confined` has its account's rights, and is for backups that nobody else could have changed.
         `servers` are folders with server programs beside this host's. With `applying` its time zone is `zone`, the
-        log's; else the backup's, as far as that is known here.
+        log's; else the backup's, as far as that is known here. The `trace` tells afterwards whether it was ever there.
 
         Raises:
             Unreadable: the manifest names what no server has; see `recorded`.
@@ -196,6 +196,7 @@ class ScratchServer:
         self._without_binlogs = without_binlogs
         self._confined = confined
         self._servers = servers
+        self._trace = trace or ServerTrace()
         self._zone = zone if applying else manifest.server.settings.get(SYSTEM_ZONE, "")
 
     def require_startable(self) -> str:
@@ -208,10 +209,8 @@ class ScratchServer:
         return matching_program(self._facts, self._servers).version
 
     @contextmanager
-    def running(self, *, starting: Callable[[], None] = lambda: None) -> Iterator[RunningServer]:
+    def running(self) -> Iterator[RunningServer]:
         """The server, recovered and answering; it is gone at the end of the block.
-
-        `starting` is called before anything can change the copy, and not where an error comes before that.
 
         Raises:
             ServerError: no matching program is here, the copy leads out of itself, or the server did not start.
@@ -230,7 +229,7 @@ class ScratchServer:
         with ExitStack() as owed:
             with prepared():
                 places = owed.enter_context(private_folder())
-                owed.enter_context(account.lent(copy))
+                owed.enter_context(account.lent(copy, self._trace))
                 said = owed.enter_context(places.error_log.open("ab"))
                 keyring = keyring_options(self._facts, places.folder, program, account.prefix)
                 view = self._view(account, places)
@@ -243,10 +242,9 @@ class ScratchServer:
             argv = server_argv(program, view, self._facts, places, seen, seeding=self._seeding, applying=self._applying)
             passing_over = ["--innodb-force-recovery=1"] if self._partial else []
             argv = [*self._prefix(account, places, view), *argv, *passing_over, *keyring]
-            starting()
             with (
-                self._started(argv, said) as process,
-                let_in(program, lambda: _said(places), (copy.folder, places.pattern)),
+                self._trace.left_by(self._started(argv, said)) as process,
+                let_in(program, lambda: places.said, (copy.folder, places.pattern)),
                 _within_limits(process, places),
                 self._answering(process, places) as session,
             ):
@@ -301,7 +299,7 @@ class ScratchServer:
                 session = Session.open(login, answer_seconds=CHECK_SECONDS)
             except ServerError as error:
                 if process.poll() is not None:
-                    said = _said(places)
+                    said = places.said
                     if refusal := not_confined(process.returncode, said, doing="the server on the restored files"):
                         raise refusal from error
                     raise ServerError(
@@ -357,10 +355,10 @@ def _within_limits(process: "Popen[bytes]", places: ScratchPlaces) -> Iterator[N
             raise Undecided("the server on the restored files was killed (out of memory?)", hint=_MORE) from error
         if process.returncode == NO_PROGRAM:
             raise NeverStarted(
-                f"the server program was never started: {first_error(_said(places))}",
+                f"the server program was never started: {first_error(places.said)}",
                 hint="the drill's user, which is not root, must be able to enter its folders and execute it",
             ) from error
-        if said := ran_out(_said(places)):
+        if said := ran_out(places.said):
             raise Undecided(f"the server on the restored files ran out of resources: {said}", hint=_MORE) from error
         raise
 
@@ -382,19 +380,3 @@ def first_error(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     errors = (line for line in lines if "[ERROR]" in line)
     return next(errors, lines[-1] if lines else "it wrote nothing").strip()[:LONGEST_LINE]
-
-
-def _said(places: ScratchPlaces) -> str:
-    """What the server has written to its log, which is in a folder of its own: a plain file of its, or nothing.
-
-    Raises:
-        ServerError: something else lies there, or it is beyond all measure.
-    """
-    owner = places.folder.stat().st_uid
-    try:
-        text = read_plain(places.error_log, beneath=places.folder, at_most=_LARGEST_LOG, owners=(owner,))
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        raise ServerError(f"cannot read the error log of the server on the restored files: {error.strerror}") from error
-    return text.decode(errors="replace")

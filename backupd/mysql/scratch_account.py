@@ -20,7 +20,9 @@ from backupd.host.filesystem import walked
 from backupd.host.sandbox import ending_argv
 from backupd.host.signals import shielded
 from backupd.mysql.relocation import Relocation, owner_of
+from backupd.mysql.server_trace import ServerTrace
 from backupd.vocabulary.errors import CleanupIncomplete, CommandError, ServerError
+from backupd.vocabulary.storage import MARKER
 
 _END_SECONDS = 30.0
 _ITS_ACCOUNTS = frozenset({"mysql", "mariadb"})  # whom a server's files may belong to, of those known here
@@ -49,11 +51,12 @@ class Account:
                 os.chown(path, *self.ids, follow_symlinks=False)
 
     @contextmanager
-    def lent(self, copy: Relocation) -> Iterator[None]:
+    def lent(self, copy: Relocation, trace: ServerTrace) -> Iterator[None]:
         """The copy's own files are theirs within the block, and its owner's after it, with what was made meanwhile.
 
         So are its datadir and the folders above it, as far as they could not enter them: these are held open, for the
-        server can rename what is in them, and let others in. Nothing runs as them any more when they give it back.
+        server can rename what is in them, and let others in. Nothing runs as them any more when they give it back;
+        where no child was there, by the `trace`, none is looked for: who could not start it starts no other either.
         """
         if self.ids is None:
             yield
@@ -62,7 +65,7 @@ class Account:
         owner = owner_of(copy)
         with ExitStack() as opened:
             closed = self._closed(copy, opened)
-            opened.enter_context(self._given_back(copy, owner, closed))
+            opened.enter_context(self._given_back(copy, owner, closed, trace))
             if uid != owner.st_uid:
                 _change_owner(copy.folder, users={owner.st_uid: uid}, groups={})
             for descriptor in closed:
@@ -71,18 +74,18 @@ class Account:
 
     @contextmanager
     def _given_back(
-        self, copy: Relocation, owner: os.stat_result, closed: Mapping[int, os.stat_result]
+        self, copy: Relocation, owner: os.stat_result, closed: Mapping[int, os.stat_result], trace: ServerTrace
     ) -> Iterator[None]:
         """However the block ends; what resists is told with how it ended."""
         try:
             yield
         except BaseException as error:
             try:
-                self._give_back(copy, owner, closed)
+                self._give_back(copy, owner, closed, trace)
             except CleanupIncomplete as second:
                 error.add_note(f"{second.message}; {second.hint}")
             raise
-        self._give_back(copy, owner, closed)
+        self._give_back(copy, owner, closed, trace)
 
     def _closed(self, copy: Relocation, opened: ExitStack) -> Mapping[int, os.stat_result]:
         """Descriptors of the datadir and of folders above it, where they cannot enter them, and what each was."""
@@ -95,7 +98,9 @@ class Account:
                 found[descriptor] = os.fstat(descriptor)
         return found
 
-    def _give_back(self, copy: Relocation, owner: os.stat_result, closed: Mapping[int, os.stat_result]) -> None:
+    def _give_back(
+        self, copy: Relocation, owner: os.stat_result, closed: Mapping[int, os.stat_result], trace: ServerTrace
+    ) -> None:
         """Nothing runs as them any more, and nothing is theirs.
 
         Raises:
@@ -105,7 +110,8 @@ class Account:
         uid, gid = self.ids
         with shielded():
             try:
-                self._end_all()
+                if trace.child:
+                    self._end_all()
                 for descriptor, was in closed.items():  # first: a folder that is root's is the owner's at no time
                     os.fchown(descriptor, was.st_uid, was.st_gid)
                     os.fchmod(descriptor, stat.S_IMODE(was.st_mode))  # it masks an access list, too
@@ -190,9 +196,12 @@ def _may_enter(folder: Path, uid: int, gid: int) -> bool:
 
 
 def _change_owner(top: Path, *, users: Mapping[int, int], groups: Mapping[int, int]) -> None:
-    """Whatever in the folder is of one of these is of the other; no link in it is followed."""
-    for _, names, descriptor in walked(top):
-        for name in (".", *names):
+    """Whatever in the folder is of one of these is of the other, but for our mark; no link in it is followed.
+
+    Who is killed meanwhile goes by the mark, and believes none but its own: not one that a server has put there either.
+    """
+    for within, names, descriptor in walked(top):
+        for name in (".", *(name for name in names if str(within / name) != MARKER)):
             found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             ids = users.get(found.st_uid, found.st_uid), groups.get(found.st_gid, found.st_gid)
             if ids != (found.st_uid, found.st_gid):

@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from backupd.host.filesystem import read_plain
 from backupd.host.held_folders import held_folder, remove_abandoned
-from backupd.vocabulary.errors import Undecided
+from backupd.vocabulary.errors import ServerError, Undecided
 
 _FOLDERS = "backupd-drill-"  # how the names of all of them begin
+_LARGEST_LOG = 64 << 20  # bytes: of 200,000 tables a line or two each
 _SOCKET_LENGTH = 107  # unix(7): sun_path has 108 bytes with its terminator
 
 
@@ -37,6 +39,24 @@ class ScratchPlaces:
     def error_log(self) -> Path:
         """MariaDB appends `.err` to a name that has no ending."""
         return self.folder / "log.err"
+
+    @property
+    def said(self) -> str:
+        """What the server has written to its log, which is in a folder of its own: a plain file of its, or nothing.
+
+        Raises:
+            ServerError: something else lies there, or it is beyond all measure.
+        """
+        owner = self.folder.stat().st_uid
+        try:
+            text = read_plain(self.error_log, beneath=self.folder, at_most=_LARGEST_LOG, owners=(owner,))
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise ServerError(
+                f"cannot read the error log of the server on the restored files: {error.strerror}"
+            ) from error
+        return text.decode(errors="replace")
 
     @property
     def copy(self) -> Path:

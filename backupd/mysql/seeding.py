@@ -12,14 +12,18 @@ Tried on MariaDB 10.11.19 and 11.8.6 and on MySQL 9.7.4:
   error. So a password that is too long is refused before a server sees it.
 """
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from backupd.host.signals import shielded
 from backupd.mysql.facts import flavour_of, version_number
 from backupd.mysql.scheduled_events import leave_to_the_source
+from backupd.mysql.server_trace import ServerTrace
 from backupd.mysql.session import Session
 from backupd.mysql.sqltext import literal
 from backupd.mysql.startup import RELAY_LOG
@@ -223,9 +227,32 @@ def forget_the_old_server(datadir: Path) -> None:
     Raises:
         UsageError: a file could not be removed.
     """
-    for pattern in OF_THE_OLD_SERVER:
-        for path in datadir.glob(pattern):
-            _remove(path)
+    for path in _of_the_old_server(datadir):
+        _remove(path)
+
+
+@contextmanager
+def old_server_aside(datadir: Path, aside: Path, trace: ServerTrace) -> Iterator[None]:
+    """The same within the block, and after it where a server was there: what was the old one's is `aside`, in a folder
+    of the same file system, for its caller to remove. Where none was, all is as before.
+
+    Raises:
+        UsageError: a file could not be moved.
+    """
+    moved = {path: aside / f"old.{path.name}" for path in _of_the_old_server(datadir)}
+    try:
+        for path, there in moved.items():
+            _move(path, there)
+        yield
+    finally:
+        with shielded():
+            for path, there in moved.items():
+                if not trace.server and os.path.lexists(there):
+                    _move(there, path)
+
+
+def _of_the_old_server(datadir: Path) -> list[Path]:
+    return [path for pattern in OF_THE_OLD_SERVER for path in datadir.glob(pattern)]
 
 
 def remove_binlogs(named: Path) -> None:
@@ -241,11 +268,22 @@ def remove_binlogs(named: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    try:
+    with _explained(path, "removed from the restored files"):
         path.unlink()
+
+
+def _move(path: Path, there: Path) -> None:
+    with _explained(path, f"moved to {there}"):
+        path.rename(there)
+
+
+@contextmanager
+def _explained(path: Path, done: str) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise UsageError(
-            f"{path} could not be removed from the restored files: {error.strerror}",
+            f"{path} could not be {done}: {error.strerror}",
             hint="check the file system (dmesg), or restore into another folder",
         ) from error
 

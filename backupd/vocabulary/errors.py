@@ -279,6 +279,8 @@ class NotificationError(BackupdError):
 class CommandError(BackupdError):
     """Another program failed, was not found, or passed its deadline. Adapters wrap it in their own kind."""
 
+    never_began = False  # it is certain that the program did nothing: no process became it
+
 
 class HostExhausted(CommandError):
     """This host has no memory, process, descriptor or room left for what was to be done, and nothing was found out."""

@@ -7,6 +7,7 @@ from backupd.vocabulary.escaping import Prose
 from backupd.vocabulary.run_section import RunSection
 from backupd.vocabulary.servers import Position, ServerFacts
 
+MARKER = ".backupd-incomplete"  # ours, in a folder that is being filled; no member of an archive lies there
 _ENCRYPTED = ".age"  # as such names end
 
 

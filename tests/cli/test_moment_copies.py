@@ -18,6 +18,7 @@ import pytest
 
 from backupd.cli.moments import AskedMoment, found_moment, restore_moment
 from backupd.host.signals import cancellable
+from backupd.mysql import scratch
 from backupd.mysql.binlog.applying import ApplyingProgress
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.session import Session
@@ -37,6 +38,7 @@ from tests.contract.mariadb import mariadb, wait_until
 from tests.contract.test_exporting import source
 from tests.hostile.backups import RUN
 from tests.servers.ports import free_port
+from tests.story.test_restore_tables_recovered import NotConfined
 
 pytestmark = pytest.mark.thorough
 
@@ -401,6 +403,27 @@ def test_a_table_that_never_was_is_refused_before_anything_is_restored(history: 
     assert not to.exists()
 
 
+def test_where_no_server_can_be_confined_nothing_that_was_restored_is_lost(
+    history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the kernel lets tar be bound, and not what needs another user and no network."""
+    site, moments, drop = history
+    to = tmp_path / "to"
+    with monkeypatch.context() as now:
+        now.setattr(scratch, "Bounds", NotConfined)
+        with pytest.raises(UsageError, match="cannot be confined on this host") as ended:
+            interrupted(history, to, signal.SIGTERM, [])
+    assert "keeps what was restored so far: run the same command to continue" in ended.value.__notes__[0]
+    noted = unfinished_in(to)
+    assert noted is not None
+    assert not noted.worked_in
+    assert all(progress.done for progress in noted.objects.values())
+    assert not (to / RELAY_FOLDER).exists()
+    site.run("restore", "--to", str(to), "--before-gtid", drop)
+    with started_on(to) as server, server.session() as root:
+        assert rows_of(root) == moments["before the accident"].rows
+
+
 @pytest.mark.parametrize("by", [None, signal.SIGTERM])
 def test_a_copy_stands_nowhere_as_long_as_its_files_are_lent_to_a_server(
     history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: signal.Signals | None
@@ -410,8 +433,8 @@ def test_a_copy_stands_nowhere_as_long_as_its_files_are_lent_to_a_server(
 
     class Watched(ScratchServer):
         @contextmanager
-        def running(self, *, starting: Callable[[], None] = lambda: None) -> Iterator[RunningServer]:
-            with ScratchServer.running(self, starting=starting) as server:
+        def running(self) -> Iterator[RunningServer]:
+            with ScratchServer.running(self) as server:
                 try:
                     yield server
                 finally:

@@ -137,8 +137,8 @@ def test_what_is_stopped_as_it_is_handed_over_is_gone_on_with(tmp_path: Path) ->
         os.chown(datadir, SOMEBODY, SOMEBODY)
         for written in (tmp_path / "replica.sql", datadir / INCOMPLETE):
             written.touch()
-        folder.worked_in()
-        folder.stands(at, as_replica=False)
+        with folder.worked_in():
+            folder.stands(at, as_replica=False)
         (tmp_path / f"{INCOMPLETE}.new").touch()  # of one that was killed as it wrote it
         hand_over(Relocation(tmp_path, "data", datadir), None, made=True)
         raise Cancelled("cancelled")

@@ -300,6 +300,7 @@ def test_a_frame_that_was_only_half_read_is_compared_again_and_what_was_there_be
     with pytest.raises(VerificationError, match="frame 16 of 16") as refused:
         restore([source(Failing(vault))], to=to)
     assert f"{to} keeps what was restored so far" in refused.value.__notes__[0]
+    assert "the only copy, if it is broken, has to be named: --target NAME" in refused.value.__notes__[0]
     flip(vault, "data-1.tar.zst", size - 5)
     restore([source(Failing(vault))], to=to)
     assert whole(to)

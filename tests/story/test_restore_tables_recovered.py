@@ -1,22 +1,34 @@
 """Single tables that a server recovers in the folder: until it has ended, the folder is marked, and worth nothing."""
 
+import errno
+import os
 import shutil
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
+from backupd.cli.exported_tables import tell_restored
+from backupd.host import process as programs
+from backupd.host.sandbox import NOT_CONFINED
+from backupd.host.sandbox_program import REFUSAL
 from backupd.host.signals import cancellable
 from backupd.mysql import scratch
+from backupd.mysql.scratch_account import Account
 from backupd.mysql.server_programs import ServerProgram
+from backupd.mysql.server_trace import ServerTrace
 from backupd.mysql.tablefiles import Table, tables_in
 from backupd.operations.restore import into_folder, tables_into_folder
 from backupd.operations.restore.table_export import FOLDER, Exported
 from backupd.operations.restore.tables_into_folder import RestoredTables, restore_tables
 from backupd.operations.restore.unfinished import INCOMPLETE
 from backupd.vocabulary.errors import (
+    BackupdError,
+    HostExhausted,
     KeyUnreadable,
+    NeverStarted,
     ServerError,
     Undecided,
     UsageError,
@@ -45,9 +57,9 @@ class Recovering:
         self._ends_with = ends_with
 
     def __call__(
-        self, folder: Path, manifest: Manifest, tables: Sequence[Table], *, starting: Callable[[], None], **_more: Any
+        self, folder: Path, manifest: Manifest, tables: Sequence[Table], *, trace: ServerTrace, **_more: Any
     ) -> tuple[Exported, ...]:
-        starting()
+        trace.child = trace.server = True
         (folder / "shop" / "small.ibd").write_bytes(b"half")
         (folder / "undo002").write_bytes(b"a server's own")
         (folder / FOLDER).mkdir()
@@ -57,6 +69,13 @@ class Recovering:
             raise self._ends_with
         (folder / "shop" / "small.ibd").write_bytes(SMALL)
         return tuple(Exported(table, (), folder) for table in tables)
+
+
+def raising(error: Exception) -> Callable[..., NoReturn]:
+    def refused(*_asked: object, **_more: object) -> NoReturn:
+        raise error
+
+    return refused
 
 
 def restored(vault: Path, to: Path) -> RestoredTables:
@@ -97,12 +116,9 @@ def test_a_damaged_table_leaves_no_folder(
 def test_where_no_server_here_can_recover_them_the_files_stay(
     vault: Path, to: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: ServerError
 ) -> None:
-    def refused(*_asked: object, **_more: object) -> None:
-        raise error
-
     monkeypatch.setattr(scratch, "matching_program", lambda *_asked: ServerProgram("/bin/false"))
-    monkeypatch.setattr(scratch, step, refused)
-    assert restored(vault, to).not_recovered == error.message
+    monkeypatch.setattr(scratch, step, raising(error))
+    assert restored(vault, to).not_recovered is error
     assert files_in(to) == SMALL_ALONE
 
 
@@ -110,8 +126,107 @@ def test_where_the_server_program_cannot_even_be_executed_the_files_stay(
     vault: Path, to: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scratch, "matching_program", lambda *_asked: ServerProgram(str(tmp_path / "none")))
-    assert restored(vault, to).not_recovered.startswith("the server program was never started")
+    with pytest.raises(NeverStarted, match="the server program was never started"):
+        raise restored(vault, to).not_recovered or AssertionError
     assert files_in(to) == SMALL_ALONE
+
+
+def test_what_is_killed_while_the_files_are_lent_but_no_server_is_there_is_restored_by_the_same_command(
+    vault: Path, to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_asked: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            monkeypatch.setattr(scratch, "matching_program", lambda *_asked: ServerProgram("/bin/false"))
+            monkeypatch.setattr(scratch.ScratchServer, "_view", killed)
+            restored(vault, to)
+        finally:
+            os._exit(0)
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    monkeypatch.setattr(scratch, "matching_program", raising(ServerError("no matching server is here")))
+    assert restored(vault, to).not_recovered is not None
+    assert files_in(to) == SMALL_ALONE
+
+
+class NotConfined:
+    """A kernel that offers nothing, as the sandbox says it."""
+
+    def __init__(self, **_asked: object) -> None:
+        """Whatever the bounds should be."""
+
+    def prefix(self) -> list[str]:
+        return ["sh", "-c", f"echo '{REFUSAL}no Landlock here' >&2; exit {NOT_CONFINED}"]
+
+
+def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host has none left from when the server's account is chosen on."""
+
+    def refused(*_asked: object, **_more: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    chosen = scratch.account_for
+
+    def choose(owner: int, *, with_keys: bool) -> Account:
+        monkeypatch.setattr(programs, "_Child", refused)
+        return chosen(owner, with_keys=with_keys)
+
+    monkeypatch.setattr(scratch, "account_for", choose)
+
+
+def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In /tmp."""
+    monkeypatch.setattr(scratch, "private_folder", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+
+
+def no_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scratch, "Bounds", NotConfined)
+
+
+@pytest.mark.parametrize(
+    ("lacking", "ends_with", "said"),
+    [
+        (no_process, HostExhausted, "cannot be started: resource temporarily unavailable"),
+        (no_room, Undecided, "no server could be started on the restored files: No space left"),
+        (no_bounds, UsageError, "cannot be confined on this host: no Landlock here"),
+    ],
+)
+def test_what_keeps_the_server_from_its_start_and_may_pass_costs_nothing_that_was_fetched(
+    vault: Path,
+    to: Path,
+    lacking: Callable[[pytest.MonkeyPatch], None],
+    ends_with: type[BackupdError],
+    said: str,
+) -> None:
+    with pytest.MonkeyPatch.context() as now:
+        now.setattr(scratch, "matching_program", lambda *_asked: ServerProgram("/bin/false"))
+        lacking(now)
+        with pytest.raises(ends_with, match=said) as ended, cancellable():
+            restored(vault, to)
+    (kept,) = ended.value.__notes__
+    assert kept.startswith(f"{to} keeps what was restored so far: run the same command to continue")
+    assert not (to / FOLDER).exists()
+    again = Failing(vault)
+    with pytest.MonkeyPatch.context() as now:
+        now.setattr(scratch, "matching_program", raising(ServerError("no matching server is here")))
+        restore_tables([source(again)], to=to, tables=TABLES)
+    assert not [name for name in again.read if name.startswith("data-")]
+    assert files_in(to) == SMALL_ALONE
+
+
+def test_what_helps_where_no_server_here_can_recover_them_is_told(
+    vault: Path, to: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = ServerError("no matching server is here", hint="install mariadb-server")
+    why.add_note("files in it still belong to user 61001; chown -R")
+    with pytest.MonkeyPatch.context() as now:
+        now.setattr(scratch, "matching_program", raising(why))
+        told = tell_restored(to, restored(vault, to), TABLES)
+    assert told == ("shop.small could not be recovered here: no matching server is here",)
+    said = capsys.readouterr().err.splitlines()
+    assert said[1:] == ["note: files in it still belong to user 61001; chown -R", "hint: install mariadb-server"]
 
 
 def test_once_a_server_program_ran_nothing_is_handed_over_that_it_has_not_recovered(

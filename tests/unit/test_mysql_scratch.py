@@ -20,6 +20,7 @@ from backupd.mysql.scratch import RunningServer, ScratchServer, first_error
 from backupd.mysql.scratch_account import Account
 from backupd.mysql.scratch_places import ScratchPlaces, prepared
 from backupd.mysql.server_programs import ServerProgram
+from backupd.mysql.server_trace import ServerTrace
 from backupd.mysql.session import Session
 from backupd.mysql.startup import (
     RELAY_FOLDER,
@@ -39,6 +40,7 @@ from backupd.vocabulary.errors import (
     Unreadable,
 )
 from backupd.vocabulary.servers import Flavour, ServerFacts
+from backupd.vocabulary.storage import MARKER
 from tests.fakes.server import FACTS
 from tests.unit.test_seeding import MARIADB as MANIFEST
 
@@ -476,7 +478,7 @@ def test_files_that_cannot_be_given_back_are_told_with_the_command_that_does_it(
 
     with (
         pytest.raises(Unreadable if failed else CleanupIncomplete) as told,
-        Account((its, its)).lent(Relocation(copy, "data", Path("/srv/data"))),
+        Account((its, its)).lent(Relocation(copy, "data", Path("/srv/data")), ServerTrace(child=True)),
     ):
         monkeypatch.setattr(os, "chown", refused)
         if failed:
@@ -498,7 +500,10 @@ def test_what_cannot_be_ended_keeps_nobody_from_hearing_how_it_ended(
     os.chown(tmp_path / "data", 61002, 61002)
     monkeypatch.setattr("backupd.host.process.run", refused)
     relocation = Relocation(tmp_path, "data", Path("/srv/data"))
-    with pytest.raises(Unreadable) as told, Account((61001, 61001), alone=True).lent(relocation):
+    with (
+        pytest.raises(Unreadable) as told,
+        Account((61001, 61001), alone=True).lent(relocation, ServerTrace(child=True)),
+    ):
         raise Unreadable("the server ended")
     assert "still belong to user 61001: pkill did not end within 30 s; chown -R" in told.value.__notes__[0]
 
@@ -520,7 +525,7 @@ def test_a_folder_is_given_back_though_the_server_has_put_a_link_in_its_place(tm
     os.chown(copy / "outer" / "inner", owner, owner)
     for folder in (copy, copy / "outer", copy / "outer" / "inner"):
         folder.chmod(0o700)
-    with Account((its, its)).lent(Relocation(copy, "outer/inner/data", Path("/srv/data"))):
+    with Account((its, its)).lent(Relocation(copy, "outer/inner/data", Path("/srv/data")), ServerTrace(child=True)):
         assert (copy / "outer" / "inner").stat().st_uid == its
         (copy / "outer").rename(copy / "away")
         (copy / "outer").symlink_to(outside)
@@ -534,12 +539,26 @@ def test_a_folder_that_was_lent_is_as_closed_as_before_whatever_the_server_made_
     (copy / "mysql").mkdir(parents=True)
     os.chown(copy / "mysql", owner, owner)
     copy.chmod(0o700)
-    with Account((its, its)).lent(Relocation(copy, "", Path("/srv/data"))):
+    with Account((its, its)).lent(Relocation(copy, "", Path("/srv/data")), ServerTrace(child=True)):
         assert copy.stat().st_uid == its
         os.chown(copy, its, its)
         copy.chmod(0o777)
     found = copy.stat()
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (0, 0, 0o700)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_our_mark_in_the_folder_is_lent_to_no_server_though_all_in_it_is_roots(tmp_path: Path) -> None:
+    """Who is killed meanwhile believes no other; and none that the server has put there becomes ours."""
+    its, mark, forged = 61001, tmp_path / MARKER, tmp_path / "forged"
+    for path in (mark, tmp_path / "ibdata1"):
+        path.touch()
+    with Account((its, its)).lent(Relocation(tmp_path, "", Path("/srv/data")), ServerTrace(child=True)):
+        assert (mark.stat().st_uid, (tmp_path / "ibdata1").stat().st_uid) == (0, its)
+        forged.touch()
+        os.chown(forged, its, its)
+        forged.rename(mark)
+    assert (mark.stat().st_uid, (tmp_path / "ibdata1").stat().st_uid) == (its, 0)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
@@ -553,7 +572,7 @@ def test_files_are_lent_where_the_restored_folder_is_named_by_a_link(tmp_path: P
     for path in (copy / "data", copy / "data" / "ibdata1", tmp_path / "outside"):
         os.chown(path, owner, owner)
     (tmp_path / "linked").symlink_to(copy)
-    with Account((its, its)).lent(Relocation(tmp_path / "linked", "data", Path("/srv/data"))):
+    with Account((its, its)).lent(Relocation(tmp_path / "linked", "data", Path("/srv/data")), ServerTrace(child=True)):
         assert {path.stat().st_uid for path in (copy / "data", copy / "data" / "ibdata1")} == {its}
     assert {path.stat().st_uid for path in (copy / "data", copy / "data" / "ibdata1", tmp_path / "outside")} == {owner}
 

@@ -19,6 +19,7 @@ from backupd.mysql.seeding import (
     Words,
     following,
     forget_the_old_server,
+    old_server_aside,
     remove_binlogs,
     require_password_fits,
     require_position,
@@ -26,8 +27,9 @@ from backupd.mysql.seeding import (
     statements,
 )
 from backupd.mysql.server_programs import ServerProgram
+from backupd.mysql.server_trace import ServerTrace
 from backupd.mysql.startup import file_options, server_argv
-from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.errors import HostExhausted, UsageError
 from backupd.vocabulary.run_section import RunSection
 from backupd.vocabulary.servers import Flavour, Position
 from backupd.vocabulary.storage import Manifest
@@ -275,6 +277,21 @@ def test_what_makes_it_the_old_server_is_gone_and_its_tables_are_not(tmp_path: P
         (tmp_path / name).write_text("x")
     forget_the_old_server(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_makes_it_the_old_server_is_back_where_no_server_was_there_after_all(tmp_path: Path, there: bool) -> None:
+    datadir, aside, trace = tmp_path / "data", tmp_path / "aside", ServerTrace()
+    for folder in (datadir, aside):
+        folder.mkdir()
+    for name in ("auto.cnf", "replica-relay-bin.index", "ibdata1"):
+        (datadir / name).write_text(name)
+    with pytest.raises(HostExhausted), old_server_aside(datadir, aside, trace):
+        assert [path.name for path in datadir.iterdir()] == ["ibdata1"]
+        trace.server = there
+        raise HostExhausted("sh cannot be started: cannot allocate memory")
+    back = set() if there else {"auto.cnf", "replica-relay-bin.index"}
+    assert {path.name: path.read_text() for path in datadir.iterdir()} == {name: name for name in {"ibdata1", *back}}
 
 
 def test_only_files_of_the_binlog_are_removed(tmp_path: Path) -> None:

@@ -11,14 +11,13 @@ from itertools import islice
 from pathlib import Path
 
 from backupd.archive.index import Index, Member, MemberKind, Recorded
-from backupd.archive.members import MARKER
 from backupd.archive.ondisk import differences, opened
 from backupd.archive.restating import PRIVATE, is_root
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.next_copy import AgreedCopies
 from backupd.operations.restore.wanted_objects import index_of, parts_of, selected_members
 from backupd.vocabulary.errors import NotAsRecorded, NotHeld, UsageError, VerificationError
-from backupd.vocabulary.storage import Manifest
+from backupd.vocabulary.storage import MARKER, Manifest
 
 log = logging.getLogger(__name__)
 

@@ -42,7 +42,7 @@ def clonable_copy(
         ) as copy:
             yield copy
         return
-    with copy_at_moment(
+    rolled = copy_at_moment(
         *(forward, manifest, sources),
         to=to,
         keeps=keeps,
@@ -50,7 +50,7 @@ def clonable_copy(
         identities=identities,
         confined=confined,
         telling=telling,
-    ) as there:
-        server = ScratchServer(to, manifest, seeding=seeding, without_binlogs=True, confined=confined)
-        there.folder.worked_in()
+    )
+    with rolled as there, there.folder.worked_in() as trace:
+        server = ScratchServer(to, manifest, seeding=seeding, without_binlogs=True, confined=confined, trace=trace)
         yield RestoredCopy(server, there.relocation, there.made, there.recorded, there.position)

@@ -7,7 +7,7 @@ interruption leaves can be gone on with (`unfinished`).
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from backupd.mysql.relocation import Relocation, owner_of
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.as_recorded import open_as_recorded, require_as_recorded
 from backupd.operations.restore.next_copy import AgreedCopies, ObjectCopy, agreed, content_of
-from backupd.operations.restore.unfinished import Filling, occupied_bytes, resumable
+from backupd.operations.restore.unfinished import INCOMPLETE, Filling, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
 from backupd.operations.restore.wanted_objects import (
     WantedPart,
@@ -203,6 +203,19 @@ def require_room(to: Path, manifest: Manifest, *, there: int = 0, log: int = 0, 
     """
     growth = log // _GROWTH  # its relay logs go as they are applied, while the tables grow
     _require_free(to, unpacked_bytes(manifest) - there + log + growth, staging=staging)
+
+
+def occupied_bytes(to: Path) -> int:
+    """What an unfinished restore takes of the folder's disk: of a file that was cut short what is there of it, too.
+
+    None where the folder is not marked. What cannot be read is not counted.
+    """
+    blocks = 0
+    with suppress(OSError):
+        if (to / INCOMPLETE).exists():
+            for folder, _, files in os.walk(to):
+                blocks += sum((Path(folder) / name).lstat().st_blocks for name in files)
+    return blocks * 512
 
 
 def unpacked_bytes(manifest: Manifest) -> int:

@@ -23,6 +23,7 @@ from backupd.mysql.relocation import Relocation
 from backupd.mysql.replacing_statements import AS_ROWS, ZERO_STAYS
 from backupd.mysql.rolling_back import await_rollback
 from backupd.mysql.scratch import RunningServer, ScratchServer
+from backupd.mysql.server_trace import ServerTrace
 from backupd.mysql.session import Session
 from backupd.mysql.sqltext import comment, literal, quoted, require_definition
 from backupd.mysql.table_attachments import triggers_of
@@ -68,12 +69,12 @@ def export(
     *,
     confined: bool = True,
     telling: Callable[[str], None] = lambda _step: None,
-    starting: Callable[[], None] = lambda: None,
+    trace: ServerTrace | None = None,
 ) -> tuple[Exported, ...]:
     """Each of these tables is in `tables/SCHEMA/` of the folder with its definition and the statements to import it.
 
-    What was restored stays where it is, recovered. When it raises, the folder has no `tables`. `starting` is called
-    before a server can change the files.
+    What was restored stays where it is, recovered. When it raises, the folder has no `tables`. The `trace` tells
+    whether a server may have changed the files.
 
     Raises:
         ServerError: no matching server is here, or it did not start on the files, or refused to export a table;
@@ -82,8 +83,8 @@ def export(
         Unreadable: the manifest names what no server has.
         UsageError: a table could not be copied; nothing here can keep a server within its bounds.
     """
-    scratch = ScratchServer(folder, manifest, partial=True, confined=confined)
-    with export_place(folder) as to, scratch.running(starting=starting) as server:
+    scratch = ScratchServer(folder, manifest, partial=True, confined=confined, trace=trace)
+    with export_place(folder) as to, scratch.running() as server:
         found = tuple(exported(server, to, manifest, table, telling) for table in tables)
         with suppress(Undecided):
             server.shut_down()  # however it ends: what was copied before is whole

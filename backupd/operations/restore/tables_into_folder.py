@@ -2,7 +2,8 @@
 
 Knows: that the folder stays marked for as long as a server works in it. What that server had begun when it was killed,
 or failed, is never used: the files are an account's of its own, and nothing tells which are whole. The same restore
-fetches them again.
+fetches them again. Where no server here can do it, the files are for another host's; where one only could not start
+now, the same restore goes on with them.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.into_folder import filled
 from backupd.operations.restore.table_export import Exported, export
 from backupd.targets import BackupSource
-from backupd.vocabulary.errors import NeverStarted, ServerError
+from backupd.vocabulary.errors import KeyUnreadable, NeverStarted, ServerError, Undecided
 from backupd.vocabulary.storage import Manifest
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class RestoredTables:
 
     manifest: Manifest
     exported: tuple[Exported, ...]
-    not_recovered: str = ""  # why no server here could recover them; none of them is exported then
+    not_recovered: ServerError | None = None  # why no server here could do that; none of them is exported then
 
 
 def restore_tables(
@@ -46,17 +47,18 @@ def restore_tables(
 
     Raises:
         As `into_folder.restore`, and as `table_export.export`; that no server can be started here is no error.
+        Undecided: none could be started now, for want of room or the like.
     """
     with filled(*(sources, to, identities), tables=tables, copied=copied, confined=confined, exporting=True) as (
         manifest,
         folder,
     ):
         try:
-            exported = export(
-                *(to.absolute(), manifest, tables), confined=confined, telling=telling, starting=folder.worked_in
-            )
+            with folder.worked_in() as trace:
+                exported = export(*(to.absolute(), manifest, tables), confined=confined, telling=telling, trace=trace)
         except ServerError as error:
-            if folder.is_spoilt and not isinstance(error, NeverStarted):
+            passes = isinstance(error, Undecided) and not isinstance(error, KeyUnreadable | NeverStarted)
+            if folder.is_spoilt or passes:
                 raise
-            return RestoredTables(manifest, (), error.message)
+            return RestoredTables(manifest, (), error)
     return RestoredTables(manifest, exported)

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from backupd.archive.members import MARKER
 from backupd.archive.ondisk import remove_lists
 from backupd.archive.restating import PRIVATE
 from backupd.archive.unpack_progress import UnpackProgress
@@ -25,7 +24,15 @@ from backupd.host.filesystem import (
 )
 from backupd.host.signals import shielded
 from backupd.mysql.running_servers import require_no_server_in
-from backupd.operations.restore.unfinished_marker import Unfinished, from_text, of_something_else, to_text
+from backupd.mysql.server_trace import ServerTrace
+from backupd.operations.restore.unfinished_marker import (
+    Unfinished,
+    from_text,
+    of_something_else,
+    say_how_to_go_on,
+    say_what_to_do,
+    to_text,
+)
 from backupd.vocabulary.errors import (
     Busy,
     Cancelled,
@@ -36,6 +43,7 @@ from backupd.vocabulary.errors import (
     UsageError,
 )
 from backupd.vocabulary.servers import Position
+from backupd.vocabulary.storage import MARKER
 
 INCOMPLETE = MARKER  # in the folder while it is not whole
 _NEXT = f"{INCOMPLETE}.new"  # becomes the marker
@@ -92,14 +100,32 @@ class Filling:
             raise UsageError(f"{self._to} cannot be emptied: {error}", hint=f"empty it: rm -r {self._to}") from error
         self._put_down(replace(self._what, objects={}, worked_in=False, reached=None, exported=False))
 
-    def worked_in(self) -> None:
-        """From now on a server changes the files: unless it is shut down, they cannot be used.
+    @contextmanager
+    def worked_in(self) -> Iterator[ServerTrace]:
+        """In the block a server may change the files: unless it is shut down, they cannot be used.
+
+        Where the block fails and, by the trace that it is given, no server was there, they are as before, and stay.
 
         Raises:
             UsageError: the folder's disk failed, or is full.
         """
-        self._put_down(replace(self._what, objects={}, worked_in=True, reached=None, exported=False))
+        before, trace = self._what, ServerTrace()
+        self._put_down(replace(before, objects={}, worked_in=True, reached=None, exported=False))
         self.stays = False
+        try:
+            yield trace
+        except BaseException as error:
+            if not trace.server:
+                with shielded():
+                    self._put_back(before, error)
+            raise
+
+    def _put_back(self, before: Unfinished, error: BaseException) -> None:
+        try:
+            self._put_down(before)
+            self.stays = before.worth_keeping
+        except UsageError as second:
+            error.add_note(second.message)
 
     def stands(self, at: Position, *, as_replica: bool, exported: bool = False) -> None:
         """The server has been shut down there, as a replica's or not, and its files are whole and durable.
@@ -195,9 +221,9 @@ def resumable(to: Path, what: Unfinished, *, keeps: bool = True) -> Iterator[Fil
         except BaseException as error:
             with shielded():
                 if keeps and isinstance(error, NotAsRecorded) and not what.moment:
-                    _say_what_to_do(error, to)
+                    say_what_to_do(error, to)
                 elif keeps and (folder.stays or (folder.kept and isinstance(error, _INTERRUPTIONS))):
-                    _say_how_to_go_on(error, to, what.moment)
+                    say_how_to_go_on(error, to, what.moment)
                 else:
                     _forget(to, folder._what)
                     _empty_after(error, to, remove=folder._what.made)
@@ -210,35 +236,6 @@ def unfinished_in(to: Path) -> Unfinished | None:
         return _begun(to, None)
     except UsageError:
         return None
-
-
-def occupied_bytes(to: Path) -> int:
-    """What an unfinished restore takes of the folder's disk: of a file that was cut short what is there of it, too.
-
-    None where the folder is not marked. What cannot be read is not counted.
-    """
-    blocks = 0
-    with suppress(OSError):
-        if (to / INCOMPLETE).exists():
-            for folder, _, files in os.walk(to):
-                blocks += sum((Path(folder) / name).lstat().st_blocks for name in files)
-    return blocks * 512
-
-
-def _say_what_to_do(different: NotAsRecorded, to: Path) -> None:
-    how = "fix that and run the same command again to compare; to use the files as they are, remove"
-    different.hint = (
-        f"{to} is kept: {how} {to / INCOMPLETE}, and open the folder to its server, its mode is {PRIVATE:04o}"
-    )
-
-
-def _say_how_to_go_on(interrupted: BaseException, to: Path, moment: str) -> None:
-    same = f" (its moment is {moment}: a time such as 2h would be another one by now)" if moment else ""
-    how = f"{to} keeps what was restored so far: run the same command to continue{same}, or discard it: rm -r {to}"
-    if isinstance(interrupted, Cancelled):
-        interrupted.hint = how
-    else:
-        interrupted.add_note(how)
 
 
 def _begun(to: Path, what: Unfinished | None) -> Unfinished | None:

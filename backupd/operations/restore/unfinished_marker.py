@@ -1,6 +1,6 @@
 """What the marker of a folder that is being filled tells: what is restored there, and how far that is.
 
-Knows: its text. Whoever reads it has made sure that backupd has written it.
+Knows: its text, and what a person is told of it. Whoever reads it has made sure that backupd has written it.
 """
 
 import base64
@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from backupd.archive.restating import PRIVATE
 from backupd.archive.unpack_progress import Folder, UnpackProgress
-from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.errors import Cancelled, NotAsRecorded, UsageError, VerificationError
 from backupd.vocabulary.servers import Position
+from backupd.vocabulary.storage import MARKER
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +113,24 @@ def of_something_else(to: Path, found: Unfinished) -> UsageError:
         f"{to} has an unfinished restore of something else: run {found.run_id} of job {found.job}{moment}{only}",
         hint=f"to continue it, restore the same; else restore into another folder, or discard it: rm -r {to}",
     )
+
+
+def say_what_to_do(different: NotAsRecorded, to: Path) -> None:
+    """The error tells a person what becomes of a folder whose files are not as recorded."""
+    how = "fix that and run the same command again to compare; to use the files as they are, remove"
+    different.hint = f"{to} is kept: {how} {to / MARKER}, and open the folder to its server, its mode is {PRIVATE:04o}"
+
+
+def say_how_to_go_on(interrupted: BaseException, to: Path, moment: str) -> None:
+    """The error tells a person how the restore is gone on with.
+
+    Where the only copy was found damaged, it is broken from now on, and nobody uses such a one without being told to.
+    """
+    same = f" (its moment is {moment}: a time such as 2h would be another one by now)" if moment else ""
+    if isinstance(interrupted, VerificationError):
+        same += " (the only copy, if it is broken, has to be named: --target NAME)"
+    how = f"{to} keeps what was restored so far: run the same command to continue{same}, or discard it: rm -r {to}"
+    if isinstance(interrupted, Cancelled):
+        interrupted.hint = how
+    else:
+        interrupted.add_note(how)

@@ -8,7 +8,7 @@ was killed is restored anew.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,18 +22,18 @@ from backupd.mysql.binlog.memory_tables import leave_alone
 from backupd.mysql.binlog.relay_logs import RelayLogs, laid_down
 from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.scratch import RunningServer, ScratchServer
-from backupd.mysql.seeding import forget_the_old_server
+from backupd.mysql.seeding import old_server_aside
 from backupd.mysql.server_programs import matching_program
 from backupd.mysql.startup import RELAY_FOLDER, stopwords_doubt
 from backupd.operations.binlog.segment_reader import SegmentReader
 from backupd.operations.restore.as_recorded import recorded_itself
-from backupd.operations.restore.into_folder import fill, require_room
+from backupd.operations.restore.into_folder import fill, occupied_bytes, require_room
 from backupd.operations.restore.moment.events_in_log import EventsInLog
 from backupd.operations.restore.moment.log_to_moment import LogEnd, first_place, log_end, log_pieces, tells_places
 from backupd.operations.restore.next_copy import AgreedCopies, content_of
 from backupd.operations.restore.restored_copy import recovered_position, remove_own_binlogs, shut_down
 from backupd.operations.restore.table_export import FOLDER
-from backupd.operations.restore.unfinished import Filling, occupied_bytes, resumable
+from backupd.operations.restore.unfinished import Filling, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
 from backupd.operations.restore.wanted_objects import parts_of
 from backupd.policy.log_clock import clock_doubt
@@ -220,17 +220,18 @@ class _Rolling:
         self.telling(f"fetching {rounded} of binlog in {len(plan.segments)} segment{'s'[len(plan.segments) == 1 :]}")
         events = EventsInLog(passed_by=self.as_replica)
         pieces = log_pieces(plan, first, self.end, self.forward.reader, events.look)
-        with laid_down(pieces, self.relocation) as logs:
+        with laid_down(pieces, self.relocation) as logs, self.folder.worked_in() as trace, ExitStack() as forgotten:
             server = ScratchServer(
                 *(self.relocation.folder, self.manifest),
                 applying=True,
                 without_binlogs=reached is not None,
                 confined=self.confined,
                 zone=self.zone,
+                trace=trace,
             )
-            self.folder.worked_in()
             if reached is None:
-                forget_the_old_server(self.relocation.datadir)
+                aside = self.relocation.folder / RELAY_FOLDER
+                forgotten.enter_context(old_server_aside(self.relocation.datadir, aside, trace))
             try:
                 with server.running() as running:
                     position = self._applied(running, reached, first, logs, events)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from backupd.host.signals import shielded
 from backupd.mysql.refusals import StatementError
 from backupd.mysql.scratch import RunningServer, ScratchServer
+from backupd.mysql.server_trace import ServerTrace
 from backupd.mysql.session import Session
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.moment.moment_copy import MomentCopy
@@ -31,7 +32,8 @@ def export_at_moment(
     """Each of these tables is in `tables/SCHEMA/` of the folder, and the copy stands at its moment, shut down.
 
     A table that was not there then has no files, and says so; where one is damaged, or the server refused to export
-    it, none has. When it raises, the folder has no `tables`, and keeps the copy if the server could be shut down.
+    it, none has. When it raises, the folder has no `tables`, and keeps the copy if the server could be shut down, or
+    was never there.
 
     Raises:
         ServerError: the server did not start, or was not shut down cleanly.
@@ -50,24 +52,24 @@ class _Export:
     ended: bool = False  # the server, cleanly
 
     def done(self) -> tuple[Exported, ...]:
-        self.copy.folder.worked_in()
-        try:
-            found = self._exported()
-        except BaseException as error:
-            if not self.ended:
-                raise
-            with shielded(), _noted_on(error):
-                self._stand()
-            if not isinstance(error, ServerError | VerificationError):
-                raise
-            return tuple(self._none(table, f"could not be exported: {error.message}") for table in self.tables)
-        with shielded():
-            self._stand(exported=any(each.files for each in found))
+        with self.copy.folder.worked_in() as trace:
+            try:
+                found = self._exported(trace)
+            except BaseException as error:
+                if not self.ended:
+                    raise
+                with shielded(), _noted_on(error):
+                    self._stand()
+                if not isinstance(error, ServerError | VerificationError):
+                    raise
+                return tuple(self._none(table, f"could not be exported: {error.message}") for table in self.tables)
+            with shielded():
+                self._stand(exported=any(each.files for each in found))
         return found
 
-    def _exported(self) -> tuple[Exported, ...]:
+    def _exported(self, trace: ServerTrace) -> tuple[Exported, ...]:
         folder = self.copy.relocation.folder
-        scratch = ScratchServer(folder, replace(self.manifest, binlog=None), confined=self.confined)
+        scratch = ScratchServer(folder, replace(self.manifest, binlog=None), confined=self.confined, trace=trace)
         with export_place(folder) as to, scratch.running() as server, self._shut_down(server):
             found = tuple(
                 exported(server, to, self.manifest, table, self.telling)

@@ -16,7 +16,7 @@ from backupd.host.sandbox import NOT_CONFINED
 from backupd.host.sandbox_program import REFUSAL
 from backupd.host.signals import cancellable
 from backupd.mysql import scratch
-from backupd.mysql.scratch_account import Account
+from backupd.mysql.scratch_account import Account, account_for
 from backupd.mysql.server_programs import ServerProgram
 from backupd.mysql.server_trace import ServerTrace
 from backupd.mysql.tablefiles import Table, tables_in
@@ -167,11 +167,9 @@ def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_asked: object, **_more: object) -> None:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    chosen = scratch.account_for
-
     def choose(owner: int, *, with_keys: bool) -> Account:
         monkeypatch.setattr(programs, "_Child", refused)
-        return chosen(owner, with_keys=with_keys)
+        return account_for(owner, with_keys=with_keys)
 
     monkeypatch.setattr(scratch, "account_for", choose)
 

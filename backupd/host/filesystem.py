@@ -203,14 +203,18 @@ def walked(top: Path) -> Iterator[tuple[Path, list[str], int]]:
     `os.fwalk` finds nothing in a `top` that is one.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: it, or a folder in it, cannot be opened.
     """
     descriptor = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for within, folders, files, there in os.fwalk(".", dir_fd=descriptor):
+        for within, folders, files, there in os.fwalk(".", dir_fd=descriptor, onerror=_raised):
             yield Path(within), folders + files, there
     finally:
         os.close(descriptor)
+
+
+def _raised(error: OSError) -> None:
+    raise error
 
 
 def require_no_way_out(folder: Path) -> None:

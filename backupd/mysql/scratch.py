@@ -57,6 +57,7 @@ CHECK_SECONDS = 86400.0  # CHECK TABLE of a large table is one statement
 
 _ENVIRONMENT = {"PATH", "TZ", "TMPDIR"}  # what of ours it gets
 _DYING_SECONDS = 1.0
+_NOT_EXECUTED = (" cannot be started: ", "failed to execute ")  # in the words of our sandbox, and of setpriv(1)
 _MORE = "nothing was learned about the backup: drill it again with more time, memory or disk space"
 
 _LARGEST_INDEX = 4 << 20  # bytes: the names of a hundred thousand binlogs
@@ -248,6 +249,7 @@ class ScratchServer:
                 _within_limits(process, places),
                 self._answering(process, places) as session,
             ):
+                self._trace.answered = True
                 server = RunningServer(process, session, places)
                 require_no_live_tablespace(server.error_log)
                 if self._applying and self._zone:
@@ -353,7 +355,7 @@ def _within_limits(process: "Popen[bytes]", places: ScratchPlaces) -> Iterator[N
             process.wait(_DYING_SECONDS)  # its connection is lost a moment before the process is gone
         if process.returncode == -signal.SIGKILL:
             raise Undecided("the server on the restored files was killed (out of memory?)", hint=_MORE) from error
-        if process.returncode == NO_PROGRAM:
+        if process.returncode == NO_PROGRAM and any(words in places.said for words in _NOT_EXECUTED):
             raise NeverStarted(
                 f"the server program was never started: {first_error(places.said)}",
                 hint="the drill's user, which is not root, must be able to enter its folders and execute it",

@@ -108,6 +108,7 @@ class Account:
         """
         assert self.ids is not None
         uid, gid = self.ids
+        server, trace.server = trace.server, True  # unless all is given back, nothing is what it was
         with shielded():
             try:
                 if trace.child:
@@ -125,6 +126,7 @@ class Account:
                     hint=f"chown -R --from={uid} {owner.st_uid} {of_it};"
                     f" chown -R --from=:{gid} :{owner.st_gid} {of_it}",
                 ) from error
+            trace.server = server
 
     def _end_all(self) -> None:
         """Whatever the server has started ends, in whatever session it is."""

@@ -18,6 +18,7 @@ class ServerTrace:
 
     child: bool = False  # a process was there, which may have left others behind
     server: bool = False  # it was the server: the files may be changed
+    answered: bool = False  # the server did: whatever its end looks like, it was there
 
     @contextmanager
     def left_by(self, child: "AbstractContextManager[Popen[bytes]]") -> "Iterator[Popen[bytes]]":
@@ -35,9 +36,9 @@ class ServerTrace:
                 self.child, self.server = before.child, before.server
             raise
         except NeverStarted:
-            self.server = before.server
+            self.server = before.server or self.answered
             raise
         except UsageError:
             if process is not None and process.returncode == NOT_CONFINED:
-                self.server = before.server
+                self.server = before.server or self.answered
             raise

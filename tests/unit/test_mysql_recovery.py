@@ -219,10 +219,17 @@ def test_a_server_that_ran_into_a_limit_of_the_drill_decides_nothing(
     )
 
 
-def test_any_other_end_of_the_server_is_an_answer(tmp_path: Path) -> None:
-    (tmp_path / "log.err").write_text("[ERROR] InnoDB: Page [page id: space=5] log sequence number is in the future\n")
+@pytest.mark.parametrize(
+    ("script", "log"),
+    [
+        ("kill -6 $$", "[ERROR] InnoDB: Page [page id: space=5] log sequence number is in the future"),
+        ("exit 127", "mariadbd: symbol lookup error: ha_rocksdb.so: undefined symbol"),  # the loader's, of one that ran
+    ],
+)
+def test_any_other_end_of_the_server_is_an_answer(tmp_path: Path, script: str, log: str) -> None:
+    (tmp_path / "log.err").write_text(f"{log}\n")
     with (
-        subprocess.Popen(["sh", "-c", "kill -6 $$"]) as process,
+        subprocess.Popen(["sh", "-c", script]) as process,
         pytest.raises(ServerError) as failed,
         _within_limits(process, ScratchPlaces(tmp_path)),
     ):

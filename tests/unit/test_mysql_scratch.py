@@ -12,6 +12,7 @@ from typing import cast
 
 import pytest
 
+from backupd.host.sandbox import NOT_CONFINED
 from backupd.mysql.facts import lacks_key_password, server_facts
 from backupd.mysql.keyring import keyring_options
 from backupd.mysql.recorded import judged
@@ -35,9 +36,11 @@ from backupd.vocabulary.errors import (
     CleanupIncomplete,
     CommandError,
     KeyUnreadable,
+    NeverStarted,
     ServerError,
     Undecided,
     Unreadable,
+    UsageError,
 )
 from backupd.vocabulary.servers import Flavour, ServerFacts
 from backupd.vocabulary.storage import MARKER
@@ -500,12 +503,24 @@ def test_what_cannot_be_ended_keeps_nobody_from_hearing_how_it_ended(
     os.chown(tmp_path / "data", 61002, 61002)
     monkeypatch.setattr("backupd.host.process.run", refused)
     relocation = Relocation(tmp_path, "data", Path("/srv/data"))
-    with (
-        pytest.raises(Unreadable) as told,
-        Account((61001, 61001), alone=True).lent(relocation, ServerTrace(child=True)),
-    ):
+    trace = ServerTrace(child=True)
+    with pytest.raises(Unreadable) as told, Account((61001, 61001), alone=True).lent(relocation, trace):
         raise Unreadable("the server ended")
     assert "still belong to user 61001: pkill did not end within 30 s; chown -R" in told.value.__notes__[0]
+    assert trace.server, "files that were not given back are not what they were, though no server was there"
+
+
+@pytest.mark.parametrize("error", [NeverStarted("it was not executed"), UsageError("it was not confined")])
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_server_that_has_answered_was_there_whatever_its_end_looks_like(error: Exception, answered: bool) -> None:
+    """A loader without memory ends its program with 127 as well, and a server may choose how it ends."""
+    trace = ServerTrace()
+    child = Popen(["sh", "-c", f"exit {NOT_CONFINED}"])
+    with pytest.raises(type(error)), trace.left_by(child):
+        child.wait()
+        trace.answered = answered
+        raise error
+    assert (trace.child, trace.server) == (True, answered)
 
 
 def test_a_folder_that_no_descriptor_was_free_to_list_is_named_by_no_number() -> None:

@@ -146,10 +146,11 @@ def hand_over(copy: Relocation, recorded: Recorded | None, *, made: bool) -> Non
     folder, owner = copy.folder, owner_of(copy)
     is_anothers = os.geteuid() == 0 and owner.st_uid != 0
     if is_anothers:
-        for within, names, descriptor in walked(folder):
-            for name in names:
-                if str(within / name) not in MARKERS:
-                    _give(folder / within / name, owner, name, dir_fd=descriptor)
+        with explained_write(folder, hint=_hint_of(owner)):
+            for within, names, descriptor in walked(folder):
+                for name in names:
+                    if str(within / name) not in MARKERS:
+                        _give(folder / within / name, owner, name, dir_fd=descriptor)
     open_as_recorded(folder, recorded)
     if is_anothers and made:
         _give(folder, owner, folder)
@@ -158,5 +159,9 @@ def hand_over(copy: Relocation, recorded: Recorded | None, *, made: bool) -> Non
 def _give(path: Path, owner: os.stat_result, name: str | Path, *, dir_fd: int | None = None) -> None:
     """What is root's there is theirs; no link is followed."""
     if os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_uid == 0:
-        with explained_write(path, hint=f"it must be owned by user {owner.st_uid}, who owns the restored files"):
+        with explained_write(path, hint=_hint_of(owner)):
             os.chown(name, owner.st_uid, owner.st_gid, dir_fd=dir_fd, follow_symlinks=False)
+
+
+def _hint_of(owner: os.stat_result) -> str:
+    return f"it must be owned by user {owner.st_uid}, who owns the restored files"

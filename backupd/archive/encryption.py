@@ -22,6 +22,7 @@ from typing import Any, Protocol, Self
 
 from backupd.archive.sealing import LARGEST_HEADER
 from backupd.config.secrets import private_text
+from backupd.host.daemon_thread import begin
 from backupd.vocabulary.errors import BackupdError, ConfigurationError, NoKey, UsageError, VerificationError
 
 _DAMAGED = "this copy is damaged: do not rely on it, take a new backup"
@@ -207,7 +208,7 @@ class _AgeStation:
 
     def _passed(self, block: bytes | None) -> Iterator[bytes]:
         if self._thread.ident is None:
-            self._thread.start()
+            begin(self._thread, undo=self.close)
         ended = self._exchange.done
         made = b"" if ended else self._exchange.hand_over(block)
         if self._exchange.error is not None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from queue import Empty, Full, Queue
 from typing import Protocol, Self
 
-from backupd.host.daemon_thread import await_end
+from backupd.host.daemon_thread import await_end, begin
 from backupd.host.priority import give_way_copying
 from backupd.host.signals import shielded
 
@@ -97,12 +97,8 @@ class Pipeline:
         ]
 
     def __enter__(self) -> Self:
-        try:
-            for thread in self._threads:
-                thread.start()
-        except BaseException:
-            self.close()
-            raise
+        for thread in self._threads:
+            begin(thread, undo=self.close)
         return self
 
     def __exit__(self, *_raised: object) -> None:

@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Self
 
 from backupd.archive.frames import Block
-from backupd.host.daemon_thread import await_end
+from backupd.host.daemon_thread import await_end, begin
 
 _TICK_SECONDS = 0.1
 _JOIN_SECONDS = 5.0  # a thread inside a read from storage that hangs cannot be ended by anybody
@@ -38,7 +38,7 @@ class ReadAhead:
         self._thread = threading.Thread(target=self._work, name=f"backupd reads {name}", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        begin(self._thread, undo=self.__exit__)
         return self
 
     def __exit__(self, *_raised: object) -> None:

@@ -23,7 +23,7 @@ from typing import Self, TypeVar
 
 from backupd.archive.pipeline import BLOCK_BYTES, BLOCKS_PER_QUEUE
 from backupd.archive.readahead import Left
-from backupd.host.daemon_thread import await_end
+from backupd.host.daemon_thread import await_end, begin
 from backupd.host.priority import give_way_copying
 from backupd.vocabulary.errors import SnapshotError
 
@@ -155,7 +155,7 @@ class ReadingThread:
         self._thread = threading.Thread(target=self._work, name="backupd reads the snapshot", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        begin(self._thread, undo=self.__exit__)
         return self
 
     def __exit__(self, *_raised: object) -> None:

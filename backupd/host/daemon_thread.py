@@ -21,6 +21,19 @@ _TICK_SECONDS = 0.1  # until a signal is looked for again
 _END_SECONDS = 5.0  # for what is half done when a signal comes
 
 
+def begin(thread: threading.Thread, *, undo: Callable[[], None]) -> None:
+    """The thread runs when this returns. Where a stop signal has come meanwhile, `undo` has told it to end.
+
+    Shielded: where a signal raises within `start`, the thread is there and does not count as started: `join` raises.
+    """
+    try:
+        with shielded():
+            thread.start()
+    except BaseException:
+        undo()
+        raise
+
+
 def await_end(thread: threading.Thread, *, within_seconds: float | None) -> None:
     """A thread that was told to end has done so, or the log tells that it could not. None: however long it takes."""
     if thread.ident is not None:

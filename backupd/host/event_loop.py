@@ -10,6 +10,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from backupd.host.signals import shielded
+
 T = TypeVar("T")
 
 
@@ -44,7 +46,8 @@ class LoopThread:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._serve, args=(self._loop,), name=self._name, daemon=True)
-                self._thread.start()
+                with shielded():  # a signal in its middle would leave half a thread
+                    self._thread.start()
             return self._loop
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:

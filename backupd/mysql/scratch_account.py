@@ -108,7 +108,7 @@ class Account:
         """
         assert self.ids is not None
         uid, gid = self.ids
-        server, trace.server = trace.server, True  # unless all is given back, nothing is what it was
+        server, trace.server = trace.server, True  # unless all of it is the owner's again
         with shielded():
             try:
                 if trace.child:

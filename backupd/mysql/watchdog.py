@@ -12,6 +12,7 @@ import time
 from types import TracebackType
 from typing import Self
 
+from backupd.host.daemon_thread import await_end, begin
 from backupd.mysql.session import Session, StatementError
 
 _GONE_SECONDS = 2.0  # how long to look whether a killed session has gone; it takes milliseconds
@@ -68,14 +69,17 @@ class Watchdog:
             time.sleep(_LOOK_EVERY)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        begin(self._thread, undo=self._stop)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
         with self._change:
             self._over = True
             self._change.notify()
-        self._thread.join()
+        await_end(self._thread, within_seconds=None)
 
     def _watch(self) -> None:
         while self._deadline_passed():

@@ -20,7 +20,7 @@ from typing import Self
 from backupd.catalogue.owners import ChainEnd
 from backupd.catalogue.store import Catalogue
 from backupd.host.claims import Claims
-from backupd.host.daemon_thread import await_end
+from backupd.host.daemon_thread import await_end, begin
 from backupd.operations.hanging_targets import answer_of
 from backupd.operations.tools import HostTools
 from backupd.policy import owner_record
@@ -256,14 +256,17 @@ class Renewal:
         self._thread = threading.Thread(target=self._go_on, name="backupd owner", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        begin(self._thread, undo=self._end)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._ended.set()
-        await_end(self._thread, within_seconds=_UNDER_WAY_SECONDS)
+        self._end()
         if error is None and self._failed:
             raise self._failed[0]
+
+    def _end(self) -> None:
+        self._ended.set()
+        await_end(self._thread, within_seconds=_UNDER_WAY_SECONDS)
 
     @contextmanager
     def silent(self) -> Iterator[None]:

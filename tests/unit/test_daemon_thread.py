@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from backupd.archive.pipeline import Pipeline
+from backupd.archive.stations import Digest
 from backupd.host.daemon_thread import answered
 from backupd.host.signals import cancellable
 from backupd.vocabulary.errors import Cancelled
@@ -69,3 +71,22 @@ def test_what_is_half_done_when_a_signal_comes_is_done() -> None:
     with pytest.raises(Cancelled), cancellable():
         answered(works, within_seconds=60, name="works")
     assert done == ["whole"]
+
+
+class Stopped(threading.Thread):
+    """A stop signal comes when it has an id and does not count as started (CPython 3.11)."""
+
+    def _set_tstate_lock(self) -> None:
+        super()._set_tstate_lock()  # type: ignore[misc]
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(0.2)  # the main thread is told meanwhile
+
+
+def test_a_stop_signal_while_a_thread_begins_is_no_bug_and_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that was stopped just then had failed: such a thread cannot be joined."""
+    with monkeypatch.context() as patched:
+        patched.setattr(threading, "Thread", Stopped)
+        pipeline = Pipeline([Digest()])
+    with pytest.raises(Cancelled), cancellable(), pipeline:
+        raise AssertionError("nobody was told of the signal")
+    assert not [thread for thread in threading.enumerate() if isinstance(thread, Stopped)]

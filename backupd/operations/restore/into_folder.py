@@ -208,7 +208,7 @@ def require_room(to: Path, manifest: Manifest, *, there: int = 0, log: int = 0, 
 def occupied_bytes(to: Path) -> int:
     """What an unfinished restore takes of the folder's disk: of a file that was cut short what is there of it, too.
 
-    None where the folder is not marked. What cannot be read is not counted.
+    0 where the folder is not marked. What cannot be read is not counted.
     """
     blocks = 0
     with suppress(OSError):

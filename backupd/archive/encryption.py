@@ -208,7 +208,7 @@ class _AgeStation:
 
     def _passed(self, block: bytes | None) -> Iterator[bytes]:
         if self._thread.ident is None:
-            begin(self._thread, undo=self.close)
+            begin(self._thread, undo=self.__exit__)
         ended = self._exchange.done
         made = b"" if ended else self._exchange.hand_over(block)
         if self._exchange.error is not None:

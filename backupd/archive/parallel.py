@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from backupd.archive.readahead import Left
-from backupd.host.daemon_thread import await_end, goes_on
+from backupd.host.daemon_thread import await_end, begin, goes_on
 from backupd.host.signals import shielded
 
 MOST_AT_ONCE = 4  # a few streams fill any disk or network; each takes the memory of two frames
@@ -50,8 +50,7 @@ def side_by_side(tasks: Sequence[Task], *, idle: Callable[[], None], at_once: in
     ]
     try:
         for thread in threads:
-            with shielded():  # a signal in its middle would leave a thread that nobody waits for
-                thread.start()
+            begin(thread)
         for thread in threads:
             while goes_on(thread, after_seconds=_TICK_SECONDS):
                 idle()

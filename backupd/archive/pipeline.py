@@ -98,7 +98,7 @@ class Pipeline:
 
     def __enter__(self) -> Self:
         for thread in self._threads:
-            begin(thread, undo=self.close)
+            begin(thread, undo=self.__exit__)
         return self
 
     def __exit__(self, *_raised: object) -> None:

@@ -21,16 +21,17 @@ _TICK_SECONDS = 0.1  # until a signal is looked for again
 _END_SECONDS = 5.0  # for what is half done when a signal comes
 
 
-def begin(thread: threading.Thread, *, undo: Callable[[], None]) -> None:
-    """The thread runs when this returns. Where a stop signal has come meanwhile, `undo` has told it to end.
+def begin(thread: threading.Thread, *, undo: Callable[..., object] = lambda *_raised: None) -> None:
+    """The thread runs when this returns. Where a stop signal has come meanwhile, `undo` has told it to end; without it
+    that is the caller's. It is called as an `__exit__`, which it should be: no signal is raised as one is entered.
 
     Shielded: where a signal raises within `start`, the thread is there and does not count as started: `join` raises.
     """
     try:
         with shielded():
             thread.start()
-    except BaseException:
-        undo()
+    except BaseException as error:
+        undo(type(error), error, error.__traceback__)
         raise
 
 
@@ -86,8 +87,7 @@ def answered(
         return max(began, last_sign()) + within_seconds - time.monotonic()
 
     try:
-        with shielded():
-            thread.start()
+        begin(thread)
         while (most := left()) > 0 and goes_on(thread, after_seconds=min(most, _TICK_SECONDS)):
             idle()
     except BaseException:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from backupd.host.signals import shielded
+from backupd.host.daemon_thread import begin
 
 T = TypeVar("T")
 
@@ -46,8 +46,7 @@ class LoopThread:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._serve, args=(self._loop,), name=self._name, daemon=True)
-                with shielded():  # a signal in its middle would leave half a thread
-                    self._thread.start()
+                begin(self._thread)
             return self._loop
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -298,12 +298,8 @@ def _start(
             cwd=cwd,
             start_new_session=True,
         )
-    except FileNotFoundError as error:
-        missing = CommandError(f"program not found: {argv[0]}", hint=f"install the package that has {argv[0]}")
-        missing.never_began = True
-        raise missing from error
     except OSError as error:  # it may not be executed, or the machine has no room for one more process
-        refused = _not_started(argv, error)
+        refused = _not_found(argv) if isinstance(error, FileNotFoundError) else _not_started(argv, error)
         refused.never_began = True
         raise refused from error
 
@@ -314,6 +310,10 @@ def _born(process: subprocess.Popen[bytes], argv: Sequence[str]) -> int:
         return start_time(process.pid) or 0
     except OSError as error:  # no descriptor is free
         raise _not_started(argv, error) from error
+
+
+def _not_found(argv: Sequence[str]) -> CommandError:
+    return CommandError(f"program not found: {argv[0]}", hint=f"install the package that has {argv[0]}")
 
 
 def _not_started(argv: Sequence[str], error: OSError) -> CommandError:

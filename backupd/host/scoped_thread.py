@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
-from backupd.host.daemon_thread import await_end
+from backupd.host.daemon_thread import await_end, begin
 from backupd.host.signals import shielded
 
 
@@ -30,7 +30,7 @@ class ScopedThread:
         self._result: Future[None] = Future()
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        begin(self._thread, undo=self.__exit__)
         return self
 
     def __exit__(

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from backupd.host.daemon_thread import await_end, begin
+from backupd.host.signals import shielded
 from backupd.mysql.session import Session, StatementError
 
 _GONE_SECONDS = 2.0  # how long to look whether a killed session has gone; it takes milliseconds
@@ -69,17 +70,15 @@ class Watchdog:
             time.sleep(_LOOK_EVERY)
 
     def __enter__(self) -> Self:
-        begin(self._thread, undo=self._stop)
+        begin(self._thread, undo=self.__exit__)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stop()
-
-    def _stop(self) -> None:
-        with self._change:
-            self._over = True
-            self._change.notify()
-        await_end(self._thread, within_seconds=None)
+        with shielded():
+            with self._change:
+                self._over = True
+                self._change.notify()
+            await_end(self._thread, within_seconds=None)
 
     def _watch(self) -> None:
         while self._deadline_passed():

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from backupd.host.signals import shielded
+from backupd.host.daemon_thread import begin
 from backupd.notifications import NotificationChannel
 from backupd.vocabulary.errors import BackupdError, NotificationError
 from backupd.vocabulary.schedule import Notice, NoticeKind
@@ -68,8 +68,7 @@ class Fanout:
             name = f"notification {subscriber.name}"
             thread = threading.Thread(target=_deliver, args=(subscriber, notice, answers), name=name, daemon=True)
             try:
-                with shielded():  # a signal in its middle would leave half a thread
-                    thread.start()
+                begin(thread)
             except RuntimeError as none:  # no room for one more thread
                 error = NotificationError(str(none), hint="check the free memory (free -m) and the limits of its unit")
                 answers.put(Delivery(subscriber.name, 0.0, error))

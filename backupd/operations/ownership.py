@@ -21,6 +21,7 @@ from backupd.catalogue.owners import ChainEnd
 from backupd.catalogue.store import Catalogue
 from backupd.host.claims import Claims
 from backupd.host.daemon_thread import await_end, begin
+from backupd.host.signals import shielded
 from backupd.operations.hanging_targets import answer_of
 from backupd.operations.tools import HostTools
 from backupd.policy import owner_record
@@ -256,17 +257,15 @@ class Renewal:
         self._thread = threading.Thread(target=self._go_on, name="backupd owner", daemon=True)
 
     def __enter__(self) -> Self:
-        begin(self._thread, undo=self._end)
+        begin(self._thread, undo=self.__exit__)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._end()
+        with shielded():
+            self._ended.set()
+            await_end(self._thread, within_seconds=_UNDER_WAY_SECONDS)
         if error is None and self._failed:
             raise self._failed[0]
-
-    def _end(self) -> None:
-        self._ended.set()
-        await_end(self._thread, within_seconds=_UNDER_WAY_SECONDS)
 
     @contextmanager
     def silent(self) -> Iterator[None]:

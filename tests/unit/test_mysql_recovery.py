@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -102,6 +103,14 @@ class Asked:
     def close(self) -> None: ...
 
 
+@contextmanager
+def served_by(script: str, folder: Path, log: str = "") -> Iterator[RunningServer]:
+    """A server whose process does this, and which has written this line to its log."""
+    (folder / "log.err").write_text(f"[Note] before\n{log}\n")
+    with subprocess.Popen(["sh", "-c", script]) as process:
+        yield RunningServer(process, cast(Session, Asked()), ScratchPlaces(folder))
+
+
 @pytest.mark.parametrize(
     ("script", "log", "says"),
     [
@@ -116,11 +125,8 @@ class Asked:
 def test_a_server_that_ran_into_a_limit_as_it_ended_decides_nothing(
     tmp_path: Path, script: str, log: str, says: str
 ) -> None:
-    (tmp_path / "log.err").write_text(f"[Note] before\n{log}\n")
-    with subprocess.Popen(["sh", "-c", script]) as process:
-        server = RunningServer(process, cast(Session, Asked()), ScratchPlaces(tmp_path))
-        with pytest.raises(Undecided, match=says):
-            server.shut_down()
+    with served_by(script, tmp_path, log) as server, pytest.raises(Undecided, match=says):
+        server.shut_down()
 
 
 @pytest.mark.parametrize("sound", [True, False])
@@ -133,9 +139,7 @@ def test_a_server_that_is_killed_while_it_is_asked_hides_nothing_that_was_found_
         yield before
         raise ServerError("the session with the server ended")
 
-    (tmp_path / "log.err").write_text("[Note] before\n")
-    with subprocess.Popen(["sh", "-c", "kill -9 $$"]) as process:
-        server = RunningServer(process, cast(Session, Asked()), ScratchPlaces(tmp_path))
+    with served_by("kill -9 $$", tmp_path) as server:
         if sound:
             with pytest.raises(Undecided, match=r"was killed \(out of memory\?\)"):
                 with_its_end(server, asked())
@@ -152,9 +156,7 @@ def test_a_server_that_dies_while_it_is_asked_hides_nothing_that_was_found_wrong
         yield before
         raise ServerError("cannot connect to the database server: connection refused")
 
-    (tmp_path / "log.err").write_text("[Note] before\n")
-    with subprocess.Popen(["sh", "-c", "kill -11 $$"]) as process:
-        server = RunningServer(process, cast(Session, Asked()), ScratchPlaces(tmp_path))
+    with served_by("kill -11 $$", tmp_path) as server:
         if sound:
             with pytest.raises(ServerError, match="cannot connect"):
                 with_its_end(server, asked())
@@ -166,9 +168,8 @@ def test_a_server_that_dies_while_it_is_asked_hides_nothing_that_was_found_wrong
 
 @pytest.mark.parametrize(("script", "ok", "found"), [("exit 0", True, "status 0"), ("kill -6 $$", False, "status -6")])
 def test_any_other_end_of_its_own_is_an_answer(tmp_path: Path, script: str, ok: bool, found: str) -> None:
-    (tmp_path / "log.err").write_text("[Note] before\n")
-    with subprocess.Popen(["sh", "-c", script]) as process:
-        ended = RunningServer(process, cast(Session, Asked()), ScratchPlaces(tmp_path)).shut_down()
+    with served_by(script, tmp_path) as server:
+        ended = server.shut_down()
     assert (ended.ok, ended.expected, ended.found) == (ok, "status 0", found)
 
 

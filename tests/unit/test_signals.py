@@ -9,13 +9,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from backupd.host import signals
 from backupd.host.scoped_thread import ScopedThread
 from backupd.host.signals import cancellable, require_going_on, shielded
+from backupd.mysql.session import Session
+from backupd.mysql.watchdog import Watchdog
+from backupd.operations.ownership import Ownership, Renewal
 from backupd.vocabulary.errors import Cancelled, ExitStatus
 
 
@@ -123,6 +126,26 @@ class Beside(ScopedThread):
         super().__init__("beside", lambda: None, stop=lambda: back.append("given back"))
 
 
+class Guarding(Watchdog):
+    def __init__(self, back: list[str]) -> None:
+        super().__init__(cast(Session, None), cast(Session, None))
+        self._back = back
+
+    def _watch(self) -> None:
+        with self._change:
+            self._change.wait_for(lambda: self._over, timeout=10)
+            self._back += ["given back"] if self._over else []
+
+
+class Renewing(Renewal):
+    def __init__(self, back: list[str]) -> None:
+        super().__init__(cast(Ownership, None), [], lambda *_lost: None)
+        self._back = back
+
+    def _go_on(self) -> None:
+        self._back += ["given back"] if self._ended.wait(10) else []
+
+
 @pytest.fixture
 def no_collection() -> Iterator[None]:
     """What hypothesis does at a collection is Python's own call, and what is raised there is lost."""
@@ -134,7 +157,9 @@ def no_collection() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_collection")
-@pytest.mark.parametrize("lend", [lent, lent_by_another, lent_by_a_stack, Beside], ids=lambda lend: lend.__name__)
+@pytest.mark.parametrize(
+    "lend", [lent, lent_by_another, lent_by_a_stack, Beside, Guarding, Renewing], ids=lambda lend: lend.__name__
+)
 def test_a_signal_at_the_end_of_a_block_skips_nothing_that_is_given_back(lend: Callable[[list[str]], Any]) -> None:
     """At each call that leaving the block makes: Python calls handlers where functions begin and generators resume."""
     cancelled = 0

@@ -16,7 +16,7 @@ from queue import Full, Queue
 from typing import Self
 
 from backupd.archive import Sink
-from backupd.host.daemon_thread import goes_on
+from backupd.host.daemon_thread import begin, goes_on
 from backupd.host.priority import give_way_copying
 from backupd.host.signals import shielded
 from backupd.operations.hanging_targets import no_answer, silent_seconds
@@ -103,8 +103,7 @@ class Copies:
         try:
             self._writers += writers
             for writer in writers:
-                with shielded():  # a signal in its middle would leave a thread that nobody waits for
-                    writer.thread.start()
+                begin(writer.thread)
             yield _FanOut(self, writers)
             for writer in writers:
                 writer.put(None, idle)

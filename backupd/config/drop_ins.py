@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from backupd.config.own_files import require_ours
-from backupd.config.wording import dotted
 from backupd.vocabulary.errors import ConfigurationError
-from backupd.vocabulary.faults import Fault
+from backupd.vocabulary.faults import Fault, dotted
 
 FOLDER = "conf.d"
 _SUFFIX = ".toml"

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from backupd.config.wording import dotted
-from backupd.vocabulary.faults import Fault, quoted
+from backupd.vocabulary.faults import Fault, dotted, quoted
 
 _Tables = Mapping[str, Any]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from backupd.config.fleet import DEFAULT_JOB, DEFAULT_POLICY, MOST_RETRIES, NIGHTS, FleetConfiguration, MemberChoice
 from backupd.config.times import hours
-from backupd.config.wording import dotted, unknown_key
+from backupd.config.wording import unknown_key
 from backupd.policy.inventory import ListedHost
 from backupd.policy.night_times import never_open
 from backupd.vocabulary.escaping import some
-from backupd.vocabulary.faults import BadValue, Fault, nearest, quoted
+from backupd.vocabulary.faults import BadValue, Fault, dotted, nearest, quoted
 from backupd.vocabulary.fleet import run_stem
 from backupd.vocabulary.records import RUN_ID
 

@@ -13,9 +13,9 @@ from backupd.config.binlog import BinlogConfig
 from backupd.config.exposure import target_in_the_clear
 from backupd.config.schema import BackupScheduleConfig, JobConfig
 from backupd.config.targets import TargetKind
-from backupd.config.wording import dotted, keys_of, unknown_key
+from backupd.config.wording import keys_of, unknown_key
 from backupd.vocabulary.errors import UsageError
-from backupd.vocabulary.faults import BadValue, Fault, nearest, quoted
+from backupd.vocabulary.faults import BadValue, Fault, dotted, nearest, quoted
 from backupd.vocabulary.units import format_duration, format_size, parse_duration, parse_size
 
 Tables = Mapping[str, Any]

@@ -12,9 +12,9 @@ from backupd.config.notifications import NotificationConfig, WebhookConfig
 from backupd.config.own_files import shared
 from backupd.config.schema import Configuration, JobConfig, archived_twice
 from backupd.config.targets import S3Config, TargetConfig, parts_beyond
-from backupd.config.wording import dotted, keys_of
+from backupd.config.wording import keys_of
 from backupd.policy.blackouts import week_of
-from backupd.vocabulary.faults import Fault, quoted
+from backupd.vocabulary.faults import Fault, dotted, quoted
 from backupd.vocabulary.schedule import NoticeKind
 from backupd.vocabulary.units import format_duration
 

@@ -16,9 +16,7 @@ from backupd.config.notifications import NotificationConfig
 from backupd.config.retention import TARGETS
 from backupd.config.schema import Configuration
 from backupd.config.targets import TargetConfig
-from backupd.vocabulary.faults import BadValue, Fault, nearest, quoted
-
-Location = tuple[str | int, ...]
+from backupd.vocabulary.faults import BadValue, Fault, Location, dotted, nearest, quoted
 
 _KEY_ITSELF = "[key]"  # how pydantic ends the location of a table's name
 _SECRETS_HINT = (
@@ -55,18 +53,6 @@ def fault(finding: ErrorDetails, *, root: Any = Configuration) -> Fault:
         location = (*location, "type")
     fact, hint = _words(finding, location, root)
     return Fault(dotted(_as_written(location)), fact, hint)
-
-
-def dotted(location: Location) -> str:
-    """`jobs.nightly.targets[0]`; a key that TOML would want in quotes has them here too."""
-    text = ""
-    for part in location:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        else:
-            bare = part.replace("-", "").replace("_", "").isalnum() and part.isascii()
-            text += ("." if text else "") + (part if bare else quoted(part))
-    return text or "the file"
 
 
 def keys_of(table: Any) -> dict[str, FieldInfo]:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from backupd.vocabulary.errors import ConfigurationError
 
+Location = tuple[str | int, ...]  # of a table, a key or one of a list's values
+
 _LONG = 10**60  # Python refuses to write a number of some thousands of digits
 
 
@@ -46,6 +48,18 @@ def as_error(file: Path, faults: Sequence[Fault]) -> ConfigurationError:
         if fault.hint:
             lines.append(f"    hint: {fault.hint}")
     return ConfigurationError("\n".join(lines))
+
+
+def dotted(location: Location) -> str:
+    """`jobs.nightly.targets[0]`; a key that TOML would want in quotes has them here too."""
+    text = ""
+    for part in location:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            bare = part.replace("-", "").replace("_", "").isalnum() and part.isascii()
+            text += ("." if text else "") + (part if bare else quoted(part))
+    return text or "the file"
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -110,7 +110,7 @@ def _value(param: TyperArgument | TyperOption) -> str:
 
 def _variables(group: TyperGroup) -> dict[str, str]:
     """The environment variables that stand for options, and the one that names the configuration."""
-    from backupd.config.reading import VARIABLE
+    from backupd.config.documents import VARIABLE
 
     found = {VARIABLE: "Configuration file, if --config is not given."}
     for command in group.commands.values():

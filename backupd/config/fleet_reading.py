@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from backupd.config.documents import parsed, text_of
 from backupd.config.fleet import (
     DEFAULT_POLICY,
     SSH_PORT,
@@ -20,7 +21,6 @@ from backupd.config.fleet import (
     PolicyConfig,
 )
 from backupd.config.fleet_rules import clusters_of, fleet_faults
-from backupd.config.reading import parsed, text_of
 from backupd.config.wording import fault
 from backupd.policy.inventory import ListedHost
 from backupd.vocabulary.faults import Fault, as_error

@@ -1,6 +1,6 @@
 """What a configuration consists of: its tables and keys, their types, defaults and meanings, as frozen values.
 
-Knows: the keys; those of targets and notifications are in modules of their own, and faults are worded in `wording`.
+Knows: the keys; some tables are in modules of their own, such as those of targets, and faults are worded in `wording`.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from backupd.config.binlog import BinlogConfig
+from backupd.config.catalogue import CatalogueConfig
 from backupd.config.drill_checks import DrillConfig
 from backupd.config.fields import (
     AbsolutePath,
@@ -82,13 +83,6 @@ class HookPoint(StrEnum):
     BEFORE_VERIFY = "before-verify"
     AFTER_VERIFY = "after-verify"
     AFTER_RUN = "after-run"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)
-class CatalogueConfig:
-    """`[catalogue]`: the record of all runs."""
-
-    path: AbsolutePath = Path("/var/lib/backupd/catalogue.sqlite")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)

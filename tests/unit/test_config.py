@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backupd import config
 from backupd.config import (
     BinlogConfig,
     Configuration,
@@ -45,6 +46,12 @@ def write(tmp_path: Path) -> Write:
         return path
 
     return write
+
+
+def test_each_name_is_there_that_the_package_says_it_has() -> None:
+    """They are imported when they are first asked for."""
+    assert [name for name in config.__all__ if not hasattr(config, name)] == []
+    assert not hasattr(config, "CatalogConfig")
 
 
 def test_a_minimal_file_is_enough_and_the_defaults_are_the_documented_ones(write: Write) -> None:

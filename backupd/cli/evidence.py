@@ -91,7 +91,7 @@ def _gathered(configuration: "Configuration", wanted: EvidenceRequest) -> "tuple
         if job.restore_within_seconds is not None
     }
     with context.catalogue(configuration) as catalogue:
-        context.require_known_job(configuration, catalogue, wanted.job)
+        context.require_known_job(lambda: configuration, catalogue, wanted.job)
         machine = catalogue.identity().name
         runs, entries, trail = catalogue.told_since(since)
     found = checked(configuration, trail, machine)

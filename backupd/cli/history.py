@@ -47,11 +47,11 @@ def history(
     from backupd.operations import context
 
     _require_one_list(job, probes=probes, benches=benches, csv=csv, json=json)
-    configuration = context.configuration_or_defaults(ctx.obj.config)
+    configuration = context.unchecked(ctx.obj.config)
     begin, end = span(since, until, now=datetime.now(UTC))
     statuses = status or ()
     with context.catalogue(configuration) as catalogue:
-        context.require_known_job(configuration, catalogue, job)
+        context.require_known_job(configuration.checked, catalogue, job)
         if json and not (probes or benches):
             details = catalogue.runs(job=job, since=begin, until=end, statuses=statuses, limit=limit)
             _print_runs(details, _rolled(catalogue, details))

@@ -66,7 +66,7 @@ def report(
     configuration = context.configuration_or_defaults(ctx.obj.config)
     begin, end = span(since, until, now=now)
     with context.catalogue(configuration) as catalogue:
-        context.require_known_job(configuration, catalogue, job)
+        context.require_known_job(lambda: configuration, catalogue, job)
         costs = catalogue.costs(job=job, since=begin, until=end, ours=True)
         beside = catalogue.besides(job=job, since=begin, until=end)
     found = impacts(costs, beside, since=begin, now=end or now)

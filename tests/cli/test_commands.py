@@ -170,7 +170,7 @@ def test_ctrl_c_is_cancelled_without_a_traceback(terminal: Terminal, monkeypatch
     def interrupted(explicit: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("backupd.operations.context.configuration_or_defaults", interrupted)
+    monkeypatch.setattr("backupd.operations.context.unchecked", interrupted)
     ended = terminal.run("history")
     assert (ended.status, ended.stdout, ended.stderr) == (ExitStatus.CANCELLED, "", "error: interrupted\n")
     ended = terminal.run("history", "--json")

@@ -235,7 +235,7 @@ def test_it_works_without_a_configuration_and_makes_no_catalogue(
     monkeypatch.setattr("backupd.operations.context.DEFAULT_PATH", nowhere)
     monkeypatch.setattr("backupd.operations.context.locate", lambda explicit, environment: nowhere)
     default = Configuration(catalogue=CatalogueConfig(path=nowhere.with_name("catalogue.sqlite")))
-    monkeypatch.setattr("backupd.operations.context.Configuration", lambda: default)  # this machine's own may be there
+    monkeypatch.setattr("backupd.config.Configuration", lambda: default)  # this machine's own may be there
     ended = surveyed.terminal.type("volumes")
     assert (ended.status, surveyed.catalogue) == (ExitStatus.OK, None)
     assert "labvg/own" in ended.stdout

@@ -198,14 +198,19 @@ def test_the_history_of_a_hundred_thousand_runs_is_printed_as_fast_as_that_of_a_
 
 
 @pytest.mark.thorough
-def test_the_history_loads_nothing_that_acts_on_a_host() -> None:
-    """Which is what the half second goes for that it may take."""
-    listed = "import sys, backupd.cli.main, backupd.cli.history, backupd.operations.context; print(*sys.modules)"
-    argv = [sys.executable, "-c", listed]
-    loaded = set(subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT).stdout.split())
-    assert {"sqlalchemy", "backupd.operations.context"} <= loaded
+def test_the_history_loads_nothing_that_acts_on_a_host_and_no_schema(tmp_path: Path) -> None:
+    """Which is how it answers as soon as it does."""
+    told = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); from backupd.cli.main import main; main()"
+    configuration = tmp_path / "backupd.toml"
+    with catalogue_of(1, samples_per_run=1) as path:
+        configuration.write_text(CONFIGURATION.format(path=path, folder=tmp_path))
+        argv = [sys.executable, "-c", told, "--config", str(configuration), "history"]
+        printed = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT).stdout
+    loaded = set(printed.split())
+    assert {"sqlalchemy", "backupd.operations.context", "backupd.config.unchecked"} <= loaded
     heavy = {"pymysql", "cryptography", "boto3", "asyncssh", "alembic", "fastapi", "jinja2", "apscheduler"}
     assert loaded & (heavy | {"prometheus_client", "backupd.wiring", "backupd.lab.run"}) == set()
+    assert "backupd.config.schema" not in loaded
 
 
 def test_of_many_runs_the_same_is_told_as_of_each() -> None:

@@ -20,7 +20,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--custom-compile-command 'make requirements' $(if $(UPGRADE),--upgrade)
 
 .PHONY: help demo demo-targets test check lint types imports tests thorough-tests thorough-matrix \
-	long-life fleet-night packaging-tests docker-tests cloud-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
+	long-life fleet-night packaging-tests docker-tests docker-matrix cloud-tests lab-tests docs docs-reference docs-examples test-all figure-tests \
 	lab-matrix test-matrix old-server-tests campaign fire-tests campaign-of-histories campaign-of-faults campaign-of-power-cuts hostile mutants coverage bench-lock bench-settle bench-peers bench-readers \
 	bench-copy bench-copies bench-disks bench-size bench-tables bench-load-table bench-start bench-age bench-apply \
 	bench-archive bench-binlog-search \
@@ -62,7 +62,7 @@ thorough-tests: setup-python setup-check setup-fleet setup-s3 setup-service ## w
 	$(SIDE_BY_SIDE) -n 4 --durations=60 $(or $(OF),$(THOROUGH)) -m "(thorough or exhaustive or hypothesis) and not figures and not matrix"
 
 # On a further store, server, database or way to a host, what the targets of `make test` try on one.
-thorough-matrix: setup-python setup-check setup-fleet setup-s3 setup-service ## what `make thorough-tests` tries once, on everything else, and after years (6 minutes)
+thorough-matrix: setup-python setup-check setup-fleet setup-s3 setup-service ## what `make thorough-tests` tries once, on everything else, and after years (8 minutes)
 	$(SIDE_BY_SIDE) $(THOROUGH) -m matrix
 
 # Nothing beside it: how long pages take is one of its figures.
@@ -74,7 +74,11 @@ fleet-night: setup-python setup-fleet ## a simulated night of 500 hosts, control
 
 # On the Docker engine that answers, else on one that is started for them.
 docker-tests: setup-python setup-check setup-docker ## backupd on real servers in containers (4 minutes)
-	.ci/with-docker $(SIDE_BY_SIDE) -n 6 tests/docker --timeout=900 --durations=10
+	.ci/with-docker $(SIDE_BY_SIDE) -n 6 tests/docker --timeout=900 --durations=10 -m "not matrix"
+
+# On a further server, what `docker-tests` tries once.
+docker-matrix: setup-python setup-check setup-docker ## what `make docker-tests` tries once, on another server (3 minutes)
+	.ci/with-docker $(SIDE_BY_SIDE) tests/docker --timeout=900 --durations=10 -m matrix
 
 # Apart from `make test`, because what it needs of npm and Go takes five minutes to get, the first time.
 cloud-tests: setup-python setup-check setup-clouds ## targets on Azurite and fake-gcs-server: the contract's suite, and faults (2 minutes)
@@ -98,7 +102,7 @@ docs-examples: setup-python setup-check setup-lab setup-s3 ## type the documenta
 
 # When what measures has changed, and before a release. Of what comes from a seed it tries all.
 test-all: export BACKUPD_TESTS_SHARE := full
-test-all: test thorough-matrix long-life fleet-night cloud-tests packaging-tests figure-tests lab-matrix test-matrix fire-tests ## every test: also the matrices, clouds, packages, figures, a daemon's long life, a fleet's night, a campaign (three hours)
+test-all: test thorough-matrix docker-matrix long-life fleet-night cloud-tests packaging-tests figure-tests lab-matrix test-matrix fire-tests ## every test: also the matrices, clouds, packages, figures, a daemon's long life, a fleet's night, a campaign (three hours)
 
 figure-tests: setup-python setup-lab
 	$(BIN)/pytest tests/lab --timeout=900 --durations=10 -m figures

@@ -26,7 +26,9 @@ def programs(server: ServerContainer) -> Iterator[Path]:
 
 
 @pytest.mark.timeout(1500)  # a hundred of them
-@pytest.mark.parametrize("kind", ["mariadb-11", "mysql-9"], indirect=True, scope="session")
+@pytest.mark.parametrize(
+    "kind", [pytest.param("mariadb-11", marks=pytest.mark.matrix), "mysql-9"], indirect=True, scope="session"
+)
 def test_moments_drawn_by_a_seed_are_as_a_witness_has_them(
     server: ServerContainer, programs: Path, tmp_path: Path
 ) -> None:

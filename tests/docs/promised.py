@@ -46,20 +46,26 @@ def targets(test: str) -> Iterator[str]:
         running = {target for path in files for target in _by_marks(path)}
         yield from (target for target in ("check", _THOROUGH) if target in running)
     if folder in _OTHERS:
-        yield _OTHERS[folder]
+        rare = folder in thorough.WHOLE and all("matrix" in _names_of_all(path) for path in files)
+        yield "thorough-matrix" if rare else _OTHERS[folder]
 
 
 def _by_marks(path: Path) -> Iterator[str]:
     """The targets that run this module's tests: a property is tried in `check`, and with more examples elsewhere."""
-    module = ast.parse(path.read_text())
     otherwise = "check" if thorough.is_quick(path) else _THOROUGH
-    ours = [node for node in module.body if isinstance(node, ast.Assign) and _names(node) & {"pytestmark"}]
-    for node in module.body:
+    left_out_whole = bool(_names_of_all(path) & _MARKS)
+    for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            left_out = any(_names(part) & _MARKS for part in (*ours, *_marks_of(node)))
+            left_out = left_out_whole or any(_names(part) & _MARKS for part in _marks_of(node))
             yield _THOROUGH if left_out else otherwise
             if any(_names(part) & {"given", *_MARKS} for part in node.decorator_list):
                 yield _THOROUGH
+
+
+def _names_of_all(path: Path) -> set[str]:
+    """What is in the marks of all tests of a module."""
+    ours = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Assign)]
+    return {name for node in ours if "pytestmark" in _names(node) for name in _names(node)}
 
 
 def _marks_of(test: ast.FunctionDef) -> list[ast.expr]:

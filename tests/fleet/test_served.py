@@ -77,6 +77,7 @@ def fleet(path_in_memory: Path, tmp_path: Path) -> Iterator[Fleet]:
         yield Fleet(host, control, database)
 
 
+@pytest.mark.matrix
 @pytest.mark.timeout(1500)
 def test_a_night_by_ssh_goes_on_where_it_was_when_its_control_host_is_killed_and_upgraded(
     fleet: Fleet, tmp_path: Path

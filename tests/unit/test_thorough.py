@@ -47,14 +47,16 @@ def test_of_what_one_target_leaves_out_another_one_tries_all() -> None:
             '"(thorough or exhaustive or hypothesis) and not figures and not matrix"',
         ),
         "thorough-matrix": ("$(THOROUGH)", "matrix"),
+        "docker-tests": ("-n 6 tests/docker --timeout=900 --durations=10", '"not matrix"'),
+        "docker-matrix": ("tests/docker --timeout=900 --durations=10", "matrix"),
     }
     folders = dict(re.findall(r"^(\w+) := \$\(addprefix tests/,([a-z ]+)\)(?: \$\(QUICK\))?$", makefile, re.MULTILINE))
     assert set(thorough.FOLDERS) <= set(folders["QUICK"].split())
     assert sorted(folders["THOROUGH"].split()) == sorted(thorough.WHOLE)
     (needed,) = re.findall(r"^test: ([a-z -]+)", makefile, re.MULTILINE)
     (needed_in_the_end,) = re.findall(r"^test-all: (test [a-z -]+)", makefile, re.MULTILINE)
-    assert {"check", "thorough-tests"} <= set(needed.split())
-    assert "thorough-matrix" in needed_in_the_end.split()
+    assert {"check", "thorough-tests", "docker-tests"} <= set(needed.split())
+    assert {"thorough-matrix", "docker-matrix"} <= set(needed_in_the_end.split())
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from tests.share import seeded
 
-QUESTIONS = seeded(60, usual=25)  # for each path, beside those that follow from its description
+QUESTIONS = seeded(60, usual=12)  # for each path, beside those that follow from its description
 # What counts as refused: as schemathesis has it, and an address that is too long, which may be a fault of its own.
 REFUSED = """\
 [checks.negative_data_rejection]

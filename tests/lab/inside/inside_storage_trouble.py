@@ -18,6 +18,7 @@ ATTENTION, VERIFICATION = 3, 9
 RESTORED = SITE.state / "restored"
 
 
+@pytest.mark.matrix
 def test_a_broken_copy_is_found_and_the_restore_takes_another(
     host: Host, sent: dict[str, Any], stores: Stores, unpacked: Tree
 ) -> None:
@@ -39,6 +40,7 @@ def test_a_broken_copy_is_found_and_the_restore_takes_another(
     host.backupd("verify", sent["run_id"], "--target", "store", changes=stores.changes)
 
 
+@pytest.mark.matrix
 def test_a_store_that_goes_away_in_mid_copy_does_not_fail_the_others(
     host: Host, stores: Stores, tmp_path: Path
 ) -> None:

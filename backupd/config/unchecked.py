@@ -29,10 +29,11 @@ class Unchecked:
         """`[catalogue]`, whatever faults the other tables have.
 
         Raises:
-            ConfigurationError: it has a fault, or is in two files; all faults of the configuration are told.
+            ConfigurationError: it has a fault, is in two files, or is in none and the configuration has a fault; all of
+                them are told.
         """
         tables = [document["catalogue"] for document in self.documents.values() if "catalogue" in document]
-        if len(tables) > 1:
+        if len(tables) != 1 and self.documents:  # where there is none, it may be there under a name that is misspelt
             return self.checked().catalogue
         try:
             return TypeAdapter(CatalogueConfig).validate_python(tables[0] if tables else {})

@@ -73,6 +73,7 @@ def test_the_catalogue_is_named_in_any_of_the_files(terminal: Terminal, world: W
         ("[catalogue]\npth = '/srv/catalogue.sqlite'", "catalogue.pth: unknown key"),
         ("catalogue = '/srv/catalogue.sqlite'", "catalogue: is not a table"),
         ("[[catalogue]]\npath = '/srv/catalogue.sqlite'", "catalogue: is not a table"),
+        ("[catalog]\npath = '/srv/catalogue.sqlite'", "catalog: unknown key"),
     ],
 )
 def test_a_fault_of_the_catalogue_is_told_with_all_others(terminal: Terminal, table: str, said: str) -> None:
@@ -105,16 +106,15 @@ def test_anybody_s_file_is_not_read(terminal: Terminal) -> None:
     assert "can be changed by anybody" in require_as_checked(terminal, "history")
 
 
-@pytest.mark.parametrize("table", ["[catalogue]\n", ""])
 @pytest.mark.parametrize("is_there", [True, False])
 def test_without_a_path_it_is_the_default(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, world: World, table: str, is_there: bool
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, world: World, is_there: bool
 ) -> None:
     world.back_up("r1")
     monkeypatch.setattr("backupd.config.unchecked.CatalogueConfig", elsewhere(world.places.catalogue))
     monkeypatch.setattr("backupd.operations.context.DEFAULT_PATH", terminal.configuration)
     monkeypatch.setenv("BACKUPD_CONFIG", str(terminal.configuration))
-    catalogue_table(terminal, table)
+    catalogue_table(terminal, "[catalogue]\n")
     if not is_there:
         terminal.configuration.unlink()
     assert "r1" in terminal.type("history").stdout

@@ -43,13 +43,16 @@ _NO_WIDTH = "\u200b"
 
 
 class Apprise:
-    """The `Channel` of one `[notifications.NAME]` with `type = "apprise"`. Its services have deadlines of their own."""
+    """The `NotificationChannel` of one `[notifications.NAME]` with `type = "apprise"`.
+
+    Its services have deadlines of their own.
+    """
 
     def __init__(self, config: AppriseConfig) -> None:
         self._config = config
 
     def deliver(self, notice: Notice) -> None:
-        """See `Channel`; where one of several services fails, all count as undelivered."""
+        """See `NotificationChannel`; where one of several services fails, all count as undelivered."""
         named = f"notifications.{self._config.name}"
         try:
             from apprise import Apprise as Services

@@ -31,7 +31,7 @@ Page = Callable[[Notice], str]  # the text of an HTML file that loads nothing
 
 
 class Mail:
-    """The `Channel` of one `[notifications.NAME]` with `type = "mail"`."""
+    """The `NotificationChannel` of one `[notifications.NAME]` with `type = "mail"`."""
 
     def __init__(self, config: MailConfig, page: Page, *, deadline_seconds: float = 30.0) -> None:
         self._config = config
@@ -39,7 +39,7 @@ class Mail:
         self._deadline_seconds = deadline_seconds
 
     def deliver(self, notice: Notice) -> None:
-        """See `Channel`; where the server takes it for some of the recipients only, it counts as undelivered."""
+        """See `NotificationChannel`; where the server takes it for some recipients only, it counts as undelivered."""
         config, deadline = self._config, self._deadline_seconds
         client = _client(config, deadline)
         port = config.port or _PORTS[config.security]

@@ -24,14 +24,14 @@ _BELOW = {
 
 
 class Ping:
-    """The `Channel` of one `[notifications.NAME]` with `type = "ping"`."""
+    """The `NotificationChannel` of one `[notifications.NAME]` with `type = "ping"`."""
 
     def __init__(self, config: PingConfig, *, deadline_seconds: float = 10.0) -> None:
         self._config = config
         self._deadline_seconds = deadline_seconds
 
     def deliver(self, notice: Notice) -> None:
-        """See `Channel`."""
+        """See `NotificationChannel`."""
         config = self._config
         parts = urlsplit(web.address_in(config.url, config.url_file, named=f"notifications.{config.name}"))
         address = parts._replace(path=parts.path.rstrip("/") + _below(notice)).geturl()

@@ -12,14 +12,14 @@ from backupd.vocabulary.schedule import Notice
 
 
 class Webhook:
-    """The `Channel` of one `[notifications.NAME]` with `type = "webhook"`."""
+    """The `NotificationChannel` of one `[notifications.NAME]` with `type = "webhook"`."""
 
     def __init__(self, config: WebhookConfig, *, deadline_seconds: float = 10.0) -> None:
         self._config = config
         self._deadline_seconds = deadline_seconds
 
     def deliver(self, notice: Notice) -> None:
-        """See `Channel`."""
+        """See `NotificationChannel`."""
         config, named = self._config, f"notifications.{self._config.name}"
         address = web.address_in(config.url, config.url_file, named=named)
         headers = {"Content-Type": "application/json"}

@@ -128,7 +128,7 @@ class LayoutBench:
 
 @dataclass(frozen=True, slots=True)
 class BenchRecord:
-    """A bench as the catalogue keeps it; `bench` is None for one that did not finished."""
+    """A bench as the catalogue keeps it; `bench` is None for one that did not finish."""
 
     run_id: str
     status: RunStatus

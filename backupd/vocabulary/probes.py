@@ -110,7 +110,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class ProbeRecord:
-    """A probe as the catalogue keeps it; `measurement` is None for one that did not finished."""
+    """A probe as the catalogue keeps it; `measurement` is None for one that did not finish."""
 
     run_id: str
     job: str | None  # None: a volume was named

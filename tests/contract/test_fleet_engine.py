@@ -160,8 +160,8 @@ def test_what_was_done_before_a_kill_is_not_done_again(world: World) -> None:
         process.wait()
     world.serve()
     world.until("recorded", times=2)
-    counted = Counter(event[0] for event in world.log())
-    assert (counted["started"], counted["recorded"]) == (3, 2)
+    recorded = [event for event in world.log() if event[0] == "recorded"]
+    assert (len(world.runs()), len(recorded)) == (3, 2)  # a kill may come between a run's start and its line in the log
 
 
 def test_what_ran_when_it_was_killed_keeps_its_cluster(world: World) -> None:

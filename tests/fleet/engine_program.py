@@ -45,11 +45,7 @@ class FileStories:
         return {"good": number > 1 or owed.job != "again"}
 
     def _start(self, owed: OwedBackup, run_id: str) -> object:
-        try:
-            descriptor = os.open(self._folder / f"{run_id}.taken", os.O_CREAT | os.O_EXCL)
-            os.close(descriptor)
-        except FileExistsError:
-            return "started before"
+        """Once, whole or not at all, whenever this process is killed."""
         begun = time.time()
         facts = {
             "cluster": owed.cluster,
@@ -57,9 +53,12 @@ class FileStories:
             "begun": begun,
             "ends": begun + owed.expected_seconds,
         }
-        partial = self._folder / f"{run_id}.partial"
+        partial = self._folder / f"{run_id}.{os.getpid()}"
         partial.write_text(json.dumps(facts))
-        partial.rename(self._folder / f"{run_id}.run")
+        try:
+            (self._folder / f"{run_id}.run").hardlink_to(partial)
+        except FileExistsError:
+            return "started before"
         self._say("started", run_id, owed.cluster)
         return "started"
 

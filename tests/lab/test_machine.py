@@ -304,7 +304,7 @@ findmnt -no SOURCE --target "$(mariadb -N -e 'SELECT @@datadir')"; touch /usr/la
 """
 OTHERS = [
     pytest.param(ServerKind.MARIADB_11, "11.8.", marks=pytest.mark.matrix),
-    pytest.param(ServerKind.MYSQL_9, "9."),
+    pytest.param(ServerKind.MYSQL_9, "9.", marks=pytest.mark.matrix),
 ]
 
 
@@ -358,11 +358,13 @@ def test_a_server_can_be_fetched_where_nothing_may_be_mounted_and_no_root_change
     assert done.stdout.startswith("11.8.")
 
 
+@pytest.mark.matrix
 def test_a_command_that_does_not_exist_has_the_shells_status(own_places: Path) -> None:
     missing = lab(*QUICK, "--load", "none", "--", "no-such-program", out=own_places / "missing")
     assert missing.status == 127, missing.stderr
 
 
+@pytest.mark.matrix
 def test_a_command_that_outlives_the_deadline_ends_with_124_and_the_consoles_tail(own_places: Path) -> None:
     words = ("--disks", "ssd", "--rows", ROWS, "--load", "none", "--deadline", "60")  # its start is a part of them
     late = lab(*words, "--", "sh", "-c", "echo began; sleep 1000", out=own_places / "late")
@@ -457,6 +459,7 @@ def test_two_labs_at_once_do_not_disturb_each_other(own_places: Path) -> None:
     assert [(out / "backups" / "name").read_text() for out in outs] == ["lab_one\n", "lab_two\n"]
 
 
+@pytest.mark.matrix
 def test_a_shell_is_a_prompt_on_this_terminal(own_places: Path) -> None:
     ours, theirs = pty.openpty()
     words = [BACKUPD, "lab", "shell", *QUICK, "--load", "none", "--out", str(own_places / "shell")]

@@ -78,7 +78,10 @@ def _looked(chrome: Browser, address: str, page: str, look: Look) -> Looked:
     return look_at(chrome, address + PAGES[page], look, picture=picture)
 
 
-LOOKS = [Look.DESKTOP, Look.DARK, Look.PHONE, pytest.param(Look.PHONE_DARK, marks=pytest.mark.matrix)]
+LOOKS = [
+    *(Look.DESKTOP, Look.PHONE),
+    *(pytest.param(dark, marks=pytest.mark.matrix) for dark in (Look.DARK, Look.PHONE_DARK)),
+]
 
 
 @pytest.fixture(scope="module", params=LOOKS)  # of a module: what is asked of one page comes one after the other

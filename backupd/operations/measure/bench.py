@@ -71,7 +71,7 @@ def run_bench(
         Busy: another run has the volume group or a disk.
         Refused: the host is not any more as it was when the plan was agreed to; nothing was touched.
         SnapshotError, ProbeError, Cancelled: as they say; the run's row keeps the error, and no figure of a bench that
-            did not finished is kept. Probes that did are runs of their own.
+            did not finish is kept. Probes that did are runs of their own.
     """
     with (
         tools.claims.run(run_id),

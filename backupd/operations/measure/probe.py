@@ -50,7 +50,7 @@ def measure(
 
     Raises:
         Busy, Refused, SnapshotError, GaveUp, ProbeError, Cancelled: as they say; the run's row keeps the error, and
-            no figure of a probe that did not finished is kept.
+            no figure of a probe that did not finish is kept.
     """
     telling = telling or ProbeTelling()
     with (

@@ -1,5 +1,6 @@
 """A probe from its first look to its row in the catalogue, over fakes: what it finds, leaves and refuses."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from backupd.vocabulary.errors import (
     BackupdError,
     Busy,
     Cancelled,
+    CommandError,
     ExitStatus,
     GaveUp,
     ProbeError,
@@ -227,6 +229,26 @@ def test_a_snapshot_that_overflows_ends_the_probe(probe: ProbeWorld) -> None:
     probe.during = lambda: probe.world.host.write(2 << 30)
     with pytest.raises(SnapshotVoid, match="overflowed"):
         probe.take()
+    probe.assert_failed_and_clean()
+
+
+def test_no_window_begins_once_the_guard_has_ended_the_probe(probe: ProbeWorld) -> None:
+    """It may do so while the probe looks at the disks, and nothing is there yet that it could interrupt."""
+    begun: list[int] = []
+
+    def look() -> None:
+        if not any(lv.live for lv in probe.world.host.lvs.values()):
+            return
+        if threading.current_thread().name == "guard":
+            raise CommandError("the disk is gone")
+        for guard in [thread for thread in threading.enumerate() if thread.name == "guard"]:
+            guard.join(30)
+        begun.append(probe.disk.calls)
+
+    probe.counters = Writing(probe.counters, look)
+    with pytest.raises(ProbeError, match="the disk is gone"):
+        probe.take()
+    assert set(begun) == {probe.disk.calls}
     probe.assert_failed_and_clean()
 
 

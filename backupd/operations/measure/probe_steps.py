@@ -239,10 +239,10 @@ class ProbeSteps:
     def _measured(self, work: Callable[[], Window], probe: FileProbe | None = None) -> Measured:
         """Do a window's work between two looks."""
         assert self._guard is not None
-        self._guard.require_fine()
         before = self.look()
         self._current = probe
         try:
+            self._guard.require_fine()  # only now: what ended it until then had nothing to interrupt
             window = work()
         except CommandError:
             self._guard.require_fine()  # it was the guard that ended it

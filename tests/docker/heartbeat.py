@@ -1,13 +1,15 @@
 """What a client of the server notices of a lock: the longest of its writes, less what everybody was late by meanwhile.
 
-Knows: one row at a time, 50 times a second, and another client, who sleeps and asks for nothing that a lock keeps
-waiting: what that one is late by is the host's, its processors' and theirs only. Refuses to know why a write took long.
+Knows: one row at a time, 50 times a second, and another client, who sleeps, and asks of the server and of its disk only
+what no lock keeps waiting: what that one is late by is the host's, its processors', its disk's. Refuses to know why a
+write took long.
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from backupd.mysql.session import Session
 from backupd.vocabulary.errors import ServerError
@@ -21,6 +23,19 @@ TABLE = "t.heartbeat"
 _Span = tuple[float, float]  # of the monotonic clock
 
 
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """One write that took long, and each of the times for which the host stood still meanwhile; in seconds."""
+
+    took: float
+    host_stood_still: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        """What is left for whoever held it up."""
+        return self.took - sum(self.host_stood_still)
+
+
 class Heartbeat:
     """A client that writes and one that sleeps, until `stop`; whose server has gone comes back with it."""
 
@@ -29,6 +44,7 @@ class Heartbeat:
         self._over = threading.Event()
         self._writes: list[_Span] = []
         self._late: list[_Span] = []
+        self._beside = (server.folder / "heartbeat").open("ab", buffering=0)  # on the disk of the server's files
         beats = (self._write_to, self._nap_beside)
         self._threads = [threading.Thread(target=self._go_on, args=(beat,)) for beat in beats]
         for thread in self._threads:
@@ -44,14 +60,18 @@ class Heartbeat:
         self._over.set()
         for thread in self._threads:
             thread.join()
+        self._beside.close()
 
-    def longest_stall(self) -> float:
-        """Seconds of the longest write. What the sleeper was late by meanwhile does not count: that was the host's."""
-        return max(end - begin - self._host_stalled(begin, end) for begin, end in self._writes)
+    def longest_stall(self) -> "Stall":
+        """The longest write. What the sleeper was late by meanwhile does not count: that was the host's."""
+        return max(
+            (Stall(end - begin, self._host_stalled(begin, end)) for begin, end in self._writes),
+            key=lambda stall: stall.seconds,
+        )
 
-    def _host_stalled(self, begin: float, end: float) -> float:
+    def _host_stalled(self, begin: float, end: float) -> tuple[float, ...]:
         overlaps = (min(end, until) - max(begin, since) for since, until in self._late)
-        return sum(overlap for overlap in overlaps if overlap > 0)
+        return tuple(overlap for overlap in overlaps if overlap > 0)
 
     def _go_on(self, beat: Callable[[Session], None]) -> None:
         while not self._over.is_set():
@@ -74,6 +94,7 @@ class Heartbeat:
         due = time.monotonic() + NAP_SECONDS
         time.sleep(NAP_SECONDS)
         session.execute("DO 1")
+        self._beside.write(b".")
         now = time.monotonic()
         if now - due > LATE_SECONDS:
             self._late.append((due, now))

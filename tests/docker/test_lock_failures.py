@@ -100,7 +100,8 @@ class Scene:
         wait_until(lambda: not self.sessions())
         assert self.holders() == []
         awaited(self.heartbeat, 3)
-        assert self.heartbeat.longest_stall() <= budget + TOLERATED_SECONDS
+        longest = self.heartbeat.longest_stall()
+        assert longest.seconds <= budget + TOLERATED_SECONDS, longest
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP an
 	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m tests.bench.three_targets
 
 # The one that takes longest goes last, so that what is wrong is seen early.
-test: check thorough-tests docker-tests lab-tests ## every promise but those of figures, packages and a daemon's long life (30 minutes on two processors)
+test: check thorough-tests docker-tests lab-tests ## every promise but those of figures, packages and a daemon's long life (29 minutes on two processors)
 
 check: lint types imports tests ## after every change: what takes no whole run, server or lab (about a minute)
 
@@ -58,7 +58,7 @@ tests: setup-python setup-check setup-fleet setup-s3
 # What `check` leaves out for its time, its properties with all their examples, what walks through every case (failures at
 # every call, every zone's clock), of what comes from a seed a share, as tests/share.py says; the pages and a fleet. In
 # one session and with a fourth beside, because many of them wait: for a browser, a PostgreSQL, a night's end.
-thorough-tests: setup-python setup-check setup-fleet setup-s3 setup-service ## whole runs, every case, real servers, stores and browsers; OF=tests/web a part of it (14 minutes)
+thorough-tests: setup-python setup-check setup-fleet setup-s3 setup-service ## whole runs, every case, real servers, stores and browsers; OF=tests/web a part of it (12 minutes)
 	$(SIDE_BY_SIDE) -n 4 --durations=60 $(or $(OF),$(THOROUGH)) -m "(thorough or exhaustive or hypothesis) and not figures and not matrix"
 
 # On a further store, server, database or way to a host, what the targets of `make test` try on one.

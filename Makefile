@@ -62,7 +62,7 @@ thorough-tests: setup-python setup-check setup-fleet setup-s3 setup-service ## w
 	$(SIDE_BY_SIDE) -n 4 --durations=60 $(or $(OF),$(THOROUGH)) -m "(thorough or exhaustive or hypothesis) and not figures and not matrix"
 
 # On a further store, server, database or way to a host, what the targets of `make test` try on one.
-thorough-matrix: setup-python setup-check setup-fleet setup-s3 setup-service ## what `make thorough-tests` tries once, on everything else, and after years (8 minutes)
+thorough-matrix: setup-python setup-check setup-fleet setup-s3 setup-service ## what `make thorough-tests` tries once, on everything else, and after years (5 minutes)
 	$(SIDE_BY_SIDE) $(THOROUGH) -m matrix
 
 # Nothing beside it: how long pages take is one of its figures.
@@ -77,7 +77,7 @@ docker-tests: setup-python setup-check setup-docker ## backupd on real servers i
 	.ci/with-docker $(SIDE_BY_SIDE) -n 6 tests/docker --timeout=900 --durations=10 -m "not matrix"
 
 # On a further server, what `docker-tests` tries once.
-docker-matrix: setup-python setup-check setup-docker ## what `make docker-tests` tries once, on another server (3 minutes)
+docker-matrix: setup-python setup-check setup-docker ## what `make docker-tests` tries once, on another server (a minute)
 	.ci/with-docker $(SIDE_BY_SIDE) tests/docker --timeout=900 --durations=10 -m matrix
 
 # Apart from `make test`, because what it needs of npm and Go takes five minutes to get, the first time.

@@ -62,14 +62,14 @@ class Heartbeat:
             thread.join()
         self._beside.close()
 
-    def longest_stall(self) -> "Stall":
+    def longest_stall(self) -> Stall:
         """The longest write. What the sleeper was late by meanwhile does not count: that was the host's."""
         return max(
-            (Stall(end - begin, self._host_stalled(begin, end)) for begin, end in self._writes),
+            (Stall(end - begin, self._host_stood_still(begin, end)) for begin, end in self._writes),
             key=lambda stall: stall.seconds,
         )
 
-    def _host_stalled(self, begin: float, end: float) -> tuple[float, ...]:
+    def _host_stood_still(self, begin: float, end: float) -> tuple[float, ...]:
         overlaps = (min(end, until) - max(begin, since) for since, until in self._late)
         return tuple(overlap for overlap in overlaps if overlap > 0)
 

@@ -302,13 +302,10 @@ mariadb -N -e "SELECT VERSION(), @@datadir, @@socket, COUNT(*) FROM sbtest.sbtes
 mysqld --version; id -u; cat /etc/debian_version
 findmnt -no SOURCE --target "$(mariadb -N -e 'SELECT @@datadir')"; touch /usr/lab-was-here
 """
-OTHERS = [
-    pytest.param(ServerKind.MARIADB_11, "11.8.", marks=pytest.mark.matrix),
-    pytest.param(ServerKind.MYSQL_9, "9.", marks=pytest.mark.matrix),
-]
 
 
-@pytest.mark.parametrize(("kind", "series"), OTHERS)
+@pytest.mark.matrix
+@pytest.mark.parametrize(("kind", "series"), [(ServerKind.MARIADB_11, "11.8."), (ServerKind.MYSQL_9, "9.")])
 def test_a_server_of_another_distribution_runs_in_the_same_machine(
     kind: ServerKind, series: str, own_places: Path
 ) -> None:

@@ -30,7 +30,7 @@ from backupd.vocabulary.errors import LabError, UsageError
 
 Say = Callable[[str], None]
 
-_PREFIX = "backupd-lab-"
+_PREFIX, _LOCK = "backupd-lab-", "lock"
 _LOOK_SECONDS = 0.05
 _HUNG_SECONDS = 60.0  # without a milestone; the slowest one known takes 10 s on a busy machine
 _ROWS_A_SECOND = 2000  # the least that preparing was seen to write
@@ -282,20 +282,21 @@ def _temporary_folders(run: LabRun) -> Iterator[tuple[Path, GuestControl]]:
 
 @contextmanager
 def _temporary_folder(parent: Path) -> Iterator[Path]:
-    """A folder of this lab's own, gone at the end. Its lock tells `clean` that we live."""
+    """A folder of this lab's own, gone at the end. Its lock tells that we live: it is held until the folder is gone."""
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-    try:
-        with (folder / "lock").open("w") as lock:
+    with (folder / "not-yet").open("w") as lock:
+        try:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            (folder / "not-yet").rename(folder / _LOCK)
             yield folder
-    finally:
-        shutil.rmtree(folder)
+        finally:
+            shutil.rmtree(folder)
 
 
 def _is_abandoned(folder: Path) -> bool:
     """Whether the lab that made this folder is gone: nobody holds its lock."""
     try:
-        with (folder / "lock").open("r") as lock:
+        with (folder / _LOCK).open("r") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (FileNotFoundError, BlockingIOError, PermissionError):
         return False

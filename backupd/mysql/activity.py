@@ -15,6 +15,7 @@ Its information_schema.PROCESSLIST counts whole seconds and is deprecated; the p
 import re
 from collections.abc import Sequence
 
+from backupd.mysql.binlog.statement_words import StatementOfAnotherForm, StatementWords
 from backupd.mysql.session import Row, Session, StatementError
 from backupd.vocabulary.servers import Blocker, Flavour
 
@@ -48,9 +49,8 @@ _PERFORMANCE_SCHEMA = """
         AND LOCK_STATUS = 'GRANTED' AND LOCK_TYPE IN ('SHARED_READ_ONLY', 'SHARED_NO_READ_WRITE')))
 """
 
-_COMMENTS = re.compile(r"\s*(/\*.*?\*/|--[^\n]*\n|#[^\n]*\n|\()\s*", re.DOTALL)
-_READS = re.compile(r"(SELECT|SHOW|DESC|DESCRIBE|EXPLAIN|CHECKSUM|DO|SET|USE|KILL|HELP)\b", re.IGNORECASE)
-_WITH = re.compile(r"WITH\b", re.IGNORECASE)
+_READS = ("SELECT", "SHOW", "DESC", "DESCRIBE", "EXPLAIN", "CHECKSUM", "DO", "SET", "USE", "KILL", "HELP")
+_OPENING = frozenset("(")
 _CHANGES = re.compile(r"\b(UPDATE|DELETE)\b", re.IGNORECASE)  # of a WITH: its own verb, or SELECT … FOR UPDATE
 
 
@@ -84,11 +84,15 @@ def blocking(rows: Sequence[Row], flavour: Flavour, *, older_than_seconds: float
 
 def is_read(statement: str) -> bool:
     """Whether a statement only reads. What it cannot tell (CALL, nothing at all) counts as a write."""
-    while found := _COMMENTS.match(statement):
-        statement = statement[found.end() :]
-    if _WITH.match(statement):
-        return _CHANGES.search(statement) is None
-    return _READS.match(statement) is not None
+    words = StatementWords(statement, "", cut=False)
+    try:
+        words.pass_variables()
+    except StatementOfAnotherForm:
+        return False
+    words.pass_any(_OPENING)
+    if words.next_is("WITH"):
+        return _CHANGES.search(statement[words.read_to :]) is None
+    return words.next_is(*_READS)
 
 
 def _blocker(row: Row) -> Blocker:

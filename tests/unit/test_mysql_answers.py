@@ -36,6 +36,8 @@ from tests.fakes.server import FACTS
         "-- why\nSELECT 1",
         "(SELECT 1) UNION (SELECT 2)",
         "SHOW TABLES",
+        "SET @a = 1",
+        "/* update t */ WITH a AS (SELECT 1) SELECT * FROM a",
     ],
 )
 def test_reads_are_known_as_such(statement: str) -> None:
@@ -57,6 +59,24 @@ def test_reads_are_known_as_such(statement: str) -> None:
 )
 def test_everything_else_counts_as_a_write(statement: str) -> None:
     assert not is_read(statement)
+
+
+@pytest.mark.parametrize(
+    ("inner", "reads"),
+    [
+        ("SELECT 1", True),
+        ("(SELECT 1) UNION (SELECT 2)", True),
+        ("WITH a AS (SELECT 1) SELECT 2", True),
+        ("UPDATE shop.orders SET a = a + 1", False),
+        ("WITH a AS (SELECT 1) DELETE FROM t", False),
+        ("SET STATEMENT lock_wait_timeout = 1 FOR DELETE FROM t", False),
+        ("", False),
+    ],
+)
+def test_a_statement_with_variables_of_its_own_is_judged_by_what_stands_behind_them(inner: str, reads: bool) -> None:
+    """The lock waits for such an UPDATE as for any other."""
+    assert is_read(f"SET STATEMENT max_statement_time=0 FOR {inner}") is reads
+    assert is_read(f"set /* app */ statement sql_mode=' FOR SELECT', max_statement_time = 0\nfor {inner}") is reads
 
 
 def test_whoever_only_reads_was_not_stalled_by_the_lock() -> None:

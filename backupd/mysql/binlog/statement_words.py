@@ -1,4 +1,4 @@
-"""The words of a statement in a binlog, one by one: what comes next, names with and without quotes, comments left out.
+"""The words of a statement, one by one: what comes next, names with and without quotes, comments left out.
 
 Refuses to parse SQL: whoever asks for words knows in which order they may come.
 """
@@ -91,7 +91,7 @@ class StatementWords:
 
     def pass_variables(self) -> None:
         """MariaDB's variables for one statement are behind us, if there are any."""
-        if self.passed("SET", "STATEMENT"):
+        while self.passed("SET", "STATEMENT"):  # it may be another SET STATEMENT
             self.pass_until("FOR")
 
     def name(self) -> SqlName:

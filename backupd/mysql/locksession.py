@@ -43,6 +43,7 @@ from backupd.mysql.facts import flavour_of
 from backupd.mysql.layout import require_server_of
 from backupd.mysql.positions import PositionReader, position_reader
 from backupd.mysql.session import Connect, Row, Session, StatementError, whole_seconds
+from backupd.mysql.statement_limit import TIMED_OUT, lift_limit
 from backupd.mysql.watchdog import Watchdog
 from backupd.vocabulary.errors import LockLost, ServerError
 from backupd.vocabulary.servers import Blocker, Flavour, Position
@@ -59,7 +60,7 @@ _UNDER_WAY = """
     SELECT LEFT(INFO, 4096) AS statement FROM information_schema.PROCESSLIST
     WHERE COMMAND IN ('Query', 'Execute') AND ID <> CONNECTION_ID()
 """
-_NOT_GRANTED = frozenset({ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK})
+_NOT_GRANTED = frozenset({ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, *TIMED_OUT})
 
 # MariaDB shows one BACKUP lock (of the type it had before the last upgrade), MySQL a GLOBAL and a COMMIT one.
 _METADATA_LOCKS = """
@@ -330,6 +331,7 @@ def _prepared(session: Session, limits: LockConfig) -> _Terms:
         f" wait_timeout = {whole_seconds(limits.hold_budget_seconds)}"
     )
     flavour = flavour_of(session)
+    lift_limit(session, flavour)  # a lock is waited for longer than any client may take
     return _Terms(
         flavour,
         position_reader(session),

@@ -17,11 +17,24 @@ def limit_statements(session: Session, flavour: Flavour, seconds: float) -> None
     Raises:
         StatementError: the session is over.
     """
-    mariadb = flavour is Flavour.MARIADB
-    limit = "max_statement_time = %s" if mariadb else "max_execution_time = %s"
     most = min(max(seconds, 0.001), _LONGEST_SECONDS)
+    _limit(session, flavour, most if flavour is Flavour.MARIADB else round(most * 1000))
+
+
+def lift_limit(session: Session, flavour: Flavour) -> None:
+    """No statement of this session ends for how long it takes, though the server may let those of clients take only so
+    long.
+
+    Raises:
+        StatementError: the session is over.
+    """
+    _limit(session, flavour, 0)
+
+
+def _limit(session: Session, flavour: Flavour, value: float) -> None:
+    variable = "max_statement_time" if flavour is Flavour.MARIADB else "max_execution_time"
     try:
-        session.execute(f"SET SESSION {limit}", most if mariadb else round(most * 1000))
+        session.execute(f"SET SESSION {variable} = %s", value)
     except StatementError as error:
         if not error.unknown_here:
             raise

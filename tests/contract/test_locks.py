@@ -276,6 +276,22 @@ def test_each_try_is_a_session_of_its_own_after_a_pause(
     assert pauses == [7, 7]
 
 
+def test_a_limit_of_time_for_clients_ends_no_try_for_a_lock(
+    mysql_server: MariadbServer, observer: Session, strategy: str
+) -> None:
+    """The request of MariaDB's lock is a statement like any other, and was ended by the server long before its wait."""
+    pauses: list[float] = []
+    lock = ServerLock(mysql_server.connect(), replace(LIMITS, tries=2), strategy=strategy, pause=pauses.append)
+    with running(mysql_server, "UPDATE t.myisam SET v = SLEEP(50) WHERE id = 1"):
+        observer.execute("SET GLOBAL max_statement_time = 0.2")
+        try:
+            with pytest.raises(LockNotGranted), lock.held(mysql_server.datadir):
+                raise AssertionError("granted")
+        finally:
+            observer.execute("SET GLOBAL max_statement_time = DEFAULT")
+    assert len(pauses) == 1
+
+
 def test_a_server_that_moved_although_it_was_locked_is_a_lost_lock(mysql_server: MariadbServer, strategy: str) -> None:
     with (
         pytest.raises(LockLost, match="moved from"),

@@ -21,6 +21,7 @@ from pymysql.constants import ER
 from backupd.host.filesystem import read_plain
 from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS
 from backupd.mysql.facts import key_files
+from backupd.mysql.running_servers import is_server
 from backupd.mysql.server_view import require_same_view
 from backupd.mysql.session import Row, Session, StatementError
 from backupd.vocabulary.errors import ServerError
@@ -84,7 +85,7 @@ def data_paths(session: Session, facts: ServerFacts) -> tuple[DataPath, ...]:
             *_external_tablespaces(session, facts),
             *links(facts.datadir.resolve()),
         ]
-        _require_same_view(variables, facts.datadir, found)
+        _require_same_view(session, variables, facts.datadir, found)
     return tuple(dict.fromkeys(found))
 
 
@@ -104,19 +105,23 @@ def require_server_of(session: Session, datadir: Path) -> Mapping[str, str]:
         )
     with explained_datadir():
         require_own(variables, datadir, far_address=session.far_address)
-        _require_same_view(variables, datadir, configured(variables, datadir))
+        _require_same_view(session, variables, datadir, configured(variables, datadir))
     return variables
 
 
-def _require_same_view(variables: Mapping[str, str], datadir: Path, paths: Iterable[DataPath]) -> None:
+def _require_same_view(
+    session: Session, variables: Mapping[str, str], datadir: Path, paths: Iterable[DataPath]
+) -> None:
     """Of these, what must be in the snapshot is to the server what it is to us, as far as its process is known.
 
     Raises:
-        ServerError: the files in the datadir are nobody's, or the server has others at one of these paths.
+        ServerError: the files in the datadir are nobody's or another server's, or this one has others at one of these
+            paths.
         OSError: the datadir cannot be read.
     """
     server = require_open(variables, datadir)
     if server is not None:
+        _require_answering(server, session.peer, datadir)
         require_same_view(server, datadir.resolve(), (path.path for path in paths if path.must_share))
 
 
@@ -169,6 +174,23 @@ def require_open(variables: Mapping[str, str], datadir: Path) -> int | None:
             f" See `findmnt --target {datadir}` and /proc/PID/mountinfo of the server",
         )
     return next((holder for holder in holders if holder > 0), None)
+
+
+def _require_answering(server: int, peer: int | None, datadir: Path) -> None:
+    """No other server answers than the process that has the datadir's files open.
+
+    Who listens at a socket need not be a server: systemd may, for one that it starts, or a proxy.
+
+    Raises:
+        ServerError: one does, in a container, say, whose own folder is mounted at the same path. It would be locked,
+            and this one's files copied.
+    """
+    if peer and peer != server and is_server(peer):
+        raise ServerError(
+            f"process {peer} answers, and another one, process {server}, has the files in {datadir} open: the one that"
+            " answers has others under that name",
+            hint=f"does it run in a container? set the host's socket to that of process {server}",
+        )
 
 
 def _holder(path: Path) -> int | None:

@@ -30,7 +30,7 @@ def require_no_server_in(folder: Path) -> None:
     here = os.path.realpath(folder)
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended, or is another user's
-            name = (process / "comm").read_text(errors="replace").strip()
+            name = _name(process)
             cwd = process / "cwd"
             if name not in _SERVERS:
                 continue
@@ -41,6 +41,17 @@ def require_no_server_in(folder: Path) -> None:
                     hint="do not empty it: the server may still have deleted files open. SELECT the data you need first"
                     " (a dump no longer finds those tables), then stop the server; or restore into another folder",
                 )
+
+
+def is_server(process: int) -> bool:
+    """Whether this process is a database server; one that has ended, or is hidden from us, is none."""
+    with contextlib.suppress(OSError):
+        return _name(Path(f"/proc/{process}")) in _SERVERS
+    return False
+
+
+def _name(process: Path) -> str:
+    return (process / "comm").read_text(errors="replace").strip()
 
 
 def _removed(cwd: Path, process: Path) -> Iterator[Path]:

@@ -4,8 +4,11 @@ That no mount namespace can be had is an error, not a skip.
 """
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,9 +18,12 @@ from typing import cast
 
 import pytest
 
+from backupd.config import LockConfig
 from backupd.mysql.layout import data_paths, require_server_of, tablespaces
+from backupd.mysql.locks import ServerLock
 from backupd.mysql.session import Session
 from backupd.vocabulary.errors import ServerError
+from tests.contract.mariadb import MariadbServer
 from tests.fakes.server import FACTS
 
 _SERVER = """
@@ -38,16 +44,20 @@ def place(path_in_memory: Path) -> Path:
     return path_in_memory
 
 
+def alone() -> list[str]:
+    """The beginning of a command that gets mounts of its own."""
+    return ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--mount", "--propagation", "private"]
+
+
 @contextmanager
 def server(place: Path, mounting: str, file: str = "data/ibdata1") -> Iterator[Session]:
     """What a process says that has mounted this for itself and then opened its files."""
-    alone = ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--mount", "--propagation", "private"]
-    argv = [*alone, "sh", "-c", f'set -e; {mounting}; exec "$@"', "sh", sys.executable, "-c", _SERVER, file]
+    argv = [*alone(), "sh", "-c", f'set -e; {mounting}; exec "$@"', "sh", sys.executable, "-c", _SERVER, file]
     with subprocess.Popen(argv, cwd=place, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"\n"
         variables = {"datadir": str(place / "data"), "innodb_log_group_home_dir": str(place / "log")}
-        told = SimpleNamespace(variables=lambda: variables, far_address=None, query=lambda _statement: [])
+        told = SimpleNamespace(variables=lambda: variables, far_address=None, peer=None, query=lambda _statement: [])
         yield cast("Session", told)
 
 
@@ -108,3 +118,44 @@ def test_a_file_that_is_missing_here_tells_nothing_once_the_server_has_a_mount_o
         pytest.raises(ServerError, match=f"has other files at {place}/data/shop than are seen here"),
     ):
         tablespaces(session, replace(FACTS, datadir=place / "data"))
+
+
+class Contained(MariadbServer):
+    """A server that has another folder mounted where the host's has its datadir, and a host name of its own."""
+
+    def __init__(self, folder: Path, *, at: Path) -> None:
+        super().__init__(folder)
+        self.own, self.datadir = folder / "own", at
+
+    def argv_of_datadir(self) -> tuple[str, ...]:
+        into = f'hostname 3f2a90c1b7de; mount --bind {self.own} {self.datadir}; exec "$@"'
+        return (*alone(), "--uts", "sh", "-ec", into, "sh", *super().argv_of_datadir(), "--user=root")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Short: a socket's path has no room for more than 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="bk-") as made:
+        yield Path(made)
+
+
+def test_a_real_server_in_a_container_is_not_locked_for_the_one_that_has_its_files_here(folder: Path) -> None:
+    host = MariadbServer(folder / "host")
+    container = Contained(folder / "container", at=host.datadir)
+    for one in (host, container):
+        one.folder.mkdir()
+    host.install()
+    shutil.copytree(host.datadir, container.own)
+    try:
+        host.start()
+        container.start()
+        with host.session() as session:
+            require_server_of(session, host.datadir)
+        with (
+            pytest.raises(ServerError, match=r"process \d+ answers, and another one, process \d+, has the files"),
+            ServerLock(container.connect(), LockConfig()).held(host.datadir),
+        ):
+            raise AssertionError("granted")
+    finally:
+        host.stop(signal.SIGKILL)
+        container.stop(signal.SIGKILL)

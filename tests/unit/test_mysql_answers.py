@@ -331,6 +331,7 @@ class Mariadb105:
     """A session of MariaDB 10.5.29 with a table elsewhere, as it answered when it was asked for its tablespaces."""
 
     far_address = None
+    peer = None
 
     def __init__(self, datadir: Path) -> None:
         self._datadir = datadir

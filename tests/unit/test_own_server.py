@@ -4,14 +4,16 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from backupd.mysql import DATA_DIRECTORY
-from backupd.mysql.layout import configured, explained_datadir, links, require_open, require_own
+from backupd.mysql.layout import configured, explained_datadir, links, require_open, require_own, require_server_of
 from backupd.mysql.login import Login
 from backupd.mysql.session import Session
 from backupd.vocabulary.errors import ServerError
@@ -78,7 +80,25 @@ def test_an_address_is_far_unless_it_is_seen_to_be_ours(ours: str, theirs: str, 
     assert Session(connection, Login("backup", socket=Path("/s"))).far_address is None
 
 
-_SERVER = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+_SERVER = """
+import fcntl, sys
+open("/proc/self/comm", "w").write(sys.argv[2])
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print(flush=True)
+input()
+"""
+
+
+@contextmanager
+def holding(file: Path, *, name: str = "mariadbd") -> Iterator[int]:
+    """A process of this name that has the file open as a server has."""
+    file.touch()
+    argv = [sys.executable, "-c", _SERVER, str(file), name]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        yield server.pid
 
 
 @pytest.mark.parametrize("name", ["aria_log_control", "ibdata1"])
@@ -89,11 +109,37 @@ def test_files_that_no_server_has_open_are_refused(tmp_path: Path, name: str) ->
     with pytest.raises(ServerError, match=f"no server has the files in {tmp_path} open") as caught:
         require_open({}, tmp_path)
     assert "container" in caught.value.hint
-    argv = [sys.executable, "-c", _SERVER, str(tmp_path / name)]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
-        assert server.stdout is not None
-        server.stdout.readline()
-        require_open({}, tmp_path)
+    with holding(tmp_path / name) as server:
+        assert require_open({}, tmp_path) == server
+
+
+def answering(datadir: Path, peer: int | None) -> Session:
+    """A session with a MariaDB that says that this is its datadir."""
+    variables = {"datadir": str(datadir), "hostname": "3f2a90c1b7de"}
+    return cast("Session", SimpleNamespace(variables=lambda: variables, far_address=None, peer=peer))
+
+
+@pytest.mark.parametrize("name", ["mariadbd", "mysqld"])
+def test_a_server_that_answers_at_the_socket_while_another_has_the_files_open_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    """As one in a container whose folder lies at the same path as the host's own server's."""
+    (tmp_path / "aria_log_control").write_bytes(bytes(52))
+    with holding(tmp_path / "aria_log_control") as host, holding(tmp_path / "another", name=name) as container:
+        require_server_of(answering(tmp_path, host), tmp_path)
+        with pytest.raises(
+            ServerError, match=f"process {container} answers, and another one, process {host}, has the files"
+        ) as caught:
+            require_server_of(answering(tmp_path, container), tmp_path)
+    assert "container" in caught.value.hint
+
+
+def test_who_answers_for_a_server_need_not_be_it(tmp_path: Path) -> None:
+    """Over TCP nobody is seen; systemd may have listened, a proxy may pass on, a container's process may be hidden."""
+    (tmp_path / "ibdata1").write_bytes(bytes(52))
+    with holding(tmp_path / "ibdata1"), holding(tmp_path / "another", name="proxysql") as proxy:
+        for peer in (None, 0, 1, proxy):
+            require_server_of(answering(tmp_path, peer), tmp_path)
 
 
 def test_a_schema_that_is_dropped_while_the_datadir_is_walked_is_no_error(

@@ -1,12 +1,13 @@
 """The archived folder is the datadir: whatever is mounted where, no other tree is stored, and all of it is."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from backupd.vocabulary.errors import ExitStatus, Refused, SnapshotError
-from backupd.vocabulary.servers import DataPath
+from backupd.vocabulary.servers import DataPath, Flavour
 from backupd.vocabulary.volumes import DeviceNumber
 from tests.story.test_every_failure import assert_failed_and_clean
 from tests.story.test_good_run import unpacked
@@ -130,6 +131,55 @@ def test_a_table_that_went_before_the_snapshot_fails_no_run(world: World, change
 
 def test_a_table_without_a_file_such_as_a_discarded_one_fails_no_run(world: World) -> None:
     world.database.lost = {"shop/discarded.ibd": 5}
+    assert world.back_up().error is None
+
+
+def numbered(*names: str) -> dict[str, int]:
+    return {f"{name}.ibd": number for number, name in enumerate(names, start=100)}
+
+
+def test_a_server_of_which_most_tables_are_nowhere_here_is_another_one(world: World) -> None:
+    """As one in a container whose port is published here, and whose datadir has the path of the host's own server's."""
+    world.database.lost = numbered(*(f"prod/t{number}" for number in range(40)))
+    error = world.try_to_back_up()
+    assert isinstance(error, SnapshotError)
+    assert (
+        "40 of the 41 tablespaces that the server names are nowhere in its datadir: prod/t0.ibd, prod/t1.ibd"
+        in error.message
+    )
+    assert "another server" in error.hint
+    assert_failed_and_clean(world, world.row(), error, ExitStatus.SNAPSHOT)
+    assert world.stored() == []
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("shop/one", "shop/two", "shop/three", "shop/four"),
+        ("shop/one#P#p0", "shop/one#p#p1#sp#s0", "shop/one#P#p2", "shop/one#P#p3"),
+        ("shop/FTS_0000000000000016_DELETED", "shop/FTS_0000000000000016_CONFIG", "shop/one#i#01"),
+        ("shop/#sql-ib20", "shop/#sql-ib21", "shop/#sql-alter-5-c"),
+    ],
+)
+def test_tables_that_were_discarded_fail_no_run_however_many(world: World, names: tuple[str, ...]) -> None:
+    """As for the import of a whole schema: their definitions are there. Those of InnoDB's own never are."""
+    world.database.lost = numbered(*names)
+    for name in ("one", "two", "three", "four"):
+        (world.datadir / "shop" / f"{name}.frm").touch()
+    row = world.back_up()
+    assert (row.error, row.attention) == (None, ())
+
+
+def test_a_few_tables_that_a_dictionary_alone_has_fail_no_run(world: World) -> None:
+    for name in ("one", "two", "three"):
+        (world.datadir / "shop" / f"{name}.ibd").touch()
+    world.database.lost = numbered("shop/gone", "shop/went", "shop/left")
+    assert world.back_up().error is None
+
+
+def test_mysql_is_known_by_its_uuid_and_may_have_discarded_every_table(world: World) -> None:
+    world.database.facts = replace(world.database.facts, flavour=Flavour.MYSQL)
+    world.database.lost = numbered(*(f"prod/t{number}" for number in range(40)))
     assert world.back_up().error is None
 
 

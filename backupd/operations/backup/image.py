@@ -7,13 +7,14 @@ The rule for tablespaces: the server is asked before the lock, and what it names
 again. A file that the server still names, under the same space id, and that is there live, was there at the instant of
 the snapshot too: without it there is no backup. One that it names no more was dropped, renamed or recreated meanwhile
 (TRUNCATE and CREATE take another id), and one that is not there live either (DISCARD TABLESPACE) no backup can have.
+But a MariaDB of whose tables most are nowhere, with their definitions, is another one than that of this datadir.
 """
 
 import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from backupd.archive.listing import Listing
@@ -21,6 +22,7 @@ from backupd.operations.backup.preflight import Ready
 from backupd.operations.backup.volume_checks import REBUILD
 from backupd.vocabulary.errors import SnapshotError
 from backupd.vocabulary.escaping import some
+from backupd.vocabulary.servers import Flavour
 from backupd.vocabulary.volumes import FileIdentity
 
 if sys.version_info >= (3, 14):
@@ -32,6 +34,10 @@ log = logging.getLogger(__name__)
 
 _NAMED_AT_MOST = 5  # in one sentence
 _PACKED = re.compile(rb"(\d+) ([^\0]*)\0")
+
+_A_FEW = 3  # tables that only a dictionary has left, after a crash of long ago
+_OF_INNODB = ("FTS_", "#sql")  # a full-text index, an ALTER TABLE that did not end
+_PART = re.compile("#[pi]#", re.IGNORECASE)  # of a table: a partition, a vector index
 
 Identify = Callable[[Path], FileIdentity]
 
@@ -109,20 +115,50 @@ def require_tablespaces(
     `again` asks the server once more; it is called only where one is missing.
 
     Raises:
-        SnapshotError: one is missing; names it.
+        SnapshotError: one is missing, or most of them are nowhere; names it.
         ServerError: the server had to be asked again, and could not be.
     """
     missing = _not_listed(ready, root, listing, named)
     if not missing:
         return
     still, datadir = again(), ready.facts.datadir
-    lost = sorted(file for file, space in missing.items() if still.get(file) == space and (datadir / file).exists())
+    named_still = sorted(file for file, space in missing.items() if still.get(file) == space)
+    lost = [file for file in named_still if (datadir / file).exists()]
     if lost:
         raise SnapshotError(
             f"the server has tablespaces that are not in the snapshot: {some(lost, _NAMED_AT_MOST)}",
             hint=_hint(datadir),
         )
+    if ready.facts.flavour is Flavour.MARIADB:  # MySQL's server is known by its uuid
+        _require_most_here(datadir, named_still, still)
     log.info("%d tablespaces were dropped, renamed or discarded before the snapshot", len(missing))
+
+
+def _require_most_here(datadir: Path, without_file: Iterable[str], named: Iterable[str]) -> None:
+    """Not most of what the server names is nowhere here: a table that was discarded has its definition still.
+
+    Raises:
+        SnapshotError: most is, as where a server in a container answers whose datadir has the same path.
+    """
+    nowhere = [file for file in without_file if (frm := _definition(file)) is not None and not (datadir / frm).exists()]
+    if len(nowhere) < _A_FEW:
+        return
+    tables = sum(_definition(file) is not None for file in named)
+    if len(nowhere) * 2 > tables:
+        raise SnapshotError(
+            f"{len(nowhere)} of the {tables} tablespaces that the server names are nowhere in its datadir:"
+            f" {some(nowhere, _NAMED_AT_MOST)}",
+            hint="does another server answer, one in a container, say, whose datadir has the same path? set the host's"
+            f" socket, or an address that leads to the server of {datadir}; or were files removed while it ran?",
+        )
+
+
+def _definition(file: str) -> str | None:
+    """Where MariaDB has the definition of a tablespace's table; None of what InnoDB makes by itself."""
+    path = Path(file)
+    if path.name.startswith(_OF_INNODB):
+        return None
+    return str(path.with_name(f"{_PART.split(path.name.removesuffix('.ibd'))[0]}.frm"))
 
 
 def _not_listed(ready: Ready, root: Path, listing: Listing, named: Tablespaces) -> Mapping[str, int]:

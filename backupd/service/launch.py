@@ -133,6 +133,32 @@ class FoundChild:
         return not marked(SLOT_VARIABLE, self.mark) and not (self.unit and is_unit_there(self.unit))
 
 
+@dataclass(slots=True)
+class UnitChild:
+    """A unit that we have started, and what waits for its end: that may end before it, or tell of a start that is late.
+
+    It does when systemd executes itself anew, as in an upgrade, with 0; when systemd takes too long to answer, with 1;
+    and when it is killed. What the unit has left at work is none of its end: `KillMode=process` leaves it there.
+    """
+
+    waiting: OurChild
+    unit: str
+    _unseen: bool = False  # the unit's end
+
+    def ended(self) -> bool:
+        """It is gone for us and for systemd."""
+        if not self.waiting.ended():
+            return False
+        there = is_unit_there(self.unit)
+        self._unseen = self._unseen or there or self.waiting.process.returncode < 0
+        return not there
+
+    @property
+    def exit_status(self) -> int | None:
+        """The unit's, where it was waited for to the end."""
+        return None if self._unseen else self.waiting.exit_status
+
+
 @dataclass(frozen=True, slots=True)
 class Detached:
     """Each in a session of its own."""
@@ -174,7 +200,7 @@ class Detached:
 class TransientUnits:
     """Each as a unit of systemd's, which outlives the daemon's; its output is in the journal.
 
-    `systemd-run --wait` ends with the unit's own status. It may be killed: the unit goes on. The environment of the
+    `systemd-run --wait` ends with the unit's own status, or before the unit does (`UnitChild`). The environment of the
     daemon is not handed on, for a unit's environment can be read by everybody (`systemctl show`): what a run needs of
     it belongs into the drop-in.
     """
@@ -204,7 +230,8 @@ class TransientUnits:
 
     def _start(self, command: Sequence[str], name: str, variable: str) -> Child:
         argv = unit_argv(name, variable, command)
-        return OurChild(detached(argv, output=None, environment={}, without=OWN_VARIABLES))  # what it cannot start
+        process = detached(argv, output=None, environment={}, without=OWN_VARIABLES)  # it says what it cannot start
+        return UnitChild(OurChild(process), name)
 
 
 def launcher(program: Sequence[str], logs: Path, *, under_systemd: bool) -> Launcher:

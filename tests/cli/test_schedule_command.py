@@ -90,6 +90,19 @@ def test_a_run_of_a_slot_plans_its_next_try_and_one_by_hand_does_not(terminal: T
     assert terminal.run("schedule", "list", "--json").document["schedules"][0]["last"]["error"] == error.first_line
 
 
+def test_a_run_that_comes_once_its_slot_has_ended_begins_nothing(terminal: Terminal) -> None:
+    """Systemd took too long to answer, and has started it all the same, hours later."""
+    now = datetime.now(UTC)
+    with terminal.world.catalogue() as catalogue:
+        catalogue.take_slot(slot := Slot("nightly", Activity.BACKUP, now, SlotState.STARTED, now, "r1"))
+        catalogue.slot_ended(slot, exit_status=1)
+        ended = terminal.run("run", "nightly", "--run-id", "r1")
+        assert (ended.status, ended.stdout) == (ExitStatus.CANCELLED, "")
+        assert "error: run r1 does not begin: the slot that it was started in has ended" in ended.stderr
+        assert (catalogue.runs(), catalogue.slots()[0].exit_status) == ([], 1)
+    assert (terminal.world.left(), terminal.world.stored()) == ([], [])
+
+
 def test_a_slot_that_ended_in_failure_shows_the_error_of_its_own_run(terminal: Terminal) -> None:
     now = datetime.now(UTC)
     with terminal.world.catalogue() as catalogue:

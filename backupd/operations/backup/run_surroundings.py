@@ -25,6 +25,7 @@ from backupd.operations.upkeep.proofs_read import read_proofs
 from backupd.operations.upkeep.prune import after_run
 from backupd.vocabulary.errors import BackupdError, Cancelled, UsageError
 from backupd.vocabulary.records import GOOD, RunDetails
+from backupd.vocabulary.schedule import SlotState
 
 if TYPE_CHECKING:  # what a run that is good does without
     from backupd.policy.retries import RetryPlan
@@ -73,7 +74,7 @@ def run_job(job: JobConfig, around: Surroundings, *, run_id: str, max_rate: int 
         cancellable(),
     ):
         try:
-            _require_awaited(catalogue, run_id)
+            _require_awaited(catalogue, run_id, job.name)
             tools = around.tools(catalogue)
             with around.telling() as telling:
                 told = replace(telling, begun=begun)
@@ -101,12 +102,18 @@ def run_job(job: JobConfig, around: Surroundings, *, run_id: str, max_rate: int 
         return catalogue.run(run_id)
 
 
-def _require_awaited(catalogue: Catalogue, run_id: str) -> None:
-    """A control host that has asked for this run still waits for it: its unit may have waited for others for hours.
+def _require_awaited(catalogue: Catalogue, run_id: str, job: str) -> None:
+    """Whoever asked for this run still waits for it: its unit may have waited for others, or for systemd, for hours.
 
     Raises:
-        Cancelled: it has cancelled the run, or was told that it could not be started.
+        Cancelled: a control host has cancelled it, or was told that it could not be started; or so was the daemon.
     """
+    slot = catalogue.slot_of(run_id, job)
+    if slot is not None and slot.state is not SlotState.STARTED:
+        raise Cancelled(
+            f"run {run_id} does not begin: the slot that it was started in has ended",
+            hint=f"nothing was touched; `backupd run {job}` makes a backup now",
+        )
     start = catalogue.agent_start(run_id)
     if start is not None and (start.cancelled_at is not None or start.error is not None):
         why = "cancelled it" if start.error is None else "was told that it could not be started"

@@ -147,18 +147,22 @@ class Applier(Protocol):
     def running(self) -> tuple[str, ...]:
         """The names of the channels whose applier runs now."""
 
-    def stop(self, channels: Sequence[str]) -> None:
-        """They stand still, and no temporary table of theirs is open.
+    def server(self) -> Mapping[str, str]:
+        """What tells this server from another."""
+
+    def stop(self, channels: Sequence[str], *, of: Mapping[str, str]) -> None:
+        """They stand still, and no temporary table of theirs is open. `of`: as `server` told it before.
 
         Raises:
-            ServerError: a temporary table was open for too long, or the server failed; some may stand still then.
+            ServerError: a temporary table was open for too long, or the server failed; some may stand still then. Or
+                another server answers.
         """
 
-    def start(self, channels: Sequence[str]) -> None:
-        """They run, whether they had stood still or not. A channel that is no more is no error.
+    def start(self, channels: Sequence[str], *, of: Mapping[str, str]) -> None:
+        """They run, whether they had stood still or not. A channel that is no more is no error. `of`: likewise.
 
         Raises:
-            ServerError: at least one could not be started; the others run.
+            ServerError: at least one could not be started; the others run. Or another server answers.
         """
 
 

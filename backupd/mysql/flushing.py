@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from backupd.mysql.same_server import identity, on_another, restarted
 from backupd.mysql.session import Connect, Session
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Preflush, PreflushEnd
@@ -22,7 +23,6 @@ from backupd.vocabulary.servers import Preflush, PreflushEnd
 log = logging.getLogger(__name__)
 
 MAX_DIRTY, LOW_WATER_MARK = "innodb_max_dirty_pages_pct", "innodb_max_dirty_pages_pct_lwm"
-DATADIR, UPTIME, AT = "datadir", "uptime", "at"  # the last: when they were read, by the host's clock
 
 LOOK_SECONDS = 1.0
 FEW_PAGES = 100  # 1.6 MiB: scripts of others wait for that
@@ -31,7 +31,6 @@ _STEADY_LOOKS = 5
 _STEADY_PAGES = (
     20  # that fall by no more in that many looks: with `innodb_io_capacity` at its least of 100 they could by 500
 )
-_RESTART_SECONDS = 60.0  # by which uptime and clock may differ
 
 _DIRTY = "Innodb_buffer_pool_pages_dirty"
 _OFF = "set lock.preflush = false for this job"
@@ -50,24 +49,16 @@ def restoration(saved: Mapping[str, str], now: Mapping[str, str]) -> Restoration
 
     A setting that is 0 is as we left it. One that is neither that nor what was saved was changed by somebody who knew
     why. A server that was restarted has its own settings back; but an uptime goes by the clock, which may be set back,
-    so that it counts only where the first setting is not 0 any more. One with another datadir is never touched; if it
-    was started since, the one that was changed may be gone for good.
+    so that it counts only where the first setting is not 0 any more. Another one is never touched; if it was started
+    since, the one that was changed may be gone for good.
 
     Raises:
         ServerError: this is another server, and may have been one all the time.
     """
-    elapsed = max(0.0, float(now[AT]) - float(saved[AT]))
-    restarted = int(now[UPTIME]) < int(saved[UPTIME]) + max(0.0, elapsed - _RESTART_SECONDS)
-    if now[DATADIR] != saved[DATADIR]:
-        fact = (
-            f"another server answers: its datadir is {now[DATADIR]}, and {MAX_DIRTY} was changed on the one of"
-            f" {saved[DATADIR]}"
-        )
-        remedy = f"SET GLOBAL {MAX_DIRTY} = {float(saved[MAX_DIRTY]):g} there"
-        if restarted:
-            return Restoration(left=(f"{fact}; if that server is still running: {remedy}",))
-        raise ServerError(fact, hint=f"{remedy}, or point the host at it again; then `backupd recover`")
-    if restarted and float(now[MAX_DIRTY]) != 0:
+    remedy = f"SET GLOBAL {MAX_DIRTY} = {float(saved[MAX_DIRTY]):g} there"
+    if words := on_another(saved, now, changed=f"{MAX_DIRTY} was changed", remedy=remedy):
+        return Restoration(left=(words,))
+    if restarted(saved, now) and float(now[MAX_DIRTY]) != 0:
         return Restoration()
     values, left = [], []
     most = float(saved[MAX_DIRTY] if float(now[MAX_DIRTY]) == 0 else now[MAX_DIRTY])  # that the second may be
@@ -153,8 +144,7 @@ def _settings(session: Session) -> Mapping[str, str]:
     lacking = [name for name in (MAX_DIRTY, LOW_WATER_MARK) if name not in variables]
     if lacking:
         raise ServerError(f"the server does not report {' and '.join(lacking)}", hint=f"is InnoDB disabled? {_OFF}")
-    told = {name: variables[name] for name in (MAX_DIRTY, LOW_WATER_MARK, DATADIR)}
-    return {**told, UPTIME: session.status("Uptime") or "0", AT: f"{time.time():.0f}"}
+    return {**{name: variables[name] for name in (MAX_DIRTY, LOW_WATER_MARK)}, **identity(session, variables)}
 
 
 def _dirty(session: Session) -> int:

@@ -8,18 +8,24 @@ default channel is named ''. Stopping what has stopped and starting what runs is
 group lists no group channel in SHOW REPLICA STATUS (9.7.4); one that does would still not have it stopped.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from pymysql.constants import ER
 
 from backupd.mysql.positions import replica_status
+from backupd.mysql.same_server import has_identity, identity, is_same, on_another
 from backupd.mysql.session import Connect, Row, Session, StatementError
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Channel, Cluster, Membership, Replication
 
+log = logging.getLogger(__name__)
+
 NO_SUCH_CHANNEL = (1617, 3074)  # WARN_NO_MASTER_INFO of MariaDB, ER_REPLICA_CHANNEL_DOES_NOT_EXIST of MySQL
 
+_ANY: Mapping[str, str] = MappingProxyType({})  # whichever server answers
 _GROUP_PREFIX = "group_replication_"
 _FORMS = (
     "{verb} REPLICA SQL_THREAD FOR CHANNEL %s",  # MySQL from 8.0.22, MariaDB from 10.7
@@ -146,17 +152,32 @@ class ReplicaApplier:
             listed = channels(replica_status(session))
         return tuple(one.name for one in listed if one.applying and not one.name.startswith(_GROUP_PREFIX))
 
-    def stop(self, channels: Sequence[str]) -> None:
+    def server(self) -> Mapping[str, str]:
+        """What tells this server from another.
+
+        Raises:
+            ServerError: the server cannot be asked.
+        """
+        with self._connect() as session:
+            return identity(session, session.variables())
+
+    def stop(self, channels: Sequence[str], *, of: Mapping[str, str] = _ANY) -> None:
         """They stand still, and no temporary table of theirs is open.
 
         MySQL's parallel workers close the gaps between them first, so that the coordinates are exact; without that
         they are a low-water mark (its manual, STOP REPLICA, and Replication and Transaction Inconsistencies).
 
         Raises:
-            ServerError: a temporary table was open for too long, or the server failed; some may stand still then.
+            ServerError: a temporary table was open for too long, or the server failed; some may stand still then. Or
+                another server answers.
         """
         deadline = time.monotonic() + self._wait_seconds
         with self._connect(answer_seconds=_STOP_SECONDS) as session:
+            if has_identity(of) and not is_same(of, identity(session, session.variables())):
+                raise ServerError(
+                    "another server answers than a moment ago: its applier is not stopped",
+                    hint="run again once the host's address leads to one server",
+                )
             while True:
                 if not _open_temporary_tables(session):
                     _each(session, "STOP", channels)
@@ -171,13 +192,18 @@ class ReplicaApplier:
                     )
                 self._pause(_LOOK_SECONDS)
 
-    def start(self, channels: Sequence[str]) -> None:
+    def start(self, channels: Sequence[str], *, of: Mapping[str, str] = _ANY) -> None:
         """They run, whether they had stood still or not. A channel that is no more is no error.
 
+        Another server is never touched; if it was started since, the one that was changed may be gone for good.
+
         Raises:
-            ServerError: at least one could not be started; the others run.
+            ServerError: at least one could not be started; the others run. Or another server answers.
         """
         with self._connect(answer_seconds=_STOP_SECONDS) as session:
+            if has_identity(of) and (words := _on_another(session, of)):
+                log.warning("%s", words)
+                return
             failed: StatementError | None = None
             for name in channels:
                 try:
@@ -190,6 +216,12 @@ class ReplicaApplier:
                     f"a replica's applier was stopped and could not be restarted: {failed.message}",
                     hint="START REPLICA SQL_THREAD on the server, or `backupd recover`",
                 ) from failed
+
+
+def _on_another(session: Session, of: Mapping[str, str]) -> str:
+    remedy = "START REPLICA SQL_THREAD there"
+    now = identity(session, session.variables())
+    return on_another(of, now, changed="the replica's applier was stopped", remedy=remedy)
 
 
 def _each(session: Session, verb: str, names: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ Knows: what `recover` needs of each. When it is changed and for how long is told
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from backupd.mysql import Applier, Flusher
 from backupd.vocabulary.records import Holding, HoldingKind
@@ -29,15 +29,15 @@ def put_back(holding: Holding, flusher: Callable[[str], Flusher]) -> None:
     flusher(holding.detail["host"]).put_back(holding.detail)
 
 
-def applier_holding(host: str, channels: tuple[str, ...]) -> Holding:
-    """What `recover` needs to start these channels of this host again, and no other."""
-    return Holding(HoldingKind.APPLIER, host, {"host": host, "channels": json.dumps(channels)})
+def applier_holding(host: str, channels: tuple[str, ...], server: Mapping[str, str]) -> Holding:
+    """What `recover` needs to start these channels of this server of the host again, and no other."""
+    return Holding(HoldingKind.APPLIER, host, {"host": host, "channels": json.dumps(channels), **server})
 
 
 def start_again(holding: Holding, applier: Callable[[str], Applier]) -> None:
     """The channels of such a holding run; `applier` is asked for the one of its host.
 
     Raises:
-        ServerError: at least one does not.
+        ServerError: at least one does not, or another server answers.
     """
-    applier(holding.detail["host"]).start(json.loads(holding.detail["channels"]))
+    applier(holding.detail["host"]).start(json.loads(holding.detail["channels"]), of=holding.detail)

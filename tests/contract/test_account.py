@@ -79,7 +79,9 @@ def test_an_applier_is_stopped_with_one_privilege_more(mysql_server: MariadbServ
 def test_an_applier_of_no_replica_is_nothing_and_one_that_is_no_more_needs_no_start(account: Connect) -> None:
     applier = ReplicaApplier(account, temporary_tables_wait_seconds=0)
     assert applier.running() == ()
-    applier.start(["gone"])
+    applier.start(["gone"], of=applier.server())
+    with pytest.raises(ServerError, match="another server answers: its server_id is"):
+        applier.start(["gone"], of={**applier.server(), "server_id": "elsewhere"})
 
 
 def test_all_privileges_and_a_role_count(mysql_server: MariadbServer) -> None:

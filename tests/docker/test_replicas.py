@@ -126,7 +126,7 @@ def test_what_a_dead_run_left_stopped_is_started_by_its_row_alone(pair: Any, fol
     host = HostConfig(name="db1", socket=pair.replica.socket, user="root")
     release = host_tools(Configuration(hosts={"db1": host}), MACHINE).releases[HoldingKind.APPLIER]
     for _ in range(2):
-        release(applier_holding("db1", running))
+        release(applier_holding("db1", running, applier.server()))
         assert applier.running() == running
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from backupd.mysql import UNLOCKED, UNPROVEN
-from backupd.mysql.flushing import AT, DATADIR, FEW_PAGES, LOW_WATER_MARK, MAX_DIRTY, UPTIME, restoration
+from backupd.mysql.flushing import FEW_PAGES, LOW_WATER_MARK, MAX_DIRTY, restoration
+from backupd.mysql.same_server import AT, DATADIR, SERVER_ID, UPTIME, has_identity, is_same, on_another
 from backupd.policy.bill import Count
 from backupd.vocabulary.errors import LockLost, LockNotGranted, ServerError
 from backupd.vocabulary.servers import (
@@ -46,6 +47,7 @@ SETTINGS = {
     MAX_DIRTY: "90.000000",
     LOW_WATER_MARK: "10.000000",
     DATADIR: "/srv/data/mysql/",
+    SERVER_ID: "1",
     UPTIME: "3600",
     AT: "1000",
 }
@@ -210,13 +212,19 @@ class FakeApplier:
         self.database.called()
         return tuple(name for name, applies in self.database.appliers().items() if applies)
 
-    def stop(self, channels: Sequence[str]) -> None:
+    def server(self) -> Mapping[str, str]:
         self.database.called()
+        return {name: self.database.settings[name] for name in (DATADIR, SERVER_ID, UPTIME, AT)}
+
+    def stop(self, channels: Sequence[str], *, of: Mapping[str, str]) -> None:
+        assert is_same(of, self.server())
         if self.database.replication.open_temporary_tables:
             raise ServerError("the replica's applier had temporary tables open", hint="wait")
         self.database.set_appliers(channels, applying=False)
 
-    def start(self, channels: Sequence[str]) -> None:
+    def start(self, channels: Sequence[str], *, of: Mapping[str, str]) -> None:
+        if has_identity(of) and on_another(of, self.server(), changed="the applier was stopped", remedy="START it"):
+            return
         self.database.called()
         if self.database.refuses_start:
             raise ServerError("the replica's applier could not be restarted", hint="START REPLICA")

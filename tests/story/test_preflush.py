@@ -8,7 +8,8 @@ import pytest
 
 from backupd.config import LockConfig
 from backupd.host.signals import cancellable
-from backupd.mysql.flushing import DATADIR, LOW_WATER_MARK, MAX_DIRTY, UPTIME
+from backupd.mysql.flushing import LOW_WATER_MARK, MAX_DIRTY
+from backupd.mysql.same_server import DATADIR, UPTIME
 from backupd.operations.backup import preflight
 from backupd.vocabulary.errors import Cancelled, CleanupIncomplete, ExitStatus, ServerError, SnapshotError
 from backupd.vocabulary.records import HoldingKind, Level, Phase, RunStatus

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from backupd.host.signals import cancellable
+from backupd.mysql.same_server import DATADIR, SERVER_ID, UPTIME
 from backupd.policy.owner_record import OwnerRecord
 from backupd.vocabulary.errors import Cancelled, CleanupIncomplete, ExitStatus, SnapshotError
 from backupd.vocabulary.records import HoldingKind, RunStatus
@@ -127,6 +128,19 @@ def test_it_runs_again_after_a_stop_signal(world: World, event: str) -> None:
 @pytest.mark.parametrize("event", ["applier.stop", "applier.stopped", "lock.granted", "applier.start", "host.usage"])
 def test_recovery_starts_it_again_after_a_run_that_was_killed(world: World, event: str) -> None:
     die_at(world, event)
+    recover(world).require_complete()
+    assert (world.database.appliers(), world.left()) == (APPLIERS, [])
+
+
+@pytest.mark.parametrize("other", [{DATADIR: "/srv/other/"}, {SERVER_ID: "2"}])
+def test_another_server_at_its_address_is_let_be_and_the_row_stays(world: World, other: dict[str, str]) -> None:
+    die_at(world, "lock.granted")
+    settings, world.database.settings = world.database.settings, {**world.database.settings, **other, UPTIME: "9000"}
+    with pytest.raises(CleanupIncomplete, match="replica-applier db1 is left: another server answers"):
+        recover(world).require_complete()
+    assert world.database.appliers() == STANDING
+    assert world.left() == ["row of replica-applier db1"]
+    world.database.settings = settings
     recover(world).require_complete()
     assert (world.database.appliers(), world.left()) == (APPLIERS, [])
 

@@ -133,14 +133,14 @@ class ToldApplier(FakeApplier):
         super().__init__(database)
         self.happened = happened
 
-    def stop(self, channels: Sequence[str]) -> None:
+    def stop(self, channels: Sequence[str], *, of: Mapping[str, str]) -> None:
         self.happened("applier.stop")
-        super().stop(channels)
+        super().stop(channels, of=of)
         self.happened("applier.stopped")
 
-    def start(self, channels: Sequence[str]) -> None:
+    def start(self, channels: Sequence[str], *, of: Mapping[str, str]) -> None:
         self.happened("applier.start")
-        super().start(channels)
+        super().start(channels, of=of)
 
 
 class ToldFlusher(FakeFlusher):

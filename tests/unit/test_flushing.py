@@ -3,7 +3,8 @@
 import pytest
 
 from backupd.config import Configuration
-from backupd.mysql.flushing import AT, DATADIR, LOW_WATER_MARK, MAX_DIRTY, UPTIME, preflush_end, restoration
+from backupd.mysql.flushing import LOW_WATER_MARK, MAX_DIRTY, preflush_end, restoration
+from backupd.mysql.same_server import AT, DATADIR, SERVER_ID, SERVER_UUID, UPTIME
 from backupd.vocabulary.errors import ServerError, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind
 from backupd.vocabulary.servers import PreflushEnd
@@ -54,6 +55,13 @@ def test_a_younger_server_with_another_datadir_is_left_alone_and_told(now: dict[
     assert found.values == ()
     assert "its datadir is /srv/restored/" in found.left[0]
     assert "if that server is still running: SET GLOBAL innodb_max_dirty_pages_pct = 90 there" in found.left[0]
+
+
+@pytest.mark.parametrize("own_id", [SERVER_UUID, SERVER_ID])
+def test_another_host_s_server_with_the_same_datadir_is_told_by_its_id(own_id: str) -> None:
+    with pytest.raises(ServerError, match=f"another server answers: its {own_id} is 2, and {MAX_DIRTY} was changed"):
+        restoration({**SAVED, own_id: "1"}, {**SAVED, own_id: "2", UPTIME: "9000"})
+    assert restoration(SAVED, {**FLUSHING, own_id: "2"}).values  # an older version wrote down no id
 
 
 def test_a_server_that_writes_everything_anyway_keeps_its_settings() -> None:

@@ -1,17 +1,20 @@
 """What a replica and a member of a cluster are found to be, from what servers answer to what a run is told."""
 
+import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import cast
+from unittest.mock import Mock
 
 import pytest
 
 from backupd.config import Configuration, JobConfig, LimitsConfig, LockConfig
-from backupd.mysql.replication import channels, group_membership
-from backupd.mysql.session import Row
+from backupd.mysql.replication import ReplicaApplier, channels, group_membership
+from backupd.mysql.session import Connect, Row, Session
 from backupd.operations.backup.replicas import of_member, of_replica
-from backupd.operations.server_holdings import applier_holding
-from backupd.vocabulary.errors import UsageError
-from backupd.vocabulary.records import Finding, HoldingKind, Level
+from backupd.operations.server_holdings import applier_holding, start_again
+from backupd.vocabulary.errors import ServerError, UsageError
+from backupd.vocabulary.records import Finding, Holding, HoldingKind, Level
 from backupd.vocabulary.servers import Channel, Cluster, Flavour, Membership, Replication
 from backupd.wiring import host_tools
 from tests.fakes.target import MACHINE
@@ -75,7 +78,64 @@ def test_a_channel_is_read_from_either_servers_words(
 def test_the_applier_of_a_host_that_the_configuration_has_no_more_is_a_sentence_and_no_crash() -> None:
     release = host_tools(Configuration(), MACHINE).releases[HoldingKind.APPLIER]
     with pytest.raises(UsageError, match="no host 'db1'"):
-        release(applier_holding("db1", ("x",)))
+        release(applier_holding("db1", ("x",), {}))
+
+
+@dataclass
+class Answering:
+    """A server, and what it was told."""
+
+    variables: dict[str, str]
+    uptime: str = "9000"
+    told: list[str] = field(default_factory=list)
+
+    def start_again(self, holding: Holding) -> None:
+        """As `recover` does that reaches this server."""
+        start_again(holding, lambda _host: ReplicaApplier(cast(Connect, self), temporary_tables_wait_seconds=0))
+
+    def __call__(self, **how: float) -> Session:
+        session = Mock(Session)
+        session.__enter__ = Mock(return_value=session)
+        session.__exit__ = Mock(return_value=None)
+        session.variables.return_value = self.variables
+        session.status.side_effect = {"Uptime": self.uptime}.get
+        session.execute.side_effect = lambda statement, *_: self.told.append(statement)
+        return session
+
+
+STOPPED_ON = {"datadir": "/var/lib/mysql/", "server_id": "1", "uptime": "100", "at": "1000"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "differs"),
+    [({"datadir": "/srv/"}, "datadir is /srv/"), ({"server_id": "2"}, "server_id is 2"), ({"server_uuid": "b"}, "")],
+)
+def test_the_applier_of_another_server_is_not_started(changes: dict[str, str], differs: str) -> None:
+    """Somebody may have stopped it: a replica that is to be late, or to be looked at."""
+    at = f"{time.time():.0f}"
+    saved = {**STOPPED_ON, "at": at} if differs else {**STOPPED_ON, "at": at, "server_uuid": "a"}
+    other = Answering({**STOPPED_ON, **changes})
+    with pytest.raises(ServerError, match=f"another server answers: its {differs or 'server_uuid is b'}") as told:
+        other.start_again(applier_holding("db1", ("",), saved))
+    assert "START REPLICA SQL_THREAD there" in told.value.hint
+    assert other.told == []
+    younger = replace(other, uptime="5")  # the one that was stopped may be gone for good
+    younger.start_again(applier_holding("db1", ("",), {**saved, "uptime": "100"}))
+    assert younger.told == []
+
+
+@pytest.mark.parametrize("saved", [STOPPED_ON, {}])
+def test_the_applier_of_the_same_server_and_of_a_row_of_an_older_version_is(saved: dict[str, str]) -> None:
+    answering = Answering(STOPPED_ON)
+    answering.start_again(applier_holding("db1", ("",), saved))
+    assert answering.told == ["START REPLICA SQL_THREAD FOR CHANNEL %s"]
+
+
+def test_no_applier_is_stopped_but_on_the_server_that_was_written_down() -> None:
+    other = Answering({**STOPPED_ON, "server_id": "2"})
+    with pytest.raises(ServerError, match="another server answers than a moment ago"):
+        ReplicaApplier(cast(Connect, other), temporary_tables_wait_seconds=0).stop(("",), of=STOPPED_ON)
+    assert other.told == []
 
 
 def member(state: str, role: str, ours: str) -> Row:

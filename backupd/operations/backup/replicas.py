@@ -39,8 +39,9 @@ def applier_stopped(
     if applier is None or not channels:
         yield None
         return
-    with held(journal, applier_holding(host, channels), releases) as claim:
-        applier.stop(channels)
+    server = applier.server()
+    with held(journal, applier_holding(host, channels, server), releases) as claim:
+        applier.stop(channels, of=server)
         yield claim
 
 

@@ -7,15 +7,17 @@ anything else in it stays.
 """
 
 import json
+import logging
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pymysql.constants import ER
 
 from backupd.mysql.facts import flavour_of, is_replica, version_number
 from backupd.mysql.positions import binlog_status
+from backupd.mysql.same_server import has_identity, identity, on_another
 from backupd.mysql.session import Connect, Session, StatementError
 from backupd.mysql.sqltext import quoted
 from backupd.mysql.statement_limit import lift_limit
@@ -25,6 +27,8 @@ from backupd.mysql.tablespace_loading import datadir_here, remove_files
 from backupd.vocabulary.errors import Refused, ServerError, UsageError
 from backupd.vocabulary.records import Holding, HoldingKind
 from backupd.vocabulary.servers import Flavour
+
+log = logging.getLogger(__name__)
 
 LOADING = "backupd_loading_"
 LOAD_SECONDS = 86400.0  # a batch waits for the server's disks, CHECKSUM TABLE reads a whole table
@@ -66,6 +70,7 @@ class LoadingServer:
     replicas: int  # that were connected; 0 too where the account may not see them
     left_out: str  # filters of its binary log, in words; empty: none is known
     is_replica: bool
+    identity: Mapping[str, str]  # what tells it from another
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +82,9 @@ class LoadingPlace:
     schema: str
     logged: bool = True  # what is done there goes into the server's binary log, where it has one
 
-    def holding(self, tables: Sequence[Table]) -> Holding:
+    def holding(self, tables: Sequence[Table], server: LoadingServer) -> Holding:
         """What `remove_loading` removes."""
-        detail = {"host": self.host, "tables": json.dumps([table.name for table in tables])}
+        detail = {"host": self.host, "tables": json.dumps([table.name for table in tables]), **server.identity}
         return Holding(HoldingKind.LOADING_SCHEMA, self.loading, detail | ({} if self.logged else {"logged": "no"}))
 
 
@@ -137,6 +142,7 @@ def require_takes(session: Session, place: LoadingPlace) -> LoadingServer:
         replicas=int(session.value(_DUMPING) or 0),
         left_out=_left_out(session) if told["logs"] == "1" else "",
         is_replica=replica,
+        identity=identity(session, session.variables()),
     )
 
 
@@ -216,8 +222,10 @@ def publish(session: Session, place: LoadingPlace, tables: Sequence[Table]) -> N
 def remove_loading(connect: Connect, holding: Holding) -> None:
     """The loading schema is gone with the tables that were made in it. Again is no error.
 
+    Where another server answers that has it too, as the source's replica that took over, it is removed there.
+
     Raises:
-        ServerError: something else is in it, or the server failed.
+        ServerError: something else is in it, the server failed, or another one answers that does not have it.
     """
     if not holding.name.startswith(LOADING):
         raise ServerError(f"{holding.name!r:.80} is not a loading schema", hint="was the catalogue changed?")
@@ -225,6 +233,9 @@ def remove_loading(connect: Connect, holding: Holding) -> None:
     with connect(answer_seconds=REMOVE_SECONDS) as session:
         if holding.detail.get("logged") == "no":
             _stop_logging(session)
+        if has_identity(holding.detail) and (words := _left_on_another(session, holding)):
+            log.warning("%s", words)
+            return
         there = [str(row["name"]) for row in session.query(_TABLES, holding.name)]
         others = [name for name in there if name.lower() not in ours]
         if others:
@@ -237,6 +248,14 @@ def remove_loading(connect: Connect, holding: Holding) -> None:
         if (datadir := datadir_here(session)) is not None:
             remove_files(datadir, holding.name)
         session.execute(f"DROP DATABASE IF EXISTS {quoted(holding.name)}")
+
+
+def _left_on_another(session: Session, holding: Holding) -> str:
+    """A sentence where the schema is not here, and this is not the server that it was made on."""
+    if _exists(session, holding.name):
+        return ""
+    changed, remedy = f"schema {holding.name} was made", f"DROP DATABASE {quoted(holding.name)} there"
+    return on_another(holding.detail, identity(session, session.variables()), changed=changed, remedy=remedy)
 
 
 def _stop_logging(session: Session) -> None:

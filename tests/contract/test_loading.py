@@ -343,8 +343,12 @@ def test_what_a_killed_load_leaves_looks_like_no_table_and_recover_finds_it(
             remove_loading(mysql_server.connect(), holding)
         assert {row[f"Tables_in_{left}"] for row in root.query(f"SHOW TABLES FROM {left}")} == {"child", "notes"}
         root.execute(f"DROP TABLE {left}.notes")
-        for _ in range(2):
-            remove_loading(mysql_server.connect(), holding)
+        another = replace(holding, detail={**holding.detail, "server_id": "2"})
+        for one in (another, holding):  # the schema tells that it is ours: the source that took over has it too
+            remove_loading(mysql_server.connect(), one)
+        assert schemas(root) == {"elsewhere", "live", "t"}
+        with pytest.raises(ServerError, match=f"another server answers: its server_id is .* schema {left} was made"):
+            remove_loading(mysql_server.connect(), another)
 
 
 def test_rows_that_arrived_changed_are_not_published(

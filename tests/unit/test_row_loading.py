@@ -37,6 +37,7 @@ SERVER = LoadingServer(
     replicas=2,
     left_out="",
     is_replica=False,
+    identity={},
 )
 
 
@@ -91,7 +92,7 @@ def test_a_table_without_rows_needs_no_statement() -> None:
 def test_no_two_loads_share_a_schema_and_each_tells_what_it_makes() -> None:
     one, other = new_place("db1", "restored_1121"), new_place("db1", "restored_1121")
     assert one.loading != other.loading
-    holding = one.holding([Table("shop", "orders")])
+    holding = one.holding([Table("shop", "orders")], SERVER)
     assert (holding.name, holding.detail["host"]) == (one.loading, "db1")
     assert json.loads(holding.detail["tables"]) == ["orders"]
 

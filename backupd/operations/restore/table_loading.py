@@ -129,7 +129,7 @@ class TableLoading:
         plan, connect = self.plan(tables, against), self.connect
         releases = {HoldingKind.LOADING_SCHEMA: lambda holding: remove_loading(connect, holding)}
         with (
-            held(self.journal, self.place.holding(tables), releases),
+            held(self.journal, self.place.holding(tables, self.server), releases),
             connect(answer_seconds=LOAD_SECONDS) as session,
         ):
             prepare(session, self.server.flavour, logged=self.place.logged)

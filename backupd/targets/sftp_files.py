@@ -144,6 +144,11 @@ async def read_exactly(file: SFTPClientFile, at: int, size: int) -> bytes:
             raise TargetError(
                 f"it ended at byte {at + size - missing}, before its end", hint="it was cut on the target"
             )
+        if len(piece) > missing:  # asyncssh takes a negative size for all up to the file's end
+            raise TargetError(
+                f"{len(piece)} bytes were returned where {missing} were asked for",
+                hint="do not rely on this server: it does not answer what it is asked",
+            )
         got.append(piece)
         missing -= len(piece)
     return b"".join(got)

@@ -1,5 +1,6 @@
 """What can go wrong between here and a real OpenSSH server: never a false success, never a hang, always a sentence."""
 
+import asyncio
 import gc
 import os
 import shutil
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import asyncssh
 import pytest
@@ -22,6 +24,7 @@ from backupd.host.signals import cancellable
 from backupd.operations import context
 from backupd.targets.names import BINLOG
 from backupd.targets.sftp import SftpTarget
+from backupd.targets.sftp_files import read_exactly
 from backupd.vocabulary.binlogs import segment_name
 from backupd.vocabulary.errors import AlreadyThere, Cancelled, TargetAway, TargetError
 from tests.contract.sftp_server import sftp_config, sftp_server, sftp_target
@@ -655,6 +658,21 @@ def test_an_object_that_was_cut_is_not_read_as_a_whole_one(sftp_server: SshServe
         os.truncate(store / MACHINE / JOB / RUN / NAME, 5)
         with pytest.raises(TargetError, match="ended at byte"):
             b"".join(chunks)
+
+
+def test_a_server_that_returns_more_than_it_was_asked_for_is_not_asked_for_all_that_it_has() -> None:
+    """asyncssh takes a negative size for all up to the end of the file, and keeps that in memory."""
+    asked: list[int] = []
+
+    class File:
+        async def read(self, size: int, _offset: int) -> bytes:
+            asked.append(size)
+            return bytes(size + 5)
+
+    with pytest.raises(TargetError, match="15 bytes were returned where 10 were asked for") as told:
+        asyncio.run(read_exactly(cast(asyncssh.SFTPClientFile, File()), 0, 10))
+    assert asked == [10]
+    assert told.value.hint
 
 
 def test_a_manifest_that_another_has_published_meanwhile_is_kept(sftp_server: SshServer, store: Path) -> None:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from backupd.config import AzureConfig
@@ -31,6 +31,7 @@ from backupd.targets.blob_store import (
     listed_item,
     nonsense,
     one_line,
+    turned,
 )
 from backupd.targets.blobs import BlobTarget
 from backupd.targets.keyed import BucketItem
@@ -40,6 +41,7 @@ from backupd.vocabulary.errors import ConfigurationError, TargetError, missing_p
 try:
     from azure.core import MatchConditions
     from azure.core import exceptions as azure
+    from azure.core.paging import ItemPaged
     from azure.core.pipeline.transport import RequestsTransport
     from azure.storage.blob import BlobBlock, BlobPrefix, BlobProperties, ContainerClient
 
@@ -49,6 +51,8 @@ except ImportError as error:
         'targets of type "azure" need the package azure-storage-blob, which is not installed',
         hint=missing_package("azure"),
     ) from error
+
+T = TypeVar("T")
 
 _MOST_BLOCKS = 50_000  # "Scalability targets for Blob storage"
 _AIMED_BLOCKS = 49_000  # for an upper bound that is a little low
@@ -121,13 +125,13 @@ class AzureStore:
     def listed(self, prefix: str, *, after: str = "") -> Sequence[BucketItem]:  # noqa: ARG002 - 12.26 cannot
         """The blobs below a prefix, all of them."""
         with _told(missing=Trouble.NO_CONTAINER):
-            return [_item(found) for found in self._container.list_blobs(name_starts_with=prefix)]
+            return [_item(found) for found in _paged(self._container.list_blobs(name_starts_with=prefix))]
 
     def uploads(self, prefix: str) -> Sequence[BucketItem]:
         """Names that have blocks and no blob. What is committed between the two listings is none."""
         with _told(missing=Trouble.NO_CONTAINER):
             found = self._container.list_blobs(name_starts_with=prefix, include=["uncommittedblobs"])
-            every = [_item(each) for each in found]
+            every = [_item(each) for each in _paged(found)]
         blobs = {blob.key for blob in self.listed(prefix)}
         return [found for found in every if found.key not in blobs]
 
@@ -135,7 +139,8 @@ class AzureStore:
         """What the names go on with, of blobs that are not committed yet as well."""
         with _told(missing=Trouble.NO_CONTAINER):
             found = self._container.walk_blobs(name_starts_with=prefix, include=["uncommittedblobs"], delimiter="/")
-            return [each.name.removeprefix(prefix).rstrip("/") for each in found if isinstance(each, BlobPrefix)]
+            below = [each.name for each in _paged(found) if isinstance(each, BlobPrefix)]
+            return [name.removeprefix(prefix).rstrip("/") for name in below]
 
     def look(self, key: str) -> StoredBlob:
         """What is there."""
@@ -248,6 +253,11 @@ def _account_url(config: AzureConfig) -> str:
     endpoint = config.endpoint.rstrip("/")
     named = (urlsplit(endpoint).hostname or "").startswith(f"{config.account}.")
     return endpoint if named else f"{endpoint}/{config.account}"
+
+
+def _paged(found: ItemPaged[T]) -> Iterator[T]:
+    pages: Any = found.by_page()
+    return turned(pages, lambda: pages.continuation_token)
 
 
 def _item(found: BlobProperties) -> BucketItem:

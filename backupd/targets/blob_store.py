@@ -5,7 +5,7 @@ Each call is one request (a listing: as many as it has pages), made once: who as
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
@@ -70,6 +70,23 @@ NONSENSE = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError,
 def nonsense(error: Exception) -> BlobFailure:
     """The answer is none. It is not repeated: it may be of any length."""
     return BlobFailure(Trouble.OTHER, f"its answer could not be parsed ({type(error).__name__})")
+
+
+SAME_PAGE = "it gives the same page of its listing again"
+
+
+def turned(pages: Iterable[Iterable[T]], mark: Callable[[], object]) -> Iterator[T]:
+    """What is on each page of a listing; `mark` tells where the next one begins, None after the last.
+
+    Raises:
+        BlobFailure: a page begins where one did already: whoever went on asking would do so for ever.
+    """
+    begun: list[object] = []
+    for page in pages:
+        yield from page
+        if (behind := mark()) in begun:
+            raise BlobFailure(Trouble.OTHER, SAME_PAGE)
+        begun.append(behind)
 
 
 @dataclass(frozen=True, slots=True)

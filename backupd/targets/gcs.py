@@ -29,6 +29,7 @@ from backupd.targets.blob_store import (
     listed_item,
     nonsense,
     one_line,
+    turned,
 )
 from backupd.targets.blobs import BlobTarget
 from backupd.targets.keyed import BucketItem
@@ -114,7 +115,9 @@ class GcsStore:
         """The objects below a prefix, from that key on."""
         with _told(missing=Trouble.NO_CONTAINER):
             found = self._asked.list_blobs(prefix=prefix, start_offset=after or None, timeout=self._timeout, retry=None)
-            return [listed_item(each.name, str(each.generation), each.updated, each.size or 0) for each in found]
+            return [
+                listed_item(each.name, str(each.generation), each.updated, each.size or 0) for each in _paged(found)
+            ]
 
     def uploads(self, prefix: str) -> Sequence[BucketItem]:  # noqa: ARG002
         """Google tells of none."""
@@ -124,7 +127,7 @@ class GcsStore:
         """What the names go on with."""
         with _told(missing=Trouble.NO_CONTAINER):
             found = self._asked.list_blobs(prefix=prefix, delimiter="/", timeout=self._timeout, retry=None)
-            for _ in found:  # its prefixes are complete when it is at its end
+            for _ in _paged(found):  # its prefixes are complete when it is at its end
                 pass
             return [each.removeprefix(prefix).rstrip("/") for each in found.prefixes]
 
@@ -253,6 +256,10 @@ class _Parts:
         except BlobFailure as error:
             if error.refusal is not Trouble.MISSING:
                 raise
+
+
+def _paged(found: Any) -> Iterator[Any]:
+    return turned(found.pages, lambda: found.next_page_token)
 
 
 def _credentials(config: GcsConfig) -> Any:

@@ -13,7 +13,7 @@ from botocore import exceptions as aws
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
-from backupd.targets.blob_store import NONSENSE
+from backupd.targets.blob_store import NONSENSE, SAME_PAGE
 from backupd.vocabulary.errors import BackupdError, NoRoom, TargetAway, TargetError
 
 
@@ -21,6 +21,12 @@ class Nonsense(aws.BotoCoreError):
     """The answer is none of S3's. It is not asked for again."""
 
     fmt = "its answer could not be parsed ({kind})"
+
+
+class SamePage(Nonsense):
+    """Whoever went on asking would do so for ever."""
+
+    fmt = SAME_PAGE
 
 
 # botocore 1.44: ConnectionError is the base of what fails before an answer; HTTPClientError of the rest on the wire.
@@ -103,6 +109,8 @@ def understood() -> Iterator[None]:
     """What botocore raises in the block, and who looks into an answer, where that is not what S3 says is a failure."""
     try:
         yield
+    except aws.PaginationError as error:  # where it pages for us
+        raise SamePage from error
     except (ResponseParserError, *NONSENSE) as error:
         raise Nonsense(kind=type(error).__name__) from error
 

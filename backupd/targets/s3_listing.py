@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from backupd.targets.keyed import BucketItem
 from backupd.targets.s3_client import Service
-from backupd.targets.s3_errors import FAILURES, explained, is_denied_or_unknown
+from backupd.targets.s3_errors import FAILURES, SamePage, explained, is_denied_or_unknown
 from backupd.vocabulary.errors import TargetError
 
 log = logging.getLogger(__name__)
@@ -54,17 +54,27 @@ class BucketListing:
         """
         begin: Mapping[str, Any] | None = {"StartAfter": after}
         while begin is not None:
-            found, begin = self.service.ask("list", partial(self._page, prefix, begin))
+            found, begin = self.service.ask("list", partial(self._page, prefix, begin, after))
             yield from found
+            after = found[-1][0] if found else after
 
-    def _page(self, prefix: str, begin: Mapping[str, Any]) -> tuple[list[tuple[str, int]], Mapping[str, Any] | None]:
-        """Key and bytes of each, and where the next page begins; None after the last."""
+    def _page(
+        self, prefix: str, begin: Mapping[str, Any], after: str
+    ) -> tuple[list[tuple[str, int]], Mapping[str, Any] | None]:
+        """Key and bytes of each, and where the next page begins, behind that key; None after the last.
+
+        Raises:
+            SamePage: it would begin where this one did, or before.
+        """
         page = _listing(self.service.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **begin))
         found = [(each["Key"], each["Size"]) for each in page.get("Contents", ())]
         if not page.get("IsTruncated"):
             return found, None
         # A page may have nothing and not be the last: that of a store which has passed over many deleted objects.
-        return found, {"StartAfter": found[-1][0]} if found else {"ContinuationToken": page["NextContinuationToken"]}
+        behind = {"StartAfter": found[-1][0]} if found else {"ContinuationToken": page["NextContinuationToken"]}
+        if behind == begin or (found and found[-1][0] <= after):
+            raise SamePage
+        return found, behind
 
     def folders(self, prefix: str) -> Sequence[str]:
         """What the keys there go on with, up to the next slash. No outage is waited for.
@@ -121,7 +131,9 @@ class BucketListing:
             marks: list[BucketItem] = []
             found: list[BucketItem] = []
             marker: dict[str, Any] = {"KeyMarker": first[:-1]}
-            while True:
+            asked: list[dict[str, Any]] = []
+            while marker not in asked:
+                asked.append(marker)
                 page = _listing(self.service.client.list_object_versions(Bucket=self.bucket, Prefix=folder, **marker))
                 for told, into in ((page.get("DeleteMarkers", ()), marks), (page.get("Versions", ()), found)):
                     into += [
@@ -132,6 +144,7 @@ class BucketListing:
                 if not page.get("IsTruncated") or page.get("NextKeyMarker", "") > last:
                     return marks + found
                 marker = {"KeyMarker": page["NextKeyMarker"], "VersionIdMarker": page.get("NextVersionIdMarker", "")}
+            raise SamePage
 
         return self._if_told("list", listed) or ()
 

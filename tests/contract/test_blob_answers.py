@@ -219,6 +219,29 @@ def test_a_listing_of_azure_s_that_is_none(storage: Storage, azures: BlobTarget,
         azures.segments(JOB)
 
 
+@pytest.mark.parametrize("look", ["segments", "machines"])
+@pytest.mark.parametrize("service", ["azures", "googles"])
+def test_a_page_of_a_listing_that_comes_again_is_not_asked_for_for_ever(
+    request: pytest.FixtureRequest, storage: Storage, service: str, look: str
+) -> None:
+    """Both packages would ask for as long as they are told that there is more, and keep each page."""
+    target: BlobTarget = request.getfixturevalue(service)
+    asked: list[str] = []
+
+    def say(handler: BaseHTTPRequestHandler) -> None:
+        asked.append(handler.path)
+        mark = "again" if len(asked) < 50 else ""
+        body, kind = f"<EnumerationResults><Blobs/><NextMarker>{mark}</NextMarker></EnumerationResults>", "xml"
+        if service == "googles":
+            body, kind = json.dumps({"items": [], **({"nextPageToken": mark} if mark else {})}), "json"
+        answer(handler, body=body.encode(), headers={"Content-Type": f"application/{kind}"})
+
+    storage.say = say
+    with pytest.raises(TargetError, match="it gives the same page of its listing again"):
+        target.segments(JOB) if look == "segments" else target.machines()
+    assert len(asked) <= 3
+
+
 BLOB = {"Last-Modified": "Mon, 27 Jan 2025 00:00:00 GMT", "ETag": '"e"', "x-ms-blob-type": "BlockBlob"}
 
 

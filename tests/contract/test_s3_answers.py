@@ -3,6 +3,7 @@
 Whoever answers has the bucket, or has come between, or is no S3 server at all.
 """
 
+from collections.abc import Callable
 from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -62,6 +63,69 @@ def test_a_listing_that_is_none(storage: Storage, target: S3Target, said: str) -
     with pytest.raises(TargetError, match=r"could not list target store .*: its answer could not be parsed") as told:
         target.segments(JOB)
     assert "is the endpoint that of an S3 service, and nothing in between" in (told.value.hint or "")
+
+
+SAME_PAGE = r"could not list (the uploads of )?target store .*: it gives the same page of its listing again"
+FIRST, SECOND = (f"tests/{MACHINE}/{JOB}/{RUN}/{name}" for name in ("data-1.tar.zst", "manifest.json"))
+
+
+@pytest.mark.parametrize(
+    ("look", "found"),
+    [
+        ("segments", f"<Contents><Key>{FIRST}</Key><Size>1</Size>{AT}</Contents>"),
+        ("segments", "<NextContinuationToken>t</NextContinuationToken>"),
+        (
+            "backups",
+            f"<Contents><Key>{FIRST}</Key><Size>1</Size>{AT}</Contents><NextContinuationToken>t"
+            "</NextContinuationToken>",
+        ),
+        (
+            "versions",
+            f"<Version><Key>{FIRST}</Key><VersionId>v</VersionId>{AT}</Version><NextKeyMarker>{FIRST}"
+            "</NextKeyMarker><NextVersionIdMarker>v</NextVersionIdMarker>",
+        ),
+        ("versions", f"<NextKeyMarker>{FIRST[:-1]}</NextKeyMarker>"),
+    ],
+)
+def test_a_page_of_a_listing_that_comes_again_is_not_asked_for_for_ever(
+    storage: Storage, target: S3Target, look: str, found: str
+) -> None:
+    """A store that knows no StartAfter, or no marker, begins at its first name again."""
+    asked: list[str] = []
+
+    def say(handler: BaseHTTPRequestHandler) -> None:
+        asked.append(handler.path)
+        more = "true" if len(asked) < 50 else "false"
+        said = f"<Listing><Name>bucket</Name><IsTruncated>{more}</IsTruncated>{found}</Listing>"
+        answer(handler, body=said.encode(), headers={"Content-Type": "application/xml"})
+
+    storage.say = say
+    ask: dict[str, Callable[[], object]] = {
+        "segments": lambda: target.segments(JOB),
+        "backups": lambda: target.backups(JOB),
+        "versions": lambda: target._listing.versions_of([FIRST, SECOND]),
+    }
+    with pytest.raises(TargetError, match=SAME_PAGE) as told:
+        ask[look]()
+    assert len(asked) <= 3
+    assert "is the endpoint that of an S3 service" in (told.value.hint or "")
+
+
+def test_a_key_of_more_versions_than_a_page_has_is_listed_to_its_end(storage: Storage, target: S3Target) -> None:
+    """Its pages begin at one key, each at another version."""
+    versions = ["c", "b", "a"]
+
+    def say(handler: BaseHTTPRequestHandler) -> None:
+        version = versions.pop(0)
+        said = (
+            f"<Listing><Name>bucket</Name><IsTruncated>{'true' if versions else 'false'}</IsTruncated><Version><Key>"
+            f"{FIRST}</Key><VersionId>{version}</VersionId>{AT}</Version><NextKeyMarker>{FIRST}</NextKeyMarker>"
+            f"<NextVersionIdMarker>{version}</NextVersionIdMarker></Listing>"
+        )
+        answer(handler, body=said.encode(), headers={"Content-Type": "application/xml"})
+
+    storage.say = say
+    assert [each.version for each in target._listing.versions_of([FIRST])] == ["c", "b", "a"]
 
 
 @pytest.mark.parametrize("at", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])

@@ -158,14 +158,36 @@ def read_plain(path: Path, *, beneath: Path, at_most: int, owners: Collection[in
     return found
 
 
-def _open_plain(name: str, flags: int, *, owners: Collection[int], dir_fd: int) -> int:
-    """Without waiting: a FIFO's other end may never come."""
-    descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=dir_fd)
-    found = os.fstat(descriptor)
-    if stat.S_ISREG(found.st_mode) and (not owners or found.st_uid in owners):
-        return descriptor
-    os.close(descriptor)
-    raise OSError(errno.EPERM, "it is not the file that should be there", name)
+def _open_plain(name: str, _flags: int, *, owners: Collection[int], dir_fd: int) -> int:
+    descriptor = open_if_plain(name, owners=owners, dir_fd=dir_fd)
+    if descriptor is None:
+        raise OSError(errno.EPERM, "it is not the file that should be there", name)
+    return descriptor
+
+
+def open_if_plain(
+    name: str | Path, flags: int = 0, *, owners: Collection[int] = (), dir_fd: int | None = None
+) -> int | None:
+    """A descriptor to read the plain file of this name itself; None where that is something else, or another's.
+
+    What is something else is not opened: a FIFO's other end may never come, and of some devices it is an act already.
+    So it is looked at first, and what was looked at is opened (O_PATH, open(2)): others may put anything in its place.
+
+    Raises:
+        OSError: it is not there, is a link, or cannot be opened.
+    """
+    place = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        found = os.fstat(place)
+        is_plain = stat.S_ISREG(found.st_mode) and (not owners or found.st_uid in owners)
+        if not is_plain and not stat.S_ISLNK(found.st_mode):
+            return None
+        # of a link the kernel says ELOOP here (may_open of fs/namei.c)
+        return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(name)) from error
+    finally:
+        os.close(place)
 
 
 def write_among_others(folder: Path, name: str, text: str) -> None:

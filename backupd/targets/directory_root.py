@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from backupd.host.filesystem import sync_folder
+from backupd.host.filesystem import open_if_plain, sync_folder
 from backupd.targets.names import is_left_trial, trials
 from backupd.vocabulary.errors import NoRoom, TargetAway, TargetError
 
@@ -113,7 +113,8 @@ class RootFolder:
             if making and not os.path.lexists(folder):
                 folder.mkdir(mode=0o700, exist_ok=True)
                 sync_folder(levels[-1])
-            descriptor = _open(folder, os.O_PATH | os.O_DIRECTORY)
+            with _told_of_links(folder):
+                descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             owed.callback(os.close, descriptor)
             levels.append(Path(f"/proc/self/fd/{descriptor}"))
         return tuple(levels[1:])
@@ -190,18 +191,19 @@ def _open_past_cache(path: Path) -> tuple[int, bool]:
 
 
 def open_regular(path: Path, flags: int = 0) -> int:
-    """A descriptor of a file. Whoever owns the storage may have put a pipe there, which would wait for its writer."""
-    descriptor = _open(path, os.O_RDONLY | os.O_NONBLOCK | flags)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
+    """A descriptor of a file. Whoever owns the storage may have put a pipe there, or a device: neither is opened."""
+    with _told_of_links(path):
+        descriptor = open_if_plain(path, flags)
+    if descriptor is None:
         raise OSError(errno.ENOTSUP, f"{path.name} is not a regular file", str(path))
     return descriptor
 
 
-def _open(path: Path, flags: int) -> int:
-    """A descriptor of what has this name itself, and not of what a link leads to."""
+@contextmanager
+def _told_of_links(path: Path) -> Iterator[None]:
+    """That this is a link, which is not followed, is said where it cannot be opened for that."""
     try:
-        return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
+        yield
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR) and path.is_symlink():
             raise OSError(errno.ELOOP, f"{path.name} in it is a symbolic link", str(path)) from error

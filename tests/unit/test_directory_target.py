@@ -5,6 +5,7 @@ import errno
 import math
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -291,9 +292,9 @@ def test_a_range_is_read_past_the_cache_at_whole_pages_wherever_it_begins(
     flags, offsets = [], []
     real_open, real_read = os.open, os.preadv
 
-    def opening(path: Any, how: int, *rest: Any) -> int:
+    def opening(path: Any, how: int, **rest: Any) -> int:
         flags.append(how)
-        return real_open(path, how, *rest)
+        return real_open(path, how, **rest)
 
     def reading(file: int, buffers: Any, at: int) -> int:
         offsets.append(at)
@@ -315,9 +316,10 @@ def test_a_manifest_is_read_past_the_cache_as_all_else_is(tmp_path: Path, monkey
     flags: dict[str, int] = {}
     real_open = os.open
 
-    def opening(path: Any, how: int, *rest: Any) -> int:
-        flags.setdefault(Path(path).name, how)
-        return real_open(path, how, *rest)
+    def opening(path: Any, how: int, **rest: Any) -> int:
+        if not how & os.O_PATH:
+            flags.setdefault(Path(path).resolve().name, how)
+        return real_open(path, how, **rest)
 
     monkeypatch.setattr(os, "open", opening)
     assert target.manifest(MANIFEST.job, MANIFEST.run_id) == MANIFEST
@@ -644,6 +646,44 @@ def test_a_pipe_in_the_storage_keeps_nobody_waiting(tmp_path: Path) -> None:
     for ask in (lambda: target.manifest(JOB, RUN), target.owner, lambda: list(read(target))):
         with pytest.raises(TargetError, match="is not a regular file"):
             ask()
+
+
+def test_nothing_but_a_file_is_opened_in_the_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of some devices that would be an act already: a tape is wound back, a watchdog is set off."""
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
+    put(target, b"x")
+    target.publish(replace(MANIFEST, job=JOB, run_id=RUN))
+    assert target.succeed(RECORD)
+    for path in [path for path in tmp_path.rglob("*") if path.is_file()]:
+        path.unlink()
+        device_or_pipe(path)
+    opened = seen_opened(monkeypatch)
+    for ask in (lambda: target.manifest(JOB, RUN), target.owner, lambda: list(read(target))):
+        with pytest.raises(TargetError, match="is not a regular file"):
+            ask()
+    assert opened == []
+
+
+def device_or_pipe(path: Path) -> None:
+    """Who is not root makes no device."""
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    except PermissionError:
+        os.mkfifo(path)
+
+
+def seen_opened(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What each is that was opened from now on, and not only looked at."""
+    open_it, opened = os.open, list[int]()
+
+    def told(path: str, flags: int, *how: int, **named: Any) -> int:
+        descriptor = open_it(path, flags, *how, **named)
+        if not flags & os.O_PATH:
+            opened.append(os.fstat(descriptor).st_mode)
+        return descriptor
+
+    monkeypatch.setattr(os, "open", told)
+    return opened
 
 
 def read(target: DirectoryTarget) -> bytes:

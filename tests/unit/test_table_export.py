@@ -8,7 +8,9 @@ import pytest
 
 from backupd.host.filesystem import opened_plain, read_plain
 from backupd.operations.restore.table_export import FOLDER, _new_folder, _Place, export
+from backupd.operations.restore.unfinished import INCOMPLETE, unfinished_in
 from backupd.vocabulary.errors import UsageError
+from tests.unit.test_directory_target import device_or_pipe, seen_opened
 from tests.unit.test_seeding import MARIADB
 
 
@@ -83,6 +85,19 @@ def test_a_file_of_a_copy_is_read_if_it_is_one(tmp_path: Path, kind: str) -> Non
             file = copy / "t" / ".." / ".." / "t" / "x.ibd"
     with pytest.raises(OSError, match=r".+"), opened_plain(file, beneath=copy):
         raise AssertionError("opened")
+
+
+def test_what_is_no_file_in_a_copy_is_not_even_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device_or_pipe(tmp_path / "x")
+    (tmp_path / "y").write_text("a file")
+    opened = seen_opened(monkeypatch)
+    with pytest.raises(OSError, match="not the file that should be there"):
+        read_plain(tmp_path / "x", beneath=tmp_path, at_most=4)
+    device_or_pipe(tmp_path / INCOMPLETE)
+    assert unfinished_in(tmp_path) is None
+    assert opened == []
+    assert read_plain(tmp_path / "y", beneath=tmp_path, at_most=6) == b"a file"
+    assert list(map(stat.S_ISREG, opened)) == [True]
 
 
 def test_a_plain_file_is_read_as_far_as_it_may_go(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from backupd.archive.restating import PRIVATE
 from backupd.archive.unpack_progress import UnpackProgress
 from backupd.host.filesystem import (
     OWN_TO_A_FILE_SYSTEM,
+    opened_plain,
     remove_tree,
     sync_filesystem,
     sync_folder,
@@ -245,12 +246,12 @@ def _begun(to: Path, what: Unfinished | None) -> Unfinished | None:
         UsageError: it is marked for something else.
     """
     try:
-        with open(os.open(to / INCOMPLETE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:  # noqa: PTH123
+        with opened_plain(to / INCOMPLETE, beneath=to) as file:
             if os.fstat(file.fileno()).st_uid != os.geteuid():
                 raise UsageError(
                     f"{to / INCOMPLETE} is not backupd's", hint=("something else created it: empty the folder first")
                 )
-            text = file.read()
+            text = file.read().decode()
     except FileNotFoundError:
         return None
     except OSError as error:

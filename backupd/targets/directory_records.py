@@ -48,7 +48,7 @@ class DirectoryRecords:
                     file.write(content)
                     os.fsync(file.fileno())
                 with suppress(FileExistsError):
-                    _name_once(unfinished, folder / name)
+                    _name_once(unfinished, folder / name, content)
             finally:
                 unfinished.unlink(missing_ok=True)
             sync_folder(folder)
@@ -59,11 +59,12 @@ class DirectoryRecords:
             sync_folder(folder)
 
 
-def _name_once(unfinished: Path, final: Path) -> None:
+def _name_once(unfinished: Path, final: Path, content: bytes) -> None:
     """The file has its name as well; FileExistsError where another one has it.
 
     Where the file system knows no hard links (exFAT, SMB), the name itself is created: a crash before its content is
-    written leaves an empty record, which says so when it is read.
+    written leaves an empty record, which says so when it is read. The content is not read back: whoever serves the
+    folder may have put a link to a file of this host in its place.
     """
     try:
         final.hardlink_to(unfinished)
@@ -72,7 +73,7 @@ def _name_once(unfinished: Path, final: Path) -> None:
             raise
         with ExitStack() as owed, final.open("xb") as file:
             owed.callback(remove_quietly, final)
-            file.write(unfinished.read_bytes())
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
             owed.pop_all()

@@ -618,6 +618,26 @@ def test_where_there_are_no_hard_links_an_owner_record_is_created_under_its_name
     assert everything(tmp_path) == {"owner", "owner/0000000001.json"}
 
 
+def test_who_serves_the_storage_gets_no_file_of_this_host_s_as_an_owner_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They answer a hard link with EPERM, and have put a link in the unfinished record's place."""
+    secret = tmp_path / "shadow"
+    secret.write_text("root's alone")
+    (tmp_path / "store").mkdir()
+    target = DirectoryTarget("store", tmp_path / "store", machine=MACHINE)
+
+    def link(unfinished: Path, *_: object, **_named: object) -> NoReturn:
+        Path(unfinished).unlink()
+        Path(unfinished).symlink_to(secret)
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", link)
+    assert target.succeed(RECORD)
+    assert target.owner() == RECORD
+    assert not any(b"alone" in path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file())
+
+
 @pytest.mark.parametrize(("number", "sentence"), [*FAULTS[:3], (errno.EIO, "could not write an owner record to")])
 @pytest.mark.parametrize("call", ["link", "fsync"])
 def test_an_owner_record_that_cannot_be_written_is_told_and_leaves_nothing(

@@ -6,6 +6,7 @@ time-outs of their own.
 """
 
 import math
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -27,10 +28,48 @@ def answer_of(target: Target, ask: Callable[[], T]) -> T:
     Raises:
         TargetAway: it does not answer. If it ever does, what was asked is done then.
     """
+    return _asked(target, ask, _ANSWER_SECONDS)
+
+
+def read_from(target: Target, ask: Callable[[], T]) -> T:
+    """The same of what has to be read there before anything else can be done: it may take as long as one call may.
+
+    Raises:
+        TargetAway: it does not answer.
+    """
+    return _asked(target, ask, silent_seconds(target))
+
+
+def _asked(target: Target, ask: Callable[[], T], most: float) -> T:
     try:
-        return answered(ask, within_seconds=_ANSWER_SECONDS, name=f"backupd target {target.name}")
+        return answered(ask, within_seconds=most, name=f"backupd target {target.name}")
     except TimeoutError as error:
-        raise no_answer(target, _ANSWER_SECONDS) from error
+        raise no_answer(target, most) from error
+
+
+class Silence:
+    """Whether a target that a thread reads gives anything, for who waits for that thread and does nothing else."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._given = self._seen = 0
+        self._since: float | None = None  # by the clock of who waits: a thread that had nothing to do is not silent
+
+    def end(self) -> None:
+        """It has given something, or is asked only now."""
+        self._given += 1
+
+    def require_end(self) -> None:
+        """Called again and again while it is waited for.
+
+        Raises:
+            TargetAway: it has given nothing for too long.
+        """
+        now, most = time.monotonic(), silent_seconds(self._target)
+        if self._since is None or self._seen != self._given:
+            self._seen, self._since = self._given, now
+        elif now - self._since > most:
+            raise no_answer(self._target, most)
 
 
 def silent_seconds(target: Target, at_once: int = 0) -> float:

@@ -24,6 +24,7 @@ from backupd.vocabulary.errors import Cancelled, CleanupIncomplete, SnapshotErro
 from backupd.vocabulary.records import HoldingKind, RunStatus
 from tests.fakes.server import SETTINGS
 from tests.fakes.target import MemoryTarget
+from tests.story.test_additional_copy import copy
 from tests.story.test_recover import die_at
 from tests.story.world import World
 
@@ -170,6 +171,37 @@ def test_a_target_that_hangs_while_it_is_written_or_read_back_drops_out(
     assert no_copy in row.attention
     assert [backup.target for backup in row.backups] == ["offsite"]
     assert left(world) == [REMAINS]
+
+
+@pytest.mark.usefixtures("silence_is_short")
+@pytest.mark.parametrize("moment", ["manifest", "objects", "target.reading"])
+def test_a_copy_of_a_target_that_hangs_ends_with_nothing_written_and_holds_the_run_no_longer(
+    request: pytest.FixtureRequest, world: World, storage: Storage, moment: str
+) -> None:
+    world.back_up()
+    request.getfixturevalue("offsite")  # which is none of the run's
+    if moment == "target.reading":
+        world.at[moment] = storage.stand
+    else:
+        storage.hang(moment)
+    with pytest.raises(TargetAway, match="target vault does not answer within 200ms"):
+        copy(world)
+    assert left(world) == []
+    with world.tools.claims.removing("r1"):
+        """Whoever prunes may."""
+
+
+@pytest.mark.usefixtures("silence_is_short")
+def test_a_copy_that_is_whole_is_one_although_the_target_that_it_was_read_from_hangs_by_then(
+    request: pytest.FixtureRequest, world: World, storage: Storage
+) -> None:
+    world.back_up()
+    request.getfixturevalue("offsite")
+    world.at["offsite.published"] = lambda: storage.hang("objects")
+    done = copy(world)
+    assert done is not None
+    assert "target vault does not answer within 200ms" in done.attentions[0]
+    assert left(world) == []
 
 
 def test_what_a_file_system_sends_only_as_a_file_is_closed_has_time_for_its_bytes(world: World) -> None:

@@ -20,6 +20,7 @@ from backupd.host.holdings import held
 from backupd.host.signals import shielded
 from backupd.operations.copies.fan_out import Copies
 from backupd.operations.copies.publishing import Published, publish_copy
+from backupd.operations.hanging_targets import read_from
 from backupd.operations.ownership import Ownership, require_apart
 from backupd.operations.restore.decryption_key import key_of
 from backupd.operations.restore.proofs import copy_proofs
@@ -134,9 +135,9 @@ def copy_run(
         if there is not None and there.is_there and not there.is_being_removed:
             _require_for_these(route, run)
             return None
-        manifest = manifests.to_publish(manifest_of(source))
+        manifest = manifests.to_publish(read_from(route.origin, lambda: manifest_of(source)))
         rewriting = _rewriting(route, manifest)
-        require_listed(source.target, manifest)
+        read_from(route.origin, lambda: require_listed(source.target, manifest))
         _require_may_have(route, manifest, rewriting)
         require_apart(route.destination, [route.origin])
         _require_nothing_there(route, run)
@@ -380,7 +381,7 @@ def _afterwards(source: BackupSource, one: Published) -> Iterator[str]:
     if one.unknown:
         yield unknown_beside(one.unknown, one.target.name)
     try:
-        copy_proofs(source, one.target)
+        read_from(source.target, lambda: copy_proofs(source, one.target))
     except TargetError as error:
         yield (
             f"the results of drills could not be copied to target {one.target.name}; a catalogue that is rebuilt from"

@@ -14,6 +14,7 @@ from backupd.archive.readahead import ReadAhead
 from backupd.archive.resealing import NewReaders, resealing
 from backupd.archive.sealing import at_most_sealed
 from backupd.operations.copies.fan_out import Copies
+from backupd.operations.hanging_targets import Silence
 from backupd.operations.restore.verify import compare_frames
 from backupd.targets import BackupSource, Target
 from backupd.vocabulary.errors import VerificationError
@@ -86,11 +87,19 @@ def not_as_sent(target: Target, error: VerificationError) -> VerificationError:
 
 
 def _read_ahead(source: BackupSource, stored: StoredObject, pacing: Governor) -> ReadAhead:
+    silence = Silence(source.target)
+
     def read(require_wanted: Callable[[], None]) -> Iterator[bytes]:
         with source.target.reading(source.job, source.run_id, stored.name) as chunks:
             for chunk in chunks:
                 for begin in range(0, len(chunk), _BLOCK_BYTES):
                     require_wanted()
+                    silence.end()
                     yield bytes(chunk[begin : begin + _BLOCK_BYTES])
+                    silence.end()
 
-    return ReadAhead(read, name=stored.name, idle=lambda: pacing.pace(0))
+    def idle() -> None:
+        silence.require_end()
+        pacing.pace(0)
+
+    return ReadAhead(read, name=stored.name, idle=idle)

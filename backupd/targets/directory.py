@@ -249,7 +249,7 @@ class DirectoryTarget(OwnedFolder):
 
     def _listed(self, job: str, backup_id: str, *, after: str = "") -> Mapping[str, int]:
         within = self._root.within(*self._parts(job, backup_id))
-        with self._root.explained("list"), suppress(*_NOT_THERE), within as (*_, folder), os.scandir(folder) as entries:
+        with self._root.present("list"), suppress(*_NOT_THERE), within as (*_, folder), os.scandir(folder) as entries:
             found = (
                 _size(entry)
                 for entry in entries

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from backupd.targets import Target
 from backupd.targets.names import MANIFEST, is_proof
-from backupd.vocabulary.errors import TargetError, VerificationError
+from backupd.vocabulary.errors import TargetAway, TargetError, VerificationError
 from backupd.vocabulary.escaping import some
 from backupd.vocabulary.storage import Manifest, StoredObject
 
@@ -81,7 +81,11 @@ def require_listed(target: Target, manifest: Manifest) -> tuple[str, ...]:
 
 
 def is_returned(target: Target, job: str, backup_id: str) -> bool:
-    """Whether the target returns this backup's manifest, whatever it lists; False as well where it cannot be asked."""
+    """Whether the target returns this backup's manifest, whatever it lists.
+
+    Raises:
+        TargetAway: it cannot be asked.
+    """
     return _has_byte(target, job, backup_id, MANIFEST, offset=0)
 
 
@@ -111,8 +115,15 @@ def _is_given_so(target: Target, manifest: Manifest, stored: StoredObject, *, li
 
 
 def _has_byte(target: Target, job: str, backup_id: str, name: str, *, offset: int) -> bool:
+    """Whether it returns this byte.
+
+    Raises:
+        TargetAway: it cannot be asked.
+    """
     try:
         with target.reading(job, backup_id, name, offset=offset, size=1) as chunks:
             return len(b"".join(map(bytes, chunks))) == 1
+    except TargetAway:
+        raise
     except TargetError:
         return False

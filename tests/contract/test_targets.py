@@ -1,10 +1,12 @@
 """What every target promises: the fake that the stories are tested with, and the real ones."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Barrier
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from backupd.policy import owner_record
 from backupd.policy.owner_record import OwnerRecord
 from backupd.targets import Target, names
+from backupd.targets.blob_store import BlobFailure, Trouble
 from backupd.targets.blobs import BlobTarget
 from backupd.targets.directory import DirectoryTarget
 from backupd.targets.names import partial
@@ -77,6 +80,44 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
             return memory_blobs(MemoryBlobStore())
         case _:
             return s3_target(s3_config(request.getfixturevalue("s3_service")))
+
+
+@pytest.fixture(params=["directory", "directory, unmounted", "sftp", "sftp, unmounted", "s3", "blobs"])
+def away(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    """One whose storage is not there, or is there without its file system."""
+    kind, _, unmounted = request.param.partition(", ")
+    path, sentinel = (tmp_path, ".mounted") if unmounted else (tmp_path / "missing", None)
+    match kind:
+        case "directory":
+            return DirectoryTarget("store", path, machine=MACHINE, sentinel=sentinel)
+        case "sftp":
+            server: SshServer = request.getfixturevalue("sftp_server")
+            return SftpTarget(sftp_config(server, path, sentinel=sentinel), machine=MACHINE)
+        case "blobs":
+            return memory_blobs(MemoryBlobStore(faults={"listed": [_no_container], "folders": [_no_container]}))
+        case _:
+            return s3_target(s3_config(request.getfixturevalue("s3_service"), bucket="no-such-bucket"))
+
+
+def _no_container(_do: Callable[[], None]) -> NoReturn:
+    raise BlobFailure(Trouble.NO_CONTAINER, "no such container")
+
+
+LISTINGS: dict[str, Callable[[Target], object]] = {
+    "machines": lambda target: target.machines(),
+    "backups": lambda target: target.backups(),
+    "backups of a job": lambda target: target.backups(JOB),
+    "objects": lambda target: target.objects(JOB, RUN),
+    "segments": lambda target: target.segments(JOB),
+    "archived jobs": lambda target: target.archived_jobs(),
+}
+
+
+@pytest.mark.parametrize("listing", LISTINGS)
+def test_what_is_away_is_never_told_as_empty(away: Target, listing: str) -> None:
+    """Who believes that removes rows, gaps and what is left, and calls backups broken."""
+    with pytest.raises(TargetError):
+        LISTINGS[listing](away)
 
 
 def put(target: Target, *blocks: bytes, job: str = JOB, run: str = RUN, name: str = NAME) -> None:

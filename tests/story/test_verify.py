@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +16,11 @@ from hypothesis import strategies as st
 from backupd.operations.restore.verify import share_of, verify_backup, verify_object
 from backupd.policy import manifest as manifests
 from backupd.targets import BackupSource
-from backupd.vocabulary.errors import TargetError, Unreadable, UsageError, VerificationError
-from tests.fakes.target import BELIEVED, MemoryTarget
+from backupd.targets.directory import DirectoryTarget
+from backupd.targets.listing import require_listed
+from backupd.vocabulary.errors import TargetAway, TargetError, Unreadable, UsageError, VerificationError
+from backupd.vocabulary.storage import Manifest
+from tests.fakes.target import BELIEVED, MACHINE, MemoryTarget
 from tests.mutations import sealed
 from tests.share import examples
 from tests.story.stored import JOB, RUN, content, put
@@ -133,6 +137,43 @@ def test_a_listing_that_an_object_contradicts_tells_nothing_of_the_backup(
     target.lies = (LIES[lie],) * times
     with pytest.raises(TargetError, match=r"lists data-1\.tar\.zst differently"):
         verify_backup(copy(target))
+
+
+def test_a_file_system_that_goes_away_once_the_manifest_was_read_breaks_no_backup(
+    backed_up: MemoryTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (mount := tmp_path / "mount").symlink_to(tmp_path / "disk")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "disk").mkdir()
+    (mount / ".mounted").touch()
+    target = DirectoryTarget("nfs", mount, machine=MACHINE, sentinel=".mounted")
+    put(target, STREAMS)
+    read = target.manifest
+
+    def then_gone(job: str, run: str) -> Manifest:
+        found = read(job, run)
+        mount.unlink()
+        mount.symlink_to(tmp_path / "empty")
+        return found
+
+    monkeypatch.setattr(target, "manifest", then_gone)
+    with pytest.raises(TargetAway, match="is not mounted"):
+        verify_backup(BackupSource(target, JOB, RUN, BELIEVED))
+
+
+def test_a_target_that_cannot_be_asked_for_an_object_has_not_lost_it(backed_up: MemoryTarget) -> None:
+    class Leaving(Lying):
+        """It answers, and answers no more."""
+
+        @contextmanager
+        def reading(self, *_which: Any, **_range: Any) -> Iterator[Iterator[bytes]]:
+            raise TargetAway("the server does not answer", hint="is it up?")
+            yield iter(())
+
+    target = Leaving(stored=dict(backed_up.stored), at=dict(backed_up.at))
+    target.lies = (LIES["missing"],) * 9
+    with pytest.raises(TargetAway):
+        require_listed(target, backed_up.manifest(JOB, RUN))
 
 
 def test_listings_that_contradict_each_other_tell_nothing_of_the_backup(backed_up: MemoryTarget) -> None:

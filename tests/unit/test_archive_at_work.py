@@ -23,6 +23,7 @@ from backupd.operations.binlog.start_points import behind, following_place, new_
 from backupd.operations.binlog.storing import Senders
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.service.archive_alarms import open_gaps
+from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.binlogs import CATALOGUE_LOST, NOT_LOGGED, ArchiveGap, BinlogPlace, lost_from, segment_name
 from backupd.vocabulary.errors import ServerError, UsageError
 from backupd.vocabulary.servers import Flavour, Position
@@ -146,6 +147,17 @@ def test_a_chain_that_a_rebuilt_catalogue_has_told_as_ended_goes_on_where_no_tar
 def test_a_chain_that_a_target_has_more_of_than_the_catalogue_does_not_go_on(server: Server, site: Site) -> None:
     last = site.segments[-1]
     site.targets[0].stored[JOB, "binlog", segment_name(last.chain, last.number + 1)] = b"a segment"
+    site.catalogue.archive_gap(JOB, ArchiveGap(last.chain, CATALOGUE_LOST, BEGAN, last.last_at))
+    server.archive()._receive()
+    assert (server.begun, server.gaps()) == ([END], [CATALOGUE_LOST])
+
+
+def test_a_chain_that_a_folder_may_have_more_of_whose_file_system_is_not_mounted_does_not_go_on(
+    server: Server, site: Site, tmp_path: Path
+) -> None:
+    last = site.segments[-1]
+    unmounted = DirectoryTarget("here", tmp_path, machine=site.targets[0].machine, sentinel=".mounted")
+    site.store = replace(site.store, targets=[unmounted, site.targets[1]])
     site.catalogue.archive_gap(JOB, ArchiveGap(last.chain, CATALOGUE_LOST, BEGAN, last.last_at))
     server.archive()._receive()
     assert (server.begun, server.gaps()) == ([END], [CATALOGUE_LOST])

@@ -336,6 +336,8 @@ OPERATIONS: dict[str, Callable[[DirectoryTarget], object]] = {
     "manifest": lambda target: target.manifest(JOB, RUN),
     "list": lambda target: target.backups(),
     "list a job": lambda target: target.backups(JOB),
+    "list a backup": lambda target: target.objects(JOB, RUN),
+    "list segments": lambda target: target.segments(JOB),
     "remove": lambda target: target.remove(JOB, RUN),
 }
 

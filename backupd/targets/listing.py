@@ -3,7 +3,7 @@
 Knows: names and sizes, and that a listing may lie.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from backupd.targets import Target
@@ -80,13 +80,17 @@ def require_listed(target: Target, manifest: Manifest) -> tuple[str, ...]:
     return second.unknown
 
 
-def is_returned(target: Target, job: str, backup_id: str) -> bool:
-    """Whether the target returns this backup's manifest, whatever it lists.
+def finished_there(target: Target, job: str, backup_ids: Collection[str]) -> list[str]:
+    """Those of these backups that have a manifest there, whatever a listing has said: one may lie. Each is asked for by
+    name, and where none is returned the listing once more.
 
     Raises:
-        TargetAway: it cannot be asked.
+        TargetError: nobody can tell.
     """
-    return _has_byte(target, job, backup_id, MANIFEST, offset=0)
+    returned = [one for one in backup_ids if _has_byte(target, job, one, MANIFEST, offset=0)]
+    return returned or sorted(
+        one.backup_id for one in target.backups(job) if one.finished and one.backup_id in backup_ids
+    )
 
 
 def _looked_at(target: Target, manifest: Manifest) -> Comparison:

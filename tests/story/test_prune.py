@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from backupd.host.claims import Claims
 from backupd.operations.ownership import Ownership, ownership_of
 from backupd.operations.upkeep.prune import Pruning, after_run, prune
 from backupd.targets.names import proof_name
-from backupd.vocabulary.errors import Busy, TargetError
+from backupd.vocabulary.errors import Busy, TargetAway, TargetError
 from backupd.vocabulary.identity import Machine
 from backupd.vocabulary.records import Check, Drill, RunDetails, RunStatus
 from backupd.vocabulary.storage import Backup, StoredBackup
@@ -378,6 +379,68 @@ def test_a_listing_that_leaves_out_a_backup_strikes_no_row(site: Site, times: in
         done.require_complete()
     assert (done.vanished, site.removed(site.here)) == ((), {})
     assert (len(site.on(site.here)), site.on(site.there)) == (4, {"r3", "r4"})
+
+
+class Halving(Forgetful):
+    """Its listings tell of one backup without its manifest, so often."""
+
+    denied: TargetError | None = None  # what whoever reads is told
+
+    def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
+        listed = {one.backup_id for one in super().backups(job)}
+        return [replace(one, finished=one.finished and one.backup_id in listed) for one in self.truth(job)]
+
+    def truth(self, job: str | None) -> Sequence[StoredBackup]:
+        return MemoryTarget.backups(self, job)
+
+    @contextmanager
+    def reading(self, *which: Any, **part: Any) -> Iterator[Iterator[bytes]]:
+        if self.denied is not None:
+            raise self.denied
+        with super().reading(*which, **part) as chunks:
+            yield chunks
+
+
+def halving(site: Site, *, times: int, denied: TargetError | None = None) -> Halving:
+    """It has what the catalogue knows nothing of, as one that was set back or rebuilt does, beside what it knows."""
+    site.nights(2)
+    site.store(site.here, "whole", NOW - timedelta(hours=5))
+    here = Halving("here", stored=site.here.stored, records=site.here.records, at=site.here.at)
+    here.leaves_out, here.times, here.denied = "whole", times, denied
+    return here
+
+
+@pytest.mark.parametrize(
+    ("times", "denied"), [(1, None), (9, None), (1, TargetError("permission denied", hint="who may read?"))]
+)
+def test_a_whole_backup_that_nobody_knows_is_no_left_over_on_the_word_of_a_listing(
+    site: Site, times: int, denied: TargetError | None
+) -> None:
+    """Its manifest is returned by name, or is listed the next time."""
+    here = halving(site, times=times, denied=denied)
+    done = prune(JOB, (here,), site.catalogue, ownership=site.ownership, now=NOW)
+    done.require_complete()
+    assert done.removed == ()
+    assert {one.backup_id for one in here.truth("nightly") if one.finished} == {"r1", "r2", "whole"}
+
+
+def test_what_was_fetched_back_is_no_empty_folder_on_the_word_of_a_listing(site: Site) -> None:
+    here = halving(site, times=1)
+    site.catalogue.removing("r1", "here", because="expired")
+    site.catalogue.removed("r1", "here", because="expired")
+    here.leaves_out, listed = "r1", here.objects
+    here.objects = lambda job, run: {} if run == "r1" else listed(job, run)  # type: ignore[assignment,method-assign]
+    done = prune(JOB, (here,), site.catalogue, ownership=site.ownership, now=NOW)
+    assert done.removed == ()
+    assert {one.backup_id for one in here.truth("nightly") if one.finished} == {"r1", "r2", "whole"}
+
+
+def test_nothing_is_left_over_on_a_target_that_cannot_be_asked_again(site: Site) -> None:
+    here = halving(site, times=9, denied=TargetAway("the server does not answer", hint="is it up?"))
+    done = prune(JOB, (here,), site.catalogue, ownership=site.ownership, now=NOW)
+    with pytest.raises(TargetError, match="does not answer"):
+        done.require_complete()
+    assert (done.removed, len(here.truth("nightly"))) == ((), 3)
 
 
 def test_a_removal_that_was_refused_is_not_finished_on_the_word_of_one_listing(site: Site) -> None:

@@ -16,7 +16,7 @@ from backupd.operations.restore.verify import manifest_of
 from backupd.operations.upkeep.reappeared_backups import GONE, enter_again
 from backupd.policy.retention import Candidate, RetentionRule, by_each_clock, decide, good_ones
 from backupd.targets import BackupSource, Target
-from backupd.targets.listing import is_returned, require_listed
+from backupd.targets.listing import finished_there, require_listed
 from backupd.targets.names import is_ours, is_proof
 from backupd.vocabulary.errors import Busy, TargetError, Unreadable, VerificationError
 from backupd.vocabulary.records import RunDetails
@@ -300,7 +300,7 @@ def _note_vanished(
         TargetError: not one is there: the target itself seems to be missing; or one is there that was not listed.
     """
     known = {run_id: backup for run_id, run in expected.items() if (backup := _on(run, target)) is not None}
-    finished = _finished(stored)
+    finished = {one.backup_id for one in stored if one.finished}
     missing = [run_id for run_id in known if run_id not in finished]
     if missing and len(missing) == len(known):
         raise TargetError(
@@ -318,24 +318,16 @@ def _note_vanished(
 
 
 def _require_gone(work: PruneWork, target: Target, missing: Sequence[str]) -> None:
-    """What the target did not list is not there. A listing may lie, and what a backup needs of the binlog archive goes
-    with its row: each is asked for by name, and the listing for a second time.
+    """What the target did not list is not there: what a backup needs of the binlog archive goes with its row.
 
     Raises:
         TargetError: one is there, or the target cannot be read.
     """
-    job = work.job.name
-    there = [run_id for run_id in missing if is_returned(target, job, run_id)]
-    there = there or sorted(_finished(target.backups(job)).intersection(missing))
-    if there:
+    if there := finished_there(target, work.job.name, missing):
         raise TargetError(
             f"target {target.name} does not list backup {there[0]} reliably: it is there, and a listing left it out",
             hint="nothing was changed; check the target's storage, then try again",
         )
-
-
-def _finished(stored: Sequence[StoredBackup]) -> set[str]:
-    return {one.backup_id for one in stored if one.finished}
 
 
 def _unknown(target: Target, stored: StoredBackup, known: KnownBackups) -> RetentionDecision:
@@ -373,7 +365,7 @@ def _unfinished(work: PruneWork, target: Target, stored: StoredBackup, known: Kn
             " this one was cloned from"
         )
         return RetentionDecision(stored.backup_id, keep=True, reason=reason)
-    return RetentionDecision(stored.backup_id, keep=False, reason="left over: unfinished, and no run is working on it")
+    return _left_over(stored, target, "unfinished, and no run is working on it")
 
 
 def _once_complete(stored: StoredBackup, target: Target, backup: Backup) -> RetentionDecision:
@@ -383,12 +375,19 @@ def _once_complete(stored: StoredBackup, target: Target, backup: Backup) -> Rete
     if backup.removed_at is None or backup.removed_because == GONE or not all(map(is_proof, ours)):
         return RetentionDecision(stored.backup_id, keep=True, reason="it was complete before: its manifest was removed")
     if ours:
-        reason = "left over: the result of a drill that ended when retention had removed the backup"
-    elif there:
+        return _left_over(stored, target, "the result of a drill that ended when retention had removed the backup")
+    if there:
         reason = f"the backup was removed; what is left is not backupd's: it has {min(there)}"
-    else:
-        reason = "left over: the empty folder of a backup that was removed"
-    return RetentionDecision(stored.backup_id, keep=bool(there) and not ours, reason=reason)
+        return RetentionDecision(stored.backup_id, keep=True, reason=reason)
+    return _left_over(stored, target, "the empty folder of a backup that was removed")
+
+
+def _left_over(stored: StoredBackup, target: Target, what: str) -> RetentionDecision:
+    """It goes, unless it has a manifest all the same. Raises TargetError where nobody can tell."""
+    if finished_there(target, stored.job, [stored.backup_id]):
+        reason = "the target does not list it reliably: it has a manifest, and a listing left that out"
+        return RetentionDecision(stored.backup_id, keep=True, reason=reason)
+    return RetentionDecision(stored.backup_id, keep=False, reason=f"left over: {what}")
 
 
 def _holds_its_lock(work: PruneWork, run_id: str) -> bool:

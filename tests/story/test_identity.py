@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -16,9 +17,10 @@ from backupd.operations.upkeep.recover import dead_runs
 from backupd.operations.upkeep.recovery import Recovery
 from backupd.policy.owner_record import OwnerRecord
 from backupd.targets.directory import DirectoryTarget
-from backupd.vocabulary.errors import ExitStatus, NotOurs, Refused, TargetError
+from backupd.vocabulary.errors import ExitStatus, NotOurs, Refused, TargetAway, TargetError
 from backupd.vocabulary.identity import Machine
 from backupd.vocabulary.records import HoldingKind, RunStatus
+from backupd.vocabulary.storage import StoredBackup
 from tests.story.test_recover import die_at
 from tests.story.world import ToldTarget, World
 
@@ -231,6 +233,48 @@ def test_one_lying_listing_costs_a_published_copy_no_place_in_the_catalogue(
         recovery = recover(set_back)
     assert [holding.name for holding, _ in recovery.left] == ["vault/nightly/r1"]
     assert [holding.name for holding in recover(set_back).finished] == ["vault/nightly/r1"]
+
+
+@pytest.mark.parametrize("times", [1, 9])
+@pytest.mark.parametrize("lie", ["without its manifest", "not at all"])
+def test_a_published_copy_is_no_remains_on_the_word_of_a_listing(
+    world: World, set_back: World, monkeypatch: pytest.MonkeyPatch, lie: str, times: int
+) -> None:
+    set_back.machine = world.machine
+    with set_back.catalogue() as catalogue:
+        ownership_of(catalogue, set_back.tools).adopt(set_back.target)
+    before, listed, lies = world.stored(), ToldTarget.backups, iter(range(times))
+
+    def lying(target: ToldTarget, job: str | None = None) -> list[StoredBackup]:
+        found = [*listed(target, job)]
+        if next(lies, None) is None:
+            return found
+        return [replace(one, finished=False) for one in found] if lie == "without its manifest" else []
+
+    monkeypatch.setattr(ToldTarget, "backups", lying)
+    recovery = recover(set_back)
+    assert world.stored() == before
+    assert (recovery.left, [holding.name for holding in recovery.finished]) == ((), ["vault/nightly/r1"])
+
+
+def test_nothing_is_remains_on_a_target_that_cannot_be_asked_again(
+    world: World, set_back: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_back.machine = world.machine
+    with set_back.catalogue() as catalogue:
+        ownership_of(catalogue, set_back.tools).adopt(set_back.target)
+    before = world.stored()
+
+    def away(*_which: object, **_part: object) -> NoReturn:
+        raise TargetAway("the server does not answer", hint="is it up?")
+
+    monkeypatch.setattr(ToldTarget, "backups", lambda *_asked: [])
+    monkeypatch.setattr(ToldTarget, "reading", away)
+    recovery = recover(set_back)
+    assert world.stored() == before
+    assert [(holding.name, why) for holding, why in recovery.left] == [
+        ("vault/nightly/r1", "the server does not answer")
+    ]
 
 
 def test_what_was_published_before_and_is_not_whole_stays_and_is_no_backup(world: World, set_back: World) -> None:

@@ -25,7 +25,7 @@ from backupd.operations.upkeep.leftovers import HostLeftovers, drill_folders, ho
 from backupd.operations.upkeep.recovery import Recovery, Remains
 from backupd.policy import manifest as manifests
 from backupd.targets import BackupSource, Target
-from backupd.targets.listing import require_listed
+from backupd.targets.listing import finished_there, require_listed
 from backupd.vocabulary.errors import (
     BackupdError,
     Busy,
@@ -36,7 +36,6 @@ from backupd.vocabulary.errors import (
     VerificationError,
 )
 from backupd.vocabulary.records import DEATH, Holding, HoldingKind
-from backupd.vocabulary.storage import StoredBackup
 
 log = logging.getLogger(__name__)
 
@@ -187,10 +186,10 @@ def _is_no_remains(
         return True
     if holding.kind is not HoldingKind.PARTIAL:
         return False
-    published = found.answer_of(target, partial(_published, journal.catalogue, journal.run_id, target, holding))
-    if published is not None and _entered(journal.catalogue, journal.run_id, target, holding, published):
+    is_backup = found.answer_of(target, partial(_is_backup, journal.catalogue, journal.run_id, target, holding))
+    if is_backup and _entered(journal.catalogue, journal.run_id, target, holding):
         found.finished.append(holding)
-    return published is not None
+    return is_backup
 
 
 def _may_be_at_work(ownership: Ownership, run_id: str, target: Target) -> bool:
@@ -204,8 +203,8 @@ def _may_be_at_work(ownership: Ownership, run_id: str, target: Target) -> bool:
     return ownership.may_live_elsewhere(run_id, target)
 
 
-def _published(catalogue: Catalogue, run_id: str, target: Target, holding: Holding) -> StoredBackup | None:
-    """The copy as a backup that was published although this catalogue knows nothing of that; None where it is none.
+def _is_backup(catalogue: Catalogue, run_id: str, target: Target, holding: Holding) -> bool:
+    """Whether the copy was published although this catalogue knows nothing of that.
 
     No process of ours publishes what has no manifest in the catalogue yet. The machine was set back since, or is the
     clone of the one that went on with the run.
@@ -214,12 +213,11 @@ def _published(catalogue: Catalogue, run_id: str, target: Target, holding: Holdi
         TargetError: nobody knows.
     """
     if catalogue.pending_manifest(run_id) is not None:
-        return None
-    found = target.backups(holding.detail["job"])
-    return next((one for one in found if one.finished and one.backup_id == holding.detail["backup"]), None)
+        return False
+    return bool(finished_there(target, holding.detail["job"], [holding.detail["backup"]]))
 
 
-def _entered(catalogue: Catalogue, run_id: str, target: Target, holding: Holding, published: StoredBackup) -> bool:
+def _entered(catalogue: Catalogue, run_id: str, target: Target, holding: Holding) -> bool:
     """The catalogue knows of this backup, unless it is not whole: then it stays as well, and is nobody's copy.
 
     Raises:
@@ -227,7 +225,7 @@ def _entered(catalogue: Catalogue, run_id: str, target: Target, holding: Holding
     """
     try:
         trust = catalogue.trust(target.machine)
-        manifest = manifest_of(BackupSource(target, published.job, published.backup_id, trust))
+        manifest = manifest_of(BackupSource(target, holding.detail["job"], holding.detail["backup"], trust))
         require_listed(target, manifest)
     except VerificationError as error:
         log.warning(

@@ -87,10 +87,19 @@ def finished_there(target: Target, job: str, backup_ids: Collection[str]) -> lis
     Raises:
         TargetError: nobody can tell.
     """
-    returned = [one for one in backup_ids if _has_byte(target, job, one, MANIFEST, offset=0)]
+    returned = [one for one in backup_ids if is_returned(target, job, one, MANIFEST)]
     return returned or sorted(
         one.backup_id for one in target.backups(job) if one.finished and one.backup_id in backup_ids
     )
+
+
+def is_returned(target: Target, job: str, backup_id: str, name: str) -> bool:
+    """Whether the target returns an object of this name, whatever it lists.
+
+    Raises:
+        TargetAway: it cannot be asked.
+    """
+    return _has_byte(target, job, backup_id, name, offset=0)
 
 
 def _looked_at(target: Target, manifest: Manifest) -> Comparison:

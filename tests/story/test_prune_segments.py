@@ -1,6 +1,6 @@
 """Retention of a binlog archive: what goes once the backups that needed it have gone, and what never does."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from backupd.operations.upkeep.prune import prune
 from backupd.operations.upkeep.rebuild_segments import rebuild_segments
 from backupd.policy.trust import Known, Trust
 from backupd.vocabulary.binlogs import NOT_READ, ArchiveGap, BinlogSegment
-from backupd.vocabulary.errors import Busy, NotOurs, TargetAway, TargetError
+from backupd.vocabulary.errors import Busy, NotOurs, TargetError
 from backupd.vocabulary.records import RunDetails, RunStatus
 from backupd.vocabulary.servers import Position
 from backupd.vocabulary.storage import Backup
@@ -342,12 +342,17 @@ def test_what_a_rebuild_could_not_read_may_be_what_a_backup_stands_in(tmp_path: 
     """Of a lost catalogue, whose target did not answer for a while: the next rebuild has all, if all is there still."""
 
     class Silent(MemoryTarget):
-        silent_about = ""
+        silent_about = left_out = ""
+
+        def segments(self, job: str, *, after: str = "") -> Mapping[str, int]:
+            """One is left out, once."""
+            (name, self.left_out), found = (self.left_out, ""), super().segments(job, after=after)
+            return {one: size for one, size in found.items() if one != name}
 
         @contextmanager
         def reading(self, job: str, backup_id: str, name: str, **which: Any) -> Iterator[Iterator[bytes]]:
             if name == self.silent_about:
-                raise TargetAway("it does not answer")
+                raise TargetError("it cannot be read")
             with super().reading(job, backup_id, name, **which) as chunks:
                 yield chunks
 
@@ -370,6 +375,8 @@ def test_what_a_rebuild_could_not_read_may_be_what_a_backup_stands_in(tmp_path: 
 
         site.here.silent_about = stored[9].segment.name
         assert rebuilt_and_pruned() == list(range(11, 21)), "nobody knows yet that r1 needs the eleventh"
+        site.here.left_out = stored[9].segment.name
+        assert rebuilt_and_pruned() == list(range(11, 21)), "a listing may lie: it is there, and still not read"
         (gap,) = [gap for gap in site.catalogue.archive_gaps("nightly") if gap.not_read_on]
         assert (gap.chain, gap.not_read_on) == (stored[9].segment.name.removesuffix(".binlog"), "here")
         site.here.silent_about = ""

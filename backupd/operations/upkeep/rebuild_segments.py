@@ -26,6 +26,7 @@ from backupd.operations.upkeep.rebuild import RecordedHere
 from backupd.policy.segment_file import LONGEST_LINE, from_line
 from backupd.policy.trust import Trust
 from backupd.targets import Target
+from backupd.targets.listing import is_returned
 from backupd.targets.names import BINLOG, is_segments
 from backupd.vocabulary.binlogs import CATALOGUE_LOST, LOST_EVERYWHERE, NOT_READ, ArchiveGap, BinlogSegment
 from backupd.vocabulary.errors import BackupdError, TargetError, Unreadable, Untrusted, VerificationError, worst_of
@@ -113,9 +114,19 @@ def _rebuilt(
     if newest is not None:
         catalogue.archive_gap(job, ArchiveGap(newest.chain, CATALOGUE_LOST, datetime.now(UTC), newest.last_at))
     for gap in catalogue.archive_gaps(job):
-        if gap.not_read_on == target.name and gap.chain not in unread:
+        if gap.not_read_on != target.name or gap.chain in unread:
+            continue
+        if f"{gap.chain}.binlog" in listing or _is_gone(target, job, gap):
             catalogue.archive_goes_on(job, gap.chain)
     return found
+
+
+def _is_gone(target: Target, job: str, gap: ArchiveGap) -> bool:
+    """Whether what could not be read before, and is not listed now, is not there: a listing may lie. It is asked for
+    by name, and the listing once more.
+    """
+    name = f"{gap.chain}.binlog"
+    return not is_returned(target, job, BINLOG, name) and name not in target.segments(job, after=gap.chain)
 
 
 def _note_unread(

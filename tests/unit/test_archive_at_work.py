@@ -152,6 +152,17 @@ def test_a_chain_that_a_target_has_more_of_than_the_catalogue_does_not_go_on(ser
     assert (server.begun, server.gaps()) == ([END], [CATALOGUE_LOST])
 
 
+def test_a_chain_that_a_listing_leaves_the_rest_out_of_does_not_go_on(
+    server: Server, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = site.segments[-1]
+    site.targets[0].stored[JOB, "binlog", segment_name(last.chain, last.number + 1)] = b"a segment"
+    site.catalogue.archive_gap(JOB, ArchiveGap(last.chain, CATALOGUE_LOST, BEGAN, last.last_at))
+    monkeypatch.setattr(site.targets[0], "segments", lambda *_asked, **_behind: {})
+    server.archive()._receive()
+    assert (server.begun, server.gaps()) == ([END], [CATALOGUE_LOST])
+
+
 def test_a_chain_that_a_folder_may_have_more_of_whose_file_system_is_not_mounted_does_not_go_on(
     server: Server, site: Site, tmp_path: Path
 ) -> None:

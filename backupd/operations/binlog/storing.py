@@ -26,6 +26,7 @@ from backupd.operations.binlog.spool import BinlogSpool
 from backupd.operations.ownership import Ownership
 from backupd.policy.segment_file import LONGEST_LINE, from_line
 from backupd.targets import Target
+from backupd.targets.listing import is_returned
 from backupd.targets.names import BINLOG
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment, segment_name
 from backupd.vocabulary.errors import (
@@ -168,10 +169,15 @@ class SegmentStore:
             )
 
     def is_last(self, segment: BinlogSegment) -> bool:
-        """Whether no target has a later one of its chain; one that does not answer soon may."""
+        """Whether no target has a later one of its chain; one that does not answer soon may. A listing may lie: the
+        next one is asked for by name, too.
+        """
+        following = segment_name(segment.chain, segment.number + 1)
 
         def is_last_on(target: Target) -> bool:
-            return not any(name.startswith(segment.chain) for name in target.segments(self.job, after=segment.name))
+            listed = target.segments(self.job, after=segment.name)
+            has_more = any(name.startswith(segment.chain) for name in listed)
+            return not has_more and not is_returned(target, self.job, BINLOG, following)
 
         return all(_told_soon(partial(is_last_on, target), otherwise=False, by=target.name) for target in self.targets)
 

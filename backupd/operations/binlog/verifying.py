@@ -20,7 +20,8 @@ from backupd.policy.binlog_chain import follows
 from backupd.policy.segment_file import to_line
 from backupd.report.words import many
 from backupd.targets import Target
-from backupd.targets.names import is_segments
+from backupd.targets.listing import is_returned
+from backupd.targets.names import BINLOG, is_segments
 from backupd.vocabulary.binlogs import LOST_EVERYWHERE, ArchiveGap, BinlogSegment, lost_from
 from backupd.vocabulary.errors import BackupdError, TargetError, Unreadable, VerificationError
 from backupd.vocabulary.escaping import some
@@ -172,8 +173,9 @@ def _look_again(
     found: SegmentsVerified,
     undisturbed: Callable[[], AbstractContextManager[None]],
 ) -> None:
-    """A listing may lie, and a read may fail by chance: what is lost is so by a second look. What was removed by its
-    retention meanwhile has no row there any more, or is noted as leaving where that was killed.
+    """A listing may lie, and a read may fail by chance: what is lost is so by a second look, and what is missing is not
+    returned by name either. What was removed by its retention meanwhile has no row there any more, or is noted as
+    leaving where that was killed.
 
     Raises:
         TargetError: nobody can tell; or all that was recorded is missing: then it is the target that is missing.
@@ -192,7 +194,7 @@ def _look_again(
         )
     for segment in expected:
         try:
-            if segment.name in again:
+            if segment.name in again or is_returned(target, reader.job, BINLOG, segment.name):
                 reader.compare(target, segment)
                 continue
             reason = "is missing"

@@ -17,6 +17,7 @@ from backupd.targets import Target, names
 from backupd.targets.blob_store import BlobFailure, Trouble
 from backupd.targets.blobs import BlobTarget
 from backupd.targets.directory import DirectoryTarget
+from backupd.targets.listing import finished_there, is_returned
 from backupd.targets.names import partial
 from backupd.targets.s3 import S3Target
 from backupd.targets.sftp import SftpTarget
@@ -328,6 +329,21 @@ def test_backup_without_manifest_is_none(target: Target) -> None:
     put(target, b"x")
     with pytest.raises(TargetError):
         target.manifest(JOB, RUN)
+
+
+def test_a_manifest_that_is_not_there_is_told_from_one_that_is(target: Target) -> None:
+    """By name, without an error that would pass for a target that is away."""
+    assert finished_there(target, JOB, [RUN]) == []
+    put(target, b"x" * 5)
+    assert finished_there(target, JOB, [RUN, "other"]) == []
+    target.publish(MANIFEST)
+    assert finished_there(target, JOB, ["other", RUN]) == [RUN]
+    assert [is_returned(target, JOB, RUN, name) for name in (NAME, "data-2.tar.zst")] == [True, False]
+
+
+def test_nothing_is_told_of_a_manifest_where_the_target_is_away(away: Target) -> None:
+    with pytest.raises(TargetError):
+        finished_there(away, JOB, [RUN])
 
 
 def test_finished_backup_is_not_written_to(target: Target) -> None:

@@ -12,7 +12,7 @@ from backupd.vocabulary.records import Check, RunDetails
 if TYPE_CHECKING:  # it loads the catalogue's driver
     from backupd.operations.binlog.rolling import RolledForward
     from backupd.operations.upkeep.prune import Pruning
-    from backupd.operations.upkeep.prune_plan import Fate
+    from backupd.operations.upkeep.prune_work import Fate
 
 
 def run_summary(run: RunDetails) -> str:

@@ -3,12 +3,13 @@
 Knows: what a policy keeps, what is never given up, and what a wrong clock must not do. Refuses to know where backups
 lie and how they are removed.
 
-A policy keeps the last so many, and of the last so many days, weeks (ISO 8601), months and years that have a backup
-the last one each, by the calendar of a time zone. Whatever it says, the last good backup stays, and the last that a
-drill has proven (where a later drill of that one failed, also the last whose proof stands), and every pinned one. A
-broken backup counts for nothing of this; it stays only until there is a newer good one. Where a run's other copies are
-broken, its only whole one stays. A backup whose time has not come yet stays as well, and counts for nothing either:
-where a clock was wrong, it must not push out others; nor must one of which nobody can tell whether it is whole.
+A policy keeps the last so many, and of the last so many days, weeks (ISO 8601), months and years that have a backup the
+last one each, by the calendar of a time zone. Whatever it says, the last good backup stays, and the last that a drill
+has proven (where a later drill of that one failed, also the last whose proof stands), and every pinned one. A broken
+backup counts for nothing of this; it stays only until there is a newer good one. Where a run's other copies were found
+broken, its only whole one stays for as long as one of them is there, or would be if it were whole. A backup whose time
+has not come yet stays as well, and counts for nothing either: where a clock was wrong, it must not push out others; nor
+must one of which nobody can tell whether it is whole.
 
 Two clocks tell how old a backup is: the storage's, and that of the host that made it. Either may have been wrong, and
 a storage that was copied has the time of copying. Where both are one, and that was set back for a while, the order in
@@ -70,7 +71,7 @@ class Candidate:
     at_by_host: datetime | None = None  # where the clock of the host that made it tells another time
     at_in_order: datetime | None = None  # after all recorded before it, where the host's clock was set back
     broken: str = ""  # what was found wrong with it; empty: nothing
-    only_whole: bool = False  # its run has copies on other targets, and all of them are broken
+    only_whole: bool = False  # those on other targets were found broken, and lie there or would be kept there
     uncertain: str = ""  # why nobody can tell now whether it is whole; empty: what is known of it counts
     proven: bool = False  # by a drill
     doubted: bool = False  # by the last drill, which failed
@@ -107,6 +108,22 @@ def decide(
     )
 
 
+def stays(
+    backup_id: str, backups: Sequence[Candidate], policy: Policy, now: datetime, *, zone: tzinfo | None = None
+) -> bool:
+    """Whether this one of them is kept."""
+    return any(one.keep for one in decide(backups, policy, now, zone=zone) if one.backup_id == backup_id)
+
+
+def stays_if_whole(
+    backup: Candidate, backups: Sequence[Candidate], policy: Policy, now: datetime, *, zone: tzinfo | None = None
+) -> bool:
+    """Whether it would be kept if nothing were wrong with it, whether it is one of them or has gone by now."""
+    others = [one for one in backups if one.backup_id != backup.backup_id]
+    whole = replace(backup, broken="", uncertain="")
+    return stays(backup.backup_id, [*others, whole], policy, now, zone=zone)
+
+
 def _decision(backup: Candidate, told: Sequence[Sequence[str]], policy: Policy) -> RetentionDecision:
     """It stays where any clock has a reason."""
     for reasons, by in zip(told, _BY_EACH_CLOCK, strict=True):
@@ -127,7 +144,7 @@ def _reasons(backups: Sequence[Candidate], policy: Policy, now: datetime, zone: 
         if backup.uncertain:
             reasons[backup.backup_id].append(backup.uncertain)
         if backup.only_whole and not backup.broken:
-            reasons[backup.backup_id].append("only complete copy: all others of this run are broken")
+            reasons[backup.backup_id].append("only complete copy: all others of this run were found broken")
         if backup.broken and not (good and good[0].at >= backup.at):
             reasons[backup.backup_id].append("broken, but there is no newer good one")
     for backup in good[:1]:

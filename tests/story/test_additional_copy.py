@@ -14,7 +14,7 @@ from sqlalchemy import update
 
 from backupd.catalogue import tables
 from backupd.catalogue.store import Catalogue
-from backupd.config import JobConfig, RetentionConfig
+from backupd.config import JobConfig, RetentionConfig, TargetRetentionConfig
 from backupd.host.signals import cancellable
 from backupd.operations.ownership import ownership_of
 from backupd.operations.restore.into_volume import restore_into_volume
@@ -346,6 +346,31 @@ def test_a_broken_copy_there_stays(world: World, offsite: ToldTarget) -> None:
     with pytest.raises(Refused, match="has a copy of run r1 that is broken: a test has said so"):
         copy(world)
     assert lying(offsite) == before
+
+
+def test_what_the_hint_of_a_broken_copy_says_leads_to_a_whole_one(world: World, offsite: ToldTarget) -> None:
+    """A pruning of both targets removes the broken one alone, also where the other one would not keep the run."""
+    copy(world)
+    world.back_up("r2")
+    copy(world, "r2")
+    with world.catalogue() as catalogue:
+        catalogue.found_broken("r1", "offsite", "a test has said so")
+    (offsite.folder / world.name / "nightly" / "r1" / "data-1.tar.zst").unlink()
+    with pytest.raises(Refused) as refused:
+        copy(world)
+    assert (
+        "`backupd prune` removes it once there is a newer good one, and keeps a whole one elsewhere"
+        in refused.value.hint
+    )
+    retention = RetentionConfig(keep_last=1, targets={"offsite": TargetRetentionConfig(keep_last=9)})
+    job = JobConfig(name="nightly", host="db1", targets=("offsite", "vault"), retention=retention)
+    with world.catalogue() as catalogue:
+        route = route_of(world, catalogue)
+        for _ in range(2):
+            prune(job, [route.destination, route.origin], catalogue, ownership=route.ownership).require_complete()
+    assert [(one.target, one.is_there) for one in world.row("r1").backups] == [("vault", True), ("offsite", False)]
+    assert copy(world) is not None
+    assert is_whole(offsite)
 
 
 def test_one_whose_removal_broke_off_is_neither_missing_nor_there(world: World, offsite: ToldTarget) -> None:

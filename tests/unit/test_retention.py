@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from backupd.policy.retention import Candidate, RetentionRule, by_each_clock, decide
+from backupd.policy.retention import Candidate, RetentionRule, by_each_clock, decide, stays_if_whole
 from backupd.vocabulary.storage import RetentionDecision
 from tests.share import examples
 
@@ -204,7 +204,7 @@ def test_the_only_whole_copy_and_what_nobody_can_tell_stay_and_say_so() -> None:
     decisions = decide([*every(24, 2), only, unsure, both_broken], policy(1), NOW)
     assert kept(decisions) == {
         "20261121-1200": "last good one, last 1 of 1",
-        "only": "only complete copy: all others of this run are broken",
+        "only": "only complete copy: all others of this run were found broken",
         "unsure": "its target does not answer",
     }
     assert expired(decisions)["broken"] == "expired: broken (flipped), and there is a newer good one"
@@ -339,34 +339,46 @@ def test_what_is_kept_does_not_depend_on_when_it_is_decided(history: list[Candid
 
 COPIES = some.sampled_from(["whole", "whole", "broken", None])
 SITES = some.lists(some.fixed_dictionaries({"a": COPIES, "b": COPIES, "c": COPIES}), min_size=1, max_size=12)
+RULES = some.fixed_dictionaries({"a": POLICIES, "b": POLICIES, "c": POLICIES})
+REMOVED_BROKEN = "removed broken"  # retention has removed it, and whole it might have stayed
 
 
 @settings(max_examples=examples(100))
-@given(some.data(), SITES, POLICIES)
-def test_no_target_gives_up_what_another_has_only_broken_and_the_last_whole_copy_of_a_job_stays(
-    data: some.DataObject, nights: list[dict[str, str | None]], chosen: RetentionRule
+@given(some.data(), SITES, RULES)
+def test_no_target_gives_up_what_another_has_or_would_keep_and_found_broken_and_the_last_whole_copy_of_a_job_stays(
+    data: some.DataObject, nights: list[dict[str, str | None]], rules: dict[str, RetentionRule]
 ) -> None:
-    """However often, and in whatever order, the targets are pruned; a night is the hour of its run."""
-    last_whole = max((hour for hour, copies in enumerate(nights) if "whole" in copies.values()), default=None)
+    """However often, and in whatever order, they are pruned, each by its own rule; a night is the hour of its run."""
+    had_whole = [hour for hour, copies in enumerate(nights) if "whole" in copies.values()]
+    last_whole = max(had_whole, default=None)
+
+    def lying_on(target: str) -> dict[int, Candidate]:
+        return {
+            hour: backup(
+                NOW - timedelta(hours=len(nights) - hour),
+                f"r{hour}",
+                broken="flipped" if copies[target] == "broken" else "",
+            )
+            for hour, copies in enumerate(nights)
+            if copies[target] in ("whole", "broken")
+        }
+
+    def wants(target: str, hour: int) -> bool:
+        one = backup(NOW - timedelta(hours=len(nights) - hour), f"r{hour}")
+        return stays_if_whole(one, list(lying_on(target).values()), rules[target], NOW, zone=BERLIN)
+
+    def only_whole(target: str, hour: int) -> bool:
+        others = {name: state for name, state in nights[hour].items() if name != target}
+        wanted = any(state == REMOVED_BROKEN and wants(name, hour) for name, state in others.items())
+        return "whole" not in others.values() and ("broken" in others.values() or wanted)
+
     for target in data.draw(some.lists(some.sampled_from("abc"), min_size=3, max_size=9)):
-        there = {f"r{hour}": copies for hour, copies in enumerate(nights) if copies[target] is not None}
-        decisions = decide(
-            [
-                backup(
-                    NOW - timedelta(hours=len(nights) - int(run_id[1:])),
-                    run_id,
-                    broken="flipped" if copies[target] == "broken" else "",
-                    only_whole={state for name, state in copies.items() if name != target} <= {"broken", None}
-                    and "broken" in (state for name, state in copies.items() if name != target),
-                )
-                for run_id, copies in there.items()
-            ],
-            chosen,
-            NOW,
-            zone=BERLIN,
-        )
-        for run_id in expired(decisions):
-            others = [state for name, state in there[run_id].items() if name != target]
-            assert there[run_id][target] == "broken" or "broken" not in others or "whole" in others
-            there[run_id][target] = None
+        there = lying_on(target)
+        candidates = [replace(one, only_whole=only_whole(target, hour)) for hour, one in there.items()]
+        gone = expired(decide(candidates, rules[target], NOW, zone=BERLIN))
+        for hour in (hour for hour in there if f"r{hour}" in gone):
+            assert nights[hour][target] == "broken" or not only_whole(target, hour)
+            nights[hour][target] = REMOVED_BROKEN if nights[hour][target] == "broken" else None
         assert last_whole is None or "whole" in nights[last_whole].values()
+    for hour in (hour for hour in had_whole if "whole" not in nights[hour].values()):
+        assert not any(state == REMOVED_BROKEN and wants(name, hour) for name, state in nights[hour].items())

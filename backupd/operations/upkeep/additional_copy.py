@@ -239,7 +239,8 @@ def _require_nothing_there(route: CopyRoute, run: RunDetails) -> None:
     if known is not None and known.removed_at is None:  # not good: else there would be nothing to do
         raise Refused(
             f"target {target.name} has a copy of run {run.run_id} that is broken: {known.broken}",
-            hint="a copy is never overwritten: `backupd prune` removes it once there is a newer good one",
+            hint="a copy is never overwritten: `backupd prune` removes it once there is a newer good one, and keeps a"
+            f" whole one elsewhere for as long as the rule of target {target.name} wants the run; then copy it again",
         )
     found = next((one for one in target.backups(run.job) if one.backup_id == run.run_id), None)
     if found is not None and found.finished:

@@ -17,16 +17,9 @@ from backupd.config import JobConfig
 from backupd.operations.hanging_targets import answer_of
 from backupd.operations.ownership import Ownership, require_apart
 from backupd.operations.upkeep.former_targets import rule_on
-from backupd.operations.upkeep.prune_plan import (
-    Fate,
-    PruneWork,
-    SegmentFate,
-    decided,
-    found_on,
-    known_of,
-    plan_for,
-)
+from backupd.operations.upkeep.prune_plan import decided, found_on, known_of, plan_for
 from backupd.operations.upkeep.prune_segments import prune_segments
+from backupd.operations.upkeep.prune_work import Fate, PruneWork, SegmentFate
 from backupd.targets import Target
 from backupd.vocabulary.errors import Busy, TargetError
 from backupd.vocabulary.storage import RetentionDecision, StoredBackup
@@ -127,6 +120,7 @@ def prune(
                 if not dry_run:
                     plan = [_carry_out(work, target, stored, fate) for fate in plan]
                 work.fates += plan
+                work.going |= {(target.name, fate.decision.backup_id) for fate in plan if not fate.decision.keep}
                 prune_segments(work, target, stored, plan, partial(_require_ours, work, target))
                 if target.name in work.full:
                     ownership.take(target)

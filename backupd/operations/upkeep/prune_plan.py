@@ -5,16 +5,15 @@ Read `plan_for` aloud. Knows: what lies where, what the catalogue says of it, wh
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from backupd.catalogue.store import Catalogue
-from backupd.config import JobConfig
-from backupd.operations.ownership import Ownership
 from backupd.operations.restore.verify import manifest_of
+from backupd.operations.upkeep.prune_work import Fate, PruneWork
 from backupd.operations.upkeep.reappeared_backups import GONE, enter_again
-from backupd.policy.retention import Candidate, RetentionRule, by_each_clock, decide, good_ones
+from backupd.operations.upkeep.whole_copies import only_whole
+from backupd.policy.retention import Candidate, by_each_clock, decide, good_ones, stays, stays_if_whole
 from backupd.targets import BackupSource, Target
 from backupd.targets.listing import finished_there, require_listed
 from backupd.targets.names import is_ours, is_proof
@@ -25,50 +24,6 @@ from backupd.vocabulary.storage import Backup, Manifest, RetentionDecision, Stor
 log = logging.getLogger(__name__)
 
 _CLOCKS_DIFFER = timedelta(minutes=5)  # between this host and the storage, without one of them being wrong
-
-
-@dataclass(frozen=True, slots=True)
-class Fate:
-    """What becomes of one backup on one target."""
-
-    target: str
-    decision: RetentionDecision
-    at: datetime
-    bytes_stored: int | None = None  # None: the catalogue does not know
-    removed: bool = False  # it was to go, and has gone
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentFate:
-    """How many segments of the job's binlog archive go from one target for one reason; those that stay are not told."""
-
-    target: str
-    reason: str
-    segments: int = 0
-    bytes_stored: int = 0  # of their events
-    removed: int = 0  # of these segments
-
-
-@dataclass(slots=True)
-class PruneWork:
-    """What one pruning shares between its targets, and what it has found by now."""
-
-    job: JobConfig
-    catalogue: Catalogue
-    ownership: Ownership
-    now: datetime
-    dry_run: bool
-    configured: Collection[str] | None = None  # targets that can be restored from; None: all
-    after: str | None = None  # the run that it is done after
-    set_back: Mapping[str, datetime] = field(default_factory=dict)  # by run: see `Catalogue.set_back`
-    rules: dict[str, RetentionRule] = field(default_factory=dict)  # by target
-    uncertain: dict[tuple[str, str], str] = field(default_factory=dict)  # by target and run: why
-    again: dict[str, dict[str, RunDetails]] = field(default_factory=dict)  # by target: see `enter_again`
-    full: set[str] = field(default_factory=set)  # targets that had no room for an owner record
-    fates: list[Fate] = field(default_factory=list)
-    segments: dict[tuple[str, str], SegmentFate] = field(default_factory=dict)  # by target and reason
-    vanished: list[tuple[str, str]] = field(default_factory=list)
-    failures: list[tuple[str, TargetError]] = field(default_factory=list)
 
 
 def found_on(work: PruneWork, target: Target) -> list[StoredBackup]:
@@ -142,7 +97,11 @@ def _candidates(
 ) -> list[Candidate]:
     there = [one for one in stored if one.finished and one.backup_id in known.backups]
     overtaken = _overtaken(there, known)
-    return [_candidate(work, target, one, known, copied=one.backup_id in overtaken) for one in there]
+    only = only_whole(work, target.name, [known.runs[one.backup_id] for one in there])
+    return [
+        _candidate(*(work, target, one, known), copied=one.backup_id in overtaken, only_whole=one.backup_id in only)
+        for one in there
+    ]
 
 
 def _overtaken(there: Sequence[StoredBackup], known: KnownBackups) -> set[str]:
@@ -213,9 +172,9 @@ def _look_at_the_broken(work: PruneWork, target: Target, stored: Sequence[Stored
         TargetError: it cannot be read.
     """
     candidates = _candidates(work, target, stored, known)
+    rule = work.rules[target.name]
     for one in (one for one in candidates if one.broken):
-        whole = [replace(other, broken="") if other is one else other for other in candidates]
-        if _stays(one, candidates, work, target) or not _stays(one, whole, work, target):
+        if stays(one.backup_id, candidates, rule, work.now) or not stays_if_whole(one, candidates, rule, work.now):
             continue
         try:
             require_listed(target, _manifest(work, target, one.backup_id, known))
@@ -226,11 +185,6 @@ def _look_at_the_broken(work: PruneWork, target: Target, stored: Sequence[Stored
         else:
             why = "it looks complete now"
         _uncertain(work, target, one.backup_id, f"found broken ({one.broken}), but {why}: `backupd verify` checks it")
-
-
-def _stays(one: Candidate, candidates: Sequence[Candidate], work: PruneWork, target: Target) -> bool:
-    decisions = decide(candidates, work.rules[target.name], work.now)
-    return any(decision.keep for decision in decisions if decision.backup_id == one.backup_id)
 
 
 def _uncertain(work: PruneWork, target: Target, backup_id: str, why: str) -> None:
@@ -246,18 +200,16 @@ def _on(run: RunDetails, target: Target) -> Backup | None:
 
 
 def _candidate(
-    work: PruneWork, target: Target, stored: StoredBackup, known: KnownBackups, *, copied: bool
+    work: PruneWork, target: Target, stored: StoredBackup, known: KnownBackups, *, copied: bool, only_whole: bool
 ) -> Candidate:
     run, backup = known.runs[stored.backup_id], known.backups[stored.backup_id]
-    others = [one for one in run.backups if one.target in work.job.targets and one.removed_at is None]
-    others = [one for one in others if one.target != target.name]
     return Candidate(
         stored.backup_id,
         stored.at,
         None if _agree(stored, run) and not copied else run.started_at,
         at_in_order=work.set_back.get(stored.backup_id),
         broken=backup.broken,
-        only_whole=bool(others) and all(one.broken for one in others),
+        only_whole=only_whole,
         uncertain=work.uncertain.get((target.name, stored.backup_id), ""),
         proven=run.proven_at is not None,
         doubted=run.doubted,

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from backupd.catalogue.binlog_segments import PAGE, ExpiredPart
 from backupd.operations.binlog.placed_backups import placed_backup
-from backupd.operations.upkeep.prune_plan import Fate, PruneWork, SegmentFate
+from backupd.operations.upkeep.prune_work import Fate, PruneWork, SegmentFate
 from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.segment_retention import SegmentNeeds, decision, needed
 from backupd.targets import Target

@@ -1,0 +1,132 @@
+"""The last whole copy of a run stays for what another target would keep, had its own copy not been found broken."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from backupd.config import RetentionConfig, TargetRetentionConfig
+from backupd.operations.upkeep.prune import Pruning, prune
+from tests.fakes.target import MemoryTarget
+from tests.story.test_prune import JOB, NOW, Site
+
+BOTH_ORDERS = pytest.mark.parametrize("order", [("here", "there"), ("there", "here")], ids=" ".join)
+Told = dict[tuple[str, str], tuple[bool, str]]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """Four nights on both targets; one of `here`'s objects of the first is lost, and a verification has said so."""
+    site = Site(tmp_path)
+    with site.catalogue:
+        site.nights(4)
+        lost(site, "r1")
+        yield site
+
+
+def lost(site: Site, run_id: str) -> None:
+    del site.here.stored["nightly", run_id, "data-1.tar.zst"]
+    site.catalogue.found_broken(run_id, "here", "data-1.tar.zst is missing")
+
+
+def kept(there: int, *, here: int) -> RetentionConfig:
+    return RetentionConfig(keep_last=there, targets={"here": TargetRetentionConfig(keep_last=here)})
+
+
+def pruned(site: Site, order: tuple[str, ...], retention: RetentionConfig, *, dry_run: bool = False) -> Pruning:
+    job = replace(JOB, targets=order, retention=retention)
+    targets = [{"here": site.here, "there": site.there}[name] for name in order]
+    return prune(job, targets, site.catalogue, ownership=site.ownership, dry_run=dry_run, now=NOW)
+
+
+def told(pruning: Pruning) -> Told:
+    pruning.require_complete()
+    return {
+        (fate.target, fate.decision.backup_id): (fate.decision.keep, fate.decision.reason) for fate in pruning.fates
+    }
+
+
+def pruned_as_told(site: Site, order: tuple[str, ...], retention: RetentionConfig) -> Told:
+    """What a dry run says is what a pruning does."""
+    planned = told(pruned(site, order, retention, dry_run=True))
+    assert told(pruned(site, order, retention)) == planned
+    return planned
+
+
+@BOTH_ORDERS
+def test_it_stays_after_the_broken_one_has_gone(site: Site, order: tuple[str, ...]) -> None:
+    for _ in range(3):
+        fates = pruned_as_told(site, order, kept(2, here=30))
+        assert fates["there", "r1"] == (True, "only complete copy: all others of this run were found broken")
+    assert site.removed(site.here) == {
+        "r1": "expired: broken (data-1.tar.zst is missing), and there is a newer good one"
+    }
+    assert (site.on(site.here), site.on(site.there)) == ({"r2", "r3", "r4"}, {"r1", "r3", "r4"})
+
+
+@BOTH_ORDERS
+def test_it_goes_once_the_rule_there_would_not_keep_that_one_either(site: Site, order: tuple[str, ...]) -> None:
+    retention = kept(1, here=4)
+    pruned_as_told(site, order, retention)
+    assert site.on(site.there) == {"r1", "r4"}
+    site.back_up("r5", NOW - timedelta(hours=2))
+    pruned_as_told(site, order, retention)
+    pruned_as_told(site, order, retention)
+    assert (site.on(site.here), site.on(site.there)) == ({"r2", "r3", "r4", "r5"}, {"r5"})
+
+
+@BOTH_ORDERS
+def test_it_goes_by_its_own_rule_where_none_of_the_two_wants_the_run(site: Site, order: tuple[str, ...]) -> None:
+    for _ in range(2):  # what is there broken and has not gone yet keeps it once more
+        pruned_as_told(site, order, kept(2, here=2))
+    assert (site.on(site.here), site.on(site.there)) == ({"r3", "r4"}, {"r3", "r4"})
+
+
+@BOTH_ORDERS
+def test_it_is_one_that_a_rule_wants_wherever_that_stands_in_a_calendar(site: Site, order: tuple[str, ...]) -> None:
+    """Each run counts for itself: of two that were lost there neither takes the other's place."""
+    lost(site, "r2")
+    retention = RetentionConfig(keep_last=1, targets={"here": TargetRetentionConfig(keep_last=1, daily=3)})
+    for _ in range(2):
+        pruned_as_told(site, order, retention)
+    assert (site.on(site.here), site.on(site.there)) == ({"r3", "r4"}, {"r1", "r2", "r4"})
+
+
+@pytest.fixture
+def third(tmp_path: Path) -> Iterator[tuple[Site, MemoryTarget]]:
+    """As above, on three targets."""
+    site, third = Site(tmp_path / "three"), MemoryTarget("third")
+    with site.catalogue:
+        site.ownership.take(third)
+        site.back_up("r1", NOW - timedelta(days=4), on=(site.here, site.there, third))
+        for number in (2, 3, 4):
+            site.back_up(f"r{number}", NOW - timedelta(days=5 - number), on=(site.here, site.there, third))
+        lost(site, "r1")
+        yield site, third
+
+
+@BOTH_ORDERS
+def test_of_two_whole_ones_that_no_rule_keeps_one_stays(
+    third: tuple[Site, MemoryTarget], order: tuple[str, ...]
+) -> None:
+    site, target = third
+    job = replace(JOB, targets=(*order, "third"), retention=kept(2, here=30))
+    targets = [*[{"here": site.here, "there": site.there}[name] for name in order], target]
+    for _ in range(2):
+        planned, done = (
+            told(prune(job, targets, site.catalogue, ownership=site.ownership, dry_run=dry, now=NOW))
+            for dry in (True, False)
+        )
+        assert planned == done
+    assert (site.on(site.there), site.on(target)) == ({"r3", "r4"}, {"r1", "r3", "r4"})
+
+
+def test_one_that_is_being_removed_counts_as_gone(third: tuple[Site, MemoryTarget]) -> None:
+    """It may be half gone: a store that was away has left the rest to the next pruning."""
+    site, target = third
+    site.catalogue.removing("r1", target.name, because="expired: not among the last 2")
+    fates = pruned_as_told(site, ("there", "here"), kept(2, here=30))
+    assert fates["there", "r1"] == (True, "only complete copy: all others of this run were found broken")
+    assert "r1" in site.on(site.there)

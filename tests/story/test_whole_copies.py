@@ -35,10 +35,25 @@ def kept(there: int, *, here: int) -> RetentionConfig:
     return RetentionConfig(keep_last=there, targets={"here": TargetRetentionConfig(keep_last=here)})
 
 
-def pruned(site: Site, order: tuple[str, ...], retention: RetentionConfig, *, dry_run: bool = False) -> Pruning:
-    job = replace(JOB, targets=order, retention=retention)
+def pruned(
+    site: Site,
+    order: tuple[str, ...],
+    retention: RetentionConfig,
+    *,
+    names: tuple[str, ...] | None = None,
+    configured: tuple[str, ...] = ("here", "there"),
+    dry_run: bool = False,
+) -> Pruning:
+    """In this order; the job names all of these targets where nothing else is said."""
+    job = replace(JOB, targets=names or order, retention=retention)
     targets = [{"here": site.here, "there": site.there}[name] for name in order]
-    return prune(job, targets, site.catalogue, ownership=site.ownership, dry_run=dry_run, now=NOW)
+    return prune(
+        *(job, targets, site.catalogue),
+        ownership=site.ownership,
+        configured=configured,
+        dry_run=dry_run,
+        now=NOW,
+    )
 
 
 def told(pruning: Pruning) -> Told:
@@ -130,3 +145,45 @@ def test_one_that_is_being_removed_counts_as_gone(third: tuple[Site, MemoryTarge
     fates = pruned_as_told(site, ("there", "here"), kept(2, here=30))
     assert fates["there", "r1"] == (True, "only complete copy: all others of this run were found broken")
     assert "r1" in site.on(site.there)
+
+
+def former(site: Site, order: tuple[str, ...], *, configured: tuple[str, ...]) -> list[Told]:
+    """`here` has left the job, whose last rule there was to keep four; what a dry run says, and two prunings do."""
+    fates = []
+    for dry_run in (True, False, False):
+        done = pruned(
+            *(site, order, RetentionConfig(keep_last=2)),
+            names=("there",),
+            configured=configured,
+            dry_run=dry_run,
+        )
+        fates.append(told(done))
+    return fates
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Iterator[Site]:
+    """As the first one, but `here` has had a rule before its copy was found broken."""
+    site = Site(tmp_path / "left")
+    with site.catalogue:
+        site.nights(4)
+        pruned(site, ("here", "there"), kept(4, here=4))
+        lost(site, "r1")
+        yield site
+
+
+@BOTH_ORDERS
+def test_a_target_that_has_left_the_job_counts_while_it_can_be_restored_from(
+    left: Site, order: tuple[str, ...]
+) -> None:
+    planned, first, second = former(left, order, configured=("here", "there"))
+    assert planned == first
+    assert first["there", "r1"] == second["there", "r1"]
+    assert second["there", "r1"] == (True, "only complete copy: all others of this run were found broken")
+    assert (left.on(left.here), left.on(left.there)) == ({"r2", "r3", "r4"}, {"r1", "r3", "r4"})
+
+
+def test_a_target_that_the_configuration_has_no_more_keeps_no_copy_on_others(left: Site) -> None:
+    for _ in range(2):
+        pruned(left, ("there",), RetentionConfig(keep_last=2), configured=("there",))
+    assert left.on(left.there) == {"r3", "r4"}

@@ -16,11 +16,14 @@ from backupd.vocabulary.storage import Backup
 
 
 def only_whole(work: PruneWork, target: str, runs: Sequence[RunDetails]) -> set[str]:
-    """Those of these runs of which no other target has a whole copy, while a broken one is there or would be kept."""
+    """Those of these runs of which no other target has a whole copy, while a broken one is there or would be kept.
+
+    What counts is what can be restored from.
+    """
     found: set[str] = set()
     removed_from: dict[str, list[RunDetails]] = {}
     for run in runs:
-        others = [one for one in run.backups if one.target != target and one.target in work.job.targets]
+        others = [one for one in run.backups if one.target != target and _can_be_restored_from(work, one.target)]
         left = [one for one in others if not _is_gone(work, run, one)]
         if any(not one.broken for one in left):
             continue
@@ -32,6 +35,11 @@ def only_whole(work: PruneWork, target: str, runs: Sequence[RunDetails]) -> set[
     for name, broken in removed_from.items():
         found |= _wanted_on(work, name, [run for run in broken if run.run_id not in found])
     return found
+
+
+def _can_be_restored_from(work: PruneWork, target: str) -> bool:
+    """Also where the job has named it once, and does no more."""
+    return work.configured is None or target in work.configured
 
 
 def _is_gone(work: PruneWork, run: RunDetails, backup: Backup) -> bool:

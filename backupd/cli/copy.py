@@ -70,7 +70,7 @@ def copy(
     from backupd.archive import heap
     from backupd.host.signals import cancellable
     from backupd.operations import context
-    from backupd.operations.upkeep import additional_copy, notices
+    from backupd.operations.upkeep import additional_copy, lacking, notices
 
     if (run_id is None) == (not missing):
         raise UsageError(
@@ -97,9 +97,14 @@ def copy(
         if run_id is not None:
             attentions = _copy(route, run_of(configuration, catalogue, run_id, target=origin).run_id, attend)
         else:
+            absent = [run.run_id for run in lacking.missing(route, jobs)]
+            broken = [run.run_id for run in lacking.broken_there(route, jobs)]
+            if not absent and not broken:
+                say(f"nothing is missing on target {destination}")
             attentions = [
-                *_copy_all(route, attend, [run.run_id for run in additional_copy.missing(route, jobs)]),
-                *_left_to_others(route, [run.run_id for run in additional_copy.for_others(route, jobs)]),
+                *_broken_there(route, broken),
+                *_copy_all(route, attend, absent),
+                *_left_to_others(route, [run.run_id for run in lacking.for_others(route, jobs)]),
                 *_archives_left(route, jobs),
             ]
     if attentions:
@@ -117,6 +122,24 @@ def _recipients(texts: "Sequence[str] | None") -> tuple[str, ...]:
         return recipients_in(texts)
     except BadValue as bad:
         raise UsageError(f"--recipients: {bad.fact}", hint=bad.hint) from None
+
+
+def _broken_there(route: "CopyRoute", run_ids: "Sequence[str]") -> "Sequence[str]":
+    """What a person should know before the first target is emptied: no copy can mend these."""
+    if not run_ids:
+        return ()
+    from backupd.operations.upkeep.additional_copy import BROKEN_GOES
+    from backupd.report.words import many
+    from backupd.vocabulary.escaping import some
+
+    name, is_are, was_were = route.destination.name, *(("is", "was") if len(run_ids) == 1 else ("are", "were"))
+    text = (
+        f"{many(len(run_ids), 'backup')} on target {name} {is_are} broken and {was_were} not copied again:"
+        f" {some(run_ids, _NAMED)}"
+    )
+    tell(f"attention: {text}")
+    tell(f"hint: {BROKEN_GOES}")
+    return (text,)
 
 
 def _left_to_others(route: "CopyRoute", run_ids: "Sequence[str]") -> "Sequence[str]":
@@ -181,8 +204,6 @@ def _copy_all(route: "CopyRoute", attend: "Callable[[str, str], None]", run_ids:
         BackupdError: the worst of what failed, with the others as notes. Whatever would fail with every other run too
             ends it: a target that does not answer or is another machine's, the catalogue, a signal.
     """
-    if not run_ids:
-        say(f"nothing is missing on target {route.destination.name}")
     attentions: list[str] = []
     errors: list[BackupdError] = []
     for run_id in run_ids:

@@ -78,6 +78,51 @@ def test_one_that_is_broken_keeps_no_other_from_being_copied(terminal: Terminal,
     assert stored(world, offsite) == {"r1"}
 
 
+def flip_one_bit_offsite(terminal: Terminal, world: World, offsite: Path, run_id: str) -> None:
+    """And let a verification find it."""
+    data = offsite / world.name / "nightly" / run_id / "data-1.tar.zst"
+    content = data.read_bytes()
+    data.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert terminal.run("verify", run_id, "--target", "offsite").status == ExitStatus.VERIFICATION
+
+
+def test_what_is_there_broken_is_told_until_pruning_and_another_copy_have_mended_it(
+    terminal: Terminal, world: World, offsite: Path
+) -> None:
+    words = ("copy", "--missing", "--from", "vault", "--to", "offsite")
+    for each in (("copy", "r1", *words[2:]), words):  # by the storage's clock, too, the second one is newer
+        assert terminal.run(*each).status == ExitStatus.OK
+    flip_one_bit_offsite(terminal, world, offsite, "r1")
+    ended = terminal.run(*words)
+    assert (ended.status, ended.stdout) == (ExitStatus.ATTENTION, "")
+    assert "attention: 1 backup on target offsite is broken and was not copied again: r1" in ended.stderr
+    assert "hint: " in ended.stderr
+    assert "`backupd prune`" in ended.stderr
+    toml = terminal.configuration.read_text()
+    terminal.configuration.write_text(f"{toml}\n[jobs.nightly.retention.offsite]\nkeep_last = 5\n")
+    assert terminal.run("prune").status == ExitStatus.OK
+    assert stored(world, offsite) == {"r1", "r2"}, "it is listed as it should be: only reading tells"
+    (offsite / world.name / "nightly" / "r1" / "data-1.tar.zst").unlink()
+    assert terminal.run("prune").status == ExitStatus.OK
+    assert stored(world, offsite) == {"r2"}
+    again = terminal.run(*words)
+    assert (again.status, again.stdout.startswith("copied run r1 from")) == (ExitStatus.OK, True), again.stderr
+    last = terminal.run(*words)
+    assert (last.status, last.stdout) == (ExitStatus.OK, "nothing is missing on target offsite\n")
+
+
+def test_what_is_broken_on_both_is_not_told_as_if_it_could_be_copied(
+    terminal: Terminal, world: World, offsite: Path
+) -> None:
+    words = ("copy", "--missing", "--from", "vault", "--to", "offsite")
+    terminal.run(*words)
+    flip_one_bit_offsite(terminal, world, offsite, "r1")
+    with world.catalogue() as catalogue:
+        catalogue.found_broken("r1", "vault", "a test has said so")
+    ended = terminal.run(*words)
+    assert (ended.status, ended.stdout) == (ExitStatus.OK, "nothing is missing on target offsite\n")
+
+
 def key_in(world: World) -> tuple[Path, str]:
     """A new identity's file, and its recipient."""
     from pyrage import x25519

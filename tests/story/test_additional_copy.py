@@ -20,8 +20,9 @@ from backupd.operations.ownership import ownership_of
 from backupd.operations.restore.into_volume import restore_into_volume
 from backupd.operations.restore.proofs import leave_proof, proofs_of
 from backupd.operations.restore.verify import verify_backup
-from backupd.operations.upkeep.additional_copy import AdditionalCopy, CopyRoute, clean_up, copy_run, missing
+from backupd.operations.upkeep.additional_copy import AdditionalCopy, CopyRoute, clean_up, copy_run
 from backupd.operations.upkeep.audit import check_trail
+from backupd.operations.upkeep.lacking import missing
 from backupd.operations.upkeep.prune import prune
 from backupd.operations.upkeep.recovery import Recovery
 from backupd.policy import manifest as manifests
@@ -348,26 +349,30 @@ def test_a_broken_copy_there_stays(world: World, offsite: ToldTarget) -> None:
     assert lying(offsite) == before
 
 
-def test_what_the_hint_of_a_broken_copy_says_leads_to_a_whole_one(world: World, offsite: ToldTarget) -> None:
-    """A pruning of both targets removes the broken one alone, also where the other one would not keep the run."""
+@pytest.mark.parametrize("is_seen", [True, False], ids=["something is missing", "only reading tells"])
+def test_what_the_hint_of_a_broken_copy_says_leads_to_a_whole_one(
+    world: World, offsite: ToldTarget, is_seen: bool
+) -> None:
+    """A pruning of both targets leaves the whole one, also where its target would not keep the run."""
     copy(world)
     world.back_up("r2")
     copy(world, "r2")
     with world.catalogue() as catalogue:
         catalogue.found_broken("r1", "offsite", "a test has said so")
-    (offsite.folder / world.name / "nightly" / "r1" / "data-1.tar.zst").unlink()
+    if is_seen:
+        (offsite.folder / world.name / "nightly" / "r1" / "data-1.tar.zst").unlink()
     with pytest.raises(Refused) as refused:
         copy(world)
-    assert (
-        "`backupd prune` removes it once there is a newer good one, and keeps a whole one elsewhere"
-        in refused.value.hint
-    )
+    assert "remove it by hand, then `backupd prune`; then copy again" in refused.value.hint
     retention = RetentionConfig(keep_last=1, targets={"offsite": TargetRetentionConfig(keep_last=9)})
     job = JobConfig(name="nightly", host="db1", targets=("offsite", "vault"), retention=retention)
     with world.catalogue() as catalogue:
         route = route_of(world, catalogue)
-        for _ in range(2):
+        for number in range(4):
             prune(job, [route.destination, route.origin], catalogue, ownership=route.ownership).require_complete()
+            if number == 1 and not is_seen:
+                assert is_whole(offsite), "what a test has said is not so"
+                offsite.remove("nightly", "r1")
     assert [(one.target, one.is_there) for one in world.row("r1").backups] == [("vault", True), ("offsite", False)]
     assert copy(world) is not None
     assert is_whole(offsite)

@@ -13,8 +13,9 @@ from backupd.archive.encryption import Identities, read_identities
 from backupd.config import EncryptionConfig
 from backupd.operations.restore.into_folder import restore
 from backupd.operations.restore.verify import verify_backup
-from backupd.operations.upkeep.additional_copy import AdditionalCopy, clean_up, copy_run, for_others, missing
+from backupd.operations.upkeep.additional_copy import AdditionalCopy, clean_up, copy_run
 from backupd.operations.upkeep.audit import check_trail
+from backupd.operations.upkeep.lacking import for_others, missing
 from backupd.operations.upkeep.rebuild import rebuild
 from backupd.policy import manifest as manifests
 from backupd.targets import BackupSource, Target

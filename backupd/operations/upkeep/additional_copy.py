@@ -8,7 +8,7 @@ and where to. Refuses to overwrite anything, and to change what is on the target
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -29,7 +29,6 @@ from backupd.operations.run_holdings import RunHoldings
 from backupd.operations.tools import HostTools
 from backupd.operations.upkeep import recover
 from backupd.operations.upkeep.finishing import MaxRate
-from backupd.operations.upkeep.reappeared_backups import GONE
 from backupd.operations.upkeep.sending_on import not_as_sent, send_anew, send_as_it_is
 from backupd.policy import manifest as manifests
 from backupd.policy.signing import Signer
@@ -37,13 +36,20 @@ from backupd.targets import BackupSource, Target
 from backupd.targets.listing import require_listed, unknown_beside
 from backupd.vocabulary.errors import NoRoom, Refused, TargetError, Unreadable, Untrusted, UsageError, VerificationError
 from backupd.vocabulary.records import GOOD, Holding, HoldingKind, RunDetails
-from backupd.vocabulary.storage import Backup, Manifest, StoredObject
+from backupd.vocabulary.storage import Manifest, StoredObject
 from backupd.vocabulary.units import compared_sizes
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
 
 log = logging.getLogger(__name__)
+
+
+BROKEN_GOES = (
+    "a copy is never overwritten: `backupd prune` removes a broken one of which something is missing once there is a"
+    " newer good one; where only reading shows it, remove it by hand, then `backupd prune`; then copy again. Until then"
+    " prune leaves the only whole one, for as long as the broken one's target would keep that if it were whole"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,31 +88,6 @@ def clean_up(route: CopyRoute) -> None:
     catalogue, name = route.ownership.catalogue, route.destination.name
     if any(holding.detail.get("target") == name for _, holding in catalogue.holdings()):
         recover.dead_runs(catalogue, route.tools, every_disk=False, targets=(name,))
-
-
-def missing(route: CopyRoute, jobs: Sequence[str]) -> list[RunDetails]:
-    """The runs of these jobs of which the origin has a good backup, and the destination has none; the newest first.
-
-    A restore wants the newest first, and so does a destination that has not room for all. What retention has removed
-    from the destination is not missing there.
-    """
-    catalogue, origin, destination = route.ownership.catalogue, route.origin.name, route.destination.name
-    found = [run for job in jobs for run in catalogue.on_target(job, origin).values() if run.status in GOOD]
-    lacking = [run for run in found if _is_there(run.backup_on(origin)) and _is_missing(run.backup_on(destination))]
-    return sorted(lacking, key=lambda run: (run.started_at, run.run_id), reverse=True)
-
-
-def for_others(route: CopyRoute, jobs: Sequence[str]) -> list[RunDetails]:
-    """The runs of these jobs of which both have a good backup, and the destination's is for others than the route's.
-
-    There is none where the route names nobody.
-    """
-    if not route.recipients:
-        return []
-    catalogue, origin, destination = route.ownership.catalogue, route.origin.name, route.destination.name
-    found = [run for job in jobs for run in catalogue.on_target(job, destination).values()]
-    there = [(run, run.backup_on(destination)) for run in found if _is_there(run.backup_on(origin))]
-    return [run for run, backup in there if backup is not None and not _are_same(backup.recipients, route.recipients)]
 
 
 def copy_run(
@@ -164,7 +145,7 @@ def _rewriting(route: CopyRoute, manifest: Manifest) -> _Rewriting | None:
     Raises:
         UsageError: the backup is encrypted, and no identity opens it.
     """
-    if not route.recipients or _are_same(route.recipients, manifest.recipients):
+    if not route.recipients or are_same(route.recipients, manifest.recipients):
         return None
     readers = NewReaders(route.recipients, key_of(manifest, route.identities))
     return _Rewriting(readers, route.ownership.signer())
@@ -181,7 +162,7 @@ def _require_for_these(route: CopyRoute, run: RunDetails) -> None:
     if not route.recipients:
         return
     found = manifest_of(BackupSource(target, run.job, run.run_id, route.ownership.catalogue.trust(run.machine, backup)))
-    if not _are_same(found.recipients, route.recipients):
+    if not are_same(found.recipients, route.recipients):
         whose = f"encrypted for {', '.join(found.recipients)}" if found.recipients else "not encrypted"
         raise Refused(
             f"run {run.run_id} is on target {target.name} already, {whose}",
@@ -189,7 +170,7 @@ def _require_for_these(route: CopyRoute, run: RunDetails) -> None:
         )
 
 
-def _are_same(some: Collection[str], others: Collection[str]) -> bool:
+def are_same(some: Collection[str], others: Collection[str]) -> bool:
     """Whether these are the same recipients."""
     return set(some) == set(others)
 
@@ -239,8 +220,7 @@ def _require_nothing_there(route: CopyRoute, run: RunDetails) -> None:
     if known is not None and known.removed_at is None:  # not good: else there would be nothing to do
         raise Refused(
             f"target {target.name} has a copy of run {run.run_id} that is broken: {known.broken}",
-            hint="a copy is never overwritten: `backupd prune` removes it once there is a newer good one, and keeps a"
-            f" whole one elsewhere for as long as the rule of target {target.name} wants the run; then copy it again",
+            hint=BROKEN_GOES,
         )
     found = next((one for one in target.backups(run.job) if one.backup_id == run.run_id), None)
     if found is not None and found.finished:
@@ -388,12 +368,3 @@ def _afterwards(source: BackupSource, one: Published) -> Iterator[str]:
             f"the results of drills could not be copied to target {one.target.name}; a catalogue that is rebuilt from"
             f" it will not have them: {error.message}"
         )
-
-
-def _is_there(backup: Backup | None) -> bool:
-    return backup is not None and backup.is_there
-
-
-def _is_missing(backup: Backup | None) -> bool:
-    """It was never there, or somebody else has taken it away."""
-    return backup is None or (backup.removed_at is not None and backup.removed_because == GONE)

@@ -138,18 +138,34 @@ def numbered(*names: str) -> dict[str, int]:
     return {f"{name}.ibd": number for number, name in enumerate(names, start=100)}
 
 
-def test_a_server_of_which_most_tables_are_nowhere_here_is_another_one(world: World) -> None:
+OF_EVERY_SERVER = ("mysql/gtid_slave_pos", "mysql/innodb_index_stats", "mysql/innodb_table_stats", "sys/sys_config")
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_a_server_of_which_no_table_is_here_is_another_one(world: World, count: int) -> None:
     """As one in a container whose port is published here, and whose datadir has the path of the host's own server's."""
-    world.database.lost = numbered(*(f"prod/t{number}" for number in range(40)))
+    (world.datadir / "shop" / "orders.ibd").unlink()
+    for name in OF_EVERY_SERVER:
+        (world.datadir / name).parent.mkdir(exist_ok=True)
+        (world.datadir / f"{name}.ibd").touch()
+    world.database.lost = numbered(*(f"prod/t{number}" for number in range(count)), *OF_EVERY_SERVER)
     error = world.try_to_back_up()
     assert isinstance(error, SnapshotError)
-    assert (
-        "40 of the 41 tablespaces that the server names are nowhere in its datadir: prod/t0.ibd, prod/t1.ibd"
-        in error.message
-    )
+    assert f"none of the {count} tables that the server names is in its datadir" in error.message
+    assert "prod/t0.ibd, prod/t1.ibd" in error.message
     assert "another server" in error.hint
     assert_failed_and_clean(world, world.row(), error, ExitStatus.SNAPSHOT)
     assert world.stored() == []
+
+
+def test_of_tables_most_of_which_a_dictionary_alone_has_a_person_is_told(world: World) -> None:
+    """A schema that was removed with its files, a server that was restored from a part of a backup."""
+    world.database.lost = numbered(*(f"prod/t{number}" for number in range(40)))
+    row = world.back_up()
+    assert row.error is None
+    (told,) = row.attention
+    assert told.startswith(f"40 of the 41 tables that the server names are nowhere in its datadir {world.datadir} (")
+    assert "prod/t0.ibd, prod/t1.ibd" in told
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,10 @@ def copy_snapshot(
     if redo is not None:
         run.redo_left_out(redo.left_out)
     image.require_no_table_elsewhere(ready, listing)
-    image.require_tablespaces(ready, root, listing, point.tablespaces, again=lambda: tablespaces_of(attempt))
+    if words := image.require_tablespaces(
+        *(ready, root, listing, point.tablespaces), again=lambda: tablespaces_of(attempt)
+    ):
+        attempt.run.attention(words)
     tail = contents.earlier_stored(ready, tail, listing)
     kept = Contents(root, listing, contents.binlog_cut(ready, tail, root, live=point.binlogs))
     size = kept.size

@@ -7,7 +7,7 @@ The rule for tablespaces: the server is asked before the lock, and what it names
 again. A file that the server still names, under the same space id, and that is there live, was there at the instant of
 the snapshot too: without it there is no backup. One that it names no more was dropped, renamed or recreated meanwhile
 (TRUNCATE and CREATE take another id), and one that is not there live either (DISCARD TABLESPACE) no backup can have.
-But a MariaDB of whose tables most are nowhere, with their definitions, is another one than that of this datadir.
+But a MariaDB of whose tables all are nowhere, with their definitions, is another one than that of this datadir.
 """
 
 import logging
@@ -36,6 +36,7 @@ _NAMED_AT_MOST = 5  # in one sentence
 _PACKED = re.compile(rb"(\d+) ([^\0]*)\0")
 
 _A_FEW = 3  # tables that only a dictionary has left, after a crash of long ago
+_OF_EVERY_SERVER = frozenset({"mysql", "sys"})
 _OF_INNODB = ("FTS_", "#sql")  # a full-text index, an ALTER TABLE that did not end
 _PART = re.compile("#[pi]#", re.IGNORECASE)  # of a table: a partition, a vector index
 
@@ -109,18 +110,21 @@ def require_no_table_elsewhere(ready: Ready, listing: Listing) -> None:
 
 def require_tablespaces(
     ready: Ready, root: Path, listing: Listing, named: Tablespaces, *, again: Callable[[], Mapping[str, int]]
-) -> None:
+) -> str:
     """Every tablespace that the server named before the lock is in the listing of `root`, or was not in the snapshot.
 
     `again` asks the server once more; it is called only where one is missing.
 
+    Returns:
+        What a person should know of those that are nowhere; empty: nothing.
+
     Raises:
-        SnapshotError: one is missing, or most of them are nowhere; names it.
+        SnapshotError: one is missing, or all that the server names are nowhere; names it.
         ServerError: the server had to be asked again, and could not be.
     """
     missing = _not_listed(ready, root, listing, named)
     if not missing:
-        return
+        return ""
     still, datadir = again(), ready.facts.datadir
     named_still = sorted(file for file, space in missing.items() if still.get(file) == space)
     lost = [file for file in named_still if (datadir / file).exists()]
@@ -129,34 +133,41 @@ def require_tablespaces(
             f"the server has tablespaces that are not in the snapshot: {some(lost, _NAMED_AT_MOST)}",
             hint=_hint(datadir),
         )
-    if ready.facts.flavour is Flavour.MARIADB:  # MySQL's server is known by its uuid
-        _require_most_here(datadir, named_still, still)
     log.info("%d tablespaces were dropped, renamed or discarded before the snapshot", len(missing))
+    if ready.facts.flavour is not Flavour.MARIADB:  # MySQL's server is known by its uuid
+        return ""
+    return _nowhere(datadir, named_still, still)
 
 
-def _require_most_here(datadir: Path, without_file: Iterable[str], named: Iterable[str]) -> None:
-    """Not most of what the server names is nowhere here: a table that was discarded has its definition still.
+def _nowhere(datadir: Path, without_file: Iterable[str], named: Iterable[str]) -> str:
+    """A sentence where most of what the server names is nowhere here: a table that was discarded has its definition.
+
+    One that is here shows that it may be the server of this datadir: files were removed, or a backup restored in part.
 
     Raises:
-        SnapshotError: most is, as where a server in a container answers whose datadir has the same path.
+        SnapshotError: none is here, as where a server in a container answers whose datadir has the same path.
     """
     nowhere = [file for file in without_file if (frm := _definition(file)) is not None and not (datadir / frm).exists()]
-    if len(nowhere) < _A_FEW:
-        return
     tables = sum(_definition(file) is not None for file in named)
-    if len(nowhere) * 2 > tables:
+    if len(nowhere) < _A_FEW or len(nowhere) * 2 <= tables:
+        return ""
+    if len(nowhere) == tables:
         raise SnapshotError(
-            f"{len(nowhere)} of the {tables} tablespaces that the server names are nowhere in its datadir:"
+            f"none of the {tables} tables that the server names is in its datadir {datadir}:"
             f" {some(nowhere, _NAMED_AT_MOST)}",
             hint="does another server answer, one in a container, say, whose datadir has the same path? set the host's"
-            f" socket, or an address that leads to the server of {datadir}; or were files removed while it ran?",
+            " socket, or an address that leads to the server of this datadir",
         )
+    return (
+        f"{len(nowhere)} of the {tables} tables that the server names are nowhere in its datadir {datadir}"
+        f" ({some(nowhere, _NAMED_AT_MOST)}): were their files removed, or does another server answer?"
+    )
 
 
 def _definition(file: str) -> str | None:
-    """Where MariaDB has the definition of a tablespace's table; None of what InnoDB makes by itself."""
+    """Where MariaDB has the definition of a tablespace's table; None of what every server has, and InnoDB's own."""
     path = Path(file)
-    if path.name.startswith(_OF_INNODB):
+    if path.parts[0] in _OF_EVERY_SERVER or path.name.startswith(_OF_INNODB):
         return None
     return str(path.with_name(f"{_PART.split(path.name.removesuffix('.ibd'))[0]}.frm"))
 

@@ -1,15 +1,21 @@
 """`backupd schedule` as a person meets it: what is due, what is refused, and a pause that stays."""
 
+import os
 import shutil
-from contextlib import suppress
+import signal
+import sqlite3
+from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from backupd import wiring
 from backupd.config import load
 from backupd.host.claims import Claims
+from backupd.notifications import Notifier
 from backupd.policy.timetable import stable_offset
 from backupd.service.launch import mark_of
 from backupd.service.timetables import timetables
@@ -101,6 +107,27 @@ def test_a_run_that_comes_once_its_slot_has_ended_begins_nothing(terminal: Termi
         assert "error: run r1 does not begin: the slot that it was started in has ended" in ended.stderr
         assert (catalogue.runs(), catalogue.slots()[0].exit_status) == ([], 1)
     assert (terminal.world.left(), terminal.world.stored()) == ([], [])
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_good_run_that_is_asked_for_once_more_is_no_new_backup(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, *, stopped: bool
+) -> None:
+    """A command line out of the journal is typed again, or stopped as it begins; that run's process is long gone."""
+    now, heard = datetime.now(UTC), Mock(Notifier)
+    assert terminal.run("run", "nightly", "--run-id", "r1").status == ExitStatus.OK
+    with closing(sqlite3.connect(terminal.world.places.catalogue)) as database, database:
+        database.execute("UPDATE runs SET pid = 1")
+    monkeypatch.setattr(wiring, "notifier", lambda _configuration: heard)
+    with terminal.world.catalogue() as catalogue:
+        catalogue.take_slot(slot := Slot("nightly", Activity.BACKUP, now, SlotState.STARTED, now, "r1"))
+        if stopped:
+            monkeypatch.setattr(wiring, "tools", lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        else:
+            catalogue.slot_ended(slot, exit_status=0)
+        again = terminal.run("run", "nightly", "--run-id", "r1")
+        assert (again.status, again.stdout, heard.tell.call_args_list) == (ExitStatus.CANCELLED, "", [])
+        assert [run.run_id for run in catalogue.runs()] == ["r1"]
 
 
 def test_a_slot_that_ended_in_failure_shows_the_error_of_its_own_run(terminal: Terminal) -> None:

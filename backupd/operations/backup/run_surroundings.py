@@ -4,6 +4,7 @@ Knows: in which order these begin and end.
 """
 
 import logging
+import os
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
@@ -73,8 +74,8 @@ def run_job(job: JobConfig, around: Surroundings, *, run_id: str, max_rate: int 
         ) as begun,
         cancellable(),
     ):
+        _require_awaited(catalogue, run_id, job.name)  # no run of ours yet: one of that id may be an earlier one
         try:
-            _require_awaited(catalogue, run_id, job.name)
             tools = around.tools(catalogue)
             with around.telling() as telling:
                 told = replace(telling, begun=begun)
@@ -124,5 +125,6 @@ def _require_awaited(catalogue: Catalogue, run_id: str, job: str) -> None:
 
 def _is_good(catalogue: Catalogue, run_id: str) -> bool:
     with suppress(UsageError):  # it was ended before it had a row
-        return catalogue.run(run_id).status in GOOD
+        run = catalogue.run(run_id)
+        return run.pid == os.getpid() and run.status in GOOD  # another may have that id
     return False

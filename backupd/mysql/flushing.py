@@ -50,7 +50,7 @@ def restoration(saved: Mapping[str, str], now: Mapping[str, str]) -> Restoration
     A setting that is 0 is as we left it. One that is neither that nor what was saved was changed by somebody who knew
     why. A server that was restarted has its own settings back; but an uptime goes by the clock, which may be set back,
     so that it counts only where the first setting is not 0 any more. Another one is never touched; if it was started
-    since, the one that was changed may be gone for good.
+    since, the one that was changed may be gone for good. After a week that one is given up, and what is left says so.
 
     Raises:
         ServerError: this is another server, and may have been one all the time.

@@ -195,7 +195,8 @@ class ReplicaApplier:
     def start(self, channels: Sequence[str], *, of: Mapping[str, str] = _ANY) -> None:
         """They run, whether they had stood still or not. A channel that is no more is no error.
 
-        Another server is never touched; if it was started since, the one that was changed may be gone for good.
+        Another server is never touched; if it was started since, the one that was changed may be gone for good. After
+        a week that one is given up, with a warning.
 
         Raises:
             ServerError: at least one could not be started; the others run. Or another server answers.

@@ -4,6 +4,7 @@ One `FakeDatabase` is the world; `FakeServer`, `FakeLock` and `FakeCanary` act o
 setting its fields: it can refuse the lock, lose it, be read-only, and fail at the n-th call.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,17 @@ from pathlib import Path
 
 from backupd.mysql import UNLOCKED, UNPROVEN
 from backupd.mysql.flushing import FEW_PAGES, LOW_WATER_MARK, MAX_DIRTY, restoration
-from backupd.mysql.same_server import AT, DATADIR, SERVER_ID, UPTIME, has_identity, is_same, on_another
+from backupd.mysql.same_server import (
+    AT,
+    DATADIR,
+    HOSTNAME,
+    PORT,
+    SERVER_ID,
+    UPTIME,
+    has_identity,
+    is_same,
+    on_another,
+)
 from backupd.policy.bill import Count
 from backupd.vocabulary.errors import LockLost, LockNotGranted, ServerError
 from backupd.vocabulary.servers import (
@@ -28,6 +39,8 @@ from backupd.vocabulary.servers import (
     Replication,
     ServerFacts,
 )
+
+log = logging.getLogger(__name__)
 
 FACTS = ServerFacts(
     flavour=Flavour.MARIADB,
@@ -47,6 +60,8 @@ SETTINGS = {
     MAX_DIRTY: "90.000000",
     LOW_WATER_MARK: "10.000000",
     DATADIR: "/srv/data/mysql/",
+    HOSTNAME: "db1",
+    PORT: "3306",
     SERVER_ID: "1",
     UPTIME: "3600",
     AT: "1000",
@@ -214,7 +229,7 @@ class FakeApplier:
 
     def server(self) -> Mapping[str, str]:
         self.database.called()
-        return {name: self.database.settings[name] for name in (DATADIR, SERVER_ID, UPTIME, AT)}
+        return {name: self.database.settings[name] for name in (DATADIR, HOSTNAME, PORT, SERVER_ID, UPTIME, AT)}
 
     def stop(self, channels: Sequence[str], *, of: Mapping[str, str]) -> None:
         assert is_same(of, self.server())
@@ -223,7 +238,9 @@ class FakeApplier:
         self.database.set_appliers(channels, applying=False)
 
     def start(self, channels: Sequence[str], *, of: Mapping[str, str]) -> None:
-        if has_identity(of) and on_another(of, self.server(), changed="the applier was stopped", remedy="START it"):
+        now = self.server()
+        if has_identity(of) and (words := on_another(of, now, changed="the applier was stopped", remedy="START it")):
+            log.warning("%s", words)
             return
         self.database.called()
         if self.database.refuses_start:

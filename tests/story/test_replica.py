@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from backupd.host.signals import cancellable
-from backupd.mysql.same_server import DATADIR, SERVER_ID, UPTIME
+from backupd.mysql.same_server import AT, DATADIR, HOSTNAME, SERVER_ID, UPTIME
 from backupd.policy.owner_record import OwnerRecord
 from backupd.vocabulary.errors import Cancelled, CleanupIncomplete, ExitStatus, SnapshotError
 from backupd.vocabulary.records import HoldingKind, RunStatus
@@ -143,6 +143,16 @@ def test_another_server_at_its_address_is_let_be_and_the_row_stays(world: World,
     world.database.settings = settings
     recover(world).require_complete()
     assert (world.database.appliers(), world.left()) == (APPLIERS, [])
+
+
+def test_another_server_at_its_address_for_a_week_is_let_be_and_the_one_that_was_changed_is_named(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    die_at(world, "lock.granted")
+    world.database.settings |= {HOSTNAME: "db2", UPTIME: "9000000", AT: str(1000 + 8 * 86_400)}
+    recover(world).require_complete()
+    assert (world.database.appliers(), world.left()) == (STANDING, [])
+    assert "another server answers: its hostname is db2" in caplog.text
 
 
 def test_one_that_does_not_start_takes_nothing_from_the_backup_and_is_named_until_it_runs(world: World) -> None:

@@ -51,7 +51,7 @@ def test_the_second_setting_is_not_put_above_the_first_that_somebody_has_lowered
 
 @pytest.mark.parametrize("now", [SAVED, FLUSHING])
 def test_a_younger_server_with_another_datadir_is_left_alone_and_told(now: dict[str, str]) -> None:
-    found = restoration(SAVED, {**now, DATADIR: "/srv/restored/", UPTIME: "50"})
+    found = restoration(SAVED, {**now, DATADIR: "/srv/restored/", UPTIME: "50", AT: "1200"})
     assert found.values == ()
     assert "its datadir is /srv/restored/" in found.left[0]
     assert "if that server is still running: SET GLOBAL innodb_max_dirty_pages_pct = 90 there" in found.left[0]

@@ -112,7 +112,7 @@ STOPPED_ON = {"datadir": "/var/lib/mysql/", "server_id": "1", "uptime": "100", "
 )
 def test_the_applier_of_another_server_is_not_started(changes: dict[str, str], differs: str) -> None:
     """Somebody may have stopped it: a replica that is to be late, or to be looked at."""
-    at = f"{time.time():.0f}"
+    at = f"{time.time() - 3600:.0f}"
     saved = {**STOPPED_ON, "at": at} if differs else {**STOPPED_ON, "at": at, "server_uuid": "a"}
     other = Answering({**STOPPED_ON, **changes})
     with pytest.raises(ServerError, match=f"another server answers: its {differs or 'server_uuid is b'}") as told:

@@ -10,7 +10,8 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pymysql.constants import ER
@@ -220,34 +221,58 @@ def publish(session: Session, place: LoadingPlace, tables: Sequence[Table]) -> N
 
 
 def remove_loading(connect: Connect, holding: Holding) -> None:
-    """The loading schema is gone with the tables that were made in it. Again is no error.
+    """The loading schema is gone with the tables that were made in it. Again is no error, nor where it was not made.
 
-    Where another server answers that has it too, as the source's replica that took over, it is removed there.
+    Whichever server answers: behind one address there may be several of a cluster, and each session be with another.
+
+    Raises:
+        ServerError: something else is in it, or the server failed.
+    """
+    with _removing(connect, holding) as session:
+        _remove(session, holding)
+
+
+def remove_left_loading(connect: Connect, holding: Holding) -> None:
+    """The same of what a dead run has left, perhaps long ago.
+
+    Where another server answers that has it too, as the source's replica that took over, it is removed there. Where
+    that does not have it, the one that it was made on is given up after a week, with a warning.
 
     Raises:
         ServerError: something else is in it, the server failed, or another one answers that does not have it.
     """
+    with _removing(connect, holding) as session:
+        if has_identity(holding.detail) and (words := _left_on_another(session, holding)):
+            log.warning("%s", words)
+        else:
+            _remove(session, holding)
+
+
+@contextmanager
+def _removing(connect: Connect, holding: Holding) -> Iterator[Session]:
+    """A session in which it is removed, and logged as it was made."""
     if not holding.name.startswith(LOADING):
         raise ServerError(f"{holding.name!r:.80} is not a loading schema", hint="was the catalogue changed?")
-    ours = {name.lower() for name in json.loads(holding.detail["tables"])}
     with connect(answer_seconds=REMOVE_SECONDS) as session:
         if holding.detail.get("logged") == "no":
             _stop_logging(session)
-        if has_identity(holding.detail) and (words := _left_on_another(session, holding)):
-            log.warning("%s", words)
-            return
-        there = [str(row["name"]) for row in session.query(_TABLES, holding.name)]
-        others = [name for name in there if name.lower() not in ours]
-        if others:
-            raise ServerError(
-                f"schema {holding.name} has tables that backupd did not load: {', '.join(others)}",
-                hint=f"move them elsewhere, then `backupd recover`; or DROP DATABASE {quoted(holding.name)} by hand",
-            )
-        for name in there:
-            session.execute(f"DROP TABLE IF EXISTS {quoted(holding.name)}.{quoted(name)}")
-        if (datadir := datadir_here(session)) is not None:
-            remove_files(datadir, holding.name)
-        session.execute(f"DROP DATABASE IF EXISTS {quoted(holding.name)}")
+        yield session
+
+
+def _remove(session: Session, holding: Holding) -> None:
+    ours = {name.lower() for name in json.loads(holding.detail["tables"])}
+    there = [str(row["name"]) for row in session.query(_TABLES, holding.name)]
+    others = [name for name in there if name.lower() not in ours]
+    if others:
+        raise ServerError(
+            f"schema {holding.name} has tables that backupd did not load: {', '.join(others)}",
+            hint=f"move them elsewhere, then `backupd recover`; or DROP DATABASE {quoted(holding.name)} by hand",
+        )
+    for name in there:
+        session.execute(f"DROP TABLE IF EXISTS {quoted(holding.name)}.{quoted(name)}")
+    if (datadir := datadir_here(session)) is not None:
+        remove_files(datadir, holding.name)
+    session.execute(f"DROP DATABASE IF EXISTS {quoted(holding.name)}")
 
 
 def _left_on_another(session: Session, holding: Holding) -> str:

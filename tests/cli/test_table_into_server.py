@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from backupd.mysql.loading_schema import remove_loading
+from backupd.mysql.loading_schema import remove_left_loading
 from backupd.operations.restore import into_server, table_loading, tables_into_folder
 from backupd.operations.restore.unfinished import Filling, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
@@ -188,7 +188,7 @@ def test_killed_in_the_middle_its_remains_are_gone_after_recover(
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     (folder,) = world.places.staging.glob("*")
     world.also_released = {
-        HoldingKind.LOADING_SCHEMA: lambda holding: remove_loading(mysql_server.connect(), holding),
+        HoldingKind.LOADING_SCHEMA: lambda holding: remove_left_loading(mysql_server.connect(), holding),
     }
     with mysql_server.session() as root:
         ((left,),) = [tuple(row.values()) for row in root.query("SHOW DATABASES LIKE 'backupd%'")]

@@ -12,7 +12,7 @@ import pytest
 from backupd.catalogue.store import Catalogue
 from backupd.mysql import loading_schema
 from backupd.mysql.facts import version_number
-from backupd.mysql.loading_schema import LOADING, new_place, remove_loading
+from backupd.mysql.loading_schema import LOADING, new_place, remove_left_loading
 from backupd.mysql.row_differences import TableDifference, difference
 from backupd.mysql.session import Connect, Session
 from backupd.mysql.table_shape import TableShape, shape_of
@@ -340,15 +340,15 @@ def test_what_a_killed_load_leaves_looks_like_no_table_and_recover_finds_it(
         assert (holding.name, holding.detail["host"]) == (left, "db1")
         root.execute(f"CREATE TABLE {left}.notes (id INT)")
         with pytest.raises(ServerError, match="has tables that backupd did not load: notes"):
-            remove_loading(mysql_server.connect(), holding)
+            remove_left_loading(mysql_server.connect(), holding)
         assert {row[f"Tables_in_{left}"] for row in root.query(f"SHOW TABLES FROM {left}")} == {"child", "notes"}
         root.execute(f"DROP TABLE {left}.notes")
-        another = replace(holding, detail={**holding.detail, "server_id": "2"})
+        another = replace(holding, detail={**holding.detail, "hostname": "another"})
         for one in (another, holding):  # the schema tells that it is ours: the source that took over has it too
-            remove_loading(mysql_server.connect(), one)
+            remove_left_loading(mysql_server.connect(), one)
         assert schemas(root) == {"elsewhere", "live", "t"}
-        with pytest.raises(ServerError, match=f"another server answers: its server_id is .* schema {left} was made"):
-            remove_loading(mysql_server.connect(), another)
+        with pytest.raises(ServerError, match=f"another server answers: its hostname is .* schema {left} was made"):
+            remove_left_loading(mysql_server.connect(), another)
 
 
 def test_rows_that_arrived_changed_are_not_published(

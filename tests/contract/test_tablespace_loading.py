@@ -12,7 +12,7 @@ import pytest
 
 from backupd.catalogue.store import Catalogue
 from backupd.mysql import tablespace_loading
-from backupd.mysql.loading_schema import LOADING, remove_loading
+from backupd.mysql.loading_schema import LOADING, remove_left_loading
 from backupd.mysql.replacing_statements import statements_for
 from backupd.mysql.row_loading import checksum as checksum_of
 from backupd.mysql.session import Row, Session
@@ -377,7 +377,7 @@ def test_a_server_that_is_killed_together_with_the_load_starts_again_and_recover
         assert ("child.cfg" in found) == (moment == "IMPORT")
         ((_, holding),) = catalogue.holdings(RUN)
         assert holding.name == left
-        remove_loading(mysql_server.connect(), holding)
+        remove_left_loading(mysql_server.connect(), holding)
         catalogue.released(RUN, holding)
         assert not (mysql_server.datadir / left).exists()
         assert logged(root) == where
@@ -438,5 +438,5 @@ def test_a_server_that_is_killed_during_the_load_leaves_what_recover_removes(
     assert any("clean-up incomplete" in note for note in failed.value.__notes__)
     quiet.start()
     ((_, holding),) = catalogue.holdings(RUN)
-    remove_loading(quiet.connect(), holding)
+    remove_left_loading(quiet.connect(), holding)
     catalogue.released(RUN, holding)

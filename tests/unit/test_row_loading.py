@@ -1,15 +1,19 @@
 """Rows become statements of bounded size; a loading schema is removed by nobody who does not know it."""
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
+from pymysql.constants import ER
 
 from backupd.config import Configuration
-from backupd.mysql.loading_schema import LOADING, LoadingServer, new_place, remove_loading
+from backupd.mysql.loading_schema import LOADING, LoadingServer, new_place, remove_left_loading, remove_loading
 from backupd.mysql.row_loading import STATEMENT_BYTES, statements
+from backupd.mysql.session import Connect, Row, Session, StatementError
 from backupd.mysql.table_shape import TableColumn, TableShape
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.loading_notes import attentions, beforehand
@@ -109,6 +113,43 @@ def test_a_schema_that_is_not_a_loading_one_is_never_removed() -> None:
 
     with pytest.raises(ServerError, match="'shop' is not a loading schema"):
         remove_loading(connect, Holding(HoldingKind.LOADING_SCHEMA, "shop", {"host": "db1", "tables": "[]"}))
+
+
+class Elsewhere:
+    """Another server than the one that the load began on answers, and does not have its schema."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def __call__(self, **_how: object) -> Session:
+        session = Mock(Session)
+        session.__enter__ = Mock(return_value=session)
+        session.__exit__ = Mock(return_value=None)
+        session.variables.return_value = {"datadir": "/srv/", "server_uuid": "B"}
+        session.status.return_value = "9000"
+        session.one.return_value = None
+        session.query.side_effect = self._answer
+        session.execute.side_effect = self.told.append
+        return session
+
+    def _answer(self, statement: str, *_values: object) -> list[Row]:
+        if statement.startswith("SHOW CREATE DATABASE"):
+            raise StatementError("unknown database", number=ER.BAD_DB_ERROR)
+        return []
+
+
+def test_only_recover_asks_which_server_answers_for_behind_one_address_there_may_be_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A load that failed before its schema was there has nothing to remove, on whichever node of the cluster."""
+    began_on = {"datadir": "/srv/", "server_uuid": "A", "uptime": "9000", "at": f"{time.time():.0f}"}
+    holding = Holding(HoldingKind.LOADING_SCHEMA, f"{LOADING}1", {"host": "db1", "tables": "[]", **began_on})
+    elsewhere = Elsewhere()
+    monkeypatch.setattr("backupd.mysql.loading_schema.datadir_here", lambda _session: None)
+    remove_loading(cast(Connect, elsewhere), holding)
+    assert elsewhere.told == [f"DROP DATABASE IF EXISTS `{LOADING}1`"]
+    with pytest.raises(ServerError, match=f"its server_uuid is B, and schema {LOADING}1 was made on the one of A"):
+        remove_left_loading(cast(Connect, elsewhere), holding)
 
 
 def test_a_load_into_a_host_that_the_configuration_has_no_more_is_a_sentence_and_no_crash() -> None:

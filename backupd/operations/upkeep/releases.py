@@ -11,7 +11,7 @@ from backupd.host.holdings import Releases
 from backupd.host.process import end_stray, ended_by_itself
 from backupd.lvm import BlankVolumes, Mounts, ScratchDisks, Snapshots, disks_of
 from backupd.mysql import Applier, Flusher
-from backupd.mysql.loading_schema import remove_loading
+from backupd.mysql.loading_schema import remove_left_loading
 from backupd.mysql.session import Connect
 from backupd.operations.copies import spool_folder
 from backupd.operations.server_holdings import put_back, start_again
@@ -56,7 +56,7 @@ def releases(
         HoldingKind.CHILD: _end_child,
         HoldingKind.APPLIER: lambda holding: start_again(holding, applier_of),
         HoldingKind.FLUSH_SETTINGS: lambda holding: put_back(holding, flusher_of),
-        HoldingKind.LOADING_SCHEMA: lambda holding: remove_loading(loaded_into(holding.detail["host"]), holding),
+        HoldingKind.LOADING_SCHEMA: lambda holding: remove_left_loading(loaded_into(holding.detail["host"]), holding),
         HoldingKind.FILESYSTEM: lambda holding: blank_volumes().wipe(
             Path("/dev", holding.name), holding.detail["uuid"]
         ),

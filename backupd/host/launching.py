@@ -42,6 +42,11 @@ def unit_argv(name: str, variable: str, command: Sequence[str], *, wait: bool = 
 
 def is_unit_there(name: str) -> bool:
     """Whether such a unit waits for others, or has a process. So it may where systemd does not tell."""
+    return is_unit_known(name) is not False
+
+
+def is_unit_known(name: str) -> bool | None:
+    """Whether systemd says that such a unit waits for others, or has a process; None where it does not tell."""
     if not units_can_be_asked_for():
         return False
     argv = ["systemctl", "show", "--property=Job,ActiveState", f"{_unit(name)}.service"]
@@ -49,7 +54,7 @@ def is_unit_there(name: str) -> bool:
         lines = run(argv, timeout_seconds=UNIT_SECONDS).stdout.splitlines()
     except CommandError as error:
         log.warning("systemd does not tell of %s: %s", _unit(name), error.message)
-        return True
+        return None
     told = {name: value for name, _, value in (line.partition("=") for line in lines)}
     return told.get("Job", "") not in ("", "0") or told.get("ActiveState") not in ("inactive", "failed")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from backupd.host.launching import OWN_VARIABLES, is_unit_there, output_file, unit_argv
+from backupd.host.launching import OWN_VARIABLES, is_unit_known, is_unit_there, output_file, unit_argv
 from backupd.host.launching import ourselves as ourselves
 from backupd.host.marked_processes import SLOT_VARIABLE, marked
 from backupd.host.process import detached, found
@@ -144,19 +144,21 @@ class UnitChild:
     waiting: OurChild
     unit: str
     _unseen: bool = False  # the unit's end
+    _gone: bool = False  # says systemd
 
     def ended(self) -> bool:
         """It is gone for us and for systemd."""
         if not self.waiting.ended():
             return False
-        there = is_unit_there(self.unit)
-        self._unseen = self._unseen or there or self.waiting.process.returncode < 0
-        return not there
+        known = is_unit_known(self.unit)
+        self._unseen = self._unseen or known is True or self.waiting.process.returncode < 0
+        self._gone = known is False
+        return self._gone
 
     @property
     def exit_status(self) -> int | None:
-        """The unit's, where it was waited for to the end."""
-        return None if self._unseen else self.waiting.exit_status
+        """The unit's, where it was waited for to the end; 0 and 1 may be of what waited."""
+        return self.waiting.exit_status if self._gone and not self._unseen else None
 
 
 @dataclass(frozen=True, slots=True)

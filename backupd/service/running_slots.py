@@ -23,6 +23,8 @@ RUNS = (Activity.BACKUP, Activity.PROBE)  # each has a row of its own among the 
 _ALONE = (Activity.BACKUP, Activity.PROBE, Activity.PRUNE)  # of one job never two at a time
 _BESIDE_NONE = (*_ALONE, Activity.CHECK)  # waits for these; nothing waits for a check, which may hang as a target does
 _COMING_SECONDS = 60.0  # so long may it take until something that was started shows itself
+_NO_START = (None, 1)  # nobody saw that it began: systemd-run ends with 1 where systemd takes too long to answer
+_UNSURE = (*_NO_START, 0)  # nobody saw its end: systemd-run ends with 0 where systemd executes itself anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +80,9 @@ class Going:
             if not child.ended():
                 continue
             run = self.run_of(slot)
-            if child.exit_status is None and self._may_still_come(slot, run):
+            if child.exit_status in _NO_START and self._may_still_come(slot, run):
                 continue
-            status = self._told_by_itself(slot, run) if child.exit_status is None else child.exit_status
+            status = self._status(slot, run, child.exit_status)
             retry_at = self.site.catalogue.slot_ended(slot, exit_status=status)
             del self._children[slot]
             yield Ended(slot, status, run, retry_at)
@@ -158,15 +160,20 @@ class Going:
         except UsageError:
             return None
 
+    def _status(self, slot: Slot, run: RunDetails | None, seen: int | None) -> int | None:
+        """What it ended with: where that may not be what was seen, it is asked itself."""
+        told = self._told_by_itself(slot, run) if seen in _UNSURE else None
+        return seen if told is None else told
+
     def _told_by_itself(self, slot: Slot, run: RunDetails | None) -> int | None:
-        """The status that nobody saw: of a run by its own row, of all else by the slot's; None where it died."""
+        """Of a run by its own row, of all else by the slot's; None where it died."""
         if slot.activity in RUNS:
             return None if run is None else _status_of(run)
         here = self.site.catalogue.slots(job=slot.job, activity=slot.activity, since=slot.due_at, until=slot.due_at)
         return here[0].exit_status
 
     def _may_still_come(self, slot: Slot, run: RunDetails | None) -> bool:
-        """It was started a moment ago by a daemon that is gone, and may not be a process yet."""
+        """It was started a moment ago, by a daemon that is gone or by what gave up on it: it may be no process yet."""
         begun = slot.decided_at
         now: datetime = self.site.now()
         return run is None and begun <= now < begun + timedelta(seconds=_COMING_SECONDS)

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from backupd.config import JobConfig
 from backupd.host.marked_processes import SLOT_VARIABLE, variable_of
 from backupd.host.process import detached
 from backupd.service.launch import TransientUnits, UnitChild, mark_of
+from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.schedule import Activity, NoticeKind, Slot, SlotState
-from tests.story.daemon_world import NIGHTLY, job, machine
+from tests.story.daemon_world import NIGHTLY, Machine, job, machine
 
 DUE = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 SLOT = Slot("nightly", Activity.BACKUP, DUE, SlotState.STARTED, DUE, "r1")
@@ -87,14 +89,18 @@ def test_a_unit_that_goes_on_has_not_ended_and_nobody_sees_its_status(systemd: S
     assert (child.ended(), child.exit_status) == (True, None)
 
 
-def test_it_has_not_ended_while_systemd_does_not_tell(systemd: Systemd, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("status", [0, 1, 7])
+def test_it_has_not_ended_while_systemd_does_not_tell(
+    systemd: Systemd, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """And is no less seen for that."""
     monkeypatch.setattr("backupd.host.launching.UNIT_SECONDS", 0.2)
-    systemd.ends("exit 1", unit=GONE)
+    systemd.ends(f"exit {status}", unit=GONE)
     (systemd.folder / "hangs").touch()
     child = started()
     assert (child.ended(), child.exit_status) == (False, None)
     (systemd.folder / "hangs").unlink()
-    assert (child.ended(), child.exit_status) == (True, None)
+    assert (child.ended(), child.exit_status) == (True, status)
 
 
 def test_what_was_waiting_and_was_killed_tells_no_status_of_the_unit(systemd: Systemd) -> None:
@@ -119,6 +125,52 @@ def test_what_a_unit_leaves_at_work_keeps_neither_its_end_nor_its_status(systemd
     systemd.ends("exit 8", unit=GONE)
     child = started()
     assert (child.ended(), child.exit_status) == (True, 8)
+
+
+def waited_for(daemon: Machine, systemd: Systemd, started: JobConfig, how: str) -> None:
+    """What is due was started, and what waits for its unit has ended; systemd does not know the unit."""
+    systemd.ends(how, unit=GONE)
+    daemon.launcher = TransientUnits(("backupd",))  # type: ignore[assignment]
+    daemon.start(started)
+    daemon.at(DUE)
+    (child,) = daemon.dispatch.going._children.values()
+    assert isinstance(child, UnitChild)
+    child.waiting.process.wait(60)
+
+
+def test_a_backup_whose_unit_comes_after_systemd_run_gave_up_has_not_ended(systemd: Systemd, tmp_path: Path) -> None:
+    with machine(tmp_path) as daemon:
+        waited_for(daemon, systemd, job("nightly", backup=NIGHTLY), "exit 1")
+        daemon.after(seconds=20)
+        assert daemon.newest().state is SlotState.STARTED
+        systemd.unit(ACTIVE)
+        daemon.after(minutes=5)
+        assert daemon.newest().state is SlotState.STARTED
+        daemon.fail_run(daemon.newest().run_id)
+        systemd.unit(GONE)
+        daemon.after(minutes=5)
+        assert (daemon.newest().state, daemon.newest().exit_status) == (SlotState.ENDED, ExitStatus.SERVER)
+
+
+def test_a_backup_whose_unit_never_comes_has_ended_as_systemd_run_did(systemd: Systemd, tmp_path: Path) -> None:
+    with machine(tmp_path) as daemon:
+        waited_for(daemon, systemd, job("nightly", backup=NIGHTLY), "exit 1")
+        daemon.after(seconds=59)
+        assert daemon.newest().state is SlotState.STARTED
+        daemon.after(seconds=1)
+        assert (daemon.newest().state, daemon.newest().exit_status) == (SlotState.ENDED, 1)
+
+
+@pytest.mark.parametrize("how", ["exit 0", "exit 1"])
+def test_what_a_verification_says_of_itself_goes_before_what_systemd_run_may_say_of_itself(
+    systemd: Systemd, tmp_path: Path, how: str
+) -> None:
+    """Systemd was asked only once the unit was gone: it had not answered before."""
+    with machine(tmp_path) as daemon:
+        waited_for(daemon, systemd, job("nightly", verify=NIGHTLY), how)
+        assert daemon.catalogue.slot_ends(daemon.newest(), exit_status=9)
+        daemon.after(minutes=5)
+        assert (daemon.newest().state, daemon.newest().exit_status) == (SlotState.ENDED, 9)
 
 
 def test_a_verification_that_fails_after_systemd_re_executed_itself_is_told(systemd: Systemd, tmp_path: Path) -> None:

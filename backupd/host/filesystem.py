@@ -22,6 +22,7 @@ MORE_ROOM = "choose a folder with more space"  # a hint
 _STAYS_FREE, _STAYS_FREE_BYTES = 0.05, 10 << 30  # the less of the two
 
 _REMOVAL_SECONDS = 3600.0
+_OPENED = Path("/proc/self/fd")  # what this process has open, by number (proc(5))
 _GENERATION = 0x80087601  # FS_IOC_GETVERSION (linux/fs.h): ext4 and XFS tell an inode's generation; others refuse
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -176,6 +177,16 @@ def open_if_plain(
     Raises:
         OSError: it is not there, is a link, or cannot be opened.
     """
+    look = partial(_opened_as_seen, name, flags, owners, dir_fd)
+    try:
+        return look()
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+    return look()  # NFS: another file has got its name, and the server was asked only as it was opened
+
+
+def _opened_as_seen(name: str | Path, flags: int, owners: Collection[int], dir_fd: int | None) -> int | None:
     place = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         found = os.fstat(place)
@@ -183,8 +194,10 @@ def open_if_plain(
         if not is_plain and not stat.S_ISLNK(found.st_mode):
             return None
         # of a link the kernel says ELOOP here (may_open of fs/namei.c)
-        return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+        return os.open(_OPENED / str(place), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     except OSError as error:
+        if error.errno == errno.ENOENT and is_absent(_OPENED):  # it is there: nobody may take it for one that is not
+            raise OSError(errno.ENOSYS, "/proc is not mounted", str(name)) from error
         raise OSError(error.errno, error.strerror, str(name)) from error
     finally:
         os.close(place)

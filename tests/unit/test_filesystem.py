@@ -1,12 +1,22 @@
 """What we write beside what others wrote, and what is judged before it is looked at."""
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from backupd.host.filesystem import make_folders, remove_tree, require_no_way_out, write_among_others, write_beside
+from backupd.host.filesystem import (
+    make_folders,
+    open_if_plain,
+    read_plain,
+    remove_tree,
+    require_no_way_out,
+    write_among_others,
+    write_beside,
+)
 from backupd.vocabulary.errors import CleanupIncomplete, UsageError, VerificationError
 from tests.deep_folders import dig
 
@@ -115,3 +125,60 @@ def test_what_cannot_be_removed_is_named() -> None:
     with pytest.raises(CleanupIncomplete, match=f"{folder} could not be removed") as told:
         remove_tree(folder)
     assert told.value.hint == f"rm -r {folder}"
+
+
+def test_no_file_goes_for_one_that_is_not_there_where_proc_is_not_mounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("some")
+    monkeypatch.setattr("backupd.host.filesystem._OPENED", tmp_path / "proc/self/fd")
+    with pytest.raises(OSError, match="/proc is not mounted") as told:
+        read_plain(tmp_path / "file", beneath=tmp_path, at_most=4)
+    assert (told.value.errno, told.value.filename) == (errno.ENOSYS, "file")
+    with pytest.raises(FileNotFoundError):
+        read_plain(tmp_path / "gone", beneath=tmp_path, at_most=4)
+
+
+def failing(patch: pytest.MonkeyPatch, number: int, *, times: int, then: Callable[[], object]) -> None:
+    """What was looked at cannot be opened so often; `then` happens."""
+    open_it, left = os.open, [number] * times
+
+    def opened(path: Any, *how: Any, **where: Any) -> int:
+        if left and str(path).startswith("/proc/self/fd/"):
+            then()
+            raise OSError(left.pop(), "it failed", str(path))
+        return open_it(path, *how, **where)
+
+    patch.setattr("os.open", opened)
+
+
+def test_a_file_that_was_replaced_on_its_server_is_looked_at_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An NFS client has the old one in its cache, and hears of that only as it opens it."""
+    file, new = tmp_path / "file", tmp_path / "new"
+    file.write_text("old")
+    new.write_text("new")
+    failing(monkeypatch, errno.ESTALE, times=1, then=lambda: new.rename(file))
+    assert read_plain(file, beneath=tmp_path, at_most=4) == b"new"
+
+
+def test_a_file_that_goes_as_it_is_opened_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FUSE says so: it asks its server by the name."""
+    (tmp_path / "file").write_text("some")
+    failing(monkeypatch, errno.ENOENT, times=1, then=(tmp_path / "file").unlink)
+    with pytest.raises(FileNotFoundError):
+        open_if_plain(tmp_path / "file")
+
+
+@pytest.mark.parametrize(("number", "times"), [(errno.ESTALE, 2), (errno.EACCES, 1)])
+def test_any_other_failure_is_told_at_once_with_the_files_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, times: int
+) -> None:
+    (tmp_path / "file").write_text("some")
+    failing(monkeypatch, number, times=times, then=lambda: None)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(OSError, match="it failed") as told:
+        open_if_plain(tmp_path / "file")
+    assert (told.value.errno, told.value.filename) == (number, str(tmp_path / "file"))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

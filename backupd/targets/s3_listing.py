@@ -53,26 +53,30 @@ class BucketListing:
             TargetError: it cannot be listed.
         """
         begin: Mapping[str, Any] | None = {"StartAfter": after}
+        begun: list[Mapping[str, Any]] = []  # pages since the last key
         while begin is not None:
-            found, begin = self.service.ask("list", partial(self._page, prefix, begin, after))
+            begun.append(begin)
+            found, begin = self.service.ask("list", partial(self._page, prefix, begun, after))
             yield from found
-            after = found[-1][0] if found else after
+            if found:
+                after = found[-1][0]
+                begun.clear()
 
     def _page(
-        self, prefix: str, begin: Mapping[str, Any], after: str
+        self, prefix: str, begun: Sequence[Mapping[str, Any]], after: str
     ) -> tuple[list[tuple[str, int]], Mapping[str, Any] | None]:
         """Key and bytes of each, and where the next page begins, behind that key; None after the last.
 
         Raises:
-            SamePage: it would begin where this one did, or before.
+            SamePage: it would begin where this one did, or one before it.
         """
-        page = _listing(self.service.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **begin))
+        page = _listing(self.service.client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **begun[-1]))
         found = [(each["Key"], each["Size"]) for each in page.get("Contents", ())]
         if not page.get("IsTruncated"):
             return found, None
         # A page may have nothing and not be the last: that of a store which has passed over many deleted objects.
         behind = {"StartAfter": found[-1][0]} if found else {"ContinuationToken": page["NextContinuationToken"]}
-        if behind == begin or (found and found[-1][0] <= after):
+        if behind in begun or (found and found[-1][0] <= after):
             raise SamePage
         return found, behind
 

@@ -3,7 +3,7 @@
 Whoever answers has the bucket, or has come between, or is no S3 server at all.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -65,6 +65,20 @@ def test_a_listing_that_is_none(storage: Storage, target: S3Target, said: str) -
     assert "is the endpoint that of an S3 service, and nothing in between" in (told.value.hint or "")
 
 
+def pages(storage: Storage, of: Sequence[str]) -> list[str]:
+    """The store answers so, one after the other; and the addresses that were asked for."""
+    asked: list[str] = []
+
+    def say(handler: BaseHTTPRequestHandler) -> None:
+        more = "true" if len(asked) < len(of) - 1 else "false"
+        said = f"<Listing><Name>bucket</Name><IsTruncated>{more}</IsTruncated>{of[len(asked)]}</Listing>"
+        asked.append(handler.path)
+        answer(handler, body=said.encode(), headers={"Content-Type": "application/xml"})
+
+    storage.say = say
+    return asked
+
+
 SAME_PAGE = r"could not list (the uploads of )?target store .*: it gives the same page of its listing again"
 FIRST, SECOND = (f"tests/{MACHINE}/{JOB}/{RUN}/{name}" for name in ("data-1.tar.zst", "manifest.json"))
 
@@ -91,15 +105,7 @@ def test_a_page_of_a_listing_that_comes_again_is_not_asked_for_for_ever(
     storage: Storage, target: S3Target, look: str, found: str
 ) -> None:
     """A store that knows no StartAfter, or no marker, begins at its first name again."""
-    asked: list[str] = []
-
-    def say(handler: BaseHTTPRequestHandler) -> None:
-        asked.append(handler.path)
-        more = "true" if len(asked) < 50 else "false"
-        said = f"<Listing><Name>bucket</Name><IsTruncated>{more}</IsTruncated>{found}</Listing>"
-        answer(handler, body=said.encode(), headers={"Content-Type": "application/xml"})
-
-    storage.say = say
+    asked = pages(storage, [found] * 50)
     ask: dict[str, Callable[[], object]] = {
         "segments": lambda: target.segments(JOB),
         "backups": lambda: target.backups(JOB),
@@ -111,20 +117,35 @@ def test_a_page_of_a_listing_that_comes_again_is_not_asked_for_for_ever(
     assert "is the endpoint that of an S3 service" in (told.value.hint or "")
 
 
+def empty(token: str) -> str:
+    """A page that has nothing, and where the next one begins."""
+    return f"<NextContinuationToken>{token}</NextContinuationToken>"
+
+
+def test_empty_pages_that_take_turns_are_not_asked_for_for_ever(storage: Storage, target: S3Target) -> None:
+    asked = pages(storage, [empty("ab"[number % 2]) for number in range(50)])
+    with pytest.raises(TargetError, match=SAME_PAGE):
+        target.segments(JOB)
+    assert len(asked) == 3
+
+
+def test_a_store_may_call_a_page_as_it_called_one_before_the_last_key(storage: Storage, target: S3Target) -> None:
+    """What is empty counts from there only: whoever comes to further keys comes to an end."""
+    keys = [f"tests/{MACHINE}/{JOB}/binlog/{name}" for name in ("x", "y")]
+    found = [f"<Contents><Key>{key}</Key><Size>1</Size>{AT}</Contents>" for key in keys]
+    asked = pages(storage, [empty("a"), empty("b"), found[0], empty("a"), empty("b"), found[1]])
+    assert [key for key, _ in target._listing.sizes(f"tests/{MACHINE}/{JOB}/", after="")] == keys
+    assert len(asked) == 6
+
+
 def test_a_key_of_more_versions_than_a_page_has_is_listed_to_its_end(storage: Storage, target: S3Target) -> None:
     """Its pages begin at one key, each at another version."""
-    versions = ["c", "b", "a"]
-
-    def say(handler: BaseHTTPRequestHandler) -> None:
-        version = versions.pop(0)
-        said = (
-            f"<Listing><Name>bucket</Name><IsTruncated>{'true' if versions else 'false'}</IsTruncated><Version><Key>"
-            f"{FIRST}</Key><VersionId>{version}</VersionId>{AT}</Version><NextKeyMarker>{FIRST}</NextKeyMarker>"
-            f"<NextVersionIdMarker>{version}</NextVersionIdMarker></Listing>"
-        )
-        answer(handler, body=said.encode(), headers={"Content-Type": "application/xml"})
-
-    storage.say = say
+    found = (
+        f"<Version><Key>{FIRST}</Key><VersionId>{version}</VersionId>{AT}</Version><NextKeyMarker>{FIRST}"
+        f"</NextKeyMarker><NextVersionIdMarker>{version}</NextVersionIdMarker>"
+        for version in ("c", "b", "a")
+    )
+    pages(storage, list(found))
     assert [each.version for each in target._listing.versions_of([FIRST])] == ["c", "b", "a"]
 
 

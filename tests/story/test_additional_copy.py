@@ -133,14 +133,20 @@ def test_a_run_that_is_there_already_is_left_as_it_is(world: World, offsite: Tol
     assert (world.row(), {name: (folder / name).stat() for name in lying(offsite)}) == before
 
 
-def test_the_results_of_drills_come_along(world: World, offsite: ToldTarget) -> None:
+def leave_drill(world: World) -> Drill:
+    """The result of a drill lies beside the run's backup."""
     drill = Drill("r1", ok=True, checks=(Check("starts", True, "yes", "yes"),), seconds=1.0, at=world.row().started_at)
     with world.catalogue() as catalogue:
-        ownership = ownership_of(catalogue, world.tools)
-        trust = catalogue.trust(world.name)
-        leave_proof([BackupSource(world.target, "nightly", "r1", trust)], drill, ownership, host="db1")
-        copy_run(route_of(world, catalogue), "r1")
-        assert proofs_of(BackupSource(offsite, "nightly", "r1", trust)) == (drill,)
+        source = BackupSource(world.target, "nightly", "r1", catalogue.trust(world.name))
+        leave_proof([source], drill, ownership_of(catalogue, world.tools), host="db1")
+    return drill
+
+
+def test_the_results_of_drills_come_along(world: World, offsite: ToldTarget) -> None:
+    drill = leave_drill(world)
+    copy(world)
+    with world.catalogue() as catalogue:
+        assert proofs_of(BackupSource(offsite, "nightly", "r1", catalogue.trust(world.name))) == (drill,)
 
 
 def test_while_it_is_copied_it_cannot_be_pruned(world: World, offsite: ToldTarget) -> None:

@@ -24,7 +24,7 @@ from backupd.vocabulary.errors import Cancelled, CleanupIncomplete, SnapshotErro
 from backupd.vocabulary.records import HoldingKind, RunStatus
 from tests.fakes.server import SETTINGS
 from tests.fakes.target import MemoryTarget
-from tests.story.test_additional_copy import copy
+from tests.story.test_additional_copy import copy, leave_drill
 from tests.story.test_recover import die_at
 from tests.story.world import World
 
@@ -202,6 +202,27 @@ def test_a_copy_that_is_whole_is_one_although_the_target_that_it_was_read_from_h
     assert done is not None
     assert "target vault does not answer within 200ms" in done.attentions[0]
     assert left(world) == []
+
+
+@pytest.mark.usefixtures("silence_is_short")
+def test_no_target_that_is_read_answers_for_the_one_to_which_the_results_of_drills_are_copied(
+    request: pytest.FixtureRequest, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That one takes its time, here in this thread: nothing is left behind that goes on writing there."""
+    world.back_up()
+    leave_drill(world)
+    offsite = request.getfixturevalue("offsite")  # which is none of the run's
+    attached, attach = [], offsite.attach
+
+    def slow(*what: Any) -> None:
+        time.sleep(0.5)
+        attach(*what)
+        attached.append(threading.current_thread())
+
+    monkeypatch.setattr(offsite, "attach", slow)
+    done = copy(world)
+    assert done is not None
+    assert (done.attentions, attached) == ((), [threading.current_thread()])
 
 
 def test_what_a_file_system_sends_only_as_a_file_is_closed_has_time_for_its_bytes(world: World) -> None:

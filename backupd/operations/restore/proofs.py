@@ -20,7 +20,7 @@ from typing import Any
 from backupd.catalogue.store import Catalogue
 from backupd.operations.ownership import Ownership
 from backupd.policy.signing import Signer, is_signed
-from backupd.targets import BackupSource, Target
+from backupd.targets import BackupSource
 from backupd.targets.names import is_proof, proof_name
 from backupd.vocabulary.errors import TargetAway, TargetError
 from backupd.vocabulary.escaping import is_one_line, some
@@ -149,14 +149,13 @@ def proofs_of(source: BackupSource, hosts: ProofHosts = _NO_HOSTS) -> tuple[Dril
     return tuple(drill for _, _, drill, _ in _believed(source, hosts))
 
 
-def copy_proofs(source: BackupSource, target: Target) -> None:
-    """The results of its machine's drills that lie beside a backup and are believed lie beside its copy there, too.
+def proofs_to_copy(source: BackupSource) -> list[tuple[str, bytes]]:
+    """The results of its machine's drills that lie beside a backup and are believed: by their names, as they are there.
 
     Raises:
-        TargetError: one of them could not be read or written.
+        TargetError: the target cannot be read.
     """
-    for name, content, _, _ in _believed(source, _NO_HOSTS):
-        target.attach(source.job, source.run_id, name, content)
+    return [(name, content) for name, content, _, _ in _believed(source, _NO_HOSTS)]
 
 
 def _believed(

@@ -23,7 +23,7 @@ from backupd.operations.copies.publishing import Published, publish_copy
 from backupd.operations.hanging_targets import read_from
 from backupd.operations.ownership import Ownership, require_apart
 from backupd.operations.restore.decryption_key import key_of
-from backupd.operations.restore.proofs import copy_proofs
+from backupd.operations.restore.proofs import proofs_to_copy
 from backupd.operations.restore.verify import manifest_of, verify_object
 from backupd.operations.run_holdings import RunHoldings
 from backupd.operations.tools import HostTools
@@ -362,7 +362,8 @@ def _afterwards(source: BackupSource, one: Published) -> Iterator[str]:
     if one.unknown:
         yield unknown_beside(one.unknown, one.target.name)
     try:
-        read_from(source.target, lambda: copy_proofs(source, one.target))
+        for name, content in read_from(source.target, lambda: proofs_to_copy(source)):
+            one.target.attach(source.job, source.run_id, name, content)
     except TargetError as error:
         yield (
             f"the results of drills could not be copied to target {one.target.name}; a catalogue that is rebuilt from"

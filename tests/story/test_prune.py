@@ -19,7 +19,7 @@ from backupd.targets.names import proof_name
 from backupd.vocabulary.errors import Busy, TargetAway, TargetError
 from backupd.vocabulary.identity import Machine
 from backupd.vocabulary.records import Check, Drill, RunDetails, RunStatus
-from backupd.vocabulary.storage import Backup, StoredBackup
+from backupd.vocabulary.storage import Backup, Manifest, StoredBackup
 from tests.contract.test_targets import MANIFEST
 from tests.fakes.target import MACHINE, MemoryTarget
 from tests.mutations import sealed
@@ -400,10 +400,15 @@ class Halving(Forgetful):
         with super().reading(*which, **part) as chunks:
             yield chunks
 
+    def manifest(self, job: str, backup_id: str) -> Manifest:
+        if self.denied is not None:
+            raise self.denied
+        return super().manifest(job, backup_id)
 
-def halving(site: Site, *, times: int, denied: TargetError | None = None) -> Halving:
+
+def halving(site: Site, *, times: int, denied: TargetError | None = None, nights: int = 2) -> Halving:
     """It has what the catalogue knows nothing of, as one that was set back or rebuilt does, beside what it knows."""
-    site.nights(2)
+    site.nights(nights)
     site.store(site.here, "whole", NOW - timedelta(hours=5))
     here = Halving("here", stored=site.here.stored, records=site.here.records, at=site.here.at)
     here.leaves_out, here.times, here.denied = "whole", times, denied
@@ -435,12 +440,70 @@ def test_what_was_fetched_back_is_no_empty_folder_on_the_word_of_a_listing(site:
     assert {one.backup_id for one in here.truth("nightly") if one.finished} == {"r1", "r2", "whole"}
 
 
+AWAY = TargetAway("the server does not answer", hint="is it up?")
+
+
 def test_nothing_is_left_over_on_a_target_that_cannot_be_asked_again(site: Site) -> None:
-    here = halving(site, times=9, denied=TargetAway("the server does not answer", hint="is it up?"))
+    here = halving(site, times=9, denied=AWAY)
+    done = prune(JOB, (here,), site.catalogue, ownership=site.ownership, now=NOW)
+    assert (done.removed, len(here.truth("nightly"))) == ((), 3)
+    (fate,) = (fate for fate in done.fates if fate.decision.backup_id == "whole")
+    assert fate.decision.reason.startswith("kept for now: ")
+    assert fate.decision.reason.endswith("the server does not answer")
+
+
+def test_a_target_that_is_away_by_the_time_that_a_backup_is_to_go_fails(site: Site) -> None:
+    here = halving(site, times=9, denied=AWAY, nights=4)
     done = prune(JOB, (here,), site.catalogue, ownership=site.ownership, now=NOW)
     with pytest.raises(TargetError, match="does not answer"):
         done.require_complete()
-    assert (done.removed, len(here.truth("nightly"))) == ((), 3)
+    assert (done.removed, len(here.truth("nightly"))) == ((), 5)
+
+
+def asking_for_left_overs(target: MemoryTarget, answer: Callable[[], None] = lambda: None) -> list[str]:
+    """Whose manifest was asked for, of what has none by the listing; the target answers so."""
+    asked: list[str] = []
+    reading = target.reading
+
+    def reads(job: str, backup_id: str, name: str, **part: Any) -> Any:
+        if backup_id.startswith("left"):
+            asked.append(backup_id)
+            answer()
+        return reading(job, backup_id, name, **part)
+
+    target.reading = reads  # type: ignore[method-assign]
+    return asked
+
+
+def test_a_left_over_that_cannot_be_asked_for_keeps_nothing_else(site: Site) -> None:
+    site.nights(4)
+    for run_id in ("left1", "left2"):
+        site.store(site.here, run_id, NOW - timedelta(hours=5), finished=False)
+
+    def fails_once() -> None:
+        if asked[-1] == "left1" and asked.count("left1") == 1:
+            raise AWAY
+
+    asked = asking_for_left_overs(site.here, fails_once)
+    done = site.prune()
+    done.require_complete()
+    assert site.on(site.here) == {"left1", "r3", "r4"}
+    assert site.on(site.there) == {"r3", "r4"}
+    kept = {fate.decision.backup_id: fate.decision.reason for fate in done.fates if fate.decision.keep}
+    assert kept["left1"].startswith("kept for now: ")
+    site.prune()
+    assert site.on(site.here) == {"r3", "r4"}
+
+
+def test_a_left_over_is_asked_for_as_it_is_planned_and_before_it_goes(site: Site) -> None:
+    site.nights(4)
+    site.store(site.here, "left", NOW - timedelta(hours=5), finished=False)
+    asked = asking_for_left_overs(site.here)
+    site.prune(dry_run=True)
+    assert asked == ["left"]
+    site.prune()
+    assert asked == ["left"] * 3
+    assert site.on(site.here) == {"r3", "r4"}
 
 
 def test_a_removal_that_was_refused_is_not_finished_on_the_word_of_one_listing(site: Site) -> None:

@@ -27,7 +27,7 @@ from backupd.vocabulary.storage import Backup
 from tests.binlog_segments import FIRST, chain_of, following, lay_segments, sealed_chain
 from tests.fakes.target import MemoryTarget
 from tests.signers import signer
-from tests.story.test_prune import JOB, NOW, Forgetful, Site
+from tests.story.test_prune import AWAY, JOB, NOW, Forgetful, Halving, Site, asking_for_left_overs
 
 OTHER_CHAIN = "20261119T040000Z-0123abcd"
 
@@ -208,6 +208,23 @@ def test_where_a_backup_is_that_the_catalogue_does_not_know_everything_stays(sit
     site.store(site.here, "whose", NOW - timedelta(days=9))
     site.prune()
     assert (len(site.left(site.here)), len(site.left(site.there))) == (50, 21)
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_where_a_left_over_may_be_a_backup_everything_stays(site: ArchiveSite, away: bool) -> None:
+    """It has a manifest although the listing has none, or nobody can tell."""
+    site.store(site.here, "left", NOW - timedelta(days=9))
+    here = Halving("here", stored=site.here.stored, records=site.here.records, at=site.here.at)
+    here.leaves_out, here.times = "left", 9
+
+    def answer() -> None:
+        if away:
+            raise AWAY
+
+    asking_for_left_overs(here, answer)
+    prune(JOB, (here,), site.catalogue, ownership=site.ownership, now=NOW).require_complete()
+    assert {one.backup_id for one in here.truth("nightly")} == {"left", "r3", "r4"}
+    assert len(site.left(here)) == 50
 
 
 def test_a_listing_that_leaves_out_a_backup_costs_it_no_segment(site: ArchiveSite) -> None:

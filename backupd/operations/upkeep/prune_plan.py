@@ -55,7 +55,7 @@ def plan_for(work: PruneWork, target: Target, stored: Sequence[StoredBackup]) ->
     if any(not decision.keep for decision in decisions.values()):
         _look_at_the_last_good_ones(work, target, stored, known)
         _look_at_the_broken(work, target, stored, known)
-        decisions = decided(work, target, stored, known)
+        decisions |= decided(work, target, [one for one in stored if one.finished], known)
     _note_kept(work, target, stored, known, decisions)
     order = sorted(stored, key=lambda one: (one.at, one.backup_id), reverse=True)
     sizes = {name: backup.bytes_stored for name, backup in known.backups.items()}
@@ -305,7 +305,7 @@ def _unfinished(work: PruneWork, target: Target, stored: StoredBackup, known: Kn
     if backup is not None and backup.is_being_removed:
         return RetentionDecision(stored.backup_id, keep=False, reason=backup.removed_because)
     if backup is not None:
-        return _once_complete(stored, target, backup)
+        return _once_complete(work, target, stored, backup)
     if run is not None and work.catalogue.pending_manifest(run.run_id) is not None:
         return RetentionDecision(stored.backup_id, keep=True, reason="unfinished: `backupd recover` may finish it")
     foreign = [name for name in target.objects(stored.job, stored.backup_id) if not is_ours(name)]
@@ -317,29 +317,35 @@ def _unfinished(work: PruneWork, target: Target, stored: StoredBackup, known: Kn
             " this one was cloned from"
         )
         return RetentionDecision(stored.backup_id, keep=True, reason=reason)
-    return _left_over(stored, target, "unfinished, and no run is working on it")
+    return _left_over(work, target, stored, "unfinished, and no run is working on it")
 
 
-def _once_complete(stored: StoredBackup, target: Target, backup: Backup) -> RetentionDecision:
+def _once_complete(work: PruneWork, target: Target, stored: StoredBackup, backup: Backup) -> RetentionDecision:
     """Beside a backup that we were removing a proof host may have written, and its folder stays while others use it."""
     there = target.objects(stored.job, stored.backup_id)
     ours = list(filter(is_ours, there))
     if backup.removed_at is None or backup.removed_because == GONE or not all(map(is_proof, ours)):
         return RetentionDecision(stored.backup_id, keep=True, reason="it was complete before: its manifest was removed")
     if ours:
-        return _left_over(stored, target, "the result of a drill that ended when retention had removed the backup")
+        return _left_over(
+            work, target, stored, "the result of a drill that ended when retention had removed the backup"
+        )
     if there:
         reason = f"the backup was removed; what is left is not backupd's: it has {min(there)}"
         return RetentionDecision(stored.backup_id, keep=True, reason=reason)
-    return _left_over(stored, target, "the empty folder of a backup that was removed")
+    return _left_over(work, target, stored, "the empty folder of a backup that was removed")
 
 
-def _left_over(stored: StoredBackup, target: Target, what: str) -> RetentionDecision:
-    """It goes, unless it has a manifest all the same. Raises TargetError where nobody can tell."""
-    if finished_there(target, stored.job, [stored.backup_id]):
-        reason = "the target does not list it reliably: it has a manifest, and a listing left that out"
-        return RetentionDecision(stored.backup_id, keep=True, reason=reason)
-    return RetentionDecision(stored.backup_id, keep=False, reason=f"left over: {what}")
+def _left_over(work: PruneWork, target: Target, stored: StoredBackup, what: str) -> RetentionDecision:
+    """It goes, unless it has a manifest all the same. Where nobody can tell, it alone stays until the next pruning."""
+    try:
+        if not finished_there(target, stored.job, [stored.backup_id]):
+            return RetentionDecision(stored.backup_id, keep=False, reason=f"left over: {what}")
+        why = "the target does not list it reliably: it has a manifest, and a listing left that out"
+    except TargetError as error:
+        why = f"kept for now: whether it has a manifest is unknown: {error.message}"
+    _uncertain(work, target, stored.backup_id, why)
+    return RetentionDecision(stored.backup_id, keep=True, reason=why)
 
 
 def _holds_its_lock(work: PruneWork, run_id: str) -> bool:

@@ -38,8 +38,8 @@ def prune_segments(
 
     A page at a time is noted as leaving, removed, and forgotten: of what dies in between the next pruning records what
     is gone and decides anew on the rest, and until then nobody calls it lost. While the target has a backup that the
-    catalogue does not know, nothing goes: nobody can tell what it needs. Of a chain of which a rebuilt catalogue may
-    lack a segment that a backup stands in, what follows that segment stays.
+    catalogue does not know, or may have one, nothing goes: nobody can tell what it needs. Of a chain of which a rebuilt
+    catalogue may lack a segment that a backup stands in, what follows that segment stays.
 
     Raises:
         NotOurs: another machine has written there meanwhile.
@@ -54,7 +54,8 @@ def prune_segments(
         _settle(work, target, require_ours)
     runs = work.catalogue.on_target(job, target.name)
     gone = {fate.decision.backup_id for fate in plan if fate.removed or (work.dry_run and not fate.decision.keep)}
-    unknown = [each.backup_id for each in stored if each.finished and each.backup_id not in runs.keys() | gone]
+    may_be = [one.backup_id for one in stored if one.finished or (target.name, one.backup_id) in work.uncertain]
+    unknown = [backup_id for backup_id in may_be if backup_id not in runs.keys() | gone]
     if unknown:
         log.info("target %s: no segment is removed: %s is not in the catalogue", target.name, min(unknown))
         return

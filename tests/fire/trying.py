@@ -108,8 +108,8 @@ def tried(machine: Machine, case: Case) -> dict[str, object]:
 
 def _tried(machine: Machine, case: Case) -> dict[str, object]:
     began = time.monotonic()
+    before = _seen(machine)  # what a run leaves that dies in preparation, `recover` has to clear away too
     kept = _prepared(machine, case)
-    before = _seen(machine)
     acknowledged = frozenset(machine.acknowledged)
     run_id = machine.next_id()
     configuration = machine.configuration(case.situation.command)

@@ -109,6 +109,17 @@ def test_it_is_one_that_a_rule_wants_wherever_that_stands_in_a_calendar(site: Si
     assert (site.on(site.here), site.on(site.there)) == ({"r3", "r4"}, {"r1", "r2", "r4"})
 
 
+@BOTH_ORDERS
+def test_one_that_this_pruning_sees_to_be_incomplete_is_no_whole_one(site: Site, order: tuple[str, ...]) -> None:
+    """Nobody has verified `here`'s newest; it was away for a night."""
+    site.back_up("r5", NOW - timedelta(hours=5), on=(site.there,))
+    site.back_up("r6", NOW - timedelta(hours=4), on=(site.there,))
+    del site.here.stored["nightly", "r4", "data-1.tar.zst"]
+    fates = pruned_as_told(site, order, kept(2, here=2))
+    assert fates["there", "r4"] == (True, "only complete copy: all others of this run were found broken")
+    assert site.on(site.there) >= {"r4", "r5", "r6"}
+
+
 @pytest.fixture
 def third(tmp_path: Path) -> Iterator[tuple[Site, MemoryTarget]]:
     """As above, on three targets."""

@@ -17,7 +17,7 @@ from backupd.config import JobConfig
 from backupd.operations.hanging_targets import answer_of
 from backupd.operations.ownership import Ownership, require_apart
 from backupd.operations.upkeep.former_targets import rule_on
-from backupd.operations.upkeep.prune_plan import decided, found_on, known_of, plan_for
+from backupd.operations.upkeep.prune_plan import decided, found_on, known_of, look_closely, plan_for
 from backupd.operations.upkeep.prune_segments import prune_segments
 from backupd.operations.upkeep.prune_work import Fate, PruneWork, SegmentFate
 from backupd.targets import Target
@@ -106,24 +106,15 @@ def prune(
             (target.name, rule) for target in targets if (rule := rule_on(job, target.name, catalogue)) is not None
         )
         ruled = [target for target in targets if target.name in work.rules]
+        seen: list[tuple[Target, list[StoredBackup]]] = []
         for target in ruled:
             if not dry_run:
                 catalogue.remember_rule(job.name, target.name, work.rules[target.name])
             with _failing_alone(work, target):
-                if dry_run:
-                    answer_of(target, partial(ownership.require_ours, target))
-                elif not answer_of(target, partial(ownership.take_as_room_allows, target)):
-                    work.full.add(target.name)
-                require_apart(target, _others_of_job(job, target, ruled))
-                stored = found_on(work, target)
-                plan = plan_for(work, target, stored)
-                if not dry_run:
-                    plan = [_carry_out(work, target, stored, fate) for fate in plan]
-                work.fates += plan
-                work.going |= {(target.name, fate.decision.backup_id) for fate in plan if not fate.decision.keep}
-                prune_segments(work, target, stored, plan, partial(_require_ours, work, target))
-                if target.name in work.full:
-                    ownership.take(target)
+                seen.append((target, _look_at(work, target, ruled)))
+        for target, stored in seen:  # only now: what is lost on the last of them counts on the first
+            with _failing_alone(work, target):
+                _prune_on(work, target, stored)
     return Pruning(
         job.name, tuple(work.fates), tuple(work.vanished), tuple(work.failures), tuple(work.segments.values())
     )
@@ -157,6 +148,38 @@ def after_run(
     except TargetError as error:
         catalogue.attention(run_id, f"the backup is good, but {error.message}")
     return pruning
+
+
+def _look_at(work: PruneWork, target: Target, ruled: Sequence[Target]) -> list[StoredBackup]:
+    """What lies there of the job; what is missing or incomplete there is known from now on.
+
+    Raises:
+        TargetError: it cannot be read, or cannot be believed; or it is one storage with another one.
+    """
+    if work.dry_run:
+        answer_of(target, partial(work.ownership.require_ours, target))
+    elif not answer_of(target, partial(work.ownership.take_as_room_allows, target)):
+        work.full.add(target.name)
+    require_apart(target, _others_of_job(work.job, target, ruled))
+    stored = found_on(work, target)
+    look_closely(work, target, stored)
+    return stored
+
+
+def _prune_on(work: PruneWork, target: Target, stored: Sequence[StoredBackup]) -> None:
+    """What is to go there goes, and with it what nothing that stays needs of the binlog archive.
+
+    Raises:
+        TargetError: it cannot be read, or has no room for an owner record.
+    """
+    plan = plan_for(work, target, stored)
+    if not work.dry_run:
+        plan = [_carry_out(work, target, stored, fate) for fate in plan]
+    work.fates += plan
+    work.going |= {(target.name, fate.decision.backup_id) for fate in plan if not fate.decision.keep}
+    prune_segments(work, target, stored, plan, partial(_require_ours, work, target))
+    if target.name in work.full:
+        work.ownership.take(target)
 
 
 def _others_of_job(job: JobConfig, target: Target, ruled: Sequence[Target]) -> list[Target]:

@@ -48,14 +48,27 @@ def found_on(work: PruneWork, target: Target) -> list[StoredBackup]:
     return stored
 
 
-def plan_for(work: PruneWork, target: Target, stored: Sequence[StoredBackup]) -> list[Fate]:
-    """What is to become of everything of the job that is on the target, newest first."""
+def look_closely(work: PruneWork, target: Target, stored: Sequence[StoredBackup]) -> None:
+    """Once, and only where a backup is to go: what is not as the catalogue says is uncertain from now on.
+
+    Raises:
+        TargetError: it cannot be read.
+    """
+    if target.name in work.looked_at:
+        return
     known = known_of(work, target, stored)
-    decisions = decided(work, target, stored, known)
-    if any(not decision.keep for decision in decisions.values()):
+    finished = [one for one in stored if one.finished]
+    if any(not decision.keep for decision in decided(work, target, finished, known).values()):
+        work.looked_at.add(target.name)
         _look_at_the_last_good_ones(work, target, stored, known)
         _look_at_the_broken(work, target, stored, known)
-        decisions |= decided(work, target, [one for one in stored if one.finished], known)
+
+
+def plan_for(work: PruneWork, target: Target, stored: Sequence[StoredBackup]) -> list[Fate]:
+    """What is to become of everything of the job that is on the target, newest first."""
+    look_closely(work, target, stored)
+    known = known_of(work, target, stored)
+    decisions = decided(work, target, stored, known)
     _note_kept(work, target, stored, known, decisions)
     order = sorted(stored, key=lambda one: (one.at, one.backup_id), reverse=True)
     sizes = {name: backup.bytes_stored for name, backup in known.backups.items()}

@@ -52,6 +52,7 @@ class PruneWork:
     set_back: Mapping[str, datetime] = field(default_factory=dict)  # by run: see `Catalogue.set_back`
     rules: dict[str, RetentionRule] = field(default_factory=dict)  # by target
     uncertain: dict[tuple[str, str], str] = field(default_factory=dict)  # by target and run: why
+    looked_at: set[str] = field(default_factory=set)  # targets: see `look_closely`
     again: dict[str, dict[str, RunDetails]] = field(default_factory=dict)  # by target: see `enter_again`
     going: set[tuple[str, str]] = field(default_factory=set)  # target and run: decided, carried out or not
     full: set[str] = field(default_factory=set)  # targets that had no room for an owner record

@@ -25,7 +25,7 @@ def only_whole(work: PruneWork, target: str, runs: Sequence[RunDetails]) -> set[
     for run in runs:
         others = [one for one in run.backups if one.target != target and _can_be_restored_from(work, one.target)]
         left = [one for one in others if not _is_gone(work, run, one)]
-        if any(not one.broken for one in left):
+        if any(not one.broken and (one.target, run.run_id) not in work.uncertain for one in left):
             continue
         if left:
             found.add(run.run_id)

@@ -173,6 +173,15 @@ class StoredBackups(CatalogueFile):
             found = details(connection, _stored_or_named(machine, job, target, names), samples=False)
         return {run.run_id: run for run in found}
 
+    def lost_on(self, job: str, target: str, *, gone: str) -> list[str]:
+        """This machine's runs of the job whose backup there was removed, and was broken, or removed because it had
+        `gone`; newest first.
+        """
+        table = tables.backups
+        lost = (table.c.broken != "") | (table.c.removed_because == gone)
+        was_there = select(table.c.run_id).where(table.c.removed_at.is_not(None), table.c.target == target, lost)
+        return [row["run_id"] for row in self._read(our_newest(job).where(tables.runs.c.run_id.in_(was_there)))]
+
     def set_back(self, job: str, *, until: datetime) -> dict[str, datetime]:
         """This machine's runs that began, as the clock said, before one that was recorded earlier; each with a moment
         after the end of that. What a clock that was ahead has dated later than `until` tells nothing.

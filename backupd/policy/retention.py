@@ -7,9 +7,9 @@ A policy keeps the last so many, and of the last so many days, weeks (ISO 8601),
 last one each, by the calendar of a time zone. Whatever it says, the last good backup stays, and the last that a drill
 has proven (where a later drill of that one failed, also the last whose proof stands), and every pinned one. A broken
 backup counts for nothing of this; it stays only until there is a newer good one. Where a run's other copies were found
-broken, its only whole one stays for as long as one of them is there, or would be if it were whole. A backup whose time
-has not come yet stays as well, and counts for nothing either: where a clock was wrong, it must not push out others; nor
-must one of which nobody can tell whether it is whole.
+broken or have been lost, its only whole one stays for as long as one of them is there, or would be had none been lost.
+A backup whose time has not come yet stays as well, and counts for nothing either: where a clock was wrong, it must not
+push out others; nor must one of which nobody can tell whether it is whole.
 
 Two clocks tell how old a backup is: the storage's, and that of the host that made it. Either may have been wrong, and
 a storage that was copied has the time of copying. Where both are one, and that was set back for a while, the order in
@@ -71,7 +71,7 @@ class Candidate:
     at_by_host: datetime | None = None  # where the clock of the host that made it tells another time
     at_in_order: datetime | None = None  # after all recorded before it, where the host's clock was set back
     broken: str = ""  # what was found wrong with it; empty: nothing
-    only_whole: bool = False  # those on other targets were found broken, and lie there or would be kept there
+    only_whole: str = ""  # what became of those on other targets, which lie there or would be kept there if whole
     uncertain: str = ""  # why nobody can tell now whether it is whole; empty: what is known of it counts
     proven: bool = False  # by a drill
     doubted: bool = False  # by the last drill, which failed
@@ -115,13 +115,19 @@ def stays(
     return any(one.keep for one in decide(backups, policy, now, zone=zone) if one.backup_id == backup_id)
 
 
-def stays_if_whole(
-    backup: Candidate, backups: Sequence[Candidate], policy: Policy, now: datetime, *, zone: tzinfo | None = None
-) -> bool:
-    """Whether it would be kept if nothing were wrong with it, whether it is one of them or has gone by now."""
-    others = [one for one in backups if one.backup_id != backup.backup_id]
-    whole = replace(backup, broken="", uncertain="")
-    return stays(backup.backup_id, [*others, whole], policy, now, zone=zone)
+def kept_if_whole(
+    lost: Sequence[Candidate],
+    backups: Sequence[Candidate],
+    policy: Policy,
+    now: datetime,
+    *,
+    zone: tzinfo | None = None,
+) -> set[str]:
+    """Those of the lost that would be kept if nothing were wrong with any; they may be among the backups, or not."""
+    ids = {one.backup_id for one in lost}
+    others = [one for one in backups if one.backup_id not in ids]
+    whole = [replace(one, broken="", uncertain="") for one in lost]
+    return ids & {one.backup_id for one in decide([*others, *whole], policy, now, zone=zone) if one.keep}
 
 
 def _decision(backup: Candidate, told: Sequence[Sequence[str]], policy: Policy) -> RetentionDecision:
@@ -144,7 +150,7 @@ def _reasons(backups: Sequence[Candidate], policy: Policy, now: datetime, zone: 
         if backup.uncertain:
             reasons[backup.backup_id].append(backup.uncertain)
         if backup.only_whole and not backup.broken:
-            reasons[backup.backup_id].append("only complete copy: all others of this run were found broken")
+            reasons[backup.backup_id].append(f"only complete copy: {backup.only_whole}")
         if backup.broken and not (good and good[0].at >= backup.at):
             reasons[backup.backup_id].append("broken, but there is no newer good one")
     for backup in good[:1]:

@@ -9,6 +9,7 @@ import pytest
 
 from backupd.config import RetentionConfig, TargetRetentionConfig
 from backupd.operations.upkeep.prune import Pruning, prune
+from backupd.operations.upkeep.reappeared_backups import GONE
 from tests.fakes.target import MemoryTarget
 from tests.story.test_prune import JOB, NOW, Site
 
@@ -74,7 +75,7 @@ def pruned_as_told(site: Site, order: tuple[str, ...], retention: RetentionConfi
 def test_it_stays_after_the_broken_one_has_gone(site: Site, order: tuple[str, ...]) -> None:
     for _ in range(3):
         fates = pruned_as_told(site, order, kept(2, here=30))
-        assert fates["there", "r1"] == (True, "only complete copy: all others of this run were found broken")
+        assert fates["there", "r1"] == (True, "only complete copy: broken on here")
     assert site.removed(site.here) == {
         "r1": "expired: broken (data-1.tar.zst is missing), and there is a newer good one"
     }
@@ -100,13 +101,19 @@ def test_it_goes_by_its_own_rule_where_none_of_the_two_wants_the_run(site: Site,
 
 
 @BOTH_ORDERS
-def test_it_is_one_that_a_rule_wants_wherever_that_stands_in_a_calendar(site: Site, order: tuple[str, ...]) -> None:
-    """Each run counts for itself: of two that were lost there neither takes the other's place."""
+@pytest.mark.parametrize("is_there", [True, False], ids=["also there", "only here"])
+def test_of_all_that_were_lost_those_stay_that_the_rule_would_have_kept_had_none_been(
+    site: Site, order: tuple[str, ...], *, is_there: bool
+) -> None:
+    """They take one another's places in a calendar, also where the other target has never had the one that counts."""
     lost(site, "r2")
+    if not is_there:
+        site.there.remove("nightly", "r2")
+        site.catalogue.removed("r2", "there", because="expired: not among the last 1")
     retention = RetentionConfig(keep_last=1, targets={"here": TargetRetentionConfig(keep_last=1, daily=3)})
     for _ in range(2):
         pruned_as_told(site, order, retention)
-    assert (site.on(site.here), site.on(site.there)) == ({"r3", "r4"}, {"r1", "r2", "r4"})
+    assert (site.on(site.here), site.on(site.there)) == ({"r3", "r4"}, {"r2", "r4"} if is_there else {"r4"})
 
 
 @BOTH_ORDERS
@@ -116,8 +123,46 @@ def test_one_that_this_pruning_sees_to_be_incomplete_is_no_whole_one(site: Site,
     site.back_up("r6", NOW - timedelta(hours=4), on=(site.there,))
     del site.here.stored["nightly", "r4", "data-1.tar.zst"]
     fates = pruned_as_told(site, order, kept(2, here=2))
-    assert fates["there", "r4"] == (True, "only complete copy: all others of this run were found broken")
+    assert fates["there", "r4"] == (True, "only complete copy: uncertain on here")
     assert site.on(site.there) >= {"r4", "r5", "r6"}
+
+
+def take_away(site: Site, run_id: str) -> None:
+    """Somebody has, and nobody has looked since."""
+    for name in [name for name in site.here.stored if name[1] == run_id]:
+        del site.here.stored[name]
+
+
+@BOTH_ORDERS
+def test_one_that_somebody_took_away_was_not_given_up(site: Site, order: tuple[str, ...]) -> None:
+    take_away(site, "r2")
+    for _ in range(2):
+        fates = pruned_as_told(site, order, kept(1, here=3))
+        assert fates["there", "r2"] == (True, "only complete copy: lost on here")
+    site.back_up("r5", NOW - timedelta(hours=2))
+    pruned_as_told(site, order, kept(1, here=3))
+    assert (site.on(site.here), site.on(site.there)) == ({"r3", "r4", "r5"}, {"r5"})
+
+
+@BOTH_ORDERS
+def test_one_that_is_there_again_counts_as_before(site: Site, order: tuple[str, ...]) -> None:
+    disk = {name: content for name, content in site.here.stored.items() if name[1] == "r2"}
+    take_away(site, "r2")
+    pruned_as_told(site, order, kept(1, here=3))
+    site.here.stored.update(disk)
+    pruned_as_told(site, order, kept(1, here=3))
+    assert (site.on(site.here), site.on(site.there)) == ({"r2", "r3", "r4"}, {"r4"})
+
+
+@BOTH_ORDERS
+def test_a_target_without_a_rule_counts_while_what_is_broken_is_there(site: Site, order: tuple[str, ...]) -> None:
+    """Whoever has removed it by hand, as the hint of `copy` says, has given it up."""
+    for _ in range(2):
+        fates = told(pruned(site, order, RetentionConfig(keep_last=2), names=("there",)))
+        assert fates["there", "r1"] == (True, "only complete copy: broken on here")
+    site.catalogue.removed("r1", "here", because=GONE)
+    pruned(site, order, RetentionConfig(keep_last=2), names=("there",))
+    assert (site.on(site.here), site.on(site.there)) == ({"r1", "r2", "r3", "r4"}, {"r3", "r4"})
 
 
 @pytest.fixture
@@ -154,7 +199,7 @@ def test_one_that_is_being_removed_counts_as_gone(third: tuple[Site, MemoryTarge
     site, target = third
     site.catalogue.removing("r1", target.name, because="expired: not among the last 2")
     fates = pruned_as_told(site, ("there", "here"), kept(2, here=30))
-    assert fates["there", "r1"] == (True, "only complete copy: all others of this run were found broken")
+    assert fates["there", "r1"] == (True, "only complete copy: broken on here")
     assert "r1" in site.on(site.there)
 
 
@@ -190,8 +235,18 @@ def test_a_target_that_has_left_the_job_counts_while_it_can_be_restored_from(
     planned, first, second = former(left, order, configured=("here", "there"))
     assert planned == first
     assert first["there", "r1"] == second["there", "r1"]
-    assert second["there", "r1"] == (True, "only complete copy: all others of this run were found broken")
+    assert second["there", "r1"] == (True, "only complete copy: broken on here")
     assert (left.on(left.here), left.on(left.there)) == ({"r2", "r3", "r4"}, {"r1", "r3", "r4"})
+
+
+@BOTH_ORDERS
+def test_what_is_taken_away_from_a_target_that_has_left_the_job_is_given_up(left: Site, order: tuple[str, ...]) -> None:
+    """It is being emptied; see the page about moving."""
+    take_away(left, "r1")
+    take_away(left, "r2")
+    planned, first, _ = former(left, order, configured=("here", "there"))
+    assert planned == first
+    assert (left.on(left.here), left.on(left.there)) == ({"r3", "r4"}, {"r3", "r4"})
 
 
 def test_a_target_that_the_configuration_has_no_more_keeps_no_copy_on_others(left: Site) -> None:

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from backupd.policy.retention import Candidate, RetentionRule, by_each_clock, decide, stays_if_whole
+from backupd.policy.retention import Candidate, RetentionRule, by_each_clock, decide, kept_if_whole
 from backupd.vocabulary.storage import RetentionDecision
 from tests.share import examples
 
@@ -21,7 +21,7 @@ def backup(
     backup_id: str = "",
     *,
     broken: str = "",
-    only_whole: bool = False,
+    only_whole: str = "",
     proven: bool = False,
     doubted: bool = False,
     pin: str | None = None,
@@ -198,13 +198,13 @@ def test_a_storage_whose_clock_is_a_little_ahead_has_no_wrong_one() -> None:
 
 
 def test_the_only_whole_copy_and_what_nobody_can_tell_stay_and_say_so() -> None:
-    only = replace(backup("2026-11-01", "only"), only_whole=True)
+    only = replace(backup("2026-11-01", "only"), only_whole="broken on there")
     unsure = replace(backup("2026-11-02", "unsure"), uncertain="its target does not answer")
-    both_broken = replace(backup("2026-11-03", "broken"), only_whole=True, broken="flipped")
+    both_broken = replace(backup("2026-11-03", "broken"), only_whole="broken on there", broken="flipped")
     decisions = decide([*every(24, 2), only, unsure, both_broken], policy(1), NOW)
     assert kept(decisions) == {
         "20261121-1200": "last good one, last 1 of 1",
-        "only": "only complete copy: all others of this run were found broken",
+        "only": "only complete copy: broken on there",
         "unsure": "its target does not answer",
     }
     assert expired(decisions)["broken"] == "expired: broken (flipped), and there is a newer good one"
@@ -252,7 +252,7 @@ HISTORIES = some.lists(
         at_by_host=some.none() | INSTANTS | NEAR,
         at_in_order=some.none() | INSTANTS | NEAR,
         broken=some.sampled_from(["", "", "", "flipped"]),
-        only_whole=some.sampled_from([False, False, False, True]),
+        only_whole=some.sampled_from(["", "", "", "broken on there"]),
         uncertain=some.sampled_from(["", "", "", "", "nobody can tell"]),
         proven=some.booleans(),
         doubted=some.booleans(),
@@ -337,15 +337,15 @@ def test_what_is_kept_does_not_depend_on_when_it_is_decided(history: list[Candid
     assert before == after
 
 
-COPIES = some.sampled_from(["whole", "whole", "broken", None])
+LOST = "lost"  # retention has removed it, or somebody else has taken it away, and whole it might have stayed
+COPIES = some.sampled_from(["whole", "whole", "broken", LOST, None])
 SITES = some.lists(some.fixed_dictionaries({"a": COPIES, "b": COPIES, "c": COPIES}), min_size=1, max_size=12)
 RULES = some.fixed_dictionaries({"a": POLICIES, "b": POLICIES, "c": POLICIES})
-REMOVED_BROKEN = "removed broken"  # retention has removed it, and whole it might have stayed
 
 
 @settings(max_examples=examples(100))
 @given(some.data(), SITES, RULES)
-def test_no_target_gives_up_what_another_has_or_would_keep_and_found_broken_and_the_last_whole_copy_of_a_job_stays(
+def test_no_target_gives_up_what_another_has_or_would_keep_and_has_lost_and_the_last_whole_copy_of_a_job_stays(
     data: some.DataObject, nights: list[dict[str, str | None]], rules: dict[str, RetentionRule]
 ) -> None:
     """However often, and in whatever order, they are pruned, each by its own rule; a night is the hour of its run."""
@@ -364,13 +364,19 @@ def test_no_target_gives_up_what_another_has_or_would_keep_and_found_broken_and_
         }
 
     def wants(target: str, hour: int) -> bool:
-        one = backup(NOW - timedelta(hours=len(nights) - hour), f"r{hour}")
-        return stays_if_whole(one, list(lying_on(target).values()), rules[target], NOW, zone=BERLIN)
+        lost = [
+            backup(NOW - timedelta(hours=len(nights) - hour), f"r{hour}")
+            for hour, copies in enumerate(nights)
+            if copies[target] in ("broken", LOST)
+        ]
+        there = list(lying_on(target).values())
+        return f"r{hour}" in kept_if_whole(lost, there, rules[target], NOW, zone=BERLIN)
 
-    def only_whole(target: str, hour: int) -> bool:
+    def only_whole(target: str, hour: int) -> str:
         others = {name: state for name, state in nights[hour].items() if name != target}
-        wanted = any(state == REMOVED_BROKEN and wants(name, hour) for name, state in others.items())
-        return "whole" not in others.values() and ("broken" in others.values() or wanted)
+        wanted = any(state == LOST and wants(name, hour) for name, state in others.items())
+        protects = "whole" not in others.values() and ("broken" in others.values() or wanted)
+        return "broken on another" if protects else ""
 
     for target in data.draw(some.lists(some.sampled_from("abc"), min_size=3, max_size=9)):
         there = lying_on(target)
@@ -378,7 +384,7 @@ def test_no_target_gives_up_what_another_has_or_would_keep_and_found_broken_and_
         gone = expired(decide(candidates, rules[target], NOW, zone=BERLIN))
         for hour in (hour for hour in there if f"r{hour}" in gone):
             assert nights[hour][target] == "broken" or not only_whole(target, hour)
-            nights[hour][target] = REMOVED_BROKEN if nights[hour][target] == "broken" else None
+            nights[hour][target] = LOST if nights[hour][target] == "broken" else None
         assert last_whole is None or "whole" in nights[last_whole].values()
     for hour in (hour for hour in had_whole if "whole" not in nights[hour].values()):
-        assert not any(state == REMOVED_BROKEN and wants(name, hour) for name, state in nights[hour].items())
+        assert not any(state == LOST and wants(name, hour) for name, state in nights[hour].items())

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 BROKEN_GOES = (
     "a copy is never overwritten: `backupd prune` removes a broken one of which something is missing once there is a"
     " newer good one; where only reading shows it, remove it by hand, then `backupd prune`; then copy again. Until then"
-    " prune leaves the only whole one, for as long as the broken one's target would keep that if it were whole"
+    " prune leaves the only whole one, for as long as the rule of the broken one's target would keep the run"
 )
 
 

@@ -13,7 +13,7 @@ from backupd.operations.restore.verify import manifest_of
 from backupd.operations.upkeep.prune_work import Fate, PruneWork
 from backupd.operations.upkeep.reappeared_backups import GONE, enter_again
 from backupd.operations.upkeep.whole_copies import only_whole
-from backupd.policy.retention import Candidate, by_each_clock, decide, good_ones, stays, stays_if_whole
+from backupd.policy.retention import Candidate, by_each_clock, decide, good_ones, kept_if_whole, stays
 from backupd.targets import BackupSource, Target
 from backupd.targets.listing import finished_there, require_listed
 from backupd.targets.names import is_ours, is_proof
@@ -112,7 +112,9 @@ def _candidates(
     overtaken = _overtaken(there, known)
     only = only_whole(work, target.name, [known.runs[one.backup_id] for one in there])
     return [
-        _candidate(*(work, target, one, known), copied=one.backup_id in overtaken, only_whole=one.backup_id in only)
+        _candidate(
+            *(work, target, one, known), copied=one.backup_id in overtaken, only_whole=only.get(one.backup_id, "")
+        )
         for one in there
     ]
 
@@ -187,7 +189,7 @@ def _look_at_the_broken(work: PruneWork, target: Target, stored: Sequence[Stored
     candidates = _candidates(work, target, stored, known)
     rule = work.rules[target.name]
     for one in (one for one in candidates if one.broken):
-        if stays(one.backup_id, candidates, rule, work.now) or not stays_if_whole(one, candidates, rule, work.now):
+        if stays(one.backup_id, candidates, rule, work.now) or not kept_if_whole([one], candidates, rule, work.now):
             continue
         try:
             require_listed(target, _manifest(work, target, one.backup_id, known))
@@ -213,7 +215,7 @@ def _on(run: RunDetails, target: Target) -> Backup | None:
 
 
 def _candidate(
-    work: PruneWork, target: Target, stored: StoredBackup, known: KnownBackups, *, copied: bool, only_whole: bool
+    work: PruneWork, target: Target, stored: StoredBackup, known: KnownBackups, *, copied: bool, only_whole: str
 ) -> Candidate:
     run, backup = known.runs[stored.backup_id], known.backups[stored.backup_id]
     return Candidate(

@@ -83,7 +83,7 @@ def copy(
     heap.confine()
     readers = _recipients(recipients)
     configuration = context.configuration(ctx.obj.config)
-    jobs = tuple(configuration.jobs) if job is None else (context.job(configuration, job).name,)
+    jobs = configuration.jobs if job is None else {job: context.job(configuration, job)}
     with (
         context.own_catalogue(configuration) as catalogue,
         cancellable(),
@@ -97,15 +97,15 @@ def copy(
         if run_id is not None:
             attentions = _copy(route, run_of(configuration, catalogue, run_id, target=origin).run_id, attend)
         else:
-            absent = [run.run_id for run in lacking.missing(route, jobs)]
-            broken = [run.run_id for run in lacking.broken_there(route, jobs)]
+            absent = [run.run_id for run in lacking.missing(route, tuple(jobs.values()))]
+            broken = [run.run_id for run in lacking.broken_there(route, tuple(jobs))]
             if not absent and not broken:
                 say(f"nothing is missing on target {destination}")
             attentions = [
                 *_broken_there(route, broken),
                 *_copy_all(route, attend, absent),
-                *_left_to_others(route, [run.run_id for run in lacking.for_others(route, jobs)]),
-                *_archives_left(route, jobs),
+                *_left_to_others(route, [run.run_id for run in lacking.for_others(route, tuple(jobs))]),
+                *_archives_left(route, tuple(jobs)),
             ]
     if attentions:
         raise typer.Exit(ExitStatus.ATTENTION)

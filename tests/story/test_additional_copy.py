@@ -195,8 +195,25 @@ def test_missing_is_what_the_one_has_and_the_other_never_had_the_newest_first(
         catalogue.removed("r3", "offsite", because="expired: not among the last 2")
         catalogue.removed("r4", "offsite", because="no longer on the target")
         route = route_of(world, catalogue)
-        assert [run.run_id for run in missing(route, ["nightly"])] == ["r6", "r4", "r1"]
-        assert missing(route, ["weekly"]) == []
+        assert [run.run_id for run in missing(route, [world.job()])] == ["r6", "r4", "r1"]
+        assert missing(route, [world.job(name="weekly")]) == []
+
+
+def test_what_went_because_it_was_broken_is_missing_only_where_the_rule_there_would_keep_it(
+    world: World, offsite: ToldTarget
+) -> None:
+    for run_id in ("r2", "r3", "r4"):
+        world.others = [offsite]  # type: ignore[list-item]
+        world.back_up(run_id, job=world.job(targets=("vault", "offsite")))
+    copy(world)
+    with world.catalogue() as catalogue:
+        for run_id in ("r1", "r2", "r3"):
+            catalogue.found_broken(run_id, "offsite", "a test has said so")
+            catalogue.removed(run_id, "offsite", because="expired: broken, and there is a newer good one")
+        route = route_of(world, catalogue)
+        job = world.job(targets=("vault", "offsite"), retention=RetentionConfig(keep_last=3))
+        assert [run.run_id for run in missing(route, [job])] == ["r3", "r2"]
+        assert [run.run_id for run in missing(route, [world.job()])] == ["r3", "r2", "r1"], "it has no rule there"
 
 
 # --- nothing falsely good --------------------------------------------------------------------------------------------
@@ -390,7 +407,7 @@ def test_one_whose_removal_broke_off_is_neither_missing_nor_there(world: World, 
     (offsite.folder / world.name / "nightly" / "r1" / "manifest.json").unlink()
     with world.catalogue() as catalogue:
         catalogue.removing("r1", "offsite", because="expired: not among the last 2")
-        assert missing(route_of(world, catalogue), ["nightly"]) == []
+        assert missing(route_of(world, catalogue), [world.job()]) == []
     before = lying(offsite)
     with pytest.raises(Refused, match="run r1 is being removed from target offsite: expired") as refused:
         copy(world)

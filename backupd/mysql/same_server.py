@@ -17,7 +17,8 @@ UPTIME, AT = "uptime", "at"  # the last: when they were read, by the host's cloc
 _IDS = (SERVER_UUID, SERVER_ID)  # the first that a server has: MariaDB has no uuid
 _PLACE = (DATADIR, HOSTNAME, PORT)  # where MariaDB runs; its id is 1 by default, and may be one of a whole cluster
 _START_SECONDS = 60.0  # by which uptime and clock may differ
-_GIVEN_UP_SECONDS = 7 * 86400.0  # a failover for good, say, to a server that was up before
+_ASKED_SECONDS = 5.0  # what is told in whole seconds, one after the other
+_DAY = 86400.0  # seven of them: a failover for good, say, to a server that was up before
 
 
 def identity(session: Session, variables: Mapping[str, str]) -> Mapping[str, str]:
@@ -45,7 +46,8 @@ def on_another(saved: Mapping[str, str], now: Mapping[str, str], *, changed: str
     """A sentence where another server answers, which is let be; empty: it is the one that was changed.
 
     It is only said, and there is nothing to come back to, where that other one was started since, so that the one that
-    was changed may be gone for good, and where that one has not answered for a week.
+    was changed may be gone for good; and where that one has not answered for a week, or was changed by a clock that was
+    more than a day ahead.
 
     Raises:
         ServerError: it is another one, and may have been one all the time.
@@ -54,7 +56,7 @@ def on_another(saved: Mapping[str, str], now: Mapping[str, str], *, changed: str
     if name is None:
         return ""
     fact = f"another server answers: its {name} is {now.get(name)}, and {changed} on the one of {saved[name]}"
-    if _was_started_since(saved, now) or _elapsed(saved, now) > _GIVEN_UP_SECONDS:
+    if _was_started_since(saved, now) or not -_DAY <= float(now[AT]) - float(saved[AT]) <= 7 * _DAY:
         return f"{fact}; if that server is still running: {remedy}"
     raise ServerError(fact, hint=f"{remedy}, or point the host at it again; then `backupd recover`")
 
@@ -66,7 +68,7 @@ def restarted(saved: Mapping[str, str], now: Mapping[str, str]) -> bool:
 
 def _was_started_since(saved: Mapping[str, str], now: Mapping[str, str]) -> bool:
     """Another server: how long the one that was changed had been up then says nothing of it."""
-    return int(now[UPTIME]) + _START_SECONDS < _elapsed(saved, now)
+    return int(now[UPTIME]) + _ASKED_SECONDS < _elapsed(saved, now)
 
 
 def _elapsed(saved: Mapping[str, str], now: Mapping[str, str]) -> float:

@@ -33,7 +33,7 @@ OTHER = {**MYSQL, "server_uuid": "B"}
     [
         (30 * DAY, 3600),  # younger than the one that was changed, and up long before it was
         (3600, 3600),
-        (3545, 3600),  # by its clock it may have been
+        (3597, 3600),  # it may have been: what is told in whole seconds, one after the other
         (0, 0),
     ],
 )
@@ -46,8 +46,9 @@ def test_another_server_that_was_up_already_is_no_reason_to_forget_the_one_that_
         told(CHANGED, known(OTHER, uptime=uptime, after=after))
 
 
-def test_where_another_server_was_started_since_the_one_that_was_changed_may_be_gone() -> None:
-    words = told(CHANGED, known(OTHER, uptime=3500, after=3600))
+@pytest.mark.parametrize("uptime", [50, 3570])  # a container that was made anew half a minute later
+def test_where_another_server_was_started_since_the_one_that_was_changed_may_be_gone(uptime: int) -> None:
+    words = told(CHANGED, known(OTHER, uptime=uptime, after=3600))
     assert words.endswith("if that server is still running: START it there")
 
 
@@ -57,6 +58,13 @@ def test_a_server_that_has_not_answered_for_a_week_is_given_up() -> None:
         told(CHANGED, known(OTHER, uptime=300 * DAY, after=7 * DAY))
     words = told(CHANGED, known(OTHER, uptime=300 * DAY, after=7 * DAY + 1))
     assert words.endswith("if that server is still running: START it there")
+
+
+def test_a_change_of_a_time_to_come_is_given_up() -> None:
+    """By a clock that was ahead: a week after that time would be never."""
+    with pytest.raises(ServerError, match="another server answers"):
+        told(CHANGED, known(OTHER, uptime=300 * DAY, after=-DAY))
+    assert told(CHANGED, known(OTHER, uptime=300 * DAY, after=-DAY - 1))
 
 
 @pytest.mark.parametrize("other", [{"datadir": "/srv/"}, {"hostname": "b"}, {"port": "3307"}, {"server_id": "2"}])

@@ -161,9 +161,11 @@ class Going:
             return None
 
     def _status(self, slot: Slot, run: RunDetails | None, seen: int | None) -> int | None:
-        """What it ended with: where that may not be what was seen, it is asked itself."""
+        """What it ended with: where that may not be what was seen, it is asked itself. A 1 that was seen is no success:
+        a run that is good may fail afterwards, as it prunes.
+        """
         told = self._told_by_itself(slot, run) if seen in _UNSURE else None
-        return seen if told is None else told
+        return seen if told is None or (seen == 1 and told in (ExitStatus.OK, ExitStatus.ATTENTION)) else told
 
     def _told_by_itself(self, slot: Slot, run: RunDetails | None) -> int | None:
         """Of a run by its own row, of all else by the slot's; None where it died."""

@@ -14,6 +14,7 @@ from backupd.host.process import detached
 from backupd.service.launch import TransientUnits, UnitChild, mark_of
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.schedule import Activity, NoticeKind, Slot, SlotState
+from backupd.vocabulary.storage import Backup
 from tests.story.daemon_world import NIGHTLY, Machine, job, machine
 
 DUE = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
@@ -158,6 +159,16 @@ def test_a_backup_whose_unit_never_comes_has_ended_as_systemd_run_did(systemd: S
         daemon.after(seconds=59)
         assert daemon.newest().state is SlotState.STARTED
         daemon.after(seconds=1)
+        assert (daemon.newest().state, daemon.newest().exit_status) == (SlotState.ENDED, 1)
+
+
+def test_a_good_backup_whose_command_fails_afterwards_has_not_ended_well(systemd: Systemd, tmp_path: Path) -> None:
+    """As it prunes, say: nothing else tells of that."""
+    with machine(tmp_path) as daemon:
+        waited_for(daemon, systemd, job("nightly", backup=NIGHTLY), "exit 1")
+        with daemon.catalogue.open_run("nightly", "db1", run_id=daemon.newest().run_id) as run:
+            run.complete((Backup("vault", "/v", 1, 1, 1, "ab" * 32),))
+        daemon.after(minutes=5)
         assert (daemon.newest().state, daemon.newest().exit_status) == (SlotState.ENDED, 1)
 
 

@@ -372,6 +372,17 @@ def test_a_broken_copy_there_stays(world: World, offsite: ToldTarget) -> None:
     assert lying(offsite) == before
 
 
+def test_a_broken_copy_that_was_removed_by_hand_is_copied_again_at_once(world: World, offsite: ToldTarget) -> None:
+    """A pruning in between could take the only whole one, where nothing says what the destination keeps."""
+    copy(world)
+    with world.catalogue() as catalogue:
+        catalogue.found_broken("r1", "offsite", "a test has said so")
+    offsite.remove("nightly", "r1")
+    assert copy(world) is not None
+    assert is_whole(offsite)
+    assert [(one.target, one.is_there) for one in world.row().backups] == [("vault", True), ("offsite", True)]
+
+
 @pytest.mark.parametrize("is_seen", [True, False], ids=["something is missing", "only reading tells"])
 def test_what_the_hint_of_a_broken_copy_says_leads_to_a_whole_one(
     world: World, offsite: ToldTarget, is_seen: bool
@@ -386,7 +397,7 @@ def test_what_the_hint_of_a_broken_copy_says_leads_to_a_whole_one(
         (offsite.folder / world.name / "nightly" / "r1" / "data-1.tar.zst").unlink()
     with pytest.raises(Refused) as refused:
         copy(world)
-    assert "remove it by hand, then `backupd prune`; then copy again" in refused.value.hint
+    assert "remove it by hand; then copy that run again" in refused.value.hint
     retention = RetentionConfig(keep_last=1, targets={"offsite": TargetRetentionConfig(keep_last=9)})
     job = JobConfig(name="nightly", host="db1", targets=("offsite", "vault"), retention=retention)
     with world.catalogue() as catalogue:

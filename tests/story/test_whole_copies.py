@@ -165,6 +165,20 @@ def test_a_target_without_a_rule_counts_while_what_is_broken_is_there(site: Site
     assert (site.on(site.here), site.on(site.there)) == ({"r1", "r2", "r3", "r4"}, {"r3", "r4"})
 
 
+@BOTH_ORDERS
+def test_a_target_that_only_copies_go_to_counts_where_the_job_says_what_it_keeps(
+    site: Site, order: tuple[str, ...]
+) -> None:
+    """Whether what was there was broken, or was taken away without a word."""
+    retention = kept(2, here=30)
+    site.catalogue.removed("r1", "here", because=GONE)
+    take_away(site, "r1")
+    take_away(site, "r2")
+    for _ in range(2):
+        pruned(site, order, retention, names=("there",))
+    assert (site.on(site.here), site.on(site.there)) == ({"r3", "r4"}, {"r1", "r2", "r3", "r4"})
+
+
 @pytest.fixture
 def third(tmp_path: Path) -> Iterator[tuple[Site, MemoryTarget]]:
     """As above, on three targets."""
@@ -241,12 +255,12 @@ def test_a_target_that_has_left_the_job_counts_while_it_can_be_restored_from(
 
 @BOTH_ORDERS
 def test_what_is_taken_away_from_a_target_that_has_left_the_job_is_given_up(left: Site, order: tuple[str, ...]) -> None:
-    """It is being emptied; see the page about moving."""
+    """It is being emptied; see the page about moving. What was broken there was not given up by that."""
     take_away(left, "r1")
     take_away(left, "r2")
     planned, first, _ = former(left, order, configured=("here", "there"))
     assert planned == first
-    assert (left.on(left.here), left.on(left.there)) == ({"r3", "r4"}, {"r3", "r4"})
+    assert (left.on(left.here), left.on(left.there)) == ({"r3", "r4"}, {"r1", "r3", "r4"})
 
 
 def test_a_target_that_the_configuration_has_no_more_keeps_no_copy_on_others(left: Site) -> None:

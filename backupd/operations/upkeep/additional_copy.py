@@ -29,11 +29,12 @@ from backupd.operations.run_holdings import RunHoldings
 from backupd.operations.tools import HostTools
 from backupd.operations.upkeep import recover
 from backupd.operations.upkeep.finishing import MaxRate
+from backupd.operations.upkeep.reappeared_backups import GONE
 from backupd.operations.upkeep.sending_on import not_as_sent, send_anew, send_as_it_is
 from backupd.policy import manifest as manifests
 from backupd.policy.signing import Signer
 from backupd.targets import BackupSource, Target
-from backupd.targets.listing import require_listed, unknown_beside
+from backupd.targets.listing import finished_there, require_listed, unknown_beside
 from backupd.vocabulary.errors import NoRoom, Refused, TargetError, Unreadable, Untrusted, UsageError, VerificationError
 from backupd.vocabulary.records import GOOD, Holding, HoldingKind, RunDetails
 from backupd.vocabulary.storage import Manifest, StoredObject
@@ -47,8 +48,8 @@ log = logging.getLogger(__name__)
 
 BROKEN_GOES = (
     "a copy is never overwritten: `backupd prune` removes a broken one of which something is missing once there is a"
-    " newer good one; where only reading shows it, remove it by hand, then `backupd prune`; then copy again. Until then"
-    " prune leaves the only whole one, for as long as the rule of the broken one's target would keep the run"
+    " newer good one; where only reading shows it, remove it by hand; then copy that run again. Until then prune leaves"
+    " the only whole one, for as long as the rule of the broken one's target would keep the run"
 )
 
 
@@ -205,7 +206,7 @@ def _source(route: CopyRoute, run: RunDetails) -> BackupSource:
 
 
 def _require_nothing_there(route: CopyRoute, run: RunDetails) -> None:
-    """Nothing on the destination is overwritten.
+    """Nothing on the destination is overwritten. A broken copy that somebody has removed there is gone from now on.
 
     Raises:
         Refused: something of this run lies there.
@@ -217,12 +218,14 @@ def _require_nothing_there(route: CopyRoute, run: RunDetails) -> None:
             f"run {run.run_id} is being removed from target {target.name}: {known.removed_because}",
             hint="`backupd prune` finishes it",
         )
-    if known is not None and known.removed_at is None:  # not good: else there would be nothing to do
-        raise Refused(
-            f"target {target.name} has a copy of run {run.run_id} that is broken: {known.broken}",
-            hint=BROKEN_GOES,
-        )
     found = next((one for one in target.backups(run.job) if one.backup_id == run.run_id), None)
+    if known is not None and known.removed_at is None:  # not good: else there would be nothing to do
+        if found is not None or finished_there(target, run.job, [run.run_id]):
+            raise Refused(
+                f"target {target.name} has a copy of run {run.run_id} that is broken: {known.broken}",
+                hint=BROKEN_GOES,
+            )
+        route.ownership.catalogue.removed(run.run_id, target.name, because=GONE)
     if found is not None and found.finished:
         raise Refused(
             f"target {target.name} has a backup of run {run.run_id} that is not in the catalogue",

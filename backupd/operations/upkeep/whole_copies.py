@@ -86,9 +86,8 @@ def _is_gone(work: PruneWork, run: RunDetails, backup: Backup) -> bool:
 
 def _is_lost(work: PruneWork, backup: Backup) -> bool:
     """No rule gave it up, and nobody is known to have wanted it to go: a target that has left the job is emptied."""
-    if backup.removed_because == GONE:
-        return backup.target in work.job.targets
-    return bool(backup.broken)
+    is_ruled = backup.target in work.job.targets or backup.target in work.job.retention.targets
+    return bool(backup.broken) or (backup.removed_because == GONE and is_ruled)
 
 
 def _what_became_of(backup: Backup) -> str:

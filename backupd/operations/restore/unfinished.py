@@ -246,6 +246,7 @@ def _begun(to: Path, what: Unfinished | None) -> Unfinished | None:
         UsageError: it is marked for something else.
     """
     try:
+        (to / INCOMPLETE).lstat()  # in a folder whose path leaves no room for a name nothing can be marked
         with opened_plain(to / INCOMPLETE, beneath=to) as file:
             if os.fstat(file.fileno()).st_uid != os.geteuid():
                 raise UsageError(

@@ -80,8 +80,8 @@ def test_an_applier_of_no_replica_is_nothing_and_one_that_is_no_more_needs_no_st
     applier = ReplicaApplier(account, temporary_tables_wait_seconds=0)
     assert applier.running() == ()
     applier.start(["gone"], of=applier.server())
-    with pytest.raises(ServerError, match="another server answers: its server_id is"):
-        applier.start(["gone"], of={**applier.server(), "server_id": "elsewhere"})
+    with pytest.raises(ServerError, match="another server answers: its hostname is"):
+        applier.start(["gone"], of={**applier.server(), "hostname": "elsewhere"})
 
 
 def test_all_privileges_and_a_role_count(mysql_server: MariadbServer) -> None:

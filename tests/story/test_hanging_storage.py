@@ -173,13 +173,13 @@ def test_a_target_that_hangs_while_it_is_written_or_read_back_drops_out(
     assert left(world) == [REMAINS]
 
 
-@pytest.mark.usefixtures("silence_is_short")
 @pytest.mark.parametrize("moment", ["manifest", "objects", "target.reading"])
 def test_a_copy_of_a_target_that_hangs_ends_with_nothing_written_and_holds_the_run_no_longer(
     request: pytest.FixtureRequest, world: World, storage: Storage, moment: str
 ) -> None:
     world.back_up()
     request.getfixturevalue("offsite")  # which is none of the run's
+    request.getfixturevalue("silence_is_short")
     if moment == "target.reading":
         world.at[moment] = storage.stand
     else:
@@ -191,20 +191,23 @@ def test_a_copy_of_a_target_that_hangs_ends_with_nothing_written_and_holds_the_r
         """Whoever prunes may."""
 
 
-@pytest.mark.usefixtures("silence_is_short")
 def test_a_copy_that_is_whole_is_one_although_the_target_that_it_was_read_from_hangs_by_then(
     request: pytest.FixtureRequest, world: World, storage: Storage
 ) -> None:
     world.back_up()
     request.getfixturevalue("offsite")
-    world.at["offsite.published"] = lambda: storage.hang("objects")
+
+    def hang() -> None:
+        request.getfixturevalue("silence_is_short")
+        storage.hang("objects")
+
+    world.at["offsite.published"] = hang
     done = copy(world)
     assert done is not None
     assert "target vault does not answer within 200ms" in done.attentions[0]
     assert left(world) == []
 
 
-@pytest.mark.usefixtures("silence_is_short")
 def test_no_target_that_is_read_answers_for_the_one_to_which_the_results_of_drills_are_copied(
     request: pytest.FixtureRequest, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +218,7 @@ def test_no_target_that_is_read_answers_for_the_one_to_which_the_results_of_dril
     attached, attach = [], offsite.attach
 
     def slow(*what: Any) -> None:
+        request.getfixturevalue("silence_is_short")
         time.sleep(0.5)
         attach(*what)
         attached.append(threading.current_thread())

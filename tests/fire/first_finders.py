@@ -63,12 +63,12 @@ PLANTED: Mapping[str, Found] = {
     "prune": Found(
         "a row before its objects",
         "prune",
-        "die:before:1:target remove < operations.upkeep.prune.prune < cli.prune.prune",
+        "die:before:1:target remove < operations.upkeep.prune._prune_on < operations.upkeep.prune.prune",
     ),
     "retention": Found(
         "a pruning that removes what it keeps",
         "prune",
-        "slow:before:1:target remove < operations.upkeep.prune.prune < cli.prune.prune",
+        "slow:before:1:target remove < operations.upkeep.prune._prune_on < operations.upkeep.prune.prune",
     ),
     "recover": Found("a recovery that passes over one", "run", f"die:before:1:{_MOUNTING}"),
 }

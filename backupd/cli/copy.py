@@ -97,15 +97,16 @@ def copy(
         if run_id is not None:
             attentions = _copy(route, run_of(configuration, catalogue, run_id, target=origin).run_id, attend)
         else:
+            names = tuple(jobs)
             absent = [run.run_id for run in lacking.missing(route, tuple(jobs.values()))]
-            broken = [run.run_id for run in lacking.broken_there(route, tuple(jobs))]
+            broken = [run.run_id for run in lacking.broken_there(route, names)]
             if not absent and not broken:
                 say(f"nothing is missing on target {destination}")
             attentions = [
                 *_broken_there(route, broken),
                 *_copy_all(route, attend, absent),
-                *_left_to_others(route, [run.run_id for run in lacking.for_others(route, tuple(jobs))]),
-                *_archives_left(route, tuple(jobs)),
+                *_left_to_others(route, [run.run_id for run in lacking.for_others(route, names)]),
+                *_archives_left(route, names),
             ]
     if attentions:
         raise typer.Exit(ExitStatus.ATTENTION)

@@ -211,19 +211,17 @@ def test_a_copy_that_is_whole_is_one_although_the_target_that_it_was_read_from_h
 def test_no_target_that_is_read_answers_for_the_one_to_which_the_results_of_drills_are_copied(
     request: pytest.FixtureRequest, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That one takes its time, here in this thread: nothing is left behind that goes on writing there."""
+    """That is written in this thread, which no limit ends: nothing is left behind that goes on writing there."""
     world.back_up()
     leave_drill(world)
     offsite = request.getfixturevalue("offsite")  # which is none of the run's
     attached, attach = [], offsite.attach
 
-    def slow(*what: Any) -> None:
-        request.getfixturevalue("silence_is_short")
-        time.sleep(0.5)
+    def told(*what: Any) -> None:
         attach(*what)
         attached.append(threading.current_thread())
 
-    monkeypatch.setattr(offsite, "attach", slow)
+    monkeypatch.setattr(offsite, "attach", told)
     done = copy(world)
     assert done is not None
     assert (done.attentions, attached) == ((), [threading.current_thread()])

@@ -59,9 +59,8 @@ def _lost_there(route: CopyRoute, job: JobConfig) -> set[str] | None:
     """What the destination would have still, had none of it been lost there; None: all of it."""
     now, catalogue = datetime.now(UTC), route.ownership.catalogue
     set_back = catalogue.set_back(job.name, until=now)
-    return wanted_on(
-        PruneWork(job, catalogue, route.ownership, now, True, None, None, set_back), route.destination.name
-    )
+    work = PruneWork(job, catalogue, route.ownership, now, dry_run=True, set_back=set_back)
+    return wanted_on(work, route.destination.name)
 
 
 def _is_missing(run: RunDetails, backup: Backup | None, lost: set[str] | None) -> bool:

@@ -96,6 +96,19 @@ class Json(TypeDecorator[Any]):
         return TypeAdapter(self.kind)
 
 
+class ToldJson(Json):
+    """The same of what a host has told. One such fact that cannot be read must keep nobody from reading all others."""
+
+    cache_ok = True
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        """The fact; the `FleetDatabaseError` itself where there is something else."""
+        try:
+            return super().process_result_value(value, dialect)
+        except FleetDatabaseError as error:
+            return error
+
+
 def to_json(adapter: "TypeAdapter[Any]", value: Any) -> str:
     """The fact as a JSON text of ASCII characters."""
     return json.dumps(adapter.dump_python(value, mode="python"), default=_plain, separators=(",", ":"))
@@ -114,7 +127,7 @@ def from_json(adapter: "TypeAdapter[Any]", text: str) -> Any:
     except (ValidationError, ValueError, RecursionError) as error:
         raise FleetDatabaseError(
             f"the fleet's database contains an invalid value: {text!r:.80}",
-            hint="something else has written into it, or a newer backupd: use that one, or an empty database",
+            hint="a newer backupd, or something else, has written it: use that one; do not discard the database for it",
         ) from error
 
 

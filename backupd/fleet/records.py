@@ -29,8 +29,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 
 from backupd.fleet import tables
-from backupd.fleet.cluster_summaries import good_at, summary
+from backupd.fleet.cluster_summaries import summary
 from backupd.fleet.database import address, engine_for, explained, reading
+from backupd.fleet.rows import backup_of, row_of, seen_of
 from backupd.fleet.schema import prepare, require
 from backupd.policy.cluster_status import WatchedCluster
 from backupd.vocabulary.errors import UsageError
@@ -85,7 +86,7 @@ class Records:
 
     def owe(self, backups: Iterable[FleetBackup]) -> None:
         """Each has its row; one that had one keeps it as it is."""
-        rows = [_row(backup) for backup in backups]
+        rows = [row_of(backup) for backup in backups]
         if rows:
             with self._writing() as connection:
                 connection.execute(_insert(connection, tables.backups).on_conflict_do_nothing(), rows)
@@ -93,11 +94,11 @@ class Records:
     def owe_one(self, backup: FleetBackup) -> bool:
         """It has its row; False where another has its id."""
         with self._writing() as connection:
-            return _added(connection, tables.backups, _row(backup))
+            return _added(connection, tables.backups, row_of(backup))
 
     def keep(self, backup: FleetBackup) -> None:
         """It is remembered as it is now."""
-        self._replace(tables.backups, _row(backup))
+        self._replace(tables.backups, row_of(backup))
 
     def backup(self, backup_id: str) -> FleetBackup | None:
         """The one of this id."""
@@ -244,9 +245,9 @@ class Records:
             self._replace(tables.hosts, {**row, "answered_at": seen.answered_at, "described": seen.described})
 
     def seen(self) -> list[SeenHost]:
-        """All hosts that were ever asked, by name."""
+        """All hosts that were ever asked, by name; one whose fact cannot be read has that as its problem."""
         rows = self._read(select(tables.hosts).order_by(tables.hosts.c.host))
-        return [SeenHost(row.host, row.answered_at, row.described, row.problem) for row in rows]
+        return [seen_of(row) for row in rows]
 
     # What people want.
 
@@ -304,7 +305,7 @@ class Records:
         with self._writing() as connection:
             added = _added(connection, tables.nights, row)
             if added and backups:
-                rows = [_row(backup) for backup in backups]
+                rows = [row_of(backup) for backup in backups]
                 connection.execute(_insert(connection, tables.backups).on_conflict_do_nothing(), rows)
             return added
 
@@ -341,7 +342,7 @@ class Records:
             return connection.execute(query).all()
 
     def _backups(self, query: Select[Any]) -> list[FleetBackup]:
-        return [_backup(row) for row in self._read(query)]
+        return [backup_of(row) for row in self._read(query)]
 
     def _replace(self, table: Table, row: Mapping[str, Any], *, only: Collection[str] | None = None) -> None:
         """The row of this key is this one; of one that there was, `only` these columns change, where they are named."""
@@ -362,39 +363,3 @@ def _added(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool
     """The row is there; False where one of its key was."""
     add = _insert(connection, table).values(dict(row)).on_conflict_do_nothing()
     return connection.execute(add.returning(*table.primary_key)).first() is not None
-
-
-def _row(backup: FleetBackup) -> dict[str, Any]:
-    owed = backup.owed
-    return {
-        "id": owed.id,
-        "night": owed.night,
-        "cluster": owed.cluster,
-        "job": owed.job,
-        "member": owed.only,
-        "state": backup.state,
-        "host": backup.tries[-1].host if backup.tries else None,
-        "owed": owed,
-        "tries": backup.tries,
-        "changed_at": backup.changed_at,
-        "good_at": good_at(backup) if backup.state is FleetState.DONE else None,
-        "phase": backup.phase,
-        "copied_bytes": backup.copied_bytes,
-        "stored_bytes": backup.stored_bytes,
-        "lost_transactions": backup.lost_transactions,
-        "said": backup.said,
-    }
-
-
-def _backup(row: Row[Any]) -> FleetBackup:
-    return FleetBackup(
-        row.owed,
-        row.state,
-        tries=row.tries,
-        changed_at=row.changed_at,
-        phase=row.phase,
-        copied_bytes=row.copied_bytes,
-        stored_bytes=row.stored_bytes,
-        lost_transactions=row.lost_transactions,
-        said=row.said,
-    )

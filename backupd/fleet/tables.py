@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import BigInteger, Column, Date, Index, Integer, MetaData, Table, Text
 
-from backupd.fleet.columns import Json, StoredInstant, StoredWords, Word
+from backupd.fleet.columns import Json, StoredInstant, StoredWords, ToldJson, Word
 from backupd.vocabulary.fleet import FleetState, FleetTry, HostDescription, OwedBackup, PauseScope
 from backupd.vocabulary.records import RunDetails
 
@@ -29,7 +29,7 @@ backups = Table(  # a `FleetBackup`, and what it is looked for by
     Column("state", Word(FleetState), nullable=False),
     Column("host", Text),  # of the last try
     Column("owed", Json(OwedBackup), nullable=False),
-    Column("tries", Json(tuple[FleetTry, ...]), nullable=False),
+    Column("tries", ToldJson(tuple[FleetTry, ...]), nullable=False),
     Column("changed_at", StoredInstant),
     Column("good_at", StoredInstant),  # when its run had ended well
     Column("phase", Text, nullable=False),
@@ -60,7 +60,7 @@ hosts = Table(  # a `SeenHost`
     metadata,
     Column("host", Text, primary_key=True),
     Column("answered_at", StoredInstant),
-    Column("described", Json(HostDescription)),
+    Column("described", ToldJson(HostDescription)),
     Column("problem", StoredWords, nullable=False),
 )
 

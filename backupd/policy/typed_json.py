@@ -5,7 +5,8 @@ each, what of a document its digest is of. Refuses to know which documents there
 
 What is there must be whole: a key that is missing or of another type is a fault. So is a text with a control
 character, unless it is `Prose`: names go into lines of files that servers read, and of terminals. So is a name longer
-than any path, and an instant of no year that the document can have. Keys that are not known are ignored.
+than any path, and an instant of no year that the document can have. Keys that are not known are ignored. An instant is
+in UTC once it is read: what else Python takes as an offset, one with seconds, others cannot read again.
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -150,7 +151,7 @@ class DocumentKind:
             if wanted is datetime:
                 instant = datetime.fromisoformat(value)
                 if is_reckonable(instant, years=self.years):
-                    return instant
+                    return instant.astimezone(UTC)
             elif issubclass(wanted, Path | StrEnum) and _is_proper(value):
                 return wanted(value)
         except ValueError:

@@ -13,6 +13,7 @@ from backupd.fleet import records as module
 from backupd.fleet import schema, tables
 from backupd.fleet.database import address, engine_for
 from backupd.fleet.records import Records
+from backupd.fleet.rows import row_of
 from backupd.policy.cluster_status import WatchedCluster
 from backupd.vocabulary.errors import FleetDatabaseAway, FleetDatabaseError, UsageError
 from backupd.vocabulary.fleet import (
@@ -264,6 +265,55 @@ def test_a_host_that_does_not_answer_keeps_what_it_told_last(records: Records) -
     assert records.seen()[0].problem == ""
 
 
+_UNREADABLE = "cannot be read: the fleet's database contains an invalid value: "
+
+
+def test_a_host_of_which_the_database_has_something_else_has_a_problem_and_hides_no_other(records: Records) -> None:
+    told = HostDescription("shop-1-0badcafe", "1.0", (1, 1), _NOW, ())
+    for host in ("mail-1", "shop-1", "shop-2"):
+        records.saw(SeenHost(host, _NOW, told))
+    records.saw(SeenHost("shop-2", None, None, "no route"))
+    with records.engine.begin() as connection:
+        connection.execute(text("UPDATE fleet_hosts SET described = '[1]' WHERE host <> 'mail-1'"))
+    mail, *others = records.seen()
+    assert mail == SeenHost("mail-1", _NOW, told)
+    assert [(one.answered_at, one.described) for one in others] == [(_NOW, None)] * 2
+    problem = f"what the fleet's database has of it {_UNREADABLE}'[1]'"
+    assert [one.problem for one in others] == [problem, f"no route; {problem}"]
+    assert summaries(records, terms("shop", "shop-1"))["shop"].last_proven_at is None
+    records.saw(SeenHost("shop-1", _NOW, told))
+    assert records.seen()[1] == SeenHost("shop-1", _NOW, told)
+
+
+def test_a_backup_whose_tries_are_something_else_keeps_no_other_from_being_read(records: Records) -> None:
+    begun = FleetTry("shop-2", owed().id, _NOW)
+    records.keep(FleetBackup(owed(), FleetState.RUNNING, (begun,), _NOW))
+    records.keep(FleetBackup(owed("mail"), FleetState.WAITING))
+    records.keep(done("old"))
+    with records.engine.begin() as connection:
+        connection.execute(text("UPDATE fleet_backups SET tries = '[1]' WHERE cluster <> 'mail'"))
+    mail, shop = records.going()
+    assert mail == FleetBackup(owed("mail"), FleetState.WAITING)
+    assert shop.said == f"what the fleet's database has of its tries {_UNREADABLE}'[1]'"
+    (unknown,) = shop.tries
+    assert (unknown.host, unknown.status, unknown.asked) == ("shop-2", None, True)  # its run may go on there
+    assert len(records.night(_NIGHT)) == len(records.history()) == 3
+    assert [one.owed.cluster for one in records.without_result(since=_NIGHT)] == ["old"]
+    good = summaries(records, terms("old", "old-1"))["old"]
+    assert good.last_good_at == done("old").changed_at
+    records.keep(replace(shop, said="", tries=(begun,)))
+    assert records.backup(owed().id) == FleetBackup(owed(), FleetState.RUNNING, (begun,), _NOW)
+
+
+def test_what_cannot_be_read_is_no_reason_to_discard_the_database(records: Records) -> None:
+    records.keep(done("shop"))
+    with records.engine.begin() as connection:
+        connection.execute(text("UPDATE fleet_backups SET owed = '[1]'"))
+    with pytest.raises(FleetDatabaseError) as caught:
+        records.history()
+    assert caught.value.hint.endswith("do not discard the database for it")
+
+
 def test_a_pause_stands_until_it_is_ended(records: Records) -> None:
     records.pause(PauseScope.CLUSTER, "shop", "migration")
     records.pause(PauseScope.CLUSTER, "shop", "still")
@@ -366,7 +416,7 @@ def test_three_years_of_five_hundred_hosts_are_answered_at_once(records: Records
     nights = [_NIGHT - timedelta(days=number) for number in range(3 * 365)]
     with records.engine.begin() as connection:
         for night in nights:
-            rows = [module._row(done(cluster, night)) for cluster in clusters]
+            rows = [row_of(done(cluster, night)) for cluster in clusters]
             connection.execute(insert(tables.backups), rows)
     if records.engine.dialect.name == "postgresql":
         with records.engine.begin() as connection:

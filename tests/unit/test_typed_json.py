@@ -167,6 +167,18 @@ def test_what_is_at_the_limit_is_read(key: str, value: Any) -> None:
     assert read == (datetime.fromisoformat(value) if key == "at" else value)
 
 
+@pytest.mark.parametrize(
+    ("at", "in_utc"),
+    [
+        ("2026-11-26T01:00:00+01:00", "2026-11-26T00:00:00+00:00"),
+        ("2026-11-26T00:00:00+00:00:30", "2026-11-25T23:59:30+00:00"),
+    ],
+)
+def test_an_instant_is_read_in_utc_whatever_its_offset(at: str, in_utc: str) -> None:
+    read: datetime = typed({"at": at}).at
+    assert read.isoformat() == in_utc
+
+
 @pytest.mark.parametrize("at", ["1999-12-31T23:59:59+00:00", "3000-01-01T00:00:00+00:00"])
 def test_an_instant_of_no_year_with_backups_is_refused(at: str) -> None:
     with pytest.raises(Unreadable, match=r"no valid it\.at"):

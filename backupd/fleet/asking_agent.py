@@ -4,7 +4,9 @@ Knows: which protocol is spoken with a host, and what an answer means to who ask
 there: that is the exchange's, and raises `HostAway` or `HostRefuses` by itself.
 """
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -14,10 +16,12 @@ from backupd.fleet import HostAway, HostRefuses
 from backupd.policy import agent_protocol as protocol
 from backupd.policy.agent_belief import believed_description, believed_details, believed_state
 from backupd.policy.agent_protocol import Answer, Answered, Ask, Request
-from backupd.vocabulary.errors import VerificationError
+from backupd.vocabulary.errors import Cancelled, VerificationError
 from backupd.vocabulary.escaping import on_one_line
 from backupd.vocabulary.fleet import PROTOCOLS, HostDescription, RunState, StartOrder
 from backupd.vocabulary.records import RunDetails, RunError
+
+log = logging.getLogger(__name__)
 
 Exchange = Callable[[bytes], bytes]  # a request there, its answer back
 
@@ -36,11 +40,12 @@ class AskingAgent:
 
     def describe(self, sees_to: Sequence[str] = ()) -> HostDescription:
         """The host, its jobs and their servers; how far its clock is ahead is counted here, to half of the way."""
-        began = datetime.now(UTC)
-        described = self._asked(Request(Ask.DESCRIBE, sees_to=tuple(sees_to)), HostDescription)
-        ended = datetime.now(UTC)
-        ahead = _outside(described.clock, began, ended)
-        return replace(believed_description(described, ended), clock_ahead_seconds=ahead)
+        with self._only_of_this_host():
+            began = datetime.now(UTC)
+            described = self._asked(Request(Ask.DESCRIBE, sees_to=tuple(sees_to)), HostDescription)
+            ended = datetime.now(UTC)
+            ahead = _outside(described.clock, began, ended)
+            return replace(believed_description(described, ended), clock_ahead_seconds=ahead)
 
     def start(self, order: StartOrder) -> RunState:
         """The run was started, or had been: a run id is started once, however often it is asked for."""
@@ -56,10 +61,31 @@ class AskingAgent:
 
     def result(self, run_id: str) -> RunDetails:
         """All that the host's catalogue has of a run that has ended; of long curves some points."""
-        return believed_details(self._asked(Request(Ask.RESULT, run_id=run_id), RunDetails), datetime.now(UTC))
+        with self._only_of_this_host():
+            return believed_details(self._asked(Request(Ask.RESULT, run_id=run_id), RunDetails), datetime.now(UTC))
 
     def _state(self, request: Request) -> RunState:
-        return believed_state(self._asked(request, RunState), datetime.now(UTC))
+        with self._only_of_this_host():
+            return believed_state(self._asked(request, RunState), datetime.now(UTC))
+
+    @contextmanager
+    def _only_of_this_host(self) -> Iterator[None]:
+        """Whatever else is raised within the block is this host's refusal.
+
+        An address, a key exchange and an answer are a stranger's, and what libraries raise over them is not all known:
+        let through, it would end the night of every other host.
+        """
+        try:
+            yield
+        except (HostAway, HostRefuses, Cancelled):
+            raise
+        except Exception as error:
+            log.exception("asking %s failed", self._host)
+            said = on_one_line(f"{type(error).__name__}: {error}")[:_LONGEST_SAID]
+            raise HostRefuses(
+                f"{self._host} could not be asked: {said}",
+                hint="see its address and its sshd; if both are right this is a bug in backupd, and the log has more",
+            ) from error
 
     def _asked(self, request: Request, kind: type[_Kind]) -> _Kind:
         """In our newest protocol first; where the host does not speak it, in the newest that both do."""

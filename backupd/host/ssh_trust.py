@@ -18,6 +18,9 @@ CIPHERS = (  # AES-GCM first: it is in the processor and needs no MAC of its own
     *("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "chacha20-poly1305@openssh.com"),
     *("aes128-ctr", "aes192-ctr", "aes256-ctr"),
 )
+# The server would choose the group: one that is no group at all, or so large that it keeps us busy, before we know who
+# it is. sshd of Debian 10 and RHEL 8, and of RHEL 8 in FIPS mode, have curves and fixed groups as well.
+_KEY_EXCHANGES = "-diffie-hellman-group-exchange-*"
 # Of every connection that asyncssh makes for us: a key file and nothing else, and nothing of a person's.
 CONNECTION: Final[Mapping[str, Any]] = {
     "config": None,
@@ -25,6 +28,7 @@ CONNECTION: Final[Mapping[str, Any]] = {
     "gss_auth": False,
     "gss_kex": False,
     "preferred_auth": ["publickey"],
+    "kex_algs": _KEY_EXCHANGES,
     "encryption_algs": CIPHERS,
     "compression_algs": ["none"],
 }

@@ -208,6 +208,24 @@ def test_a_name_that_is_no_hosts_is_away(server: SshServer) -> None:
     assert "could not connect to db1" in away(through(server, address="no-such-host.invalid")).message
 
 
+@pytest.mark.parametrize("address", ["db3..example.org", f"{'x' * 64}.example.org"])
+def test_an_address_that_none_can_be_is_that_host_s_fault(server: SshServer, address: str) -> None:
+    assert "db1 could not be asked: UnicodeError: " in refused(through(server, address=address)).message
+
+
+def test_no_host_chooses_the_group_of_a_key_exchange(tmp_path: Path) -> None:
+    only = "KexAlgorithms diffie-hellman-group-exchange-sha256\n"
+    with serving(tmp_path / "keys", key_options="restrict", more=only) as server:
+        assert "could not agree on encryption" in refused(through(server)).message
+
+
+@pytest.mark.parametrize("offered", ["curve25519-sha256", "ecdh-sha2-nistp256"])
+def test_a_host_that_offers_one_usual_key_exchange_is_asked(tmp_path: Path, offered: str) -> None:
+    options = f'command="printf %s {shlex.quote(ANSWER)}",restrict'.replace(ANSWER, ANSWER.replace('"', '\\"'))
+    with serving(tmp_path / "keys", key_options=options, more=f"KexAlgorithms {offered}\n") as server:
+        assert through(server).status("r1").status is RunStatus.RUNNING
+
+
 def test_a_line_that_is_cut_in_the_middle_of_an_answer_is_a_host_that_is_away(tmp_path: Path) -> None:
     script = f"printf '{{'; head -c 2000000 /dev/zero; {SLOW}"
     with by_ssh(tmp_path / "keys", ("sh", "-c", script)) as (_, server), proxy(server.port) as between:

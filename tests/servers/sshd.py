@@ -74,11 +74,14 @@ class SshServer:
 
 
 @contextmanager
-def serving(keys: Path, *, port: int = 0, command: str = "internal-sftp", key_options: str = "") -> Iterator[SshServer]:
+def serving(
+    keys: Path, *, port: int = 0, command: str = "internal-sftp", key_options: str = "", more: str = ""
+) -> Iterator[SshServer]:
     """A server for the length of the block. Keys that `keys` has already are used again; port 0: any that is free.
 
     `command` is what every session runs, instead of OpenSSH's own SFTP server within sshd. With `key_options`, as they
-    stand before a key in authorized_keys(5), nothing but these says what the key may do.
+    stand before a key in authorized_keys(5), nothing but these says what the key may do. `more` are lines of
+    sshd_config(5).
 
     Raises:
         LabError: there is no sshd, or it does not start.
@@ -92,7 +95,7 @@ def serving(keys: Path, *, port: int = 0, command: str = "internal-sftp", key_op
     chosen = port or free_port()
     host_key = " ".join((keys / "host_key.pub").read_text().split()[:2])
     (keys / "known_hosts").write_text(f"[{_ADDRESS}]:{chosen} {host_key}\n")
-    configuration = _CONFIGURATION.format(address=_ADDRESS, port=chosen, keys=keys)
+    configuration = _CONFIGURATION.format(address=_ADDRESS, port=chosen, keys=keys) + more
     (keys / "sshd_config").write_text(configuration + ("" if key_options else _ONLY.format(command=command)))
     with _process(keys, chosen) as pid:
         yield SshServer(

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from backupd.fleet import HostAway, HostRefuses
 from backupd.fleet.asking_agent import AskingAgent
 from backupd.policy import agent_protocol as protocol
 from backupd.policy.agent_protocol import MOST_ANSWER_BYTES, MOST_REQUEST_BYTES, Ask, Request
-from backupd.vocabulary.errors import Busy, CatalogueUnavailable, NotUnderstood, VerificationError
+from backupd.vocabulary.errors import Busy, Cancelled, CatalogueUnavailable, NotUnderstood, VerificationError
 from backupd.vocabulary.fleet import DescribedJob, HostDescription, Role, RunState, StartOrder
 from backupd.vocabulary.records import RunDetails, RunError, RunStatus
 from tests.docs.json_documents import Having, Maker
@@ -248,6 +249,43 @@ def test_a_clock_that_is_off_is_told_by_how_much() -> None:
     ahead = agent.describe().clock_ahead_seconds
     assert ahead is not None
     assert abs(ahead - (NOON - datetime.now(UTC)).total_seconds()) < 5
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (UnicodeError("label empty or too long"), "UnicodeError: label empty or too long"),
+        (ValueError("p must be at least\n512-bit"), r"ValueError: p must be at least\n512-bit"),
+        (OverflowError("date value out of range"), "OverflowError: date value out of range"),
+    ],
+)
+def test_whatever_is_raised_over_one_host_is_that_host_s_refusal(
+    error: Exception, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def exchange(_: bytes) -> bytes:
+        raise error
+
+    agent = AskingAgent("db1", exchange)
+    for ask in (
+        agent.describe,
+        partial(agent.start, StartOrder("nightly", "r1")),
+        partial(agent.status, "r1"),
+        partial(agent.cancel, "r1"),
+        partial(agent.result, "r1"),
+    ):
+        with pytest.raises(HostRefuses) as caught:
+            ask()
+        assert caught.value.message == f"db1 could not be asked: {said}"
+        assert caught.value.refusal is None
+    assert caplog.text.count("Traceback") == 5
+
+
+def test_who_cancels_while_a_host_is_asked_is_heard() -> None:
+    def exchange(_: bytes) -> bytes:
+        raise Cancelled("cancelled by SIGINT")
+
+    with pytest.raises(Cancelled):
+        AskingAgent("db1", exchange).describe()
 
 
 def test_a_refusal_says_which_host_and_why_in_one_line() -> None:

@@ -51,7 +51,11 @@ def main(world: str, url: str, pace_name: str) -> None:
         NightPatience(pace["poll"], pace["ask_again"]),
     )
     stories = NightStories(chooser, tell_end=lambda backup: _say(f"{backup.owed.id}: {backup.state}: {backup.said}"))
-    nights = Nights(lambda _: NIGHT, lambda night: _planned(world, night))
+    nights = Nights(
+        now=lambda _: NIGHT,
+        plan=lambda night: _planned(world, night),
+        tell_unplanned=lambda night, error: _say(f"{night}: {error!r}"),
+    )
     ControlHost(engine, stories, nights, _say, tick_seconds=pace["tick"]).serve(threading.Event())
 
 

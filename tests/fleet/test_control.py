@@ -77,12 +77,21 @@ class Served:
         self.said: list[str] = []
         self.night = NIGHT
         self.plan: Callable[[date], NightPlan] = lambda night: NightPlan(night, (), (), ())
+        self.unplanned: list[str] = []
+        self.contacts: list[bool] = []  # with all hosts; whether the night was planned then
 
     def serve(
         self, ticks: int = 1, between: Callable[[], object] = lambda: None, *, plan_seconds: float = 60.0
     ) -> None:
         """So many ticks. Each waits for a plan that is being made for so long, and for nothing else."""
-        nights = Nights(lambda _: self.night, self.plan)
+        planned = threading.Event()
+        nights = Nights(
+            now=lambda _: self.night,
+            plan=self.plan,
+            tell_unplanned=lambda night, error: self.unplanned.append(f"{night}: {error}"),
+            is_planned=planned,
+            keep_contact=lambda: self.contacts.append(planned.is_set()),
+        )
         ControlHost(self.engine, self.stories(), nights, self.said.append, tick_seconds=plan_seconds).serve(
             Ticks(ticks, between)
         )
@@ -137,6 +146,58 @@ def test_a_night_that_a_wrong_clock_has_planned_before_its_time_keeps_none_befor
     assert [one for one in served.said if "before its time" in one] == [
         "the night of 2027-01-05 was planned before its time: was the clock of a control host ahead?"
     ]
+
+
+def test_a_night_that_cannot_be_planned_is_told_and_tried_again_while_the_control_host_goes_on(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[date]()
+
+    def plan(night: date) -> NightPlan:
+        made.append(night)
+        if len(made) == 1:
+            raise KeyError("db9")
+        return NightPlan(night, (waiting("shop"),), (), ())
+
+    served.plan = plan
+    served.serve(ticks=3)
+    assert served.unplanned == [f"{NIGHT}: 'db9'"]
+    assert made == [NIGHT]  # for each plan all hosts are asked
+    assert served.contacts == [False] * 3
+    made.clear()
+    monkeypatch.setattr(control, "_PLAN_AGAIN_SECONDS", 0.0)
+    served.serve(ticks=2)
+    assert served.unplanned == [f"{NIGHT}: 'db9'"] * 2
+    assert served.contacts[3:] == [False, True]
+    assert served.engine.submitted == ["20261126-shop-nightly"]
+
+
+def test_a_new_night_has_no_plan_until_it_is_made(served: Served) -> None:
+    def next_night() -> None:
+        served.night += timedelta(days=1)
+
+    def plan(night: date) -> NightPlan:
+        if night > NIGHT:
+            raise RuntimeError(night)
+        return NightPlan(night, (), (), ())
+
+    served.plan = plan
+    served.serve(ticks=2, between=next_night)
+    assert served.contacts == [True, False]
+
+
+def test_a_control_host_whose_work_fails_has_told_no_host_of_it(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def submit(owed: Sequence[OwedBackup]) -> None:
+        raise RuntimeError(owed)
+
+    monkeypatch.setattr(served.engine, "submit", submit)
+    served.plan = lambda night: NightPlan(night, (waiting("shop"),), (), ())
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            served.serve()
+    assert served.contacts == []
 
 
 def test_while_a_night_is_being_planned_it_is_at_work_and_hears_what_people_want(

@@ -7,13 +7,19 @@ from pathlib import Path
 import pytest
 
 from backupd.config.fleet import FleetConfiguration
-from backupd.config.fleet_reading import InventoryHosts, fleet_understood
+from backupd.config.fleet_reading import FleetFile, InventoryHosts, fleet_understood
 from backupd.fleet.records import Records
+from backupd.operations.fleet import serving
 from backupd.operations.fleet.contact import HostContact, seen_to
 from backupd.operations.fleet.on_demand import by_hand
 from backupd.operations.fleet.operator_requests import Wishes
-from backupd.vocabulary.fleet import ASKED_EVERY_SECONDS, PauseScope
+from backupd.operations.fleet.serving import FleetSurroundings, control_host
+from backupd.policy.fleet_plan import NightPlan
+from backupd.vocabulary.errors import FleetDatabaseError
+from backupd.vocabulary.fleet import ASKED_EVERY_SECONDS, PauseScope, SeenHost
+from backupd.vocabulary.schedule import Notice
 from tests.fakes.agents import FakeAgents
+from tests.fleet.test_control import ListingEngine, Ticks
 from tests.fleets import described, replica, source
 
 FILE = """
@@ -45,10 +51,11 @@ class Fleet:
             FILE, Path("fleet.toml"), lambda _: InventoryHosts(())
         ).configuration
         self.clock = 0.0
-        claims = seen_to(self.configuration, self.wishes)
+        self.planned = True
+        claims = seen_to(self.configuration, self.wishes, lambda: self.planned)
         self.heard: list[set[str]] = []
         self.contact = HostContact(
-            *(self.configuration, self.records, self.agents, claims),
+            *(self.configuration, self.records, self.agents, claims, lambda: self.planned),
             heard=lambda told: self.heard.append({one.host for one in told}),
             clock=lambda: self.clock,
         )
@@ -62,10 +69,14 @@ class Fleet:
         """The hosts that were asked, if it was time."""
         self.agents.seen_to.clear()
         self.contact.keep()
-        for thread in threading.enumerate():
-            if thread.name == "contact":
-                thread.join()
+        wait_for_contact()
         return set(self.agents.seen_to)
+
+
+def wait_for_contact() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "contact":
+            thread.join()
 
 
 @pytest.fixture
@@ -105,6 +116,56 @@ def test_every_host_is_asked_again_every_six_hours_and_not_more_often(fleet: Fle
     assert fleet.kept() == {"db1", "db2", "mail"}
 
 
+def test_what_the_fleet_makes_hosts_are_told_as_soon_as_the_night_has_its_plan_and_not_before(fleet: Fleet) -> None:
+    fleet.planned = False
+    assert set(fleet.claimed().values()) == {()}
+    assert fleet.kept() == set()
+    fleet.planned = True
+    assert fleet.kept() == {"db1", "db2", "mail"}
+    assert fleet.agents.seen_to["db1"] == ORDERS
+    assert fleet.kept() == set()
+
+
+def test_a_control_host_that_cannot_plan_is_told_of_and_hosts_are_left_to_themselves(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, told = FleetFile(fleet.configuration, ()), list[Notice]()
+    given = FleetSurroundings(
+        configuration=fleet.configuration,
+        load=lambda: file,
+        records=fleet.records,
+        agents=fleet.agents,
+        engine=ListingEngine(),
+        tell=told.append,
+        say=lambda _: None,
+        begin_anew=pytest.fail,
+    )
+
+    def failing(*_: object) -> NightPlan:
+        raise RuntimeError("nobody foresaw it")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(serving, "plan_night", failing)
+        control_host(given).serve(Ticks(2, wait_for_contact))
+    assert fleet.agents.seen_to == {"db1": (), "db2": (), "mail": ()}
+    assert [one.text.partition(": ")[2] for one in told] == ["RuntimeError: nobody foresaw it"]
+    control_host(given).serve(Ticks(1, wait_for_contact))
+    assert fleet.agents.seen_to == {"db1": ORDERS, "db2": ORDERS, "mail": ("nightly",)}
+
+
+def test_where_the_database_refuses_what_hosts_told_they_are_asked_again_soon(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def saw(seen: SeenHost) -> None:
+        raise FleetDatabaseError(f"the fleet's database refused a statement: {seen.host}")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(fleet.records, "saw", saw)
+        fleet.kept()
+    fleet.clock = 300.0
+    assert fleet.kept() == {"db1", "db2", "mail"}
+
+
 def test_what_all_hosts_told_is_heard_each_time_that_they_are_asked(fleet: Fleet) -> None:
     fleet.contact.ask()
     fleet.kept()
@@ -129,5 +190,5 @@ def test_where_whoever_could_make_it_is_paused_the_fleet_claims_nothing(
     configuration = fleet_understood(text, Path("fleet.toml"), lambda _: InventoryHosts(())).configuration
     fleet.records.pause(PauseScope.HOST, "db1", "")
     fleet.wishes.read()
-    jobs_of = seen_to(configuration, fleet.wishes)
+    jobs_of = seen_to(configuration, fleet.wishes, lambda: True)
     assert (jobs_of("db1"), jobs_of("db2")) == claimed

@@ -10,7 +10,14 @@ import pytest
 
 from backupd.config.fleet_reading import FleetFile
 from backupd.fleet.records import Records
-from backupd.operations.fleet.fleet_notices import tell_end, tell_gone, tell_own_clock, tell_problems, with_page
+from backupd.operations.fleet.fleet_notices import (
+    tell_end,
+    tell_gone,
+    tell_own_clock,
+    tell_problems,
+    tell_unplanned,
+    with_page,
+)
 from backupd.operations.fleet.serving import reload
 from backupd.vocabulary.errors import ConfigurationError
 from backupd.vocabulary.fleet import FleetBackup, FleetState, OwedBackup, SeenHost
@@ -48,6 +55,18 @@ def test_an_inventory_s_fault_leads_to_the_fleet_s_first_page(records: Records) 
     told: list[Notice] = []
     tell_problems(records, NIGHT, ("the inventory /i is cut",), with_page(told.append, "https://backups.example.com"))
     assert [one.detail["page"] for one in told] == ["https://backups.example.com"]
+
+
+def test_a_night_that_cannot_be_planned_is_told_once_and_logged_each_time(
+    records: Records, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Notice] = []
+    for _ in range(2):
+        tell_unplanned(records, NIGHT, KeyError("db9\n"), told.append)
+    (notice,) = told
+    assert notice.text == r"the night of 2026-11-26 could not be planned: KeyError: 'db9\n'"
+    assert notice.kind is NoticeKind.ATTENTION
+    assert len(caplog.records) == 2
 
 
 def test_what_is_wrong_with_the_inventory_is_told_once_a_night(

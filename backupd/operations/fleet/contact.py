@@ -1,7 +1,8 @@
 """Contact with all hosts: each is asked often enough that it does not take its control host for gone.
 
 Knows: how often, and which jobs of a host this fleet makes the backups of: those of its cluster, unless people have
-paused all that could. Whoever only looks, as `fleet check` does, makes no such claim.
+paused all that could. Whoever only looks, as `fleet check` does, makes no such claim; nor does a control host before it
+has planned the night: hosts would leave their backups to one that makes none.
 """
 
 import logging
@@ -17,7 +18,7 @@ from backupd.fleet.records import Records
 from backupd.operations.fleet.host_survey import SeenTo, ask_hosts
 from backupd.operations.fleet.operator_requests import Wishes
 from backupd.operations.fleet.results import fetch_missing
-from backupd.vocabulary.errors import FleetDatabaseAway
+from backupd.vocabulary.errors import FleetDatabaseError
 from backupd.vocabulary.fleet import ASKED_EVERY_SECONDS, SeenHost
 
 log = logging.getLogger(__name__)
@@ -26,10 +27,12 @@ _RESULTS_FOR: Final = timedelta(days=7)  # so long after a night those are asked
 _AGAIN_SECONDS: Final = 300.0  # where the database was away
 
 
-def seen_to(configuration: FleetConfiguration, wishes: Wishes) -> SeenTo:
-    """By which a host is told what this fleet does for it, as people want it now."""
+def seen_to(configuration: FleetConfiguration, wishes: Wishes, is_planned: Callable[[], bool]) -> SeenTo:
+    """By which a host is told what this fleet does for it, as people want it now: nothing in a night without a plan."""
 
     def jobs_of(host: str) -> tuple[str, ...]:
+        if not is_planned():
+            return ()
         known = configuration.hosts.get(host)
         cluster = configuration.clusters.get(known.cluster or host) if known is not None else None
         if cluster is None or wishes.keep_from(cluster.name, _makers(configuration, cluster, host)):
@@ -56,6 +59,7 @@ class HostContact:
         records: Records,
         agents: Agents,
         seen_to: SeenTo,
+        is_planned: Callable[[], bool],
         *,
         heard: Callable[[Collection[SeenHost]], None] = lambda _: None,
         clock: Callable[[], float] = monotonic,
@@ -64,9 +68,11 @@ class HostContact:
         self._records = records
         self._agents = agents
         self._seen_to = seen_to
+        self._is_planned = is_planned
         self._heard = heard
         self._clock = clock
         self._due_at = clock()
+        self._told = False  # what this fleet does for them, when they were asked last
         self._asking: threading.Thread | None = None
 
     def ask(self) -> None:
@@ -76,7 +82,7 @@ class HostContact:
         Raises:
             FleetDatabaseAway: the database does not answer.
         """
-        self._due_at = self._clock() + ASKED_EVERY_SECONDS
+        self._due_at, self._told = self._clock() + ASKED_EVERY_SECONDS, self._is_planned()
         at_once = self._configuration.control.ask_at_once
         told = ask_hosts(self._configuration.hosts, self._agents, at_once=at_once, seen_to=self._seen_to)
         for one in told.values():
@@ -87,15 +93,17 @@ class HostContact:
         fetch_missing(self._records, self._agents, answered, since=since)
 
     def keep(self) -> None:
-        """All are asked again, beside whoever calls, where it is long since; at once for him."""
+        """All are asked again, beside whoever calls, where it is long since, or where the night has got its plan since
+        then; at once for him.
+        """
         at_work = self._asking is not None and self._asking.is_alive()
-        if not at_work and self._clock() >= self._due_at:
+        if not at_work and (self._clock() >= self._due_at or (self._is_planned() and not self._told)):
             self._asking = threading.Thread(target=self._ask_beside, name="contact", daemon=True)
             self._asking.start()
 
     def _ask_beside(self) -> None:
         try:
             self.ask()
-        except FleetDatabaseAway as error:
+        except FleetDatabaseError as error:
             log.warning("hosts are asked again in %d s: %s", _AGAIN_SECONDS, error)
             self._due_at = self._clock() + _AGAIN_SECONDS

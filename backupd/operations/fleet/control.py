@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from time import monotonic
 from typing import Final
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _LONGEST_WAIT_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 60.0  # from one look at what has broken off, or takes too long, to the next
+_PLAN_AGAIN_SECONDS: Final = 300.0  # after a plan that came to nothing: for each one all hosts are asked
 _MISSED_AFTER: Final = timedelta(minutes=5)  # a story whose turn it is tells it by itself
 
 
@@ -40,6 +41,8 @@ class Nights:
 
     now: Callable[[datetime], date]
     plan: Callable[[date], NightPlan]
+    tell_unplanned: Callable[[date, Exception], None]  # people: there is no plan yet, and why
+    is_planned: threading.Event = field(default_factory=threading.Event)  # while the night that is now has its plan
     keep_contact: Callable[[], None] = lambda: None  # with all hosts, which go on alone where nobody asks; no waiting
 
 
@@ -67,6 +70,7 @@ class ControlHost:
         self._said: set[date] = set()  # nights that a wrong clock has planned
         self._planner = ThreadPoolExecutor(1, "plan")
         self._planning: tuple[date, Future[NightPlan]] | None = None
+        self._plan_again_at = 0.0  # by the monotonic clock
 
     @property
     def _records(self) -> Records:
@@ -105,8 +109,6 @@ class ControlHost:
         self._stories.chooser.wishes.read()
         self._records.cancel_waiting(now)
         self._plan_if_due(self._nights.now(now))
-        if self._planning is None:  # else all hosts are asked for the plan
-            self._nights.keep_contact()
         if new := [one for one in self._records.going_ids() if one not in self._submitted]:
             backups = [backup for one in new if (backup := self._records.backup(one)) is not None]
             self._engine.submit([backup.owed for backup in backups])
@@ -115,6 +117,8 @@ class ControlHost:
             self._looked_at = monotonic()
             self._give_up_broken()
             self._tell_late(now)
+        if self._planning is None:  # else all hosts are asked for the plan
+            self._nights.keep_contact()  # last: hosts leave their backups to a control host that gets as far as this
 
     def _plan_if_due(self, night: date) -> None:
         """Also where a clock that was ahead has planned a night that is yet to come."""
@@ -123,19 +127,33 @@ class ControlHost:
             if one > night and one not in self._said:
                 self._said.add(one)
                 self._say(f"the night of {one} was planned before its time: was the clock of a control host ahead?")
-        if night not in planned and (plan := self._planned(night)) is not None:
+        if night in planned:
+            self._nights.is_planned.set()
+            return
+        self._nights.is_planned.clear()
+        if (plan := self._planned(night)) is not None:
             self._owe(night, plan)
+            self._nights.is_planned.set()
 
     def _planned(self, night: date) -> NightPlan | None:
         """The plan, once it is made; None until then. It is made beside: hosts that do not answer may take minutes, in
         which this control host goes on working, and what people want counts.
+
+        Whatever keeps it from being made is told, and it is tried again: the night before goes on, and a control host
+        that ended would begin by asking all hosts, over and over.
         """
+        if self._planning is None and monotonic() < self._plan_again_at:
+            return None
         if self._planning is None or self._planning[0] != night:
             self._planning = night, self._planner.submit(self._nights.plan, night)
         made = self._planning[1]
         if not wait_for([made], self._tick_seconds).done:
             return None
         self._planning = None
+        if isinstance(error := made.exception(), Exception) and not isinstance(error, FleetDatabaseAway):
+            self._plan_again_at = monotonic() + _PLAN_AGAIN_SECONDS
+            self._nights.tell_unplanned(night, error)
+            return None
         return made.result()
 
     def _owe(self, night: date, plan: NightPlan) -> None:

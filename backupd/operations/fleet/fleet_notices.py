@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from backupd.fleet.records import Records
 from backupd.policy.member_choice import own_clock_fault
-from backupd.vocabulary.escaping import some
+from backupd.vocabulary.escaping import on_one_line, some
 from backupd.vocabulary.fleet import FleetBackup, FleetState, SeenHost
 from backupd.vocabulary.schedule import Notice, NoticeKind
 
@@ -60,6 +60,19 @@ def tell_problems(records: Records, night: date, problems: Collection[str], tell
         subject = f"{night} {problem}"[:_LONGEST_SUBJECT]
         if records.first_told(subject):
             tell(_attention(subject, problem, "`backupd fleet check` says all that is wrong"))
+
+
+def tell_unplanned(records: Records, night: date, error: Exception, tell: Tell) -> None:
+    """This night could not be planned, for this reason, which nobody foresaw: told once a night.
+
+    Raises:
+        FleetDatabaseAway: the database does not answer.
+    """
+    text = on_one_line(f"the night of {night} could not be planned: {type(error).__name__}: {error}")
+    log.error("%s", text, exc_info=error)
+    if records.first_told(f"{night} unplanned"):
+        hint = "it is tried again every few minutes; hosts go on alone once their fallback_after is over; see the log"
+        tell(_attention(f"{night} unplanned", text, hint))
 
 
 def tell_gone(records: Records, hosts: Collection[str], tell: Tell) -> None:

@@ -5,6 +5,7 @@ takes a new process.
 """
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -18,7 +19,7 @@ from backupd.fleet.records import Records
 from backupd.operations.fleet.choosing import Chooser, NightPatience, NightTerms
 from backupd.operations.fleet.contact import HostContact, seen_to
 from backupd.operations.fleet.control import ControlHost, Nights
-from backupd.operations.fleet.fleet_notices import tell_end, tell_gone, tell_own_clock, tell_problems
+from backupd.operations.fleet.fleet_notices import tell_end, tell_gone, tell_own_clock, tell_problems, tell_unplanned
 from backupd.operations.fleet.operator_requests import Wishes
 from backupd.operations.fleet.stories import NightStories
 from backupd.operations.fleet.terms import cluster_terms, member_rule, night_clock, shared_targets, tonight
@@ -53,20 +54,23 @@ def control_host(given: FleetSurroundings) -> ControlHost:
     configuration = given.configuration
     control = configuration.control
     wishes = Wishes(given.records)
-    claims = seen_to(configuration, wishes)
+    planned_now = threading.Event()
+    claims = seen_to(configuration, wishes, planned_now.is_set)
     chooser = Chooser(
         *(given.records, given.agents, wishes, night_terms(configuration)),
         NightPatience(control.poll_seconds),
         seen_to=claims,
     )
     contact = HostContact(
-        *(configuration, given.records, given.agents, claims),
+        *(configuration, given.records, given.agents, claims, planned_now.is_set),
         heard=lambda seen: tell_own_clock(given.records, seen, given.tell),
     )
     stories = NightStories(chooser, tell_end=lambda backup: tell_end(backup, given.tell))
     nights = Nights(
         now=lambda instant: tonight(configuration, instant),
         plan=lambda night: _planned(given, contact, night),
+        tell_unplanned=lambda night, error: tell_unplanned(given.records, night, error, given.tell),
+        is_planned=planned_now,
         keep_contact=contact.keep,
     )
     return ControlHost(given.engine, stories, nights, given.say)

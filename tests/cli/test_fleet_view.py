@@ -86,6 +86,22 @@ def test_a_clock_that_was_ahead_makes_nobody_be_at_work_and_no_host_answer(
     assert hosts_away(ended.stdout) == hosts_away(before) + 1
 
 
+def test_a_host_that_no_control_host_has_asked_for_long_does_not_count_as_answering(
+    fleet: Type, made: MadeFleet, records: Records
+) -> None:
+    before = fleet("status", "--nagios").stdout
+    told = next(one for one in records.seen() if not one.problem)
+    for long, more in ((timedelta(hours=6), 0), (timedelta(days=9), 1)):
+        records.saw(replace(told, answered_at=made.now - long))
+        ended = fleet("status", "--nagios")
+        assert (ended.status, hosts_away(ended.stdout)) == (more, hosts_away(before) + more)
+    assert "no control host has asked 1 host for over six hours" in ended.stdout
+    (shown,) = (one for one in fleet("status", "--json").document["hosts"] if one["host"] == told.host)
+    assert shown["state"] == "away"
+    assert shown["problems"][0].startswith("no control host has asked it since ")
+    assert shown["problems"][0] in fleet("status").stdout
+
+
 def hosts_away(line: str) -> int:
     return int(line.partition("hosts_away=")[2].partition(";")[0])
 

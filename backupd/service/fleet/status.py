@@ -13,16 +13,18 @@ from backupd.policy.cluster_status import AWAY, ClusterStatus, cluster_statuses,
 from backupd.policy.member_choice import MOST_CLOCK_SECONDS, host_faults
 from backupd.service.fleet.site import FleetSite
 from backupd.vocabulary.alarms import Severity, gravest
-from backupd.vocabulary.fleet import Control, FleetBackup, FleetPause, FleetState, SeenHost
+from backupd.vocabulary.fleet import ASKED_EVERY_SECONDS, Control, FleetBackup, FleetPause, FleetState, SeenHost
+from backupd.vocabulary.instants import to_the_minute
 
 _DAYS = timedelta(days=3)
+_UNASKED = timedelta(seconds=ASKED_EVERY_SECONDS) + AWAY  # to ask all hosts of a large fleet takes minutes
 
 
 class HostState(StrEnum):
     """Whether a host answers."""
 
     ANSWERS = "answers"
-    AWAY = "away"
+    AWAY = "away"  # or nobody has asked it for so long that nobody knows
     NEVER = "never"  # it has not answered yet, or was not asked
 
 
@@ -38,10 +40,17 @@ class HostStatus:
     running: tuple[str, ...]  # ids of live runs
 
     @property
+    def is_unasked(self) -> bool:
+        """It answered when it was asked last, and that is too long ago: no control host has contact with it."""
+        return self.state is HostState.AWAY and self.seen is not None and not self.seen.problem
+
+    @property
     def problems(self) -> tuple[str, ...]:
         """Why it did not answer when it was asked last, and what keeps it, or a job of it, from being used."""
         described = None if self.seen is None else self.seen.described
         away = (self.seen.problem,) if self.seen is not None and self.seen.problem else ()
+        if self.is_unasked and self.seen is not None and self.seen.answered_at is not None:
+            away = (f"no control host has asked it since {to_the_minute(self.seen.answered_at)}",)
         if described is None:
             return away
         of_jobs = (f"{job.job}: {job.problem}" for job in described.jobs if job.problem)
@@ -80,9 +89,10 @@ class FleetStatus:
 
     @property
     def severity(self) -> Severity:
-        """Of the gravest alarm; a fleet that no control host looks after is one that nobody backs up."""
+        """Of the gravest alarm; a fleet that no control host looks after, or asks, is one that nobody backs up."""
         found = gravest(alarm.severity for one in self.clusters for alarm in one.alarms)
-        return found if self.is_looked_after or found is Severity.CRITICAL else Severity.WARNING
+        well = self.is_looked_after and not self.unasked
+        return found if well or found is Severity.CRITICAL else Severity.WARNING
 
     @property
     def is_looked_after(self) -> bool:
@@ -98,6 +108,11 @@ class FleetStatus:
     def away(self) -> tuple[HostStatus, ...]:
         """Hosts that do not answer."""
         return tuple(one for one in self.hosts if one.state is HostState.AWAY)
+
+    @property
+    def unasked(self) -> tuple[HostStatus, ...]:
+        """Those of them that no control host has asked for too long."""
+        return tuple(one for one in self.hosts if one.is_unasked)
 
 
 def fleet_status(site: FleetSite) -> FleetStatus:
@@ -151,7 +166,7 @@ def _host_state(seen: SeenHost | None, now: datetime) -> HostState:
     """What it did when it was asked last; one short failure says little of a host that has just answered."""
     if seen is None or seen.answered_at is None:
         return HostState.NEVER if seen is None or not seen.problem else HostState.AWAY
-    return HostState.AWAY if seen.problem and abs(now - seen.answered_at) > AWAY else HostState.ANSWERS
+    return HostState.AWAY if abs(now - seen.answered_at) > (AWAY if seen.problem else _UNASKED) else HostState.ANSWERS
 
 
 def _slots(limits: Mapping[str, int], going: Sequence[FleetBackup]) -> list[SlotStatus]:

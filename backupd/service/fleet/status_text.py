@@ -146,6 +146,9 @@ def fleet_plugin_answer(status: FleetStatus) -> tuple[PluginStatus, str]:
     told = [f"{one.cluster}: {alarm.text}" for one in status.clusters for alarm in one.alarms]
     if not status.is_looked_after:
         told.insert(0, f"no control host is running ({_last_seen(status)}): start one with `backupd fleet serve`")
+    elif status.unasked:
+        hosts = many(len(status.unasked), "host")
+        told.insert(0, f"no control host has asked {hosts} for over six hours: see the control host's log")
     text = some(told, _SHOWN, "; ") or f"{many(len(status.clusters), 'cluster')}, no alarm"
     grave = sum(any(a.severity is Severity.CRITICAL for a in one.alarms) for one in status.clusters)
     figures = [

@@ -40,7 +40,7 @@ SSH_PORT: Final = 22
 MOST_RETRIES: Final = 8  # a try's number is one digit of its run id
 NIGHTS = Blackout(frozenset(range(7)), time(21), time(6))
 _MEMBERS_HINT = 'write "least-lag", "all", or the names of hosts in the order of preference: ["db2", "db1"]'
-_HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?", re.ASCII)
+HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?", re.ASCII)
 _POSTGRESQL = re.compile(
     r"postgresql://(?:(?P<user>[A-Za-z0-9_.%-]+)(?P<password>:[^@/]*)?@)?"
     r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])?(?::[0-9]{1,5})?/[A-Za-z0-9_-]{1,63}(?:\?[A-Za-z0-9_./:=&%-]*)?",
@@ -66,7 +66,7 @@ class RetryBy(StrEnum):
 
 
 def _host_name(value: str) -> str:
-    if not _HOST.fullmatch(value):
+    if not HOST_NAME.fullmatch(value):
         raise BadValue(f"{quoted(value)} is not the name of a host", "use 1 to 128 of a-z, A-Z, 0-9, ., _ and -")
     return value
 
@@ -149,6 +149,11 @@ class InventoryConfig:
     cluster_variable: Text = "backupd_cluster"  # of a host or its group: the cluster that it is in
     cluster_prefix: Text = "cluster_"  # of a group's name: the rest of it is the cluster of its hosts
     last_good: AbsolutePath = Path("/var/lib/backupd/fleet-inventory.json")  # ours; used while there is no better one
+
+    @property
+    def source(self) -> str:
+        """The file or the program, as people are told of it."""
+        return str(self.file or (self.command or ("",))[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=TABLE)

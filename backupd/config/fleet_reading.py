@@ -21,6 +21,7 @@ from backupd.config.fleet import (
     PolicyConfig,
 )
 from backupd.config.fleet_rules import clusters_of, fleet_faults
+from backupd.config.listed_hosts import UsableHosts, usable_hosts
 from backupd.config.wording import fault
 from backupd.policy.inventory import ListedHost
 from backupd.vocabulary.faults import Fault, as_error
@@ -70,14 +71,16 @@ def fleet_understood(text: str, path: Path, list_hosts: ListHosts) -> FleetFile:
         ConfigurationError: as `load_fleet`, but for the reading.
     """
     document = parsed(text, path)
-    configuration, faults = _typed(document)
     inventory = _inventory(document)
     listed = list_hosts(inventory) if inventory is not None else InventoryHosts(None if "inventory" in document else ())
-    hosts = listed.hosts or ()
-    faults += fleet_faults(document, hosts, inventory_known=listed.hosts is not None)
+    known = UsableHosts(document, ()) if listed.hosts is None else usable_hosts(document, listed.hosts)
+    configuration, faults = _typed(known.document)
+    faults += fleet_faults(known.document, known.hosts, inventory_known=listed.hosts is not None)
     if faults or configuration is None:
-        raise as_error(path, faults)
-    return FleetFile(_complete(configuration, hosts, clusters_of(document, hosts)), listed.problems)
+        raise as_error(path, [*faults, *(Fault("inventory", problem) for problem in known.problems)])
+    source = "" if inventory is None else inventory.source
+    problems = (*listed.problems, *(f"the inventory {source}: {problem}" for problem in known.problems))
+    return FleetFile(_complete(configuration, known.hosts, clusters_of(known.document, known.hosts)), problems)
 
 
 def _typed(document: Mapping[str, Any]) -> tuple[FleetConfiguration | None, list[Fault]]:

@@ -35,8 +35,7 @@ _KEPT: Final = TypeAdapter(tuple[ListedHost, ...])
 
 def inventory_hosts(inventory: InventoryConfig) -> InventoryHosts:
     """The hosts that it lists now; where that fails, those that it listed last, and a sentence that says so."""
-    source = str(inventory.file or (inventory.command or ("",))[0])
-    kept = _kept(inventory.last_good)
+    source, kept = inventory.source, _kept(inventory.last_good)
     try:
         found = _read(inventory)
         _require_no_half(found.hosts, kept, inventory.last_good)

@@ -121,10 +121,99 @@ def test_a_policy_that_names_no_member_of_its_cluster_is_a_fault() -> None:
     assert "clusters.a.policy: policy p names none of its members: db1" in words
 
 
-def test_a_host_that_the_inventory_and_the_file_put_into_two_clusters_is_a_fault() -> None:
-    text = "[inventory]\nfile='/i'\n[hosts.db2]\n[clusters.bills]\nmembers=['db1']"
-    words = said(text, ListedHost("db1", cluster="orders"))
-    assert "hosts.db1: is in 2 clusters: bills, orders" in words
+LISTED = '[inventory]\nfile="/i"\n'
+PLAIN = ListedHost("db0")
+
+
+def with_problems(text: str, *listed: ListedHost) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    """The members of each cluster, and what is told of the inventory."""
+    file = fleet_understood(text, PATH, lambda _: InventoryHosts(listed))
+    configuration = file.configuration
+    assert set(configuration.hosts) == {one for cluster in configuration.clusters.values() for one in cluster.members}
+    return {name: cluster.members for name, cluster in configuration.clusters.items()}, file.problems
+
+
+@pytest.mark.parametrize("name", ["db3.example.org", "DB_Reporting", "x" * 60, "db..x"])
+def test_a_host_of_the_inventory_that_can_be_no_cluster_is_left_out_and_told(name: str) -> None:
+    """An ordinary name of Ansible's: the others have their nights."""
+    clusters, (problem,) = with_problems(LISTED, PLAIN, ListedHost(name))
+    assert clusters == {"db0": ("db0",)}
+    assert problem.startswith("the inventory /i: it has hosts in no cluster whose names no cluster can have")
+    assert f'"{name}"' in problem
+    assert with_problems(LISTED, ListedHost(name, cluster="a")) == ({"a": (name,)}, ())
+    assert with_problems(f"{LISTED}[clusters.a]\nmembers=['{name}']", ListedHost(name)) == ({"a": (name,)}, ())
+
+
+@pytest.mark.parametrize("inventory", ["", LISTED])
+def test_a_host_of_the_file_that_can_be_no_cluster_is_a_fault(inventory: str) -> None:
+    words = said(f'{inventory}[hosts."db8.example.org"]', *((PLAIN,) if inventory else ()))
+    assert 'hosts."db8.example.org": is in no cluster, and no cluster can have its name' in words
+    assert 'write cluster = "NAME" there' in words
+
+
+def test_a_host_of_the_file_whose_cluster_the_inventory_says_may_have_any_name() -> None:
+    listed = ListedHost("db8.example.org", cluster="a")
+    assert with_problems(f'{LISTED}[hosts."db8.example.org"]\nport=2222', listed)[0] == {"a": ("db8.example.org",)}
+
+
+def test_a_host_of_the_inventory_whose_backups_can_have_no_id_is_left_out_and_told() -> None:
+    long = "m" * 60
+    every = f"{LISTED}[policies.default]\nmember='all'"
+    clusters, (problem,) = with_problems(every, ListedHost("db1", cluster="a"), ListedHost(long, cluster="a"))
+    assert clusters == {"a": ("db1",)}
+    assert f'hosts whose backups could have no run ids of their own, which are left out: "{long}'[:60] in problem
+
+
+def test_a_host_of_the_inventory_whose_backups_would_have_the_ids_of_another_s_is_left_out_and_told() -> None:
+    text = f"{LISTED}[hosts]\ndb1={{cluster='a-b'}}\n[clusters]\na-b={{jobs=['nightly']}}\na={{jobs=['b-nightly']}}"
+    assert "would have the ids of" in said(f"{text}\n[hosts.db2]\ncluster='a'", PLAIN)
+    text = f"{LISTED}[hosts]\ndb1={{cluster='a'}}\n[clusters]\na={{jobs=['b-nightly']}}"
+    clusters, (problem,) = with_problems(text, ListedHost("a-b"), PLAIN)
+    assert clusters == {"a": ("db1",), "db0": ("db0",)}
+    assert "could have no run ids of their own" in problem
+
+
+def test_a_host_that_the_inventory_and_the_file_put_into_two_clusters_is_left_out_and_told() -> None:
+    """Which of the two is right nobody knows: it could be another's data."""
+    text = f"{LISTED}[hosts.db2]\n[clusters.bills]\nmembers=['db1', 'db2']"
+    clusters, (problem,) = with_problems(text, ListedHost("db1", cluster="orders"), PLAIN)
+    assert clusters == {"bills": ("db2",), "db0": ("db0",)}
+    assert problem == (
+        'the inventory /i: it has hosts that are in two clusters, which are left out: "db1 (bills, orders)"'
+    )
+    assert "hosts.db2: is in 2 clusters" in said(f"{text}\n[clusters.orders]\nmembers=['db2']", PLAIN)
+
+
+def test_a_member_that_has_left_the_inventory_is_told_and_costs_the_others_nothing() -> None:
+    text = f"{LISTED}[clusters.orders]\nmembers=['db1', 'db2']\n[clusters.bills]\nmembers=['db3']"
+    clusters, problems = with_problems(text, ListedHost("db1"), PLAIN)
+    assert clusters == {"orders": ("db1",), "db0": ("db0",)}
+    gone = "which is no host of the file or the inventory; did you mean db1?"
+    assert problems == (
+        f'the inventory /i: cluster orders lists "db2", {gone}',
+        f'the inventory /i: cluster bills lists "db3", {gone}',
+        "the inventory /i: cluster bills has no members, and no backups",
+    )
+
+
+def test_a_policy_whose_members_have_left_the_inventory_is_told() -> None:
+    text = f"{LISTED}[clusters.a]\npolicy='p'\nmembers=['db1', 'db2']\n[policies.p]\nmember=['db2']"
+    clusters, problems = with_problems(text, ListedHost("db1"))
+    assert clusters == {"a": ("db1",)}
+    assert problems[-1] == "the inventory /i: cluster a has no backups: policy p names none of its members: db1"
+
+
+def test_a_file_that_can_use_no_host_of_its_inventory_says_why() -> None:
+    words = said(LISTED, ListedHost("db1.example.org"))
+    assert "there is no host" in words
+    assert "inventory: it has hosts in no cluster whose names no cluster can have" in words
+
+
+@pytest.mark.parametrize("listed", [("a", "db1"), ("db1", "z")])
+def test_a_host_after_which_others_name_their_cluster_is_in_it(listed: tuple[str, str]) -> None:
+    """Else no cluster had it, and it would be backed up by nobody."""
+    hosts = [ListedHost(name, cluster=None if name == "db1" else "db1") for name in listed]
+    assert with_problems(LISTED, *hosts) == ({"db1": listed}, ())
 
 
 def test_while_nobody_knows_the_inventorys_hosts_none_of_them_is_missed() -> None:

@@ -15,6 +15,21 @@ NOW = datetime(2026, 11, 26, 18, tzinfo=UTC)
 CLOCK = NightClock("UTC", time(12))
 ALL_DAYS = frozenset(range(7))
 RULE = MemberRule(max_lag_seconds=600.0)
+# A configuration of backupd whose notifications a fleet's control host uses.
+TOLD_BY = """
+[hosts.local]
+user = "root"
+socket = "/run/mysqld/mysqld.sock"
+[targets.nas1]
+type = "directory"
+path = "/mnt/nas1"
+[jobs.nightly]
+host = "local"
+targets = ["nas1"]
+[notifications.ops]
+type = "webhook"
+url = "https://127.0.0.1:9/x"
+"""
 NIGHTS = (Blackout(ALL_DAYS, time(21), time(6)),)
 
 

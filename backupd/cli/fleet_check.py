@@ -4,7 +4,7 @@ import typer
 
 from backupd.cli.invocation import JsonOption
 from backupd.cli.output import print_document, print_text, say, say_findings
-from backupd.vocabulary.errors import ExitStatus
+from backupd.vocabulary.errors import ConfigurationError, ExitStatus
 
 
 def check(ctx: typer.Context, *, json: JsonOption = False) -> None:
@@ -17,18 +17,22 @@ def check(ctx: typer.Context, *, json: JsonOption = False) -> None:
 
     from backupd import wiring
     from backupd.host.signals import cancellable
-    from backupd.operations.fleet.fleet_context import fleet
+    from backupd.operations.fleet.fleet_context import fleet, notified
     from backupd.operations.fleet.fleet_findings import fleet_findings
     from backupd.operations.fleet.host_survey import ask_hosts
     from backupd.report.fleet_check_text import fleet_check_document, hosts_table
     from backupd.vocabulary.records import Level
 
     file = fleet(ctx.obj.config)
-    configuration = file.configuration
+    configuration, untold = file.configuration, None
+    try:
+        notified(configuration.control)
+    except ConfigurationError as error:
+        untold = error
     with cancellable(), wiring.fleet_agents(configuration) as agents:
         asked = ask_hosts(configuration.hosts, agents, at_once=configuration.control.ask_at_once)
     seen = {host: one.seen for host, one in asked.items()}
-    findings = fleet_findings(file, asked, now=datetime.now(UTC))
+    findings = fleet_findings(file, asked, now=datetime.now(UTC), untold=untold)
     if json:
         print_document(fleet_check_document(configuration, seen, findings))
     else:

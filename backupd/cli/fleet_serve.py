@@ -35,7 +35,7 @@ def serve(
     from backupd.config.fleet_reading import locate_fleet
     from backupd.config.own_files import require_rereadable
     from backupd.host import spawning
-    from backupd.operations.fleet.fleet_context import fleet
+    from backupd.operations.fleet.fleet_context import fleet, notified
     from backupd.operations.fleet.fleet_notices import with_page
     from backupd.operations.fleet.serving import FleetSurroundings, control_host, reload
     from backupd.service.fleet.listening import pages_beside
@@ -51,6 +51,7 @@ def serve(
         read = fleet(ctx.obj.config)
         if web:
             require_guarded(read.configuration.control, table="control")
+        notified(read.configuration.control)
         return read
 
     spawning.reap()
@@ -101,10 +102,10 @@ def _notifier(configuration: "FleetConfiguration") -> "Notifier":
     """
     from backupd import wiring
     from backupd.notifications.fanout import Fanout
-    from backupd.operations import context
+    from backupd.operations.fleet.fleet_context import notified
 
-    path = configuration.control.notifications
-    return Fanout([]) if path is None else wiring.notifier(context.configuration(path))
+    configured = notified(configuration.control)
+    return Fanout([]) if configured is None else wiring.notifier(configured)
 
 
 def _records(configuration: "FleetConfiguration") -> "Records":

@@ -15,14 +15,14 @@ from backupd.vocabulary.errors import BackupdError, ExitStatus
 from backupd.vocabulary.fleet import HostDescription, SeenHost
 from tests.cli.terminal import Ended, Terminal
 from tests.fakes.agents import FakeAgents
-from tests.fleets import NOW, described, replica, source
+from tests.fleets import NOW, TOLD_BY, described, replica, source
 from tests.hostile_words import HOSTILE, faults
 
 FLEET = """
 [control]
 database = "{folder}/fleet.sqlite"
 zone = "Europe/Berlin"
-notifications = "/etc/backupd/backupd.toml"
+notifications = "{folder}/backupd.toml"
 [hosts]
 db1 = {{ cluster = "orders" }}
 db2 = {{ cluster = "orders" }}
@@ -51,6 +51,7 @@ def fleet(terminal: Terminal, hosts: dict[str, Told], tmp_path: Path, monkeypatc
     """Types `backupd fleet …` with a file of three hosts, whose agents tell what `hosts` has."""
     file = tmp_path / "fleet.toml"
     file.write_text(FLEET.format(folder=tmp_path))
+    (tmp_path / "backupd.toml").write_text(TOLD_BY)
 
     @contextmanager
     def agents(_configuration: FleetConfiguration) -> Iterator[FakeAgents]:
@@ -90,6 +91,18 @@ def test_what_needs_attention_is_status_3_and_what_is_refused_status_5(fleet: Ty
     assert ended.status == ExitStatus.REFUSED
     assert ended.document["findings"][0]["name"] == "cluster orders"
     assert [host["problem"] for host in ended.document["hosts"]] == ["connection refused", "no route to host", ""]
+
+
+def test_a_fault_in_the_file_of_notifications_is_found_before_the_control_host_restarts_with_it(
+    fleet: Type, tmp_path: Path
+) -> None:
+    (tmp_path / "backupd.toml").write_text(TOLD_BY.replace('"webhook"', '"webhok"'))
+    ended = fleet("check")
+    assert ended.status == ExitStatus.REFUSED
+    assert "refused  control: notifications cannot be used, and `backupd fleet serve` would not start" in ended.stdout
+    assert 'notifications.ops.type: "webhok" is not one of mail, webhook' in ended.stdout
+    assert "every host is what the file says" not in ended.stdout
+    assert 'notifications.ops.type: "webhok"' in fleet("serve").stderr
 
 
 def test_the_files_faults_are_told_before_any_host_is_asked(

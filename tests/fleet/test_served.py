@@ -21,6 +21,7 @@ from tests.contract.mariadb import mariadb
 from tests.contract.test_agents import forced
 from tests.fleet.control_host import ControlHost, control_host, newer_code
 from tests.fleet.postgres import PostgresServer, postgres
+from tests.fleets import TOLD_BY
 from tests.share import seeded
 
 _AWAY_SECONDS = seeded(600, usual=15)
@@ -128,6 +129,26 @@ def test_sighup_with_a_typo_in_the_file_ends_nothing_and_without_one_counts(flee
     serving.send_signal(signal.SIGHUP)
     control.until(lambda: control.times_at_work() > begun)
     assert serving.poll() is None
+
+
+@pytest.mark.timeout(600)
+def test_sighup_with_a_fault_in_the_file_of_notifications_ends_nothing(tmp_path: Path) -> None:
+    told_by = tmp_path / "backupd.toml"
+    told_by.write_text(TOLD_BY)
+    url = f"sqlite:///{tmp_path}/fleet.sqlite"
+    text = f'[control]\ndatabase = "{tmp_path}/fleet.sqlite"\nnotifications = "{told_by}"\nport = 0\n[hosts.db1]\n'
+    with control_host(tmp_path, url, f'{text}address = "127.0.0.1"\nport = 9\n') as control:
+        serving = control.serve()
+        control.until(lambda: "this control host is active" in control.said())
+        told_by.write_text(TOLD_BY.replace('"webhook"', '"webhok"'))
+        serving.send_signal(signal.SIGHUP)
+        control.until(lambda: "restarts" in control.said() or "was not reloaded" in control.said())
+        assert "the previous one stays in force" in control.said()
+        assert serving.poll() is None
+        told_by.write_text(TOLD_BY)
+        begun = control.times_at_work()
+        serving.send_signal(signal.SIGHUP)
+        control.until(lambda: control.times_at_work() > begun)
 
 
 @pytest.mark.matrix

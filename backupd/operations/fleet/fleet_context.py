@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
+from backupd.config import Configuration, load
 from backupd.config.fleet import ControlConfig
 from backupd.config.fleet_reading import FleetFile, load_fleet, locate_fleet
 from backupd.config.secrets import named_password
@@ -18,6 +19,15 @@ def fleet(explicit: Path | None) -> FleetFile:
         ConfigurationError: listing every fault. What is wrong with the inventory is none: the result tells it.
     """
     return load_fleet(locate_fleet(explicit, os.environ), inventory_hosts)
+
+
+def notified(control: ControlConfig) -> Configuration | None:
+    """The configuration of backupd whose `[notifications.NAME]` are told of the fleet; None where none is named.
+
+    Raises:
+        ConfigurationError: listing every fault of it.
+    """
+    return None if control.notifications is None else load(control.notifications)
 
 
 def database_url(control: ControlConfig) -> str:

@@ -8,20 +8,28 @@ from backupd.config.fleet_reading import FleetFile
 from backupd.operations.fleet.host_survey import AskedHost
 from backupd.operations.fleet.terms import cluster_terms
 from backupd.policy.fleet_check import FleetClaims, check_fleet
+from backupd.vocabulary.errors import ConfigurationError
 from backupd.vocabulary.records import Finding, Level
 
 
-def fleet_findings(file: FleetFile, asked: Mapping[str, AskedHost], *, now: datetime) -> tuple[Finding, ...]:
-    """All that is wrong or needs attention, the gravest first; none: every host is what the file says."""
+def fleet_findings(
+    file: FleetFile, asked: Mapping[str, AskedHost], *, now: datetime, untold: ConfigurationError | None = None
+) -> tuple[Finding, ...]:
+    """All that is wrong or needs attention, the gravest first; none: every host is what the file says. `untold` is what
+    keeps the configuration from being used whose notifications are to be told.
+    """
     seen = {host: one.seen for host, one in asked.items()}
     hints = {host: one.hint for host, one in asked.items()}
     of_hosts = check_fleet(_claims(file.configuration), seen, hints, now=now)
     inventory = [Finding("inventory", Level.WARNING, problem) for problem in file.problems]
-    untold = _untold(file.configuration)
-    return (*(one for one in of_hosts if one.level is Level.REFUSED), *untold, *inventory, *_others(of_hosts))
+    of_control = _untold(file.configuration, untold)
+    return (*(one for one in of_hosts if one.level is Level.REFUSED), *of_control, *inventory, *_others(of_hosts))
 
 
-def _untold(configuration: FleetConfiguration) -> tuple[Finding, ...]:
+def _untold(configuration: FleetConfiguration, why: ConfigurationError | None) -> tuple[Finding, ...]:
+    if why is not None:
+        fact = f"notifications cannot be used, and `backupd fleet serve` would not start: {why.message}"
+        return (Finding("control", Level.REFUSED, fact, why.hint),)
     if configuration.control.notifications is not None:
         return ()
     fact = "nobody is notified of backups that failed or were missed: they are in the log, on the pages and in metrics"

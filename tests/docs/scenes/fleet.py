@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from backupd import wiring
 from backupd.config.fleet import FleetConfiguration
@@ -12,7 +13,7 @@ from backupd.vocabulary.fleet import HostDescription
 from tests.docs.places import PAGES
 from tests.docs.stage import Stage, host
 from tests.fakes.agents import FakeAgents
-from tests.fleets import described, replica, source
+from tests.fleets import TOLD_BY, described, replica, source
 
 _GIB = 1 << 30
 _LAST_GOOD = datetime(2026, 11, 25, 22, tzinfo=UTC)
@@ -42,15 +43,16 @@ def play(stage: Stage) -> None:
 
     with host(stage, "control") as control:
         control.patch.setattr(wiring, "fleet_agents", agents)
-        control.terminal.configuration.write_text(_file(str(control.world.base)))
+        control.terminal.configuration.write_text(_file(control.world.base))
+        (control.world.base / "told-by.toml").write_text(TOLD_BY)
         control.types("fleet", "check", status=3)
         control.types("fleet", "plan", "--date", "2026-11-26")
 
 
-def _file(folder: str) -> str:
+def _file(folder: Path) -> str:
     """The example of `docs/pages/fleet.md`, with a database and somebody to tell."""
     page = (PAGES / "fleet.md").read_text()
     _, _, rest = page.partition('```toml\n[control]\nzone = "Europe/Berlin"\n')
     hosts, _, _ = rest.partition("```")
-    own = f'database = "{folder}/fleet.sqlite"\nnotifications = "/etc/backupd/backupd.toml"\n'
+    own = f'database = "{folder}/fleet.sqlite"\nnotifications = "{folder}/told-by.toml"\n'
     return f'[control]\nzone = "Europe/Berlin"\n{own}{hosts}'

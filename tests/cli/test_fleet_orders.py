@@ -11,7 +11,8 @@ from backupd import wiring
 from backupd.config.fleet import FleetConfiguration
 from backupd.fleet.records import Records
 from backupd.vocabulary.errors import BackupdError, ExitStatus
-from backupd.vocabulary.fleet import Control, FleetPause, FleetState, HostDescription, PauseScope
+from backupd.vocabulary.fleet import Control, FleetPause, FleetState, HostDescription, PauseScope, RunState
+from backupd.vocabulary.records import RunStatus
 from tests.cli.terminal import Ended, Terminal
 from tests.fakes.agents import FakeAgents
 from tests.fleets import described, replica, source
@@ -37,13 +38,19 @@ def told() -> Told:
 
 
 @pytest.fixture
-def fleet(terminal: Terminal, tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch) -> Type:
+def ran() -> set[str]:
+    """The ids of the runs that db2 has made."""
+    return set()
+
+
+@pytest.fixture
+def fleet(terminal: Terminal, tmp_path: Path, told: Told, ran: set[str], monkeypatch: pytest.MonkeyPatch) -> Type:
     file = tmp_path / "fleet.toml"
     file.write_text(FLEET.format(folder=tmp_path))
 
     @contextmanager
     def agents(_configuration: FleetConfiguration) -> Iterator[FakeAgents]:
-        yield FakeAgents(told)
+        yield FakeAgents(told, runs={("db2", run_id): RunState(run_id, RunStatus.SUCCESS) for run_id in ran})
 
     monkeypatch.setattr(wiring, "fleet_agents", agents)
     return lambda *words: terminal.run("fleet", *words, configuration=file)
@@ -101,6 +108,17 @@ def test_a_second_one_in_the_same_night_has_an_id_of_its_own(fleet: Type, record
     fleet("run", "orders")
     fleet("run", "orders")
     assert [backup.owed.id.rpartition(".")[2] for backup in records.going()] == ["r1", "r2"]
+
+
+def test_an_id_that_a_host_has_used_is_given_to_no_other_backup_though_the_records_have_lost_it(
+    fleet: Type, records: Records, ran: set[str]
+) -> None:
+    """As after a restored dump: the host would tell of the run that it made hours ago."""
+    fleet("run", "orders")
+    first = records.going()[0].owed.id
+    ran |= {first.replace(".r1", ".r2"), first.replace(".r1", ".r3")}
+    fleet("run", "orders")
+    assert sorted(backup.owed.id for backup in records.going()) == [first, first.replace(".r1", ".r4")]
 
 
 def test_a_host_that_is_named_does_it_itself(fleet: Type, records: Records) -> None:

@@ -17,7 +17,7 @@ from backupd.operations.fleet.operator_requests import Wishes
 from backupd.operations.fleet.results import fetch_missing
 from backupd.operations.fleet.stories import NightStories
 from backupd.policy.fleet_tries import TryRule
-from backupd.vocabulary.fleet import FleetBackup, FleetState, OwedBackup, PauseScope, Role, Span
+from backupd.vocabulary.fleet import FleetBackup, FleetState, OwedBackup, PauseScope, Role, RunState, Span
 from backupd.vocabulary.records import RunStatus
 from tests.fleet.fake_agents import FakeAgents, FakeHost, refusing
 from tests.fleets import RULE
@@ -298,6 +298,31 @@ def test_a_cluster_in_which_somebody_else_s_run_goes_on_has_no_second_one(contro
     assert missed.state is FleetState.MISSED
     assert "run by-its-own-schedule is in progress there" in missed.said
     assert control.agents.hosts["db1"].orders == []
+
+
+@pytest.mark.parametrize(("asked_for", "made"), [(1, [f"{RUN}.r1.2"]), (0, [])])
+def test_a_run_that_was_made_before_a_person_asked_for_it_is_no_answer(
+    control: Control, asked_for: int, made: list[str]
+) -> None:
+    """Records that were restored from a dump give an id twice; of a night's that is what keeps it from a second run."""
+    host, run_id = control.agents.hosts["db1"], owed(control.agents, asked_for=asked_for).id
+    ago = datetime.now(UTC) - timedelta(hours=3)
+    host.runs[run_id] = RunState(run_id, RunStatus.SUCCESS, started_at=ago, ended_at=ago + timedelta(minutes=5))
+    done = control.backup(asked_for=asked_for)
+    assert done.state is FleetState.DONE
+    assert [one for _, one in control.started()] == made
+    if made:
+        assert done.tries[0].said == f"db1 made run {run_id} before it was asked for"
+
+
+def test_what_began_after_a_person_asked_is_an_answer_though_the_host_s_clock_is_a_little_behind(
+    control: Control,
+) -> None:
+    host, one = control.agents.hosts["db1"], owed(control.agents, asked_for=1)
+    began = one.not_before - timedelta(seconds=50)
+    host.runs[one.id] = RunState(one.id, RunStatus.SUCCESS, started_at=began, ended_at=began + timedelta(seconds=20))
+    assert control.backup(asked_for=1, not_before=one.not_before).state is FleetState.DONE
+    assert control.started() == []
 
 
 def test_a_refused_start_is_a_try(control: Control) -> None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Final
 
 from backupd.config.fleet import MOST_RETRIES, FleetConfiguration
-from backupd.fleet import Agents
+from backupd.fleet import Agent, Agents, HostAway, HostRefuses
 from backupd.fleet.records import Records
 from backupd.operations.fleet.host_survey import ask_hosts
 from backupd.operations.fleet.terms import cluster_terms, night_clock, shared_targets, tonight
@@ -37,8 +37,10 @@ def by_hand(
     cluster = name if name in configuration.clusters else (configuration.hosts[name].cluster or name)
     only = "" if name in configuration.clusters else name
     hosts = configuration.clusters[cluster].members
-    for one in ask_hosts(hosts, agents, at_once=configuration.control.ask_at_once).values():
+    told = ask_hosts(hosts, agents, at_once=configuration.control.ask_at_once)
+    for one in told.values():
         records.saw(one.seen)
+    answered = [host for host, one in told.items() if one.seen.described is not None]
     seen = {one.host: one for one in records.seen()}
     terms = next(one for one in cluster_terms(configuration) if one.cluster == cluster)
     night = tonight(configuration, now)
@@ -50,7 +52,7 @@ def by_hand(
     ]
     for each in owed:
         _require_ids(each)
-    return tuple(owed)
+    return tuple(_unused(each, records, agents, answered) for each in owed)
 
 
 def owe_by_hand(records: Records, owed: Sequence[OwedBackup]) -> list[OwedBackup]:
@@ -61,6 +63,22 @@ def owe_by_hand(records: Records, owed: Sequence[OwedBackup]) -> list[OwedBackup
             one = replace(one, asked_for=one.asked_for + 1)  # noqa: PLW2901 - the next of this night
         added.append(one)
     return added
+
+
+def _unused(owed: OwedBackup, records: Records, agents: Agents, hosts: Sequence[str]) -> OwedBackup:
+    """Under the first id that neither the records have nor, as far as they tell, one of these hosts: records that were
+    restored from a dump have forgotten what hosts have not.
+    """
+    while records.backup(owed.id) is not None or any(_has_run(agents.agent(host), owed.id) for host in hosts):
+        owed = replace(owed, asked_for=owed.asked_for + 1)
+    return owed
+
+
+def _has_run(agent: Agent, run_id: str) -> bool:
+    try:
+        return agent.status(run_id).status is not None
+    except (HostAway, HostRefuses):
+        return False  # where it has, what it tells is seen to be older than the wish
 
 
 def _asked_for(terms: ClusterTerms, only: str) -> ClusterTerms:

@@ -7,12 +7,13 @@ to be asked, it has forgotten the run. Only a host that has told nothing of the 
 
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from backupd.fleet import Agent, HostAway, HostRefuses
 from backupd.operations.fleet.choosing import Chooser
 from backupd.policy.fleet_tries import silent_until
+from backupd.policy.member_choice import MOST_CLOCK_SECONDS
 from backupd.vocabulary.fleet import FleetBackup, FleetState, FleetTry, OwedBackup, RunState, StartOrder
 from backupd.vocabulary.records import GOOD, RunStatus
 
@@ -67,9 +68,21 @@ class Watch:
         if state.status is RunStatus.RUNNING:
             self._show(state)
             return None
+        if self._is_of_an_earlier_request(state):
+            return self._ended(
+                RunStatus.FAILED, f"{self._try.host} made run {self._try.run_id} before it was asked for"
+            )
         self._told = state
         said = "" if state.status in GOOD else _why(state)
         return replace(self._try, ended_at=state.ended_at or datetime.now(UTC), status=state.status, said=said)
+
+    def _is_of_an_earlier_request(self, state: RunState) -> bool:
+        """A person asked, and what the host tells of had begun before that: records that were restored from a dump, or
+        have lost commits, give an id twice. What a night owes has one id, and whenever its run began, that is its run.
+        """
+        if not self._owed.asked_for or state.started_at is None:
+            return False
+        return state.started_at < self._owed.not_before - timedelta(seconds=MOST_CLOCK_SECONDS)
 
     def _started(self, agent: Agent) -> RunState:
         """The host is asked to start it, which is remembered before the host can hear of it."""

@@ -37,6 +37,7 @@ def plan(
     from backupd.operations.fleet.terms import cluster_terms, night_clock, shared_targets
     from backupd.policy.fleet_plan import plan_night
     from backupd.policy.fleet_timetable import timetable_of
+    from backupd.policy.one_machine import counted_as, set_apart
     from backupd.report.fleet_plan_text import fleet_plan_document, fleet_plan_text
 
     file = fleet(ctx.obj.config)
@@ -46,7 +47,8 @@ def plan(
     for problem in file.problems:
         tell(f"warning: {problem}")
     targets, zone = shared_targets(configuration), configuration.control.zone
-    made = plan_night(day, cluster_terms(configuration), seen, targets, night_clock(configuration))
+    clusters = cluster_terms(configuration)
+    made = plan_night(day, clusters, set_apart(seen, counted_as(clusters)), targets, night_clock(configuration))
     table = timetable_of(made.owed, targets)
     if json:
         print_document(fleet_plan_document(made, table, targets, zone=zone, problems=file.problems))

@@ -4,6 +4,7 @@ Knows: which question is answered from which index, so that none grows with the 
 written twice: a control host that was killed in the middle does it again.
 """
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,6 +21,7 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    cast,
     delete,
     or_,
     select,
@@ -238,16 +240,17 @@ class Records:
 
     def saw(self, seen: SeenHost) -> None:
         """The host was asked; one that did not answer keeps what it told last."""
-        row: dict[str, Any] = {"host": seen.host, "problem": seen.problem}
-        if seen.described is None:
-            self._replace(tables.hosts, {**row, "answered_at": None, "described": None}, only=("problem",))
-        else:
-            self._replace(tables.hosts, {**row, "answered_at": seen.answered_at, "described": seen.described})
+        row = {name: getattr(seen, name) for name in ("host", "answered_at", "described", "problem")}
+        self._replace(tables.hosts, row, only=("problem",) if seen.described is None else None)
 
-    def seen(self) -> list[SeenHost]:
-        """All hosts that were ever asked, by name; one whose fact cannot be read has that as its problem."""
-        rows = self._read(select(tables.hosts).order_by(tables.hosts.c.host))
-        return [seen_of(row) for row in rows]
+    def seen(self, machines: Collection[str] | None = None) -> list[SeenHost]:
+        """All hosts that were ever asked, by name, or those whose last answer names one of these machines.
+
+        One whose fact cannot be read has that as its problem.
+        """
+        query, told = select(tables.hosts).order_by(tables.hosts.c.host), cast(tables.hosts.c.described, Text)
+        named = or_(False, *(told.contains(json.dumps(one), autoescape=True) for one in machines or ()))
+        return [seen_of(row) for row in self._read(query if machines is None else query.where(named))]
 
     # What people want.
 
@@ -259,8 +262,9 @@ class Records:
         """It goes on; False where it was not paused."""
         table = tables.pauses.c
         with self._writing() as connection:
-            ended = connection.execute(delete(tables.pauses).where(table.scope == scope, table.name == name))
-            return bool(ended.rowcount)
+            return bool(
+                connection.execute(delete(tables.pauses).where(table.scope == scope, table.name == name)).rowcount
+            )
 
     def pauses(self) -> list[FleetPause]:
         """All that stand."""

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from backupd.policy.fleet_plan import ClusterTerms
 from backupd.policy.member_choice import choose_member, described_job, host_faults, owing, own_clock_fault, roughly
+from backupd.policy.one_machine import ONE_MACHINE_HINT, counted_as, hosts_by_machine, taken_for_another
 from backupd.vocabulary.escaping import some
 from backupd.vocabulary.fleet import ASKED_EVERY_SECONDS, FALLBACK_SECONDS, DescribedJob, Role, SeenHost
 from backupd.vocabulary.records import Finding, Level
@@ -36,7 +37,7 @@ def check_fleet(
     found = [
         *_own_clock(seen),
         *_hosts(seen, hints),
-        *_identities(seen),
+        *_identities(claims.clusters, seen),
         *_servers(claims.clusters, seen),
         *(one for terms in claims.clusters for one in _cluster(claims, terms, seen, now)),
         *_targets(claims, seen),
@@ -60,18 +61,13 @@ def _hosts(seen: Mapping[str, SeenHost], hints: Mapping[str, str]) -> Iterator[F
             yield _warning(f"host {host}", fault, hint)
 
 
-def _identities(seen: Mapping[str, SeenHost]) -> Iterator[Finding]:
-    machines: dict[str, list[str]] = defaultdict(list)
-    for host, one in seen.items():
-        if one.described is not None:
-            machines[one.described.machine].append(host)
-    for machine, hosts in sorted(machines.items()):
-        if len(hosts) > 1:
-            yield _refused(
-                f"host {hosts[0]}",
-                f"hosts {some(sorted(hosts), _SHOWN)} have one identity, {machine}: they write into one folder",
-                "one was cloned from the other: type `backupd identity new` there; or it is one host under two names",
-            )
+def _identities(clusters: Sequence[ClusterTerms], seen: Mapping[str, SeenHost]) -> Iterator[Finding]:
+    apart = taken_for_another(seen, counted_as(clusters))
+    for machine, hosts in hosts_by_machine(seen.values()).items():
+        fact = f"hosts {some(hosts, _SHOWN)} have one identity, {machine}: they write into one folder"
+        if not apart.keys().isdisjoint(hosts):
+            fact += ", and none of their backups begins: nobody knows whose data it would have"
+        yield _refused(f"host {hosts[0]}", fact, ONE_MACHINE_HINT)
 
 
 def _servers(clusters: Sequence[ClusterTerms], seen: Mapping[str, SeenHost]) -> Iterator[Finding]:

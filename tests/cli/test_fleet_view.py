@@ -15,6 +15,7 @@ from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.fleet import Control, FleetState, SeenHost
 from tests.cli.terminal import Ended, Terminal
 from tests.fleet.many_nights import TARGETS, MadeFleet
+from tests.fleets import described, source
 from tests.hostile_words import faults
 from tests.web.test_fleet_hostile_strings import spoil
 
@@ -61,6 +62,17 @@ def test_status_has_a_line_for_each_cluster_and_each_host_that_has_a_problem(fle
     assert [one["cluster"] for one in document["clusters"]] != []
     assert document["control"]["host"] == "control1"
     assert {one["target"] for one in document["slots"]} == set(TARGETS)
+
+
+def test_status_names_hosts_of_two_clusters_that_are_one_machine(
+    fleet: Type, made: MadeFleet, records: Records
+) -> None:
+    (first, (one, *_)), (second, (other, *_)) = list(made.members.items())[:2]
+    for host in (one, other):
+        records.saw(SeenHost(host, made.now, described(host, source(server="u"), machine="db-0a1b2c3d")))
+    ended = fleet("status")
+    assert f"it is the same machine, db-0a1b2c3d, as {other} of cluster {second}" in ended.stdout
+    assert f"it is the same machine, db-0a1b2c3d, as {one} of cluster {first}" in ended.stdout
 
 
 def test_a_monitoring_agent_is_told_what_is_overdue(fleet: Type, made: MadeFleet, records: Records) -> None:

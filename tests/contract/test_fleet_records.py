@@ -363,6 +363,16 @@ def test_what_waits_is_missed_and_what_runs_is_not(records: Records) -> None:
     ]
 
 
+def test_hosts_are_found_by_the_machine_that_they_told(records: Records) -> None:
+    for host, machine in (("db1", "db1-0a1b2c3d"), ("db2", 'a "%_\\ ü'), ("db3", "db1-0a1b2c3d")):
+        records.saw(SeenHost(host, _NOW, HostDescription(machine, "1", (1, 1), _NOW, ())))
+    records.saw(SeenHost("db4", None, None, "it is away"))
+    assert [one.host for one in records.seen({"db1-0a1b2c3d"})] == ["db1", "db3"]
+    assert [one.host for one in records.seen({'a "%_\\ ü', "another"})] == ["db2"]
+    assert records.seen(set()) == []
+    assert len(records.seen()) == 4
+
+
 def test_a_result_is_kept_without_what_only_its_host_needs(records: Records) -> None:
     details = RunDetails("r", "main", "h", "m", RunStatus.SUCCESS, _NOW, _NOW, phases={Phase.COPY: 3.5})
     records.keep_result("shop", "shop-1", details)

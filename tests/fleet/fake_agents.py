@@ -24,6 +24,8 @@ class FakeHost:
     orders: list[StartOrder] = field(default_factory=list)  # that had an effect
     attention: tuple[str, ...] = ("a table is corrupt",)  # what its runs say that need some
     seen_to: tuple[str, ...] = ()  # jobs, by whoever asked last
+    machine: str = ""  # of its identity; empty: one of its own
+    server: str = ""  # the id of its server
     at_each_call: Callable[[str], None] = lambda _: None  # may change the world; what it raises is the answer
 
     def describe(self, sees_to: Sequence[str] = ()) -> HostDescription:
@@ -32,7 +34,8 @@ class FakeHost:
         self._called("describe")
         running = next((one.run_id for one in self.runs.values() if one.status is RunStatus.RUNNING), "")
         job = DescribedJob("nightly", self.targets, self.role, lag_seconds=self.lag_seconds, running=running)
-        return HostDescription(f"{self.name}-0badcafe", "1.0", (1, 1), datetime.now(UTC), (job,))
+        job = replace(job, server=self.server)
+        return HostDescription(self.machine or f"{self.name}-0badcafe", "1.0", (1, 1), datetime.now(UTC), (job,))
 
     def start(self, order: StartOrder) -> RunState:
         """See `Agent`. What `at_each_call` raises under `started` is raised once the run goes on."""

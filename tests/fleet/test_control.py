@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from backupd.config.fleet_reading import InventoryHosts, fleet_understood
 from backupd.fleet import Stories
 from backupd.fleet.records import Records
 from backupd.operations.fleet import control
@@ -15,11 +16,12 @@ from backupd.operations.fleet.choosing import Chooser, NightPatience, NightTerms
 from backupd.operations.fleet.control import ControlHost, Nights
 from backupd.operations.fleet.fleet_notices import notice_of
 from backupd.operations.fleet.operator_requests import Wishes
+from backupd.operations.fleet.serving import FleetSurroundings, control_host
 from backupd.operations.fleet.stories import NightStories
 from backupd.policy.fleet_plan import NightPlan, plan_night
 from backupd.policy.fleet_tries import TryRule
 from backupd.vocabulary.fleet import FleetBackup, FleetState, FleetTry, OwedBackup, PauseScope
-from backupd.vocabulary.schedule import NoticeKind
+from backupd.vocabulary.schedule import Notice, NoticeKind
 from tests.fleet.fake_agents import FakeAgents, FakeHost
 from tests.fleet.test_stories import RememberedSteps
 from tests.fleets import CLOCK, NIGHT, RULE, replica, seen, terms
@@ -31,6 +33,7 @@ class ListingEngine:
     def __init__(self) -> None:
         self.submitted: list[str] = []
         self.breaks: dict[str, str] = {}
+        self.stories: Stories | None = None  # that it was to carry last
 
     def submit(self, owed: Sequence[OwedBackup]) -> None:
         """See `Engine`."""
@@ -47,7 +50,7 @@ class ListingEngine:
     @contextmanager
     def serving(self, stories: Stories) -> Iterator[None]:
         """See `Engine`."""
-        assert stories
+        self.stories = stories
         yield
 
 
@@ -285,3 +288,45 @@ def test_what_is_paused_begins_at_no_start_of_a_control_host(served: Served, mon
     monkeypatch.setattr(served.engine, "serving", serving)
     served.serve()
     assert known == ["the fleet is paused: upgrade"]
+
+
+_TWO = """
+[hosts]
+db4 = { cluster = "bills" }
+db5 = { cluster = "users" }
+[policies.default]
+windows = ["00:00-00:00"]
+"""
+
+
+def test_where_two_hosts_lead_to_one_machine_neither_s_cluster_has_a_backup_and_people_are_told(
+    served: Served,
+) -> None:
+    """One address was copied to the other host: it would have the other's data, and count as good."""
+    served.agents = FakeAgents(FakeHost("db4"), FakeHost("db5", machine="db4-0badcafe"))
+    file = fleet_understood(_TWO, Path("fleet.toml"), lambda _: InventoryHosts())
+    told: list[Notice] = []
+    given = FleetSurroundings(
+        configuration=file.configuration,
+        load=lambda: file,
+        records=served.records,
+        agents=served.agents,
+        engine=served.engine,
+        tell=told.append,
+        say=served.said.append,
+        begin_anew=served.said.append,
+    )
+    owed: list[OwedBackup] = []
+
+    def look() -> None:
+        owed.extend(one.owed for one in served.records.going())
+
+    control_host(given).serve(Ticks(3, look))
+    assert "db4 of cluster bills, db5 of cluster users are one machine" in told[0].text
+    assert {one.cluster for one in owed} == {"bills", "users"}
+    assert isinstance(served.engine.stories, NightStories)
+    for one in owed:
+        found = served.engine.stories.chooser.fit(one, ())
+        assert (found.host, "it is the same machine, db4-0badcafe, as" in found.said) == (None, True)
+    # The machine backs itself up once it has waited long enough: nobody says any more that the fleet does it.
+    assert [host.seen_to for host in served.agents.hosts.values()] == [(), ()]

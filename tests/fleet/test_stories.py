@@ -17,7 +17,7 @@ from backupd.operations.fleet.operator_requests import Wishes
 from backupd.operations.fleet.results import fetch_missing
 from backupd.operations.fleet.stories import NightStories
 from backupd.policy.fleet_tries import TryRule
-from backupd.vocabulary.fleet import FleetBackup, FleetState, OwedBackup, PauseScope, Role, RunState, Span
+from backupd.vocabulary.fleet import FleetBackup, FleetState, OwedBackup, PauseScope, Role, RunState, SeenHost, Span
 from backupd.vocabulary.records import RunStatus
 from tests.fleet.fake_agents import FakeAgents, FakeHost, refusing
 from tests.fleets import RULE
@@ -95,12 +95,13 @@ class Control:
         self.wishes = Wishes(self.records)
         self.told: list[FleetBackup] = []
         self.terms = NightTerms(RULE, TryRule(retries=2, retry_after_seconds=0.001))
+        self.counted: dict[str, tuple[str, str]] = {}
         self.log: dict[str, object] = {}
         self.at_slot: list[Callable[[], object]] = []  # one for each try that gets its slot
 
     def backup(self, **changed: Any) -> FleetBackup:
         """What became of it."""
-        chooser = Chooser(self.records, self.agents, self.wishes, lambda _: self.terms, _QUICK)
+        chooser = Chooser(self.records, self.agents, self.wishes, lambda _: self.terms, _QUICK, counted=self.counted)
         stories = NightStories(chooser, self.told.append)
         one = owed(self.agents, **changed)
         self.records.owe([FleetBackup(one, FleetState.WAITING)])
@@ -209,6 +210,58 @@ def test_a_cluster_whose_members_are_all_away_is_missed_and_told(control: Contro
     assert missed.said == "db1: no route to host; db2: no route to host"
     assert [(one.state, one.said) for one in control.told] == [(FleetState.MISSED, missed.said)]
     assert control.started() == []
+
+
+def with_another_cluster(control: Control, other: FakeHost) -> FakeHost:
+    """Which this host is in; it has been asked before."""
+    control.agents.hosts[other.name] = other
+    control.counted = {"db1": ("shop", ""), "db2": ("shop", ""), other.name: ("mail", "")}
+    control.terms = replace(control.terms, members=("db1", "db2"))
+    control.records.saw(SeenHost(other.name, datetime.now(UTC), other.describe()))
+    return other
+
+
+def test_a_host_that_is_the_machine_of_another_cluster_s_makes_no_backup(control: Control) -> None:
+    """An address was copied in the inventory: the backup would be of the other's data."""
+    control.agents.hosts["db1"].machine = "db9-0badcafe"
+    with_another_cluster(control, FakeHost("db9"))
+    assert control.backup(members=("db1", "db2")).state is FleetState.DONE
+    assert [host for host, _ in control.started()] == ["db2"]
+
+
+def test_where_every_member_is_another_cluster_s_machine_it_is_missed_and_says_so(control: Control) -> None:
+    for host in ("db1", "db2"):
+        control.agents.hosts[host].machine = "db9-0badcafe"
+    other = with_another_cluster(control, FakeHost("db9"))
+    other.away = True  # what it told last counts
+    with closing_window() as window:
+        missed = control.backup(members=("db1", "db2"), **window)
+    assert missed.state is FleetState.MISSED
+    assert "db1: it is the same machine, db9-0badcafe, as db9 of cluster mail" in missed.said
+    assert control.started() == []
+
+
+def test_a_machine_that_is_in_one_cluster_under_two_names_makes_its_backup(control: Control) -> None:
+    """It is the same data, whichever name it goes by."""
+    control.agents.hosts["db2"].machine = "db1-0badcafe"
+    with_another_cluster(control, FakeHost("db9"))
+    assert control.backup(members=("db1", "db2")).state is FleetState.DONE
+
+
+def test_a_clone_whose_server_is_another_keeps_nobody_from_a_backup(control: Control) -> None:
+    """It has the identity of the machine that it was cloned from, and is seen to be another all the same."""
+    control.agents.hosts["db1"].server = "uuid-1"
+    with_another_cluster(control, FakeHost("db9", machine="db1-0badcafe", server="uuid-9"))
+    assert control.backup(members=("db1", "db2")).state is FleetState.DONE
+    assert [host for host, _ in control.started()] == ["db1"]
+
+
+def test_a_host_that_has_got_an_address_of_its_own_since_it_was_asked_keeps_nobody_from_a_backup(
+    control: Control,
+) -> None:
+    with_another_cluster(control, FakeHost("db9", machine="db1-0badcafe")).machine = ""
+    assert control.backup(members=("db1", "db2")).state is FleetState.DONE
+    assert [host for host, _ in control.started()] == ["db1"]
 
 
 def test_the_source_is_spared(control: Control) -> None:

@@ -13,6 +13,8 @@ from backupd.fleet.records import Records
 from backupd.operations.fleet.fleet_notices import (
     tell_end,
     tell_gone,
+    tell_moved,
+    tell_one_machine,
     tell_own_clock,
     tell_problems,
     tell_unplanned,
@@ -101,6 +103,30 @@ def test_a_control_host_whose_own_clock_is_wrong_says_so_once(
         tell_own_clock(records, [*hosts, away("db9")], told.append)
     assert [one.kind for one in told] == ([] if said is None else [NoticeKind.ATTENTION])
     assert all(f"the clock of control host {socket.gethostname()} seems to be {said}" in one.text for one in told)
+
+
+def test_hosts_of_two_clusters_that_are_one_machine_are_told_once_a_day(records: Records) -> None:
+    told: list[Notice] = []
+    for host in ("db4", "db5", "no longer in the fleet"):
+        records.saw(seen(host, source(server="u"), machine="db4-0a1b2c3d"))
+    records.saw(away("db5"))  # what it told last counts
+    for clusters in (("bills", "bills"), ("bills", "users"), ("bills", "users")):
+        counted = {host: (cluster, "") for host, cluster in zip(("db4", "db5"), clusters, strict=True)}
+        apart = tell_one_machine(records, counted, told.append)
+        assert set(apart) == (set() if len(set(clusters)) == 1 else {"db4", "db5"})
+    (notice,) = told
+    assert notice.text == (
+        "db4 of cluster bills, db5 of cluster users are one machine, db4-0a1b2c3d, and none of their backups begins"
+    )
+    assert "backupd identity new" in notice.detail["hint"]
+
+
+def test_a_host_behind_which_another_machine_is_now_is_told() -> None:
+    told: list[Notice] = []
+    tell_moved({}, told.append)
+    tell_moved({"db5": ("db5-0a1b2c3d", "db4-0a1b2c3d")}, told.append)
+    (notice,) = told
+    assert notice.text == "another machine answers than before: db5 was db5-0a1b2c3d and is db4-0a1b2c3d"
 
 
 def test_hosts_that_the_fleet_lost_are_named_once_and_again_when_they_were_there_in_between(records: Records) -> None:

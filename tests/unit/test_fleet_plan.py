@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from backupd.policy.fleet_plan import ASSUMED_SECONDS, ClusterTerms, NightClock, NightPlan, SharedTarget, plan_night
 from backupd.policy.fleet_timetable import FleetTimetable, lower_bound_seconds, timetable_of
 from backupd.policy.night_times import earliest_beginning, night_of, night_span, openings
+from backupd.policy.one_machine import counted_as, set_apart
 from backupd.vocabulary.fleet import OwedBackup, SeenHost, Span
 from backupd.vocabulary.schedule import Blackout
 from tests.fleets import ALL_DAYS, CLOCK, NIGHT, NIGHTS, NOW, RULE, away, large_fleet, replica, seen, source, terms
@@ -48,6 +49,17 @@ def test_it_is_owed_where_it_would_be_too_old_before_the_next_night(every: int, 
     assert bool(made.owed) is owed
     if not owed:
         assert "is new enough" in made.not_owed[0].said
+
+
+def test_the_backup_of_a_machine_that_stands_for_another_cluster_is_no_reason_to_make_none() -> None:
+    """It may be the other's data; what it needs is planned all the same, for the address may be right by the night."""
+    fresh = source(server="u", last_good_at=OPENS - HOUR)
+    clusters = terms("bills", "db4", every_seconds=7 * 86400.0), terms("users", "db5", every_seconds=7 * 86400.0)
+    for machine, owed in (("db5-0a1b2c3d", set()), ("db4-0a1b2c3d", {"bills", "users"})):
+        told = {"db4": seen("db4", fresh), "db5": seen("db5", fresh, machine=machine)}
+        made = plan(*clusters, told=set_apart(told, counted_as(clusters)))
+        assert {one.cluster for one in made.owed} == owed
+        assert all(one.targets == ("nas1",) for one in made.owed)
 
 
 def test_a_backup_every_week_stays_on_its_night_though_it_begins_a_little_later_each_time() -> None:

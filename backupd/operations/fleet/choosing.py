@@ -6,7 +6,7 @@ it, or may go on, has no other. Which of those that answered is the best is deci
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -18,6 +18,7 @@ from backupd.operations.fleet.unknown_endings import may_go_on
 from backupd.policy.fleet_tries import TryRule
 from backupd.policy.member_choice import MemberChosen, MemberRule, MemberVerdict, choose_member, within_targets
 from backupd.policy.night_times import earliest_beginning
+from backupd.policy.one_machine import Counted, taken_for_another
 from backupd.vocabulary.fleet import FleetState, FleetTry, OwedBackup, SeenHost
 
 _ASK_AGAIN_SECONDS: Final = (30.0, 60.0, 120.0, 300.0, 600.0)
@@ -61,6 +62,7 @@ class Chooser:
     terms: Callable[[str], NightTerms]  # of a cluster
     patience: NightPatience
     seen_to: SeenTo = lambda _: ()
+    counted: Counted = field(default_factory=dict)  # of all hosts of the fleet
 
     def chosen(
         self, owed: OwedBackup, tries: Sequence[FleetTry], not_before: datetime, tell: Callable[[str], None]
@@ -108,10 +110,24 @@ class Chooser:
         unended = may_go_on(self.records, self.agents, owed.cluster, everybody)
         if at_work := unended | _at_work(seen):
             return MemberChosen((), tuple(MemberVerdict(host, False, said) for host, said in at_work.items()))
-        seen |= {host: SeenHost(host, None, None, note) for host, note in paused.items()}
+        others = self._of_one_machine(seen)
+        apart = taken_for_another(others | seen, self.counted)
+        seen |= {host: SeenHost(host, None, None, said) for host, said in (apart | paused).items() if host in seen}
         rule = replace(terms.member, names=()) if owed.only else terms.member  # a person may have named that one
         chosen = choose_member(members, owed.job, seen, rule, tries=tries)
         return within_targets(chosen, owed.job, seen, planned=owed.targets, shared=terms.targets)
+
+    def _of_one_machine(self, seen: Mapping[str, SeenHost]) -> dict[str, SeenHost]:
+        """The other hosts of the fleet that are the machine of one of these, as they told last; who has got an address
+        of its own since then tells so now.
+        """
+        machines = {one.described.machine for one in seen.values() if one.described is not None}
+        last = {one.host: one for one in self.records.seen(machines) if one.host in self.counted}
+        others = {host: one for host, one in last.items() if host not in seen}
+        told = ask_hosts(others, self.agents, at_once=_SIDE_BY_SIDE, seen_to=self.seen_to)
+        for one in told.values():
+            self.records.saw(one.seen)
+        return others | {host: one.seen for host, one in told.items() if one.seen.described is not None}
 
     def _until_asked_again(self, asked: int) -> float:
         waits = self.patience.ask_again_seconds

@@ -1,13 +1,14 @@
 """Contact with all hosts: each is asked often enough that it does not take its control host for gone.
 
 Knows: how often, and which jobs of a host this fleet makes the backups of: those of its cluster, unless people have
-paused all that could. Whoever only looks, as `fleet check` does, makes no such claim; nor does a control host before it
-has planned the night: hosts would leave their backups to one that makes none.
+paused all that could, or the host is another's machine, so that none of its backups begins. Whoever only looks, as
+`fleet check` does, makes no such claim; nor does a control host before it has planned the night: hosts would leave
+their backups to one that makes none.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Final
@@ -27,15 +28,19 @@ _RESULTS_FOR: Final = timedelta(days=7)  # so long after a night those are asked
 _AGAIN_SECONDS: Final = 300.0  # where the database was away
 
 
-def seen_to(configuration: FleetConfiguration, wishes: Wishes, is_planned: Callable[[], bool]) -> SeenTo:
-    """By which a host is told what this fleet does for it, as people want it now: nothing in a night without a plan."""
+def seen_to(
+    configuration: FleetConfiguration, wishes: Wishes, is_planned: Callable[[], bool], apart: Collection[str] = ()
+) -> SeenTo:
+    """By which a host is told what this fleet does for it, as people want it now: nothing for those `apart`, and nothing
+    in a night without a plan.
+    """
 
     def jobs_of(host: str) -> tuple[str, ...]:
         if not is_planned():
             return ()
         known = configuration.hosts.get(host)
         cluster = configuration.clusters.get(known.cluster or host) if known is not None else None
-        if cluster is None or wishes.keep_from(cluster.name, _makers(configuration, cluster, host)):
+        if cluster is None or host in apart or wishes.keep_from(cluster.name, _makers(configuration, cluster, host)):
             return ()
         return cluster.jobs
 
@@ -50,6 +55,11 @@ def _makers(configuration: FleetConfiguration, cluster: ClusterConfig, host: str
     return tuple(one for one in cluster.members if isinstance(member, MemberChoice) or one in member)
 
 
+def _machines(seen: Iterable[SeenHost]) -> dict[str, str]:
+    """Of the hosts that told theirs."""
+    return {one.host: one.described.machine for one in seen if one.described is not None}
+
+
 class HostContact:
     """All hosts of a fleet, asked by its control host."""
 
@@ -62,6 +72,7 @@ class HostContact:
         is_planned: Callable[[], bool],
         *,
         heard: Callable[[Collection[SeenHost]], None] = lambda _: None,
+        moved: Callable[[Mapping[str, tuple[str, str]]], None] = lambda _: None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._configuration = configuration
@@ -70,25 +81,30 @@ class HostContact:
         self._seen_to = seen_to
         self._is_planned = is_planned
         self._heard = heard
+        self._moved = moved
         self._clock = clock
         self._due_at = clock()
         self._told = False  # what this fleet does for them, when they were asked last
         self._asking: threading.Thread | None = None
+        self._machines: dict[str, str] = {}  # of hosts, by whom they were when this contact asked them last
 
     def ask(self) -> None:
         """Every host was asked, and what all told was `heard` and is in the records; so are results that they could not
-        be asked for.
+        be asked for. Those that are another machine than before have `moved`, with the name of that and of this one.
 
         Raises:
             FleetDatabaseAway: the database does not answer.
         """
         self._due_at, self._told = self._clock() + ASKED_EVERY_SECONDS, self._is_planned()
         at_once = self._configuration.control.ask_at_once
+        known = self._machines or _machines(self._records.seen())
         told = ask_hosts(self._configuration.hosts, self._agents, at_once=at_once, seen_to=self._seen_to)
         for one in told.values():
             self._records.saw(one.seen)
         self._heard([one.seen for one in told.values()])
-        answered = {host for host, one in told.items() if one.seen.described is not None}
+        answered = _machines(one.seen for one in told.values())
+        self._moved({host: (known[host], now) for host, now in answered.items() if known.get(host, now) != now})
+        self._machines = known | answered
         since = (datetime.now(UTC) - _RESULTS_FOR).date()
         fetch_missing(self._records, self._agents, answered, since=since)
 

@@ -5,7 +5,7 @@ Knows: that an error is logged whoever is told, and that what stays wrong is tol
 
 import logging
 import socket
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Final
@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from backupd.fleet.records import Records
 from backupd.policy.member_choice import own_clock_fault
+from backupd.policy.one_machine import ONE_MACHINE_HINT, Counted, hosts_by_machine, taken_for_another
 from backupd.vocabulary.escaping import on_one_line, some
 from backupd.vocabulary.fleet import FleetBackup, FleetState, SeenHost
 from backupd.vocabulary.schedule import Notice, NoticeKind
@@ -104,6 +105,35 @@ def tell_own_clock(records: Records, seen: Iterable[SeenHost], tell: Tell) -> No
     subject = f"{datetime.now(UTC).date()} clock of {host}"
     if records.first_told(subject):
         tell(_attention(subject, text, "set it by NTP; `backupd fleet status` tells what was missed meanwhile"))
+
+
+def tell_one_machine(records: Records, counted: Counted, tell: Tell) -> Collection[str]:
+    """Hosts of different clusters that are one machine, by what they told last: once a day. Returned are all of them.
+
+    Raises:
+        FleetDatabaseAway: the database does not answer.
+    """
+    seen = records.seen()
+    apart = taken_for_another({one.host: one for one in seen}, counted)
+    for machine, hosts in hosts_by_machine(one for one in seen if one.host in apart).items():
+        of_clusters = some([f"{host} of cluster {counted[host][0]}" for host in hosts], _SHOWN)
+        text = f"{of_clusters} are one machine, {machine}, and none of their backups begins"
+        log.error("%s", text)
+        subject = f"{datetime.now(UTC).date()} machine {machine}"
+        if records.first_told(subject):
+            tell(_attention(subject, text, ONE_MACHINE_HINT))
+    return apart.keys()
+
+
+def tell_moved(machines: Mapping[str, tuple[str, str]], tell: Tell) -> None:
+    """Hosts that are another machine than they were, of which both are named: an address that leads elsewhere now."""
+    if not machines:
+        return
+    moved = [f"{host} was {before} and is {now}" for host, (before, now) in sorted(machines.items())]
+    text = f"another machine answers than before: {some(moved, _SHOWN)}"
+    log.warning("%s", text)
+    hint = "after `backupd identity new` or a new installation that is right; else see the address of that host"
+    tell(_attention(f"moved {min(machines)}", text, hint))
 
 
 def _attention(subject: str, text: str, hint: str) -> Notice:

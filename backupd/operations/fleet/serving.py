@@ -6,7 +6,7 @@ takes a new process.
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from datetime import date
 from time import monotonic
@@ -19,13 +19,23 @@ from backupd.fleet.records import Records
 from backupd.operations.fleet.choosing import Chooser, NightPatience, NightTerms
 from backupd.operations.fleet.contact import HostContact, seen_to
 from backupd.operations.fleet.control import ControlHost, Nights
-from backupd.operations.fleet.fleet_notices import tell_end, tell_gone, tell_own_clock, tell_problems, tell_unplanned
+from backupd.operations.fleet.fleet_notices import (
+    tell_end,
+    tell_gone,
+    tell_moved,
+    tell_one_machine,
+    tell_own_clock,
+    tell_problems,
+    tell_unplanned,
+)
 from backupd.operations.fleet.operator_requests import Wishes
 from backupd.operations.fleet.stories import NightStories
 from backupd.operations.fleet.terms import cluster_terms, member_rule, night_clock, shared_targets, tonight
 from backupd.policy.fleet_plan import NightPlan, plan_night
 from backupd.policy.fleet_tries import TryRule
+from backupd.policy.one_machine import counted_as, set_apart
 from backupd.vocabulary.errors import ConfigurationError
+from backupd.vocabulary.fleet import SeenHost
 from backupd.vocabulary.schedule import Notice
 
 log = logging.getLogger(__name__)
@@ -55,15 +65,26 @@ def control_host(given: FleetSurroundings) -> ControlHost:
     control = configuration.control
     wishes = Wishes(given.records)
     planned_now = threading.Event()
-    claims = seen_to(configuration, wishes, planned_now.is_set)
+    apart: set[str] = set()  # hosts that are another's machine, as all told last
+    claims = seen_to(configuration, wishes, planned_now.is_set, apart)
+    counted = counted_as(cluster_terms(configuration))
+
+    def heard(seen: Collection[SeenHost]) -> None:
+        tell_own_clock(given.records, seen, given.tell)
+        found = tell_one_machine(given.records, counted, given.tell)
+        apart.intersection_update(found)
+        apart.update(found)
+
     chooser = Chooser(
         *(given.records, given.agents, wishes, night_terms(configuration)),
         NightPatience(control.poll_seconds),
         seen_to=claims,
+        counted=counted,
     )
     contact = HostContact(
         *(configuration, given.records, given.agents, claims, planned_now.is_set),
-        heard=lambda seen: tell_own_clock(given.records, seen, given.tell),
+        heard=heard,
+        moved=lambda machines: tell_moved(machines, given.tell),
     )
     stories = NightStories(chooser, tell_end=lambda backup: tell_end(backup, given.tell))
     nights = Nights(
@@ -96,7 +117,8 @@ def planned(configuration: FleetConfiguration, records: Records, contact: HostCo
     contact.ask()
     seen = {one.host: one for one in records.seen()}
     clusters, targets = cluster_terms(configuration), shared_targets(configuration)
-    return plan_night(night, clusters, seen, targets, night_clock(configuration))
+    apart = set_apart(seen, counted_as(clusters))
+    return plan_night(night, clusters, apart, targets, night_clock(configuration))
 
 
 def reload(load: Callable[[], FleetFile], say: Callable[[str], None], begin_anew: Callable[[str], None]) -> None:

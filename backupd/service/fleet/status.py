@@ -5,12 +5,13 @@ Knows: which records it takes. Every face asks here, so that none says something
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 
 from backupd.policy.cluster_status import AWAY, ClusterStatus, cluster_statuses, is_at_work
 from backupd.policy.member_choice import MOST_CLOCK_SECONDS, host_faults
+from backupd.policy.one_machine import counted_as, taken_for_another
 from backupd.service.fleet.site import FleetSite
 from backupd.vocabulary.alarms import Severity, gravest
 from backupd.vocabulary.fleet import ASKED_EVERY_SECONDS, Control, FleetBackup, FleetPause, FleetState, SeenHost
@@ -38,6 +39,7 @@ class HostStatus:
     state: HostState
     clock_off_seconds: float | None  # how far its clock was ahead of ours when it answered
     running: tuple[str, ...]  # ids of live runs
+    apart: str = ""  # the sentence that says that it is the machine of another host
 
     @property
     def is_unasked(self) -> bool:
@@ -54,7 +56,7 @@ class HostStatus:
         if described is None:
             return away
         of_jobs = (f"{job.job}: {job.problem}" for job in described.jobs if job.problem)
-        return (*away, *host_faults(described), *of_jobs)
+        return (*away, *((self.apart,) if self.apart else ()), *host_faults(described), *of_jobs)
 
     @property
     def clock_is_off(self) -> bool:
@@ -147,8 +149,9 @@ def host_statuses(site: FleetSite) -> list[HostStatus]:
     """
     now, seen = site.now(), {one.host: one for one in site.records.seen()}
     clusters = {host: cluster for cluster, hosts in site.shape.members.items() for host in hosts}
+    apart = taken_for_another(seen, counted_as(site.shape.clusters))
     found = [
-        _host(host, clusters.get(host, ""), seen.get(host), now)
+        replace(_host(host, clusters.get(host, ""), seen.get(host), now), apart=apart.get(host, ""))
         for host in {*site.shape.hosts, *clusters, *(seen if not site.shape.hosts else ())}
     ]
     order = [HostState.AWAY, HostState.NEVER, HostState.ANSWERS]

@@ -27,7 +27,7 @@ from backupd.vocabulary.fleet import run_stem
 from backupd.vocabulary.names import NAME
 from backupd.vocabulary.records import RUN_ID
 
-Tables = Mapping[str, Any]
+FleetTables = Mapping[str, Any]
 
 _NIGHT = "20261126"  # any: all have so many digits
 _KINDS = ("hosts", "clusters", "policies", "targets")
@@ -45,7 +45,7 @@ class BadId:
     hint: str
 
 
-def clusters_of(document: Tables, listed: Sequence[ListedHost]) -> dict[str, list[str]]:
+def clusters_of(document: FleetTables, listed: Sequence[ListedHost]) -> dict[str, list[str]]:
     """The members of every cluster: those that it lists, those that name it, and each host for which neither holds: it
     is of the cluster of its own name, whoever else is in that.
     """
@@ -63,7 +63,7 @@ def clusters_of(document: Tables, listed: Sequence[ListedHost]) -> dict[str, lis
     return members
 
 
-def fleet_faults(document: Tables, listed: Sequence[ListedHost], *, inventory_known: bool) -> Iterator[Fault]:
+def fleet_faults(document: FleetTables, listed: Sequence[ListedHost], *, inventory_known: bool) -> Iterator[Fault]:
     """Every rule that this document breaks. While nobody knows the inventory's hosts, nobody misses one of them."""
     for kind in _KINDS:
         for name, table in named(document, kind):
@@ -88,13 +88,13 @@ def fleet_faults(document: Tables, listed: Sequence[ListedHost], *, inventory_kn
             yield Fault(dotted(("clusters", name, "policy")), fact, "name one of them in its key member")
 
 
-def named(document: object, kind: str) -> Iterator[tuple[str, Tables]]:
+def named(document: object, kind: str) -> Iterator[tuple[str, FleetTables]]:
     tables = document.get(kind) if isinstance(document, dict) else None
     if isinstance(tables, dict):
         yield from ((name, table) for name, table in tables.items() if isinstance(table, dict))
 
 
-def hosts_of(document: Tables, listed: Sequence[ListedHost]) -> dict[str, str | None]:
+def hosts_of(document: FleetTables, listed: Sequence[ListedHost]) -> dict[str, str | None]:
     """Every host with the cluster that it names; what the file says goes before what the inventory does."""
     found = {host.name: host.cluster for host in listed}
     for name, table in named(document, "hosts"):
@@ -103,7 +103,7 @@ def hosts_of(document: Tables, listed: Sequence[ListedHost]) -> dict[str, str | 
     return found
 
 
-def _control(document: Tables) -> Iterator[Fault]:
+def _control(document: FleetTables) -> Iterator[Fault]:
     control = document.get("control")
     sources = [key for key in _SOURCES if isinstance(control, dict) and key in control]
     if len(sources) > 1:
@@ -112,7 +112,7 @@ def _control(document: Tables) -> Iterator[Fault]:
         yield Fault(f"control.{sources[0]}", "an SQLite file has no password", "remove it, or set database")
 
 
-def _inventory(document: Tables) -> Iterator[Fault]:
+def _inventory(document: FleetTables) -> Iterator[Fault]:
     table = document.get("inventory")
     if isinstance(table, dict) and len({"command", "file"} & table.keys()) != 1:
         yield Fault("inventory", "needs either command or file", "keep one: a program to ask, or a file to read")
@@ -130,7 +130,9 @@ def _members(clusters: Mapping[str, Sequence[str]], hosts: Mapping[str, object])
                 yield Fault(f"{path}.members", f"there is no host {quoted(member)}", hint)
 
 
-def _alone(document: Tables, clusters: Mapping[str, Sequence[str]], hosts: Mapping[str, str | None]) -> Iterator[Fault]:
+def _alone(
+    document: FleetTables, clusters: Mapping[str, Sequence[str]], hosts: Mapping[str, str | None]
+) -> Iterator[Fault]:
     """A host that no cluster has is one by itself, under its own name."""
     for name, _ in named(document, "hosts"):
         if hosts[name] is None and name in clusters and HOST_NAME.fullmatch(name) and not NAME.fullmatch(name):
@@ -149,7 +151,7 @@ def _in_two(clusters: Mapping[str, Sequence[str]]) -> Iterator[Fault]:
             yield Fault(dotted(("hosts", host)), fact, "a host has the data of one: keep it in one of them")
 
 
-def _policy(name: str, table: Tables) -> Iterator[Fault]:
+def _policy(name: str, table: FleetTables) -> Iterator[Fault]:
     path = dotted(("policies", name))
     try:
         windows = hours(table["windows"]) if "windows" in table else (NIGHTS,)
@@ -160,7 +162,7 @@ def _policy(name: str, table: Tables) -> Iterator[Fault]:
         yield Fault(f"{path}.blackout", "covers all windows", "no backup could ever begin: shorten one")
 
 
-def bad_ids(document: Tables, clusters: Mapping[str, Sequence[str]]) -> Iterator[BadId]:
+def bad_ids(document: FleetTables, clusters: Mapping[str, Sequence[str]]) -> Iterator[BadId]:
     """Each backup has an id of its own, which its host takes for a run's. Of two that have one, the later is told."""
     stems: dict[str, str] = {}
     for name, members in clusters.items():
@@ -181,17 +183,17 @@ def bad_ids(document: Tables, clusters: Mapping[str, Sequence[str]]) -> Iterator
                 stems[stem] = whose
 
 
-def _jobs(document: Tables, cluster: str) -> Sequence[str]:
+def _jobs(document: FleetTables, cluster: str) -> Sequence[str]:
     jobs = _of(document, "clusters", cluster).get("jobs", (DEFAULT_JOB,))
     return [job for job in jobs if isinstance(job, str)] if isinstance(jobs, list | tuple) else []
 
 
-def _all_owe(document: Tables, cluster: str) -> bool:
+def _all_owe(document: FleetTables, cluster: str) -> bool:
     policy = _of(document, "clusters", cluster).get("policy", DEFAULT_POLICY)
     return bool(_of(document, "policies", policy).get("member") == MemberChoice.ALL)
 
 
-def _policies_of(document: Tables) -> Iterator[Fault]:
+def _policies_of(document: FleetTables) -> Iterator[Fault]:
     """Those that clusters name exist."""
     policies = dict(named(document, "policies"))
     for name, table in named(document, "clusters"):
@@ -202,7 +204,7 @@ def _policies_of(document: Tables) -> Iterator[Fault]:
             yield Fault(dotted(("clusters", name, "policy")), f"there is no policy {quoted(policy)}", hint)
 
 
-def unnamed_members(document: Tables, clusters: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+def unnamed_members(document: FleetTables, clusters: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
     """The clusters whose policy names members, and none of theirs; each with the sentence that says so."""
     policies = dict(named(document, "policies"))
     for name, table in named(document, "clusters"):
@@ -212,5 +214,5 @@ def unnamed_members(document: Tables, clusters: Mapping[str, Sequence[str]]) -> 
             yield name, f"policy {policy} names none of its members: {some(list(members), _SHOWN)}"
 
 
-def _of(document: Tables, kind: str, name: object) -> Tables:
+def _of(document: FleetTables, kind: str, name: object) -> FleetTables:
     return dict(named(document, kind)).get(str(name), {})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from backupd.config.fleet_rules import Tables, bad_ids, clusters_of, hosts_of, named, unnamed_members
+from backupd.config.fleet_rules import FleetTables, bad_ids, clusters_of, hosts_of, named, unnamed_members
 from backupd.policy.inventory import ListedHost
 from backupd.vocabulary.escaping import some
 from backupd.vocabulary.faults import nearest, quoted
@@ -21,7 +21,7 @@ _SHOWN: Final = 5
 class UsableHosts:
     """The file's tables and the inventory's hosts that go together, and a sentence for each kind of thing left out."""
 
-    document: Tables
+    document: FleetTables
     hosts: tuple[ListedHost, ...]
     problems: tuple[str, ...] = ()
 
@@ -30,7 +30,7 @@ class UsableHosts:
 class _Known:
     """What is left of both."""
 
-    document: Tables
+    document: FleetTables
     listed: tuple[ListedHost, ...]
 
     @property
@@ -53,7 +53,7 @@ class _Known:
         return _Known(document, tuple(one for one in self.listed if one.name not in hosts))
 
 
-def usable_hosts(document: Tables, listed: Sequence[ListedHost]) -> UsableHosts:
+def usable_hosts(document: FleetTables, listed: Sequence[ListedHost]) -> UsableHosts:
     """All that can be used together of this file and of the hosts that its inventory lists. Without an inventory all of
     the file: who is missing then is a fault of its own.
     """
@@ -122,7 +122,7 @@ def _present(known: _Known, *, all_listed: set[str]) -> tuple[_Known, list[str]]
     return _Known(_kept(document, "clusters", empty), known.listed), lacking
 
 
-def _lacking(document: Tables, hosts: Mapping[str, object], all_listed: set[str]) -> Iterator[str]:
+def _lacking(document: FleetTables, hosts: Mapping[str, object], all_listed: set[str]) -> Iterator[str]:
     """The members that neither the file nor the inventory has."""
     for name, table in named(document, "clusters"):
         members = table.get("members")
@@ -133,7 +133,7 @@ def _lacking(document: Tables, hosts: Mapping[str, object], all_listed: set[str]
                 yield f"cluster {name} lists {quoted(member)}, which is no host of the file or the inventory{hint}"
 
 
-def _kept(document: Tables, kind: str, left_out: Collection[str]) -> Tables:
+def _kept(document: FleetTables, kind: str, left_out: Collection[str]) -> FleetTables:
     """The same without these tables."""
     tables = document.get(kind)
     if not isinstance(tables, dict):
@@ -141,7 +141,7 @@ def _kept(document: Tables, kind: str, left_out: Collection[str]) -> Tables:
     return {**document, kind: {name: table for name, table in tables.items() if name not in left_out}}
 
 
-def _with_members(document: Tables, is_kept: Callable[[str], bool]) -> Tables:
+def _with_members(document: FleetTables, is_kept: Callable[[str], bool]) -> FleetTables:
     """The same, of whose clusters only these members are listed."""
     clusters = document.get("clusters")
     if not isinstance(clusters, dict):

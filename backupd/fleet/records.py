@@ -260,11 +260,9 @@ class Records:
 
     def unpause(self, scope: PauseScope, name: str) -> bool:
         """It goes on; False where it was not paused."""
-        table = tables.pauses.c
+        wanted = (tables.pauses.c.scope == scope, tables.pauses.c.name == name)
         with self._writing() as connection:
-            return bool(
-                connection.execute(delete(tables.pauses).where(table.scope == scope, table.name == name)).rowcount
-            )
+            return bool(connection.execute(delete(tables.pauses).where(*wanted)).rowcount)
 
     def pauses(self) -> list[FleetPause]:
         """All that stand."""

@@ -19,10 +19,10 @@ ONE_MACHINE_HINT: Final = (
 )
 _SHOWN: Final = 5
 
-Counted = Mapping[str, tuple[str, str]]  # by host: the cluster whose backups it makes, and itself if they are its alone
+CountedAs = Mapping[str, tuple[str, str]]  # by host: whose backups it makes, and itself if they are its alone
 
 
-class Members(Protocol):
+class CountedCluster(Protocol):
     """A cluster, as far as it says whose backups its members make."""
 
     @property
@@ -33,7 +33,7 @@ class Members(Protocol):
     def every_member(self) -> bool: ...
 
 
-def counted_as(clusters: Iterable[Members]) -> dict[str, tuple[str, str]]:
+def counted_as(clusters: Iterable[CountedCluster]) -> dict[str, tuple[str, str]]:
     """What the backups of each host count as."""
     return {host: (one.cluster, host if one.every_member else "") for one in clusters for host in one.members}
 
@@ -47,7 +47,7 @@ def hosts_by_machine(seen: Iterable[SeenHost]) -> dict[str, list[str]]:
     return {machine: sorted(hosts) for machine, hosts in sorted(machines.items()) if len(hosts) > 1}
 
 
-def taken_for_another(seen: Mapping[str, SeenHost], counted: Counted) -> dict[str, str]:
+def taken_for_another(seen: Mapping[str, SeenHost], counted: CountedAs) -> dict[str, str]:
     """The hosts that seem to be the machine of another one, whose backups count as others; with a sentence each.
 
     Within a cluster one machine under two names is no harm: there is one set of data, and one backup at a time.
@@ -67,7 +67,7 @@ def taken_for_another(seen: Mapping[str, SeenHost], counted: Counted) -> dict[st
     return found
 
 
-def set_apart(seen: Mapping[str, SeenHost], counted: Counted) -> dict[str, SeenHost]:
+def set_apart(seen: Mapping[str, SeenHost], counted: CountedAs) -> dict[str, SeenHost]:
     """The same, of which those that seem to be another's machine are not fit, and have made no backup."""
     apart = taken_for_another(seen, counted)
     return {host: _apart(one, apart[host]) if host in apart else one for host, one in seen.items()}
@@ -87,5 +87,5 @@ def _are_two(one: SeenHost, other: SeenHost) -> bool:
     return any(first[job] != second[job] for job in first.keys() & second.keys() if first[job] and second[job])
 
 
-def _named(hosts: Sequence[str], counted: Counted) -> str:
+def _named(hosts: Sequence[str], counted: CountedAs) -> str:
     return some([f"{host} of cluster {counted[host][0]}" for host in hosts], _SHOWN)

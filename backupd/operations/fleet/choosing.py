@@ -18,7 +18,7 @@ from backupd.operations.fleet.unknown_endings import may_go_on
 from backupd.policy.fleet_tries import TryRule
 from backupd.policy.member_choice import MemberChosen, MemberRule, MemberVerdict, choose_member, within_targets
 from backupd.policy.night_times import earliest_beginning
-from backupd.policy.one_machine import Counted, taken_for_another
+from backupd.policy.one_machine import CountedAs, taken_for_another
 from backupd.vocabulary.fleet import FleetState, FleetTry, OwedBackup, SeenHost
 
 _ASK_AGAIN_SECONDS: Final = (30.0, 60.0, 120.0, 300.0, 600.0)
@@ -62,7 +62,7 @@ class Chooser:
     terms: Callable[[str], NightTerms]  # of a cluster
     patience: NightPatience
     seen_to: SeenTo = lambda _: ()
-    counted: Counted = field(default_factory=dict)  # of all hosts of the fleet
+    counted: CountedAs = field(default_factory=dict)  # of all hosts of the fleet
 
     def chosen(
         self, owed: OwedBackup, tries: Sequence[FleetTry], not_before: datetime, tell: Callable[[str], None]

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from backupd.fleet.records import Records
 from backupd.policy.member_choice import own_clock_fault
-from backupd.policy.one_machine import ONE_MACHINE_HINT, Counted, hosts_by_machine, taken_for_another
+from backupd.policy.one_machine import ONE_MACHINE_HINT, CountedAs, hosts_by_machine, taken_for_another
 from backupd.vocabulary.escaping import on_one_line, some
 from backupd.vocabulary.fleet import FleetBackup, FleetState, SeenHost
 from backupd.vocabulary.schedule import Notice, NoticeKind
@@ -107,7 +107,7 @@ def tell_own_clock(records: Records, seen: Iterable[SeenHost], tell: Tell) -> No
         tell(_attention(subject, text, "set it by NTP; `backupd fleet status` tells what was missed meanwhile"))
 
 
-def tell_one_machine(records: Records, counted: Counted, tell: Tell) -> Collection[str]:
+def tell_one_machine(records: Records, counted: CountedAs, tell: Tell) -> Collection[str]:
     """Hosts of different clusters that are one machine, by what they told last: once a day. Returned are all of them.
 
     Raises:

@@ -119,6 +119,8 @@ def test_an_id_that_a_host_has_used_is_given_to_no_other_backup_though_the_recor
     ran |= {first.replace(".r1", ".r2"), first.replace(".r1", ".r3")}
     fleet("run", "orders")
     assert sorted(backup.owed.id for backup in records.going()) == [first, first.replace(".r1", ".r4")]
+    ran |= {first.replace(".r1", f".r{number}") for number in range(1, 100)}  # a host may claim anything
+    assert fleet("run", "orders").stdout == f"asked for backup {first.replace('.r1', '.r2')}\n"
 
 
 def test_a_host_that_is_named_does_it_itself(fleet: Type, records: Records) -> None:

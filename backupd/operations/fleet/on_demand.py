@@ -67,10 +67,12 @@ def owe_by_hand(records: Records, owed: Sequence[OwedBackup]) -> list[OwedBackup
 
 def _unused(owed: OwedBackup, records: Records, agents: Agents, hosts: Sequence[str]) -> OwedBackup:
     """Under the first id that neither the records have nor, as far as they tell, one of these hosts: records that were
-    restored from a dump have forgotten what hosts have not.
+    restored from a dump have forgotten what hosts have not. A host that claims to have them all is not believed.
     """
-    while records.backup(owed.id) is not None or any(_has_run(agents.agent(host), owed.id) for host in hosts):
-        owed = replace(owed, asked_for=owed.asked_for + 1)
+    for number in range(1, _MOST_ASKED + 1):
+        one = replace(owed, asked_for=number)
+        if records.backup(one.id) is None and not any(_has_run(agents.agent(host), one.id) for host in hosts):
+            return one
     return owed
 
 

@@ -31,8 +31,9 @@ _AGAIN_SECONDS: Final = 300.0  # where the database was away
 def seen_to(
     configuration: FleetConfiguration, wishes: Wishes, is_planned: Callable[[], bool], apart: Collection[str] = ()
 ) -> SeenTo:
-    """By which a host is told what this fleet does for it, as people want it now: nothing for those `apart`, and nothing
-    in a night without a plan.
+    """By which a host is told what this fleet does for it, as people want it now.
+
+    Nothing for those `apart`, and nothing in a night without a plan.
     """
 
     def jobs_of(host: str) -> tuple[str, ...]:

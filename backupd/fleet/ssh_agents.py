@@ -7,7 +7,7 @@ What an agent prints is read to a limit and within a time, and what it prints be
 
 import asyncio
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ import asyncssh
 from backupd.fleet import HostAway, HostRefuses
 from backupd.fleet.asking_agent import AskingAgent
 from backupd.host.event_loop import LoopThread
-from backupd.host.ssh_trust import CONNECTION, KnownServer, private_key
+from backupd.host.ssh_trust import CONNECTION, KnownHosts, KnownHostsFile, KnownServer, private_key
 from backupd.policy.agent_protocol import MOST_ANSWER_BYTES
 from backupd.vocabulary.errors import ConfigurationError
 from backupd.vocabulary.escaping import on_one_line
@@ -65,6 +65,8 @@ class SshAgents:
         self._host_of = host_of
         self._thread = LoopThread("agents")
         self._places = asyncio.Semaphore(access.at_once)
+        self._known_hosts = KnownHostsFile(access.known_hosts)
+        self._reading = asyncio.Lock()  # of that file
         self.close = weakref.finalize(self, self._thread.close)
 
     def agent(self, host: str) -> AskingAgent:
@@ -138,9 +140,10 @@ class SshAgents:
     async def _connected(self, host: SshHost) -> asyncssh.SSHClientConnection:
         """Connect, prove who is there, prove who we are."""
         access = self._access
-        server = KnownServer(host.address, host.port, access.known_hosts, "known_hosts")
+        server = KnownServer(host.address, host.port, self._known_hosts, "known_hosts")
         try:
-            key, known = private_key(access.key_file, named="key_file"), server.read()
+            key = private_key(access.key_file, named="key_file")
+            known, algorithms = await self._trusted(server)
         except ConfigurationError as error:
             raise HostRefuses(error.message, hint=error.hint) from error.__cause__
         try:
@@ -150,7 +153,7 @@ class SshAgents:
                     host.port,
                     username=host.user,
                     known_hosts=known,
-                    server_host_key_algs=server.algorithms(known),
+                    server_host_key_algs=algorithms,
                     client_keys=[key],
                     **CONNECTION,
                 )
@@ -175,6 +178,19 @@ class SshAgents:
                 f"could not connect to {_named(host)}: {_reason(error)}",
                 hint="is sshd running there, and is the address right?",
             ) from error
+
+    async def _trusted(self, server: KnownServer) -> tuple[KnownHosts, Sequence[str]]:
+        """What is known of whom, and which of the server's keys to ask for.
+
+        Beside the loop, and before the deadline of a connection: a file of all a company's machines takes seconds.
+        """
+
+        def look() -> tuple[KnownHosts, Sequence[str]]:
+            known = server.read()
+            return known, server.algorithms(known)
+
+        async with self._reading:
+            return await asyncio.to_thread(look)
 
 
 async def _first_of(stream: "asyncssh.SSHReader[bytes]") -> str:

@@ -4,6 +4,7 @@ Knows: how each is read, and what is wrong where they do not fit. No agent, no p
 person's is used. A host key is never accepted because it is new: a person has written it into the file.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import asyncssh
 
 from backupd.config.secrets import private_text
 from backupd.vocabulary.errors import ConfigurationError
+from backupd.vocabulary.escaping import on_one_line
 
 CIPHERS = (  # AES-GCM first: it is in the processor and needs no MAC of its own. asyncssh would begin with ChaCha20
     *("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "chacha20-poly1305@openssh.com"),
@@ -38,29 +40,74 @@ _HOST_KEYS = [
 ]
 
 
+class KnownHosts(asyncssh.SSHKnownHosts):
+    """What a known_hosts file says. A server is looked for once: where names are hashed, every line is tried."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._found: dict[tuple[str, str, int | None], Any] = {}
+
+    def match(self, host: str, addr: str, port: int | None) -> Any:
+        """As asyncssh has it."""
+        server = (host, addr, port)
+        if server not in self._found:
+            self._found[server] = super().match(host, addr, port)
+        return self._found[server]
+
+
+class KnownHostsFile:
+    """A known_hosts file, which is parsed again when it has changed: a company's takes seconds. One thread at a time
+    may read it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._parsed: tuple[tuple[int, ...], KnownHosts] | None = None  # with what it was parsed of
+
+    def read(self) -> KnownHosts:
+        """What it says now.
+
+        Raises:
+            OSError: it cannot be read.
+            ValueError: it is no known_hosts file.
+        """
+        with self.path.open("rb") as file:
+            now = os.fstat(file.fileno())
+            identity = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)
+            if self._parsed is None or self._parsed[0] != identity:
+                self._parsed = identity, KnownHosts(file.read().decode())
+        return self._parsed[1]
+
+
 @dataclass(frozen=True, slots=True)
 class KnownServer:
     """Where a server is, and the file that says which keys it has."""
 
     address: str
     port: int
-    known_hosts: Path
+    known_hosts: KnownHostsFile
     named: str  # the configuration's key of that file, for sentences
 
-    def read(self) -> bytes:
-        """The file. Never empty: instead of nothing asyncssh would take the known_hosts of the user that we are.
+    def read(self) -> KnownHosts:
+        """What the file says. True also where that is nothing: of what is false asyncssh would take the known_hosts of
+        the user that we are.
 
         Raises:
             ConfigurationError: it cannot be read.
         """
         try:
-            return self.known_hosts.read_bytes() or b"\n"
+            return self.known_hosts.read()
         except OSError as error:
             raise ConfigurationError(
-                f"{self.named}: cannot read {self.known_hosts}: {error.strerror}", hint=self._how_to_know()
+                f"{self.named}: cannot read {self.known_hosts.path}: {error.strerror}", hint=self._how_to_know()
+            ) from error
+        except ValueError as error:
+            raise ConfigurationError(
+                f"{self.named}: cannot read {self.known_hosts.path}: {on_one_line(str(error))}",
+                hint="correct that line, or remove it",
             ) from error
 
-    def algorithms(self, known: bytes) -> Sequence[str]:
+    def algorithms(self, known: KnownHosts) -> Sequence[str]:
         """Those of the keys that we know first, so that a server with several keys shows one of these.
 
         The others follow: a server that has none of ours is then seen to be another one, instead of hanging up.
@@ -71,17 +118,17 @@ class KnownServer:
         ours = {algorithm for key in keys for algorithm in key.sig_algorithms}
         return sorted(_HOST_KEYS, key=lambda algorithm: algorithm.encode() not in ours)
 
-    def stranger(self, known: bytes, error: asyncssh.DisconnectError) -> tuple[str, str]:
+    def stranger(self, known: KnownHosts, error: asyncssh.DisconnectError) -> tuple[str, str]:
         """The server's key is not one that we were told to trust: what is wrong, and what to do."""
         where = f"{self.address}:{self.port}"
         if "revoked" in error.reason:
-            return f"the host key of {where} is revoked in {self.known_hosts}", "ask that machine's administrator"
+            return f"the host key of {where} is revoked in {self.known_hosts.path}", "ask that machine's administrator"
         keys, authorities, *_ = asyncssh.match_known_hosts(known, self.address, "", self.port)
         if not keys and not authorities:
-            return f"{self.known_hosts} does not know {where}", self._how_to_know()
+            return f"{self.known_hosts.path} does not know {where}", self._how_to_know()
         if isinstance(error, asyncssh.HostKeyNotVerifiable) or "host key" in error.reason:
             return (
-                f"{where} shows a different host key than {self.known_hosts} has",
+                f"{where} shows a different host key than {self.known_hosts.path} has",
                 "this may be an attack; ask that machine's administrator before you change the file",
             )
         return f"could not agree on encryption with {where}: {error.reason}", "is its sshd too old?"
@@ -89,8 +136,8 @@ class KnownServer:
     def _how_to_know(self) -> str:
         port = "" if self.port == 22 else f"-p {self.port} "
         return (
-            f"ssh-keyscan {port}{self.address} >> {self.known_hosts}, and compare `ssh-keygen -lf` of that file with"
-            " `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on that machine"
+            f"ssh-keyscan {port}{self.address} >> {self.known_hosts.path}, and compare `ssh-keygen -lf` of that file"
+            " with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on that machine"
         )
 
 

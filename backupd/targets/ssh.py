@@ -20,7 +20,7 @@ import asyncssh
 
 from backupd.config import SftpConfig
 from backupd.host.event_loop import LoopThread
-from backupd.host.ssh_trust import CONNECTION
+from backupd.host.ssh_trust import CONNECTION, KnownHosts
 from backupd.targets.outages import Attempts, Outages, Patience, Unwanted, wanted
 from backupd.targets.ssh_keys import host_key_algorithms, known_hosts, private_key, unknown_server
 from backupd.vocabulary.errors import TargetAway, TargetError
@@ -242,7 +242,7 @@ class SshLine:
             raise self._not_connected(error, known) from error
         return connection, sftp
 
-    def _not_connected(self, error: Exception, known: bytes) -> TargetError:
+    def _not_connected(self, error: Exception, known: KnownHosts) -> TargetError:
         config = self._config
         server = f"{config.user}@{config.address}:{config.port}"
         failed = f"could not connect to target {config.name} ({server})"

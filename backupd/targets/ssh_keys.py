@@ -6,7 +6,7 @@ import asyncssh
 
 from backupd.config import SftpConfig
 from backupd.host import ssh_trust
-from backupd.host.ssh_trust import KnownServer
+from backupd.host.ssh_trust import KnownHosts, KnownHostsFile, KnownServer
 from backupd.vocabulary.errors import ConfigurationError, TargetError
 
 
@@ -22,7 +22,7 @@ def private_key(config: SftpConfig) -> asyncssh.SSHKey:
         raise TargetError(error.message, hint=error.hint) from error.__cause__
 
 
-def known_hosts(config: SftpConfig) -> bytes:
+def known_hosts(config: SftpConfig) -> KnownHosts:
     """What the target's file says.
 
     Raises:
@@ -34,16 +34,17 @@ def known_hosts(config: SftpConfig) -> bytes:
         raise TargetError(error.message, hint=error.hint) from error
 
 
-def host_key_algorithms(config: SftpConfig, known: bytes) -> Sequence[str]:
+def host_key_algorithms(config: SftpConfig, known: KnownHosts) -> Sequence[str]:
     """In which order its host keys are asked for."""
     return _server(config).algorithms(known)
 
 
-def unknown_server(config: SftpConfig, known: bytes, error: asyncssh.DisconnectError) -> TargetError:
+def unknown_server(config: SftpConfig, known: KnownHosts, error: asyncssh.DisconnectError) -> TargetError:
     """The server's key is not one that we were told to trust."""
     fact, hint = _server(config).stranger(known, error)
     return TargetError(fact, hint=hint)
 
 
 def _server(config: SftpConfig) -> KnownServer:
-    return KnownServer(config.address, config.port, config.known_hosts, f"targets.{config.name}.known_hosts")
+    file = KnownHostsFile(config.known_hosts)
+    return KnownServer(config.address, config.port, file, f"targets.{config.name}.known_hosts")

@@ -5,10 +5,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import asyncssh
 import pytest
 
 from backupd.fleet import Agent, HostAway, HostRefuses
@@ -172,6 +174,38 @@ def test_a_host_that_shows_another_key_is_refused_and_its_key_not_taken(server: 
 def test_a_host_that_nobody_has_vouched_for_is_refused(server: SshServer, tmp_path: Path, text: str, fact: str) -> None:
     agent = known(server, tmp_path, text.format(server, host_key(server).strip()))
     assert fact in refused(agent).message
+
+
+def test_who_is_known_is_parsed_once_for_each_change_beside_what_waits_for_hosts(
+    server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file of a company's machines takes seconds, within which no other host may count as away."""
+    parsed: list[str] = []
+    load = asyncssh.SSHKnownHosts.load
+
+    def loaded(self: asyncssh.SSHKnownHosts, text: str) -> None:
+        parsed.append(threading.current_thread().name)
+        load(self, text)
+
+    monkeypatch.setattr(asyncssh.SSHKnownHosts, "load", loaded)
+    path = tmp_path / "known_hosts"
+    path.write_text(f"[{server.address}]:{server.port} {host_key(server)}")
+    agents = agents_of(replace(server, known_hosts=path))
+    with ThreadPoolExecutor(8) as asked:
+        assert [state.status for state in asked.map(lambda _: agents.agent("db1").status("r1"), range(8))]
+    assert len(parsed) == 1
+    with path.open("a") as file:
+        file.write(f"@revoked * {host_key(server)}")
+    for _ in range(2):
+        assert "is revoked in" in refused(agents.agent("db1")).message
+    assert len(parsed) == 2
+    assert "agents" not in parsed
+    agents.close()
+
+
+def test_what_is_no_known_hosts_file_is_told_by_its_line(server: SshServer, tmp_path: Path) -> None:
+    error = refused(known(server, tmp_path, f"db1\n[{server.address}]:{server.port} {host_key(server)}"))
+    assert error.message == f"known_hosts: cannot read {tmp_path}/known_hosts: Invalid known hosts entry: db1"
 
 
 def test_a_key_that_the_host_does_not_take_is_told_with_what_to_write_there(server: SshServer) -> None:

@@ -26,12 +26,12 @@ class Subscriber:
 
     name: str
     kinds: frozenset[NoticeKind]
-    jobs: frozenset[str]  # every one when empty
+    jobs: frozenset[str]  # of this machine; all that there is to tell when empty
     channel: NotificationChannel
 
     def wants(self, notice: Notice) -> bool:
         """Whether it is to be told of this."""
-        return notice.kind in self.kinds and (not self.jobs or not self.jobs.isdisjoint((notice.job, *notice.concerns)))
+        return notice.kind in self.kinds and (not self.jobs or not self.jobs.isdisjoint(_own_jobs(notice)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,14 @@ class Fanout:
         return Delivery(subscriber.name, self._within_seconds, error)
 
 
+def _own_jobs(notice: Notice) -> tuple[str, ...]:
+    """Of this machine, that it is of: a job of a fleet's cluster is none, whatever it is called."""
+    return (notice.job, *notice.concerns) if notice.cluster is None else ()
+
+
 def _whose(notice: Notice) -> str:
+    if notice.cluster is not None:
+        return f"cluster {notice.cluster}" if notice.cluster else "the fleet"
     if notice.job:
         return f"job {notice.job}"
     return f"target {notice.target}" if notice.target else "the whole machine"

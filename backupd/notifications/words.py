@@ -32,13 +32,16 @@ def title(notice: Notice) -> str:
     if notice.kind is NoticeKind.DIGEST:
         became = f"digest: {notice.text}"
     else:
-        whose = notice.job or (f"target {notice.target}" if notice.target else _whose_else(notice))
-        became = f"{whose} {_BECAME[notice.kind]}"
+        became = f"{_whose(notice)} {_BECAME[notice.kind]}"
     line = f"backupd on {socket.gethostname()}: {became}"
     return "".join(letter if " " <= letter <= "~" else "?" for letter in line)
 
 
-def _whose_else(notice: Notice) -> str:
+def _whose(notice: Notice) -> str:
+    if notice.cluster is not None:
+        return f"{notice.job} of cluster {notice.cluster}" if notice.cluster else "the fleet"
+    if notice.job or notice.target:
+        return notice.job or f"target {notice.target}"
     if notice.kind in (NoticeKind.ALARM, NoticeKind.OVER):
         return f"the {notice.detail['alarm'].replace('-', ' ')}"
     return "a proof host's work"
@@ -73,6 +76,7 @@ def document(notice: Notice) -> dict[str, Any]:
         "kind": notice.kind.value,
         "job": notice.job,
         "target": notice.target,
+        "cluster": notice.cluster,
         "machine": socket.gethostname(),
         "at": notice.at.astimezone(UTC).isoformat(),
         "subject": notice.subject,

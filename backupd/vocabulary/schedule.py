@@ -111,12 +111,13 @@ class Notice:
     """One thing to be told, once."""
 
     kind: NoticeKind
-    job: str  # empty where it is of a target, or of the whole machine
+    job: str  # empty where it is of a target, of the whole machine, or of a whole fleet
     at: datetime
     subject: str  # what tells it from another of its kind: a run's id, or the instant that a slot was due at
     text: str  # one sentence
     detail: Mapping[str, str] = field(default_factory=dict)
     target: str = ""  # that it is of
+    cluster: str | None = None  # of a fleet, whose `job` it then is; empty: of the whole fleet; None: of this machine
     concerns: tuple[str, ...] = ()  # the jobs that should hear of it, where it is of none
     tables: Mapping[str, NoticeTable] = field(default_factory=dict)  # in cells, what `detail` has by these names
     backed_up: bool = False  # it tells of a backup that there is now: a test does not, nor does every `attention`

@@ -285,6 +285,7 @@ def test_a_webhook_gets_one_document_and_the_token(secret: Callable[..., Path]) 
         "kind": "failed",
         "job": "nightly",
         "target": "",
+        "cluster": None,
         "at": "2026-11-21T02:30:00+00:00",
         "subject": "r1",
         "backed_up": False,
@@ -409,6 +410,19 @@ def test_each_is_told_what_it_wants_to_hear_of() -> None:
         fanout.tell(notice(NoticeKind.SUCCEEDED))
         fanout.tell(notice(NoticeKind.FAILED, job="other"))
     assert [json.loads(body)["kind"] for _, _, body in peer.requests] == ["failed"]
+
+
+@pytest.mark.parametrize("cluster", ["orders", ""])
+def test_who_watches_a_job_of_this_machine_hears_nothing_of_a_fleet_s_job_of_that_name(cluster: str) -> None:
+    of_fleet = replace(notice(NoticeKind.FAILED), cluster=cluster)
+    with web_server(WebPeer()) as own, web_server(WebPeer()) as all_there_is:
+        addresses = [f"http://127.0.0.1:{peer.port}/ping" for peer in (own, all_there_is)]
+        pings = [Ping(ping_config(url=address)) for address in addresses]
+        fanout = Fanout([subscriber(pings[0], "own", jobs="nightly"), subscriber(pings[1], "all")])
+        fanout.tell(of_fleet)
+        fanout.tell(notice(NoticeKind.RETRYING))
+    assert [path for path, _, _ in own.requests] == ["/ping/log"]
+    assert [path for path, _, _ in all_there_is.requests] == ["/ping/fail", "/ping/log"]
 
 
 def test_one_that_fails_and_one_that_hangs_keep_nobody_from_being_told(caplog: pytest.LogCaptureFixture) -> None:

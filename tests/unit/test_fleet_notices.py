@@ -10,7 +10,9 @@ import pytest
 
 from backupd.config.fleet_reading import FleetFile
 from backupd.fleet.records import Records
+from backupd.notifications.words import document, title
 from backupd.operations.fleet.fleet_notices import (
+    notice_of,
     tell_end,
     tell_gone,
     tell_moved,
@@ -42,6 +44,27 @@ def test_a_backup_that_failed_is_in_the_log_though_nobody_is_told(caplog: pytest
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert record.getMessage() == "20261126-shop-nightly: the backup of cluster shop failed: the disk is full"
+
+
+@pytest.mark.parametrize(
+    ("state", "became"),
+    [
+        (FleetState.FAILED, "failed"),
+        (FleetState.MISSED, "was missed"),
+        (FleetState.RUNNING, "needs attention"),
+    ],
+)
+def test_a_subject_names_the_cluster(state: FleetState, became: str) -> None:
+    owed = OwedBackup(NIGHT, "shop", "nightly", ("db1",), (), NOW, NOW, 1, 1.0, 1)
+    told = notice_of(FleetBackup(owed, state, said="the disk is full"))
+    assert title(told) == f"backupd on {socket.gethostname()}: nightly of cluster shop {became}"
+    assert document(told)["cluster"] == "shop"
+
+
+def test_the_subject_of_what_is_wrong_with_a_fleet_says_so(records: Records) -> None:
+    told: list[Notice] = []
+    tell_problems(records, NIGHT, ("the inventory /i is cut",), told.append)
+    assert [title(one) for one in told] == [f"backupd on {socket.gethostname()}: the fleet needs attention"]
 
 
 def test_people_are_told_at_which_address_they_see_the_backup_that_failed() -> None:

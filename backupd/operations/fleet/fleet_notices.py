@@ -137,7 +137,7 @@ def tell_moved(machines: Mapping[str, tuple[str, str]], tell: Tell) -> None:
 
 
 def _attention(subject: str, text: str, hint: str) -> Notice:
-    return Notice(NoticeKind.ATTENTION, "", datetime.now(UTC), subject, text, {"hint": hint})
+    return Notice(NoticeKind.ATTENTION, "", datetime.now(UTC), subject, text, {"hint": hint}, cluster="")
 
 
 def notice_of(backup: FleetBackup) -> Notice:
@@ -155,4 +155,5 @@ def notice_of(backup: FleetBackup) -> Notice:
         owed.id,
         f"the backup of cluster {owed.cluster} {what}: {backup.said}",
         {**detail, "hint": hint},
+        cluster=owed.cluster,
     )

@@ -1,15 +1,17 @@
 """The database of a fleet: PostgreSQL, or a file of SQLite for a try. How it is reached, and what its faults mean.
 
-Knows: addresses, drivers, settings of connections, which faults pass by themselves. Refuses to know tables.
+Knows: addresses, drivers, settings of connections, how either adds a row that may be there, which faults pass by
+themselves. Refuses to know which tables there are.
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, NullPool, Table, create_engine, event, make_url
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -98,6 +100,19 @@ def _sqlite(url: URL, *, read_only: bool) -> Engine:
 def reading(engine: Engine) -> Engine:
     """The same way for transactions that only read: they see one instant, and wait for nobody."""
     return engine.execution_options(begin="BEGIN")
+
+
+def insert_into(connection: Connection, table: Table) -> "postgresql.Insert | sqlite.Insert":
+    """The statement of this database that can say what becomes of a row that is there."""
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table)
+    return sqlite.insert(table)
+
+
+def added(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
+    """The row is there; False where one of its key was."""
+    add = insert_into(connection, table).values(dict(row)).on_conflict_do_nothing()
+    return connection.execute(add.returning(*table.primary_key)).first() is not None
 
 
 @contextmanager

@@ -28,11 +28,11 @@ from sqlalchemy import (
     update,
     values,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 
 from backupd.fleet import tables
 from backupd.fleet.cluster_summaries import summary
-from backupd.fleet.database import address, engine_for, explained, reading
+from backupd.fleet.database import added, address, engine_for, explained, insert_into, reading
+from backupd.fleet.owed_notices import OwedNotices
 from backupd.fleet.rows import backup_of, row_of, seen_of
 from backupd.fleet.schema import prepare, require
 from backupd.policy.cluster_status import WatchedCluster
@@ -61,6 +61,7 @@ class Records:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.notices = OwedNotices(engine)
 
     @classmethod
     def open(cls, url: str) -> "Records":
@@ -91,12 +92,12 @@ class Records:
         rows = [row_of(backup) for backup in backups]
         if rows:
             with self._writing() as connection:
-                connection.execute(_insert(connection, tables.backups).on_conflict_do_nothing(), rows)
+                connection.execute(insert_into(connection, tables.backups).on_conflict_do_nothing(), rows)
 
     def owe_one(self, backup: FleetBackup) -> bool:
         """It has its row; False where another has its id."""
         with self._writing() as connection:
-            return _added(connection, tables.backups, row_of(backup))
+            return added(connection, tables.backups, row_of(backup))
 
     def keep(self, backup: FleetBackup) -> None:
         """It is remembered as it is now."""
@@ -305,22 +306,16 @@ class Records:
         """The night is planned with these, in one transaction; False where it was planned before: nothing changes."""
         row = {"night": night, "planned_at": datetime.now(UTC)}
         with self._writing() as connection:
-            added = _added(connection, tables.nights, row)
-            if added and backups:
+            first = added(connection, tables.nights, row)
+            if first and backups:
                 rows = [row_of(backup) for backup in backups]
-                connection.execute(_insert(connection, tables.backups).on_conflict_do_nothing(), rows)
-            return added
+                connection.execute(insert_into(connection, tables.backups).on_conflict_do_nothing(), rows)
+            return first
 
     def planned_nights(self, *, since: date) -> list[date]:
         """Those that were planned, from this one on."""
         query = select(tables.nights.c.night).where(tables.nights.c.night >= since)
         return [row[0] for row in self._read(query.order_by(tables.nights.c.night))]
-
-    def first_told(self, subject: str) -> bool:
-        """From now on this counts as told; False where it did before."""
-        row = {"subject": subject, "at": datetime.now(UTC)}
-        with self._writing() as connection:
-            return _added(connection, tables.notices, row)
 
     def at_work(self, control: Control) -> None:
         """This control host says that it is at work."""
@@ -350,18 +345,8 @@ class Records:
         """The row of this key is this one; of one that there was, `only` these columns change, where they are named."""
         keys = [column.name for column in table.primary_key]
         with self._writing() as connection:
-            add = _insert(connection, table).values(dict(row))
+            add = insert_into(connection, table).values(dict(row))
             changed = {name: add.excluded[name] for name in only or row if name not in keys}
             connection.execute(add.on_conflict_do_update(index_elements=keys, set_=changed))
 
 
-def _insert(connection: Connection, table: Table) -> "postgresql.Insert | sqlite.Insert":
-    if connection.dialect.name == "postgresql":
-        return postgresql.insert(table)
-    return sqlite.insert(table)
-
-
-def _added(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
-    """The row is there; False where one of its key was."""
-    add = _insert(connection, table).values(dict(row)).on_conflict_do_nothing()
-    return connection.execute(add.returning(*table.primary_key)).first() is not None

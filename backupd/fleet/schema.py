@@ -36,7 +36,16 @@ def _by_member(operations: "Operations") -> None:
             connection.execute(update(stored).where(stored.c.id == row.id).values(member=row.owed.only))
 
 
-STEPS: Final[dict[int, Callable[["Operations"], None]]] = {1: _by_job, 2: _by_member}
+def _until_told(operations: "Operations") -> None:
+    """A notice stays in its row until it was told; what is there without one was."""
+    operations.add_column("fleet_notices", Column("notice", Text))
+    still = text("notice IS NOT NULL")
+    operations.create_index(
+        "ix_fleet_notices_owed", "fleet_notices", ["at"], postgresql_where=still, sqlite_where=still
+    )
+
+
+STEPS: Final[dict[int, Callable[["Operations"], None]]] = {1: _by_job, 2: _by_member, 3: _until_told}
 
 
 def prepare(engine: Engine) -> None:

@@ -11,8 +11,9 @@ from sqlalchemy import BigInteger, Column, Date, Index, Integer, MetaData, Table
 from backupd.fleet.columns import Json, StoredInstant, StoredWords, ToldJson, Word
 from backupd.vocabulary.fleet import FleetState, FleetTry, HostDescription, OwedBackup, PauseScope
 from backupd.vocabulary.records import RunDetails
+from backupd.vocabulary.schedule import Notice
 
-HEAD: Final = 3
+HEAD: Final = 4
 
 metadata = MetaData()
 
@@ -88,12 +89,15 @@ nights = Table(  # that were planned and submitted
     Column("planned_at", StoredInstant, nullable=False),
 )
 
-notices = Table(  # what was told once
+notices = Table(  # what people were told once, or are to be told
     "fleet_notices",
     metadata,
     Column("subject", Text, primary_key=True),
-    Column("at", StoredInstant, nullable=False),
+    Column("at", StoredInstant, nullable=False),  # since when it is owed
+    Column("notice", Json(Notice)),  # until it was told
 )
+_to_be_told = notices.c.notice.is_not(None)
+Index("ix_fleet_notices_owed", notices.c.at, postgresql_where=_to_be_told, sqlite_where=_to_be_told)
 
 control = Table(  # a `Control`: one row
     "fleet_control",

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Column, Text, insert, inspect, text
+from sqlalchemy import Column, Connection, Text, insert, inspect, text
 
 from backupd.fleet import records as module
 from backupd.fleet import schema, tables
@@ -30,6 +30,7 @@ from backupd.vocabulary.fleet import (
     SeenHost,
 )
 from backupd.vocabulary.records import Phase, RunDetails, RunStatus
+from backupd.vocabulary.schedule import Notice, NoticeKind
 from tests.fleet.postgres import PostgresServer, postgres
 
 _NOW = datetime(2026, 11, 26, 1, 2, 3, 4, tzinfo=UTC)
@@ -227,9 +228,17 @@ def test_where_each_member_owes_proofs_the_one_without_counts(records: Records) 
     assert found == [None, _NOW - timedelta(days=3)]
 
 
+def as_of_schema_3(connection: Connection) -> None:
+    """A notice was not kept until it was told."""
+    connection.execute(text("DROP INDEX ix_fleet_notices_owed"))
+    connection.execute(text("ALTER TABLE fleet_notices DROP COLUMN notice"))
+    connection.execute(text("UPDATE fleet_version SET version = 3"))
+
+
 def test_an_upgraded_database_has_the_indexes_of_a_new_one(records: Records, url: str) -> None:
     fresh = {index["name"] for index in inspect(records.engine).get_indexes("fleet_backups")}
     with records.engine.begin() as connection:
+        as_of_schema_3(connection)
         for name in ("ix_fleet_backups_job_night", "ix_fleet_backups_job_good_at"):
             connection.execute(text(f"DROP INDEX {name}"))
         connection.execute(text("ALTER TABLE fleet_backups DROP COLUMN member"))
@@ -245,6 +254,7 @@ def test_an_upgraded_database_knows_whose_each_backup_is(records: Records, url: 
     backup = replace(done("shop"), owed=replace(owed("shop"), only="shop-1"))
     records.keep(backup)
     with records.engine.begin() as connection:
+        as_of_schema_3(connection)
         connection.execute(text("ALTER TABLE fleet_backups DROP COLUMN member"))
         connection.execute(text("UPDATE fleet_version SET version = 2"))
     again = Records.open(url)
@@ -325,7 +335,7 @@ def test_a_pause_stands_until_it_is_ended(records: Records) -> None:
     assert not records.unpause(PauseScope.CLUSTER, "shop")
 
 
-def test_wishes_notices_and_the_one_at_work_are_remembered(records: Records) -> None:
+def test_wishes_and_the_one_at_work_are_remembered(records: Records) -> None:
     records.owe([FleetBackup(owed(), FleetState.WAITING)])
     assert records.cancels() == {}
     records.ask_to_cancel(owed().id, "by hand")
@@ -335,12 +345,39 @@ def test_wishes_notices_and_the_one_at_work_are_remembered(records: Records) -> 
     assert records.cancels() == {owed().id: "by hand"}
     records.keep(done("shop"))
     assert records.cancels() == {}
-    assert records.first_told("missed a")
-    assert not records.first_told("missed a")
     assert records.control() is None
     records.at_work(Control("control1", 7, _NOW, _NOW))
     records.at_work(Control("control2", 8, _NOW, _NOW))
     assert records.control() == Control("control2", 8, _NOW, _NOW)
+
+
+def test_a_notice_is_owed_once_and_until_it_was_told(records: Records) -> None:
+    notice = Notice(
+        NoticeKind.MISSED, "main", _NOW, "a", "caf\udce9 \0 is full", {"hint": "make \ud800 room"}, cluster="shop"
+    )
+    assert records.notices.never_owed(["a", "b", "c"]) == ["a", "b", "c"]
+    assert records.notices.owe(notice, "a", "b")
+    assert not records.notices.owe(notice, "a", "c")
+    assert records.notices.never_owed(["a", "b", "c"]) == ["c"]
+    assert records.notices.waiting() == [
+        ("a", replace(notice, text="caf\\udce9 \0 is full", detail={"hint": "make \\ud800 room"}))
+    ]
+    records.notices.told("a")
+    assert not records.notices.owe(notice, "a")
+    assert records.notices.waiting() == []
+
+
+def test_what_an_older_backupd_has_told_is_not_told_again(records: Records, url: str) -> None:
+    with records.engine.begin() as connection:
+        as_of_schema_3(connection)
+        connection.execute(insert(tables.notices).values(subject="a", at=_NOW))
+    again = Records.open(url)
+    notice = Notice(NoticeKind.MISSED, "main", _NOW, "a", "it is full")
+    assert not again.notices.owe(notice, "a")
+    assert again.notices.owe(notice, "b")
+    assert [about for about, _notice in again.notices.waiting()] == ["b"]
+    assert "ix_fleet_notices_owed" in {one["name"] for one in inspect(again.engine).get_indexes("fleet_notices")}
+    again.engine.dispose()
 
 
 def test_a_wish_to_cancel_what_still_waits_is_not_forgotten(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:

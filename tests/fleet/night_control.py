@@ -18,6 +18,7 @@ from backupd.fleet.owed_json import from_document
 from backupd.fleet.records import Records
 from backupd.operations.fleet.choosing import Chooser, NightPatience, NightTerms
 from backupd.operations.fleet.control import ControlHost, Nights
+from backupd.operations.fleet.fleet_notices import tell_end
 from backupd.operations.fleet.operator_requests import Wishes
 from backupd.operations.fleet.stories import NightStories
 from backupd.policy.fleet_plan import NightPlan
@@ -50,13 +51,18 @@ def main(world: str, url: str, pace_name: str) -> None:
         lambda _: NightTerms(RULE, TryRule(retries=2, retry_after_seconds=pace["retry"])),
         NightPatience(pace["poll"], pace["ask_again"]),
     )
-    stories = NightStories(chooser, tell_end=lambda backup: _say(f"{backup.owed.id}: {backup.state}: {backup.said}"))
+    stories = NightStories(chooser, tell_end=lambda backup: tell_end(records, backup))
     nights = Nights(
         now=lambda _: NIGHT,
         plan=lambda night: _planned(world, night),
         tell_unplanned=lambda night, error: _say(f"{night}: {error!r}"),
     )
-    ControlHost(engine, stories, nights, _say, tick_seconds=pace["tick"]).serve(threading.Event())
+    control_host = ControlHost(
+        *(engine, stories, nights, _say),
+        tell=lambda notice: _say(f"{notice.subject}: {notice.text}"),
+        tick_seconds=pace["tick"],
+    )
+    control_host.serve(threading.Event())
 
 
 def _opened(url: str) -> Records:

@@ -11,10 +11,10 @@ import pytest
 from backupd.config.fleet_reading import InventoryHosts, fleet_understood
 from backupd.fleet import Stories
 from backupd.fleet.records import Records
-from backupd.operations.fleet import control
+from backupd.operations.fleet import control, telling
 from backupd.operations.fleet.choosing import Chooser, NightPatience, NightTerms
 from backupd.operations.fleet.control import ControlHost, Nights
-from backupd.operations.fleet.fleet_notices import notice_of
+from backupd.operations.fleet.fleet_notices import tell_end
 from backupd.operations.fleet.operator_requests import Wishes
 from backupd.operations.fleet.serving import FleetSurroundings, control_host
 from backupd.operations.fleet.stories import NightStories
@@ -76,7 +76,8 @@ class Served:
         self.engine = ListingEngine()
         self.records = Records.open(f"sqlite:///{folder}/fleet.db")
         self.agents = FakeAgents(FakeHost("db1"), FakeHost("db2"))
-        self.told: list[FleetBackup] = []
+        self.told: list[Notice] = []
+        self.tell: Callable[[Notice], None] = self.told.append
         self.said: list[str] = []
         self.night = NIGHT
         self.plan: Callable[[date], NightPlan] = lambda night: NightPlan(night, (), (), ())
@@ -95,16 +96,15 @@ class Served:
             is_planned=planned,
             keep_contact=lambda: self.contacts.append(planned.is_set()),
         )
-        ControlHost(self.engine, self.stories(), nights, self.said.append, tick_seconds=plan_seconds).serve(
-            Ticks(ticks, between)
-        )
+        served = (self.engine, self.stories(), nights, self.said.append)
+        ControlHost(*served, tell=self.tell, tick_seconds=plan_seconds).serve(Ticks(ticks, between))
 
     def stories(self) -> NightStories:
         """As this control host has them."""
         patience = NightPatience(0.001, (0.001,))
         night_terms = NightTerms(RULE, TryRule(2, 900.0))
         chooser = Chooser(self.records, self.agents, Wishes(self.records), lambda _: night_terms, patience)
-        return NightStories(chooser, self.told.append)
+        return NightStories(chooser, lambda backup: tell_end(self.records, backup))
 
     def states(self) -> dict[str, FleetState]:
         """Of this night's backups."""
@@ -134,8 +134,11 @@ def test_a_cluster_that_cannot_be_planned_is_told_and_the_others_have_their_nigh
     assert served.states() == {"bad": FleetState.FAILED, "good": FleetState.WAITING}
     assert served.engine.submitted == [f"{served.night:%Y%m%d}-good-nightly"]
     (bad,) = served.told
-    assert (bad.owed.cluster, bad.owed.members) == ("bad", ("db1", "db3"))
-    assert bad.said.startswith("backupd could not plan it, which is a bug in it: OverflowError")
+    assert bad.text.startswith(
+        "the backup of cluster bad failed: backupd could not plan it, which is a bug in it: OverflowError"
+    )
+    (failed,) = (one for one in served.records.night(served.night) if one.owed.cluster == "bad")
+    assert failed.owed.members == ("db1", "db3")
     assert "Traceback" in caplog.text
 
 
@@ -252,16 +255,12 @@ def test_what_waits_behind_a_run_that_does_not_end_is_missed_and_told_once(
         "late": FleetState.MISSED,
         "stuck": FleetState.RUNNING,
     }
-    assert {(one.owed.cluster, one.state) for one in served.told} == {
-        ("late", FleetState.MISSED),
-        ("stuck", FleetState.RUNNING),
-    }
-    assert len(served.told) == 2
-    assert [notice_of(one).kind for one in served.told] == [NoticeKind.MISSED, NoticeKind.ATTENTION]
+    told = [("late", NoticeKind.MISSED), ("stuck", NoticeKind.ATTENTION)]
+    assert sorted((str(one.cluster), one.kind) for one in served.told) == told
     stories = served.stories()
     stories.backup(late, RememberedSteps(stories, late, {}))  # its turn comes at last
     assert served.states()["late"] is FleetState.MISSED
-    assert len(served.told) == 2
+    assert served.records.notices.waiting() == []
     assert served.agents.live() == 0
 
 
@@ -272,7 +271,63 @@ def test_a_story_that_breaks_off_is_told_while_the_control_host_goes_on(
     served.plan = lambda night: NightPlan(night, (waiting("shop"),), (), ())
     served.serve(ticks=3, between=lambda: served.engine.breaks.update({"20261126-shop-nightly": "KeyError: 'db9'"}))
     assert served.states() == {"shop": FleetState.FAILED}
-    assert [one.said for one in served.told] == ["backupd failed, which is a bug in it: KeyError: 'db9'"]
+    assert [one.text for one in served.told] == [
+        "the backup of cluster shop failed: backupd failed, which is a bug in it: KeyError: 'db9'"
+    ]
+
+
+def test_a_mail_server_that_hangs_keeps_no_control_host_from_its_work(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(telling, "_LOOK_SECONDS", 0.001)
+    hanging, ended = threading.Event(), threading.Event()
+
+    def tell(notice: Notice) -> None:
+        hanging.set()
+        assert ended.wait(60)
+        served.told.append(notice)
+
+    seen_at, ticks = list[datetime](), 5
+
+    def between() -> None:
+        assert hanging.wait(60)  # from the first tick on
+        at_work = served.records.control()
+        assert at_work is not None
+        seen_at.append(at_work.seen_at)
+        if len(seen_at) == ticks:
+            assert served.told == []
+            ended.set()
+
+    served.tell = tell
+    served.records.plan_night(
+        NIGHT, [FleetBackup(waiting(name, ends=timedelta(hours=-1)), FleetState.WAITING) for name in ("a", "b", "c")]
+    )
+    served.serve(ticks=ticks, between=between)
+    assert seen_at == sorted(set(seen_at))
+    assert set(served.states().values()) == {FleetState.MISSED}
+    assert sorted(str(one.cluster) for one in served.told) == ["a", "b", "c"]
+
+
+def test_what_was_being_told_when_a_control_host_ended_is_told_by_the_next(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """The control host is no more."""
+
+    def killed(_notice: Notice) -> None:
+        raise Killed
+
+    monkeypatch.setattr(control, "_LOOK_SECONDS", 0.0)
+    served.tell = killed
+    served.records.plan_night(NIGHT, [FleetBackup(waiting("late", ends=timedelta(hours=-1)), FleetState.WAITING)])
+    with pytest.raises(Killed):
+        served.serve()
+    assert served.states() == {"late": FleetState.MISSED}
+    served.tell = served.told.append
+    for _ in range(2):
+        served.serve()
+    assert [(one.cluster, one.kind) for one in served.told] == [("late", NoticeKind.MISSED)]
 
 
 def test_what_is_paused_begins_at_no_start_of_a_control_host(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

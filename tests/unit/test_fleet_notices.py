@@ -38,9 +38,19 @@ def records(path_in_memory: Path) -> Iterator[Records]:
     made.engine.dispose()
 
 
-def test_a_backup_that_failed_is_in_the_log_though_nobody_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def owed_now(records: Records) -> list[Notice]:
+    """What is to be told; from now on it was."""
+    waiting = records.notices.waiting()
+    for about, _notice in waiting:
+        records.notices.told(about)
+    return [notice for _about, notice in waiting]
+
+
+def test_a_backup_that_failed_is_in_the_log_though_nobody_is_told(
+    records: Records, caplog: pytest.LogCaptureFixture
+) -> None:
     owed = OwedBackup(NIGHT, "shop", "nightly", ("db1",), (), NOW, NOW, 1, 1.0, 1)
-    tell_end(FleetBackup(owed, FleetState.FAILED, said="the disk is full"), lambda _: None)
+    tell_end(records, FleetBackup(owed, FleetState.FAILED, said="the disk is full"))
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert record.getMessage() == "20261126-shop-nightly: the backup of cluster shop failed: the disk is full"
@@ -62,23 +72,26 @@ def test_a_subject_names_the_cluster(state: FleetState, became: str) -> None:
 
 
 def test_the_subject_of_what_is_wrong_with_a_fleet_says_so(records: Records) -> None:
-    told: list[Notice] = []
-    tell_problems(records, NIGHT, ("the inventory /i is cut",), told.append)
-    assert [title(one) for one in told] == [f"backupd on {socket.gethostname()}: the fleet needs attention"]
+    tell_problems(records, NIGHT, ("the inventory /i is cut",))
+    assert [title(one) for one in owed_now(records)] == [
+        f"backupd on {socket.gethostname()}: the fleet needs attention"
+    ]
 
 
 def test_people_are_told_at_which_address_they_see_the_backup_that_failed() -> None:
     told: list[Notice] = []
     owed = OwedBackup(NIGHT, "shop", "nightly", ("db1",), (), NOW, NOW, 1, 1.0, 1)
     for pages in ("https://backups.example.com", None):
-        tell_end(FleetBackup(owed, FleetState.FAILED, said="the disk is full"), with_page(told.append, pages))
+        with_page(told.append, pages)(notice_of(FleetBackup(owed, FleetState.FAILED, said="the disk is full")))
     assert told[0].detail["page"] == "https://backups.example.com/backups/20261126-shop-nightly"
     assert "page" not in told[1].detail
 
 
 def test_an_inventory_s_fault_leads_to_the_fleet_s_first_page(records: Records) -> None:
     told: list[Notice] = []
-    tell_problems(records, NIGHT, ("the inventory /i is cut",), with_page(told.append, "https://backups.example.com"))
+    tell_problems(records, NIGHT, ("the inventory /i is cut",))
+    for notice in owed_now(records):
+        with_page(told.append, "https://backups.example.com")(notice)
     assert [one.detail["page"] for one in told] == ["https://backups.example.com"]
 
 
@@ -87,7 +100,8 @@ def test_a_night_that_cannot_be_planned_is_told_once_and_logged_each_time(
 ) -> None:
     told: list[Notice] = []
     for _ in range(2):
-        tell_unplanned(records, NIGHT, KeyError("db9\n"), told.append)
+        tell_unplanned(records, NIGHT, KeyError("db9\n"))
+        told += owed_now(records)
     (notice,) = told
     assert notice.text == r"the night of 2026-11-26 could not be planned: KeyError: 'db9\n'"
     assert notice.kind is NoticeKind.ATTENTION
@@ -99,7 +113,8 @@ def test_what_is_wrong_with_the_inventory_is_told_once_a_night(
 ) -> None:
     told: list[Notice] = []
     for night in (NIGHT, NIGHT, NIGHT + timedelta(days=1)):
-        tell_problems(records, night, ("the inventory /i is cut",), told.append)
+        tell_problems(records, night, ("the inventory /i is cut",))
+        told += owed_now(records)
     assert [(one.kind, one.text) for one in told] == [(NoticeKind.ATTENTION, "the inventory /i is cut")] * 2
     assert len(caplog.records) == 3
 
@@ -123,7 +138,8 @@ def test_a_control_host_whose_own_clock_is_wrong_says_so_once(
     told: list[Notice] = []
     hosts = [seen(f"db{number}", source(), clock_ahead_seconds=one) for number, one in enumerate(clocks)]
     for _ in range(2):
-        tell_own_clock(records, [*hosts, away("db9")], told.append)
+        tell_own_clock(records, [*hosts, away("db9")])
+        told += owed_now(records)
     assert [one.kind for one in told] == ([] if said is None else [NoticeKind.ATTENTION])
     assert all(f"the clock of control host {socket.gethostname()} seems to be {said}" in one.text for one in told)
 
@@ -135,7 +151,8 @@ def test_hosts_of_two_clusters_that_are_one_machine_are_told_once_a_day(records:
     records.saw(away("db5"))  # what it told last counts
     for clusters in (("bills", "bills"), ("bills", "users"), ("bills", "users")):
         counted = {host: (cluster, "") for host, cluster in zip(("db4", "db5"), clusters, strict=True)}
-        apart = tell_one_machine(records, counted, told.append)
+        apart = tell_one_machine(records, counted)
+        told += owed_now(records)
         assert set(apart) == (set() if len(set(clusters)) == 1 else {"db4", "db5"})
     (notice,) = told
     assert notice.text == (
@@ -144,11 +161,10 @@ def test_hosts_of_two_clusters_that_are_one_machine_are_told_once_a_day(records:
     assert "backupd identity new" in notice.detail["hint"]
 
 
-def test_a_host_behind_which_another_machine_is_now_is_told() -> None:
-    told: list[Notice] = []
-    tell_moved({}, told.append)
-    tell_moved({"db5": ("db5-0a1b2c3d", "db4-0a1b2c3d")}, told.append)
-    (notice,) = told
+def test_a_host_behind_which_another_machine_is_now_is_told(records: Records) -> None:
+    tell_moved(records, {})
+    tell_moved(records, {"db5": ("db5-0a1b2c3d", "db4-0a1b2c3d")})
+    (notice,) = owed_now(records)
     assert notice.text == "another machine answers than before: db5 was db5-0a1b2c3d and is db4-0a1b2c3d"
 
 
@@ -158,13 +174,15 @@ def test_hosts_that_the_fleet_lost_are_named_once_and_again_when_they_were_there
         records.saw(SeenHost(host, NOW, described(host, source())))
     records.saw(SeenHost("never-answered", None, None, "it is away"))
     for _ in range(2):
-        tell_gone(records, ("db1",), told.append)
+        tell_gone(records, ("db1",))
+        told += owed_now(records)
     assert [one.text for one in told] == ["the fleet no longer has db2, db3: no backup of theirs is planned"]
     records.saw(SeenHost("db2", datetime.now(UTC), described("db2", source())))
-    tell_gone(records, ("db1", "db2"), told.append)
-    assert len(told) == 1
-    tell_gone(records, ("db1",), told.append)
-    assert told[-1].text == "the fleet no longer has db2: no backup of theirs is planned"
+    tell_gone(records, ("db1", "db2"))
+    assert owed_now(records) == []
+    tell_gone(records, ("db1",))
+    (told_again,) = owed_now(records)
+    assert told_again.text == "the fleet no longer has db2: no backup of theirs is planned"
 
 
 def test_a_file_with_a_fault_is_told_and_does_not_end_what_is_at_work() -> None:

@@ -19,7 +19,9 @@ from typing import Final
 
 from backupd.fleet import Engine
 from backupd.fleet.records import Records
+from backupd.operations.fleet.fleet_notices import Tell
 from backupd.operations.fleet.stories import NightStories
+from backupd.operations.fleet.telling import Telling
 from backupd.policy.fleet_plan import NightPlan
 from backupd.policy.fleet_tries import silent_until
 from backupd.report.words import many
@@ -56,12 +58,15 @@ class ControlHost:
         nights: Nights,
         say: Callable[[str], None],
         *,
+        tell: Tell,
         tick_seconds: float = 5.0,
     ) -> None:
+        """`tell` may take half a minute for each notice."""
         self._engine = engine
         self._stories = stories
         self._nights = nights
         self._say = say
+        self._tell = tell
         self._tick_seconds = tick_seconds
         self._since = datetime.now(UTC)
         self._submitted: set[str] = set()
@@ -95,13 +100,15 @@ class ControlHost:
 
     def _work(self, until: threading.Event) -> None:
         self._since = datetime.now(UTC)
-        while True:
-            try:
-                self._tick()
-            except FleetDatabaseAway as error:
-                log.warning("%s", error)
-            if until.wait(self._tick_seconds):
-                return
+        with Telling(self._records.notices, self._tell) as telling:
+            while True:
+                telling.require_working()
+                try:
+                    self._tick()
+                except FleetDatabaseAway as error:
+                    log.warning("%s", error)
+                if until.wait(self._tick_seconds):
+                    return
 
     def _tick(self) -> None:
         now = datetime.now(UTC)
@@ -160,12 +167,12 @@ class ControlHost:
         now = datetime.now(UTC)
         waiting = [FleetBackup(one, FleetState.WAITING, changed_at=now) for one in plan.owed]
         broken = [FleetBackup(one.owed, FleetState.FAILED, changed_at=now, said=one.said) for one in plan.broken]
+        for one, backup in zip(plan.broken, broken, strict=True):
+            log.error("%s could not be planned", one.owed.id, exc_info=one.error)
+            self._stories.tell_end(backup)  # first: a night that was planned is not looked at again
         if self._records.plan_night(night, [*waiting, *broken]):
             owed = len(waiting) + len(broken)
             self._say(f"{many(owed, 'backup')} {'is' if owed == 1 else 'are'} due in the night of {night}")
-            for one, backup in zip(plan.broken, broken, strict=True):
-                log.error("%s could not be planned", one.owed.id, exc_info=one.error)
-                self._stories.tell_end(backup)
 
     def _give_up_broken(self) -> None:
         """What ended by a fault of backupd is told, rather than shown as waiting for ever."""
@@ -177,8 +184,8 @@ class ControlHost:
                 log.error("backup %s stopped because of an internal error: %s", backup_id, error)
                 said = f"backupd failed, which is a bug in it: {error}"
                 failed = replace(backup, state=FleetState.FAILED, said=said, changed_at=datetime.now(UTC))
+                self._stories.tell_end(failed)  # first: of what has failed nobody asks again whether it was told
                 self._records.keep(failed)
-                self._stories.tell_once(failed)
             self._given_up.add(backup_id)
 
     def _tell_late(self, now: datetime) -> None:
@@ -188,10 +195,10 @@ class ControlHost:
             if backup.state is FleetState.WAITING and now > owed.not_after + _MISSED_AFTER:
                 said = backup.said or "its window closed before its turn came"
                 if self._records.miss_waiting(owed.id, said, now):
-                    self._stories.tell_once(replace(backup, state=FleetState.MISSED, said=said))
+                    self._stories.tell_end(replace(backup, state=FleetState.MISSED, said=said))
             elif backup.state is FleetState.RUNNING and backup.tries:
                 last = backup.tries[-1]
                 if last.status is None and now > silent_until(owed, last.began_at):
                     since = to_the_minute(last.began_at)
                     said = f"run {last.run_id} on {last.host} has been running since {since}, far longer than expected"
-                    self._stories.tell_once(replace(backup, said=said))
+                    self._stories.tell_end(replace(backup, said=said))

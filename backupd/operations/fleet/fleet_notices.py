@@ -1,6 +1,7 @@
 """What a control host tells people, and its log: backups that there are not, inventories that are wrong, hosts gone.
 
-Knows: that an error is logged whoever is told, and that what stays wrong is told once a night, what has gone once.
+Knows: that an error is logged whoever is told, and that what stays wrong is told once a night, what has gone once. All
+of it is owed here, in the fleet's records, and told by `telling`: nothing here waits for a mail server.
 """
 
 import logging
@@ -43,59 +44,48 @@ def with_page(tell: Tell, pages: str | None) -> Tell:
     return told
 
 
-def tell_end(backup: FleetBackup, tell: Tell) -> None:
-    """A backup has failed, was missed, or does not end."""
-    notice = notice_of(backup)
-    log.error("%s: %s", backup.owed.id, notice.text)
-    tell(notice)
-
-
-def tell_problems(records: Records, night: date, problems: Collection[str], tell: Tell) -> None:
-    """These are wrong with what the fleet goes by.
+def tell_end(records: Records, backup: FleetBackup) -> None:
+    """A backup has failed, was missed, or does not end: people are told once that it stands so.
 
     Raises:
-        FleetDatabaseAway: the database does not answer.
+        FleetDatabaseAway: the database does not answer. So it is of all below.
     """
+    notice = notice_of(backup)
+    if records.notices.owe(notice, f"{backup.owed.id} {backup.state}"):
+        log.error("%s: %s", backup.owed.id, notice.text)
+
+
+def tell_problems(records: Records, night: date, problems: Collection[str]) -> None:
+    """These are wrong with what the fleet goes by."""
     for problem in problems:
         log.warning("%s", problem)
         subject = f"{night} {problem}"[:_LONGEST_SUBJECT]
-        if records.first_told(subject):
-            tell(_attention(subject, problem, "`backupd fleet check` says all that is wrong"))
+        records.notices.owe(_attention(subject, problem, "`backupd fleet check` says all that is wrong"), subject)
 
 
-def tell_unplanned(records: Records, night: date, error: Exception, tell: Tell) -> None:
-    """This night could not be planned, for this reason, which nobody foresaw: told once a night.
-
-    Raises:
-        FleetDatabaseAway: the database does not answer.
-    """
+def tell_unplanned(records: Records, night: date, error: Exception) -> None:
+    """This night could not be planned, for this reason, which nobody foresaw: told once a night."""
     text = on_one_line(f"the night of {night} could not be planned: {type(error).__name__}: {error}")
     log.error("%s", text, exc_info=error)
-    if records.first_told(f"{night} unplanned"):
-        hint = "it is tried again every few minutes; hosts go on alone once their fallback_after is over; see the log"
-        tell(_attention(f"{night} unplanned", text, hint))
+    subject = f"{night} unplanned"
+    hint = "it is tried again every few minutes; hosts go on alone once their fallback_after is over; see the log"
+    records.notices.owe(_attention(subject, text, hint), subject)
 
 
-def tell_gone(records: Records, hosts: Collection[str], tell: Tell) -> None:
-    """Hosts that have answered once and are not in the fleet's configuration any more: nobody plans their backups.
-
-    Raises:
-        FleetDatabaseAway: the database does not answer.
-    """
+def tell_gone(records: Records, hosts: Collection[str]) -> None:
+    """Hosts that have answered once and are not in the fleet's configuration any more: nobody plans their backups."""
     once = [one for one in records.seen() if one.host not in hosts and one.answered_at is not None]
-    gone = [one.host for one in once if records.first_told(f"gone {one.host} {one.answered_at}")]
-    if gone:
-        text = f"the fleet no longer has {some(gone, _SHOWN)}: no backup of theirs is planned"
+    gone = {f"gone {one.host} {one.answered_at}": one.host for one in once}
+    if new := records.notices.never_owed(gone):
+        names = [gone[one] for one in new]
+        text = f"the fleet no longer has {some(names, _SHOWN)}: no backup of theirs is planned"
         log.warning("%s", text)
-        tell(_attention(f"gone {gone[0]}", text, "if they still exist, see the inventory and fleet.toml"))
+        hint = "if they still exist, see the inventory and fleet.toml"
+        records.notices.owe(_attention(f"gone {names[0]}", text, hint), *new)
 
 
-def tell_own_clock(records: Records, seen: Iterable[SeenHost], tell: Tell) -> None:
-    """The clock of this control host is wrong, by what these hosts have just told: once a day, by that clock.
-
-    Raises:
-        FleetDatabaseAway: the database does not answer.
-    """
+def tell_own_clock(records: Records, seen: Iterable[SeenHost]) -> None:
+    """The clock of this control host is wrong, by what these hosts have just told: once a day, by that clock."""
     fault = own_clock_fault(seen)
     if fault is None:
         return
@@ -103,16 +93,12 @@ def tell_own_clock(records: Records, seen: Iterable[SeenHost], tell: Tell) -> No
     text = f"the clock of control host {host} seems to be {fault}"
     log.error("%s", text)
     subject = f"{datetime.now(UTC).date()} clock of {host}"
-    if records.first_told(subject):
-        tell(_attention(subject, text, "set it by NTP; `backupd fleet status` tells what was missed meanwhile"))
+    hint = "set it by NTP; `backupd fleet status` tells what was missed meanwhile"
+    records.notices.owe(_attention(subject, text, hint), subject)
 
 
-def tell_one_machine(records: Records, counted: CountedAs, tell: Tell) -> Collection[str]:
-    """Hosts of different clusters that are one machine, by what they told last: once a day. Returned are all of them.
-
-    Raises:
-        FleetDatabaseAway: the database does not answer.
-    """
+def tell_one_machine(records: Records, counted: CountedAs) -> Collection[str]:
+    """Hosts of different clusters that are one machine, by what they told last: once a day. All are returned."""
     seen = records.seen()
     apart = taken_for_another({one.host: one for one in seen}, counted)
     for machine, hosts in hosts_by_machine(one for one in seen if one.host in apart).items():
@@ -120,20 +106,24 @@ def tell_one_machine(records: Records, counted: CountedAs, tell: Tell) -> Collec
         text = f"{of_clusters} are one machine, {machine}, and none of their backups begins"
         log.error("%s", text)
         subject = f"{datetime.now(UTC).date()} machine {machine}"
-        if records.first_told(subject):
-            tell(_attention(subject, text, ONE_MACHINE_HINT))
+        records.notices.owe(_attention(subject, text, ONE_MACHINE_HINT), subject)
     return apart.keys()
 
 
-def tell_moved(machines: Mapping[str, tuple[str, str]], tell: Tell) -> None:
-    """Hosts that are another machine than they were, of which both are named: an address that leads elsewhere now."""
+def tell_moved(records: Records, machines: Mapping[str, tuple[str, str]]) -> None:
+    """Hosts that are another machine than they were, of which both are named: an address that leads elsewhere now.
+
+    Told once a day of the first of them and its machine.
+    """
     if not machines:
         return
     moved = [f"{host} was {before} and is {now}" for host, (before, now) in sorted(machines.items())]
     text = f"another machine answers than before: {some(moved, _SHOWN)}"
     log.warning("%s", text)
     hint = "after `backupd identity new` or a new installation that is right; else see the address of that host"
-    tell(_attention(f"moved {min(machines)}", text, hint))
+    first = min(machines)
+    subject = f"{datetime.now(UTC).date()} {first} is {machines[first][1]}"
+    records.notices.owe(_attention(subject, text, hint), subject)
 
 
 def _attention(subject: str, text: str, hint: str) -> Notice:

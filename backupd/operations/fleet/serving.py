@@ -20,6 +20,7 @@ from backupd.operations.fleet.choosing import Chooser, NightPatience, NightTerms
 from backupd.operations.fleet.contact import HostContact, seen_to
 from backupd.operations.fleet.control import ControlHost, Nights
 from backupd.operations.fleet.fleet_notices import (
+    Tell,
     tell_end,
     tell_gone,
     tell_moved,
@@ -36,7 +37,6 @@ from backupd.policy.fleet_tries import TryRule
 from backupd.policy.one_machine import counted_as, set_apart
 from backupd.vocabulary.errors import ConfigurationError
 from backupd.vocabulary.fleet import SeenHost
-from backupd.vocabulary.schedule import Notice
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class FleetSurroundings:
     records: Records
     agents: Agents
     engine: Engine
-    tell: Callable[[Notice], None]
+    tell: Tell
     say: Callable[[str], None]
     begin_anew: Callable[[str], None]  # this process, for this reason
     problems: tuple[str, ...] = ()  # with its inventory
@@ -70,8 +70,8 @@ def control_host(given: FleetSurroundings) -> ControlHost:
     counted = counted_as(cluster_terms(configuration))
 
     def heard(seen: Collection[SeenHost]) -> None:
-        tell_own_clock(given.records, seen, given.tell)
-        found = tell_one_machine(given.records, counted, given.tell)
+        tell_own_clock(given.records, seen)
+        found = tell_one_machine(given.records, counted)
         apart.intersection_update(found)
         apart.update(found)
 
@@ -84,17 +84,17 @@ def control_host(given: FleetSurroundings) -> ControlHost:
     contact = HostContact(
         *(configuration, given.records, given.agents, claims, planned_now.is_set),
         heard=heard,
-        moved=lambda machines: tell_moved(machines, given.tell),
+        moved=lambda machines: tell_moved(given.records, machines),
     )
-    stories = NightStories(chooser, tell_end=lambda backup: tell_end(backup, given.tell))
+    stories = NightStories(chooser, tell_end=lambda backup: tell_end(given.records, backup))
     nights = Nights(
         now=lambda instant: tonight(configuration, instant),
         plan=lambda night: _planned(given, contact, night),
-        tell_unplanned=lambda night, error: tell_unplanned(given.records, night, error, given.tell),
+        tell_unplanned=lambda night, error: tell_unplanned(given.records, night, error),
         is_planned=planned_now,
         keep_contact=contact.keep,
     )
-    return ControlHost(given.engine, stories, nights, given.say)
+    return ControlHost(given.engine, stories, nights, given.say, tell=given.tell)
 
 
 def night_terms(configuration: FleetConfiguration) -> Callable[[str], NightTerms]:
@@ -136,8 +136,8 @@ def _planned(given: FleetSurroundings, contact: HostContact, night: date) -> Nig
     fresh = monotonic() - given.loaded_at <= _FRESH_SECONDS
     problems = given.problems if fresh else _reloaded(given, night)
     made = planned(given.configuration, given.records, contact, night)
-    tell_problems(given.records, night, problems, given.tell)
-    tell_gone(given.records, given.configuration.hosts, given.tell)
+    tell_problems(given.records, night, problems)
+    tell_gone(given.records, given.configuration.hosts)
     return made
 
 

@@ -31,17 +31,12 @@ class NightStories:
     """The contract's `Stories`."""
 
     chooser: Chooser
-    tell_end: Callable[[FleetBackup], None]  # people are told: there is no backup, or it takes far too long
+    tell_end: Callable[[FleetBackup], None]  # people will be told once: there is no backup, or it takes far too long
 
     @property
     def records(self) -> Records:
         """What is remembered of all."""
         return self.chooser.records
-
-    def tell_once(self, backup: FleetBackup) -> None:
-        """People are told of a backup in this state, unless they were."""
-        if self.records.first_told(f"{backup.owed.id} {backup.state}"):
-            self.tell_end(backup)
 
     def backup(self, owed: OwedBackup, steps: StorySteps) -> None:
         """See `Stories`."""
@@ -117,7 +112,7 @@ class NightStories:
         if tries:
             steps.step("fetch", lambda: self._fetch(owed, tries[-1]))
         if end.state in (FleetState.FAILED, FleetState.MISSED):
-            steps.step("tell", lambda: self.tell_once(backup))
+            steps.step("tell", lambda: self.tell_end(backup))
 
     def _record(self, backup: FleetBackup) -> None:
         """What the last try told of itself stays; the rest is as it ended."""

@@ -1,0 +1,62 @@
+"""Notices that people are owed: each is in the fleet's database until it was told, and never owed again.
+
+Knows: that a control host may be killed within anything. What it was telling then is told again by the next one: a
+notice may come twice, and is never lost.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from sqlalchemy import Engine, select, update
+
+from backupd.fleet import tables
+from backupd.fleet.database import added, explained, reading
+from backupd.vocabulary.escaping import encodable
+from backupd.vocabulary.schedule import Notice
+
+_NOTICES = tables.notices.c
+
+
+class OwedNotices:
+    """Each by what it is about."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def owe(self, notice: Notice, about: str, *also: str) -> bool:
+        """It will be told, and counts as owed about all of these; False where one about the first was owed before.
+
+        Raises:
+            FleetDatabaseAway: the database does not answer; it is not owed.
+        """
+        now = datetime.now(UTC)
+        with explained(), self._engine.begin() as connection:
+            first = added(connection, tables.notices, {"subject": about, "at": now, "notice": _storable(notice)})
+            for one in also if first else ():
+                added(connection, tables.notices, {"subject": one, "at": now})
+            return first
+
+    def never_owed(self, about: Collection[str]) -> list[str]:
+        """Those of these about which nobody was ever owed a notice."""
+        with explained(), reading(self._engine).connect() as connection:
+            known = set(connection.execute(select(_NOTICES.subject).where(_NOTICES.subject.in_(about))).scalars())
+        return [one for one in about if one not in known]
+
+    def waiting(self) -> list[tuple[str, Notice]]:
+        """Those that are still to be told, with what they are about; the oldest first."""
+        query = select(_NOTICES.subject, _NOTICES.notice).where(_NOTICES.notice.is_not(None))
+        with explained(), reading(self._engine).connect() as connection:
+            rows = connection.execute(query.order_by(_NOTICES.at, _NOTICES.subject)).all()
+        return [(row.subject, row.notice) for row in rows]
+
+    def told(self, about: str) -> None:
+        """People have heard of it."""
+        with explained(), self._engine.begin() as connection:
+            connection.execute(update(tables.notices).where(_NOTICES.subject == about).values(notice=None))
+
+
+def _storable(notice: Notice) -> Notice:
+    """The same in characters that can come back."""
+    detail = {key: encodable(value) for key, value in notice.detail.items()}
+    return replace(notice, subject=encodable(notice.subject), text=encodable(notice.text), detail=detail)

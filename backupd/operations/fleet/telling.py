@@ -1,0 +1,47 @@
+"""People are told what they are owed, beside the control host's tick: a mail server that hangs holds up no backup.
+
+Knows: that a notice is owed until all that want it were told, or waited for long enough. A control host that is killed
+meanwhile has told it perhaps; the next one tells it again.
+"""
+
+import logging
+import threading
+from typing import Final
+
+from backupd.fleet.owed_notices import OwedNotices
+from backupd.host.scoped_thread import ScopedThread
+from backupd.operations.fleet.fleet_notices import Tell
+from backupd.vocabulary.errors import FleetDatabaseAway
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 5.0  # from one look at what is owed to the next
+_END_SECONDS: Final = 30.0  # that the end waits for what is owed: the next control host tells the rest
+
+
+class Telling(ScopedThread):
+    """Whatever is owed is told within the block, one after the other; at its end what is owed by then, if that is soon.
+
+    A fault of the database other than its absence ends it: see `require_working`.
+    """
+
+    def __init__(self, notices: OwedNotices, tell: Tell) -> None:
+        self._notices, self._tell = notices, tell
+        self._ended = threading.Event()
+        super().__init__("telling", self._until_ended, stop=self._ended.set, end_seconds=_END_SECONDS)
+
+    def _until_ended(self) -> None:
+        while True:
+            last = self._ended.is_set()
+            try:
+                self._tell_owed()
+            except FleetDatabaseAway as error:
+                log.warning("%s", error)
+            if last:
+                return
+            self._ended.wait(_LOOK_SECONDS)
+
+    def _tell_owed(self) -> None:
+        for about, notice in self._notices.waiting():
+            self._tell(notice)
+            self._notices.told(about)

@@ -92,7 +92,7 @@ nights = Table(  # that were planned and submitted
 notices = Table(  # what people were told once, or are to be told
     "fleet_notices",
     metadata,
-    Column("subject", Text, primary_key=True),
+    Column("subject", StoredWords, primary_key=True),
     Column("at", StoredInstant, nullable=False),  # since when it is owed
     Column("notice", Json(Notice)),  # until it was told
 )

@@ -365,6 +365,10 @@ def test_a_notice_is_owed_once_and_until_it_was_told(records: Records) -> None:
     records.notices.told("a")
     assert not records.notices.owe(notice, "a")
     assert records.notices.waiting() == []
+    for about in ("caf\udce9", "\0"):
+        assert records.notices.owe(notice, about)
+        records.notices.told(about)
+    assert records.notices.waiting() == []
 
 
 def test_what_an_older_backupd_has_told_is_not_told_again(records: Records, url: str) -> None:

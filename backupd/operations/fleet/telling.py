@@ -27,6 +27,7 @@ class Telling(ScopedThread):
 
     def __init__(self, notices: OwedNotices, tell: Tell) -> None:
         self._notices, self._tell = notices, tell
+        self._told: set[str] = set()  # though the database, on a full disk, could not take that: not told at each look
         self._ended = threading.Event()
         super().__init__("telling", self._until_ended, stop=self._ended.set, end_seconds=_END_SECONDS)
 
@@ -43,5 +44,8 @@ class Telling(ScopedThread):
 
     def _tell_owed(self) -> None:
         for about, notice in self._notices.waiting():
-            self._tell(notice)
+            if about not in self._told:
+                self._tell(notice)
+                self._told.add(about)
             self._notices.told(about)
+            self._told.discard(about)

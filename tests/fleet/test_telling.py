@@ -10,7 +10,7 @@ import pytest
 from backupd.fleet.owed_notices import OwedNotices
 from backupd.fleet.records import Records
 from backupd.operations.fleet import telling
-from backupd.operations.fleet.telling import Telling
+from backupd.operations.fleet.telling import OwedTelling
 from backupd.vocabulary.errors import FleetDatabaseAway
 from backupd.vocabulary.schedule import Notice, NoticeKind
 
@@ -46,7 +46,7 @@ def owe(records: Records, *about: str) -> None:
 
 def test_all_that_is_owed_when_it_ends_was_told_in_order(records: Records) -> None:
     told: list[Notice] = []
-    with Telling(records.notices, told.append):
+    with OwedTelling(records.notices, told.append):
         owe(records, "c", "a", "b")
     assert [one.subject for one in told] == ["c", "a", "b"]
     assert records.notices.waiting() == []
@@ -59,7 +59,7 @@ def test_while_the_database_takes_nothing_nobody_is_told_the_same_over_and_over(
     told: list[Notice] = []
     owe(records, "a")
     full = FullDisk(records, refused=5)
-    with Telling(full, told.append):
+    with OwedTelling(full, told.append):
         assert full.has_taken.wait(60)
     assert [one.subject for one in told] == ["a"]
     assert records.notices.waiting() == []

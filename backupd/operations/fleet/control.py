@@ -21,7 +21,7 @@ from backupd.fleet import Engine
 from backupd.fleet.records import Records
 from backupd.operations.fleet.fleet_notices import Tell
 from backupd.operations.fleet.stories import NightStories
-from backupd.operations.fleet.telling import Telling
+from backupd.operations.fleet.telling import OwedTelling
 from backupd.policy.fleet_plan import NightPlan
 from backupd.policy.fleet_tries import silent_until
 from backupd.report.words import many
@@ -100,7 +100,7 @@ class ControlHost:
 
     def _work(self, until: threading.Event) -> None:
         self._since = datetime.now(UTC)
-        with Telling(self._records.notices, self._tell) as telling:
+        with OwedTelling(self._records.notices, self._tell) as telling:
             while True:
                 telling.require_working()
                 try:

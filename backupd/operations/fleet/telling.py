@@ -19,7 +19,7 @@ _LOOK_SECONDS: Final = 5.0  # from one look at what is owed to the next
 _END_SECONDS: Final = 30.0  # that the end waits for what is owed: the next control host tells the rest
 
 
-class Telling(ScopedThread):
+class OwedTelling(ScopedThread):
     """Whatever is owed is told within the block, one after the other; at its end what is owed by then, if that is soon.
 
     A fault of the database other than its absence ends it: see `require_working`.

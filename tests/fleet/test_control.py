@@ -54,6 +54,10 @@ class ListingEngine:
         yield
 
 
+class Killed(BaseException):
+    """The control host is no more."""
+
+
 class Ticks(threading.Event):
     """Set after so many ticks; between two of them the world changes."""
 
@@ -276,6 +280,30 @@ def test_a_story_that_breaks_off_is_told_while_the_control_host_goes_on(
     ]
 
 
+@pytest.mark.parametrize("what", ["a plan", "a story"])
+def test_what_is_broken_is_told_though_the_control_host_is_killed_before_it_has_written_that_down(
+    served: Served, what: str
+) -> None:
+    """Of what is recorded as failed nobody asks again whether people were told."""
+    served.night = datetime.now(UTC).date() + timedelta(days=1)
+    if what == "a plan":
+        told = {"db1": seen("db1", replica(float("inf")))}
+        served.plan = lambda night: plan_night(night, [terms("shop", "db1", "db3")], told, {}, CLOCK)
+    else:
+        served.records.plan_night(served.night, [FleetBackup(waiting("shop"), FleetState.WAITING)])
+        served.engine.breaks["20261126-shop-nightly"] = "KeyError: 'db9'"
+
+    def killed(*_notice: object) -> bool:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(served.records.notices, "owe", killed)
+        served.serve()
+    assert served.told == []
+    served.serve()
+    assert [(one.cluster, one.kind) for one in served.told] == [("shop", NoticeKind.FAILED)]
+
+
 def test_a_mail_server_that_hangs_keeps_no_control_host_from_its_work(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,9 +340,6 @@ def test_a_mail_server_that_hangs_keeps_no_control_host_from_its_work(
 def test_what_was_being_told_when_a_control_host_ended_is_told_by_the_next(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(BaseException):
-        """The control host is no more."""
-
     def killed(_notice: Notice) -> None:
         raise Killed
 

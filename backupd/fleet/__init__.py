@@ -7,6 +7,8 @@ killed at any moment, and goes on where it was, whoever starts it again.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from backupd.vocabulary.errors import BackupdError
@@ -76,18 +78,29 @@ class StorySteps(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A story can do nothing before this instant. Until then its cluster is others'."""
+
+    at: datetime
+    so_far: object  # what the story is told when it goes on; JSON
+
+
 class Stories(Protocol):
     """What an engine carries. Whatever is to be stopped is stopped by the story: it alone knows what runs at a host."""
 
-    def backup(self, owed: OwedBackup, steps: StorySteps) -> None:
-        """One backup that is owed, to its end: it waits for its window, chooses a member, tries, tries another."""
+    def backup(self, owed: OwedBackup, so_far: object, steps: StorySteps) -> Later | None:
+        """One backup that is owed, to its end: it waits for its window, chooses a member, tries, tries another. Where
+        it has to wait, it says until when, and is told then how far it was; None is told to one that begins.
+        """
 
     def attempt(self, owed: OwedBackup, host: str, number: int, steps: StorySteps) -> object:
         """One try by one host, from its start to its end; what became of it."""
 
 
 class Engine(Protocol):
-    """Carries stories to their ends: for each cluster one at a time, within the targets' slots.
+    """Carries stories to their ends: for each cluster one at a time, within the targets' slots. One that has to wait
+    lets the others of its cluster go on.
 
     What ran when it was killed keeps its cluster and its slots, however urgent what waits is: its run goes on.
     """

@@ -2,7 +2,8 @@
 
 Knows: DBOS, its queues, its traps. Two levels of queues: `fleet:cluster`, in which each cluster has one at a time, and
 `fleet:target:NAME`, which has as many at a time as the target has slots. A try is a workflow in the queue of its first
-target; one that holds a slot enqueues another in the queue of the next target, and the innermost is the try itself.
+target; one that holds a slot enqueues another in the queue of the next target, and the innermost is the try itself. A
+story that has to wait ends its workflow, which frees its cluster; the next one is in the queue from when it goes on.
 
 DBOS puts what a killed process had running back into its queue, where something more urgent could overtake it while
 its run still goes on at the host. Before it is launched, those therefore get a priority that nothing else has.
@@ -20,7 +21,7 @@ from typing import Any, Final
 from sqlalchemy import URL, Engine, Integer, Text, column, inspect, table, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from backupd.fleet import Stories, StorySteps
+from backupd.fleet import Later, Stories, StorySteps
 from backupd.fleet.database import address, engine_for, explained
 from backupd.fleet.leadership import LEASE_SECONDS, Leadership, Lost, leading
 from backupd.fleet.owed_json import from_document, to_document
@@ -47,6 +48,7 @@ _FIRST: Final = 0  # the priority of what was running
 _NEXT: Final = 1  # of what has one of its slots
 _LAST: Final = 2**31 - 1
 _LIVE: Final = ["PENDING", "ENQUEUED", "DELAYED"]
+_PART: Final = "#"  # in no id of a backup; the number of each part of its story but the first is behind it
 
 
 class DbosEngine:
@@ -109,7 +111,7 @@ class DbosEngine:
         """
         with explained():
             found = self._at_database().list_workflows(status=_LIVE, name="fleet.backup", load_input=False)
-        return [one.workflow_id for one in found]
+        return list(dict.fromkeys(_backup_id(one.workflow_id) for one in found))
 
     def broken(self) -> Mapping[str, str]:
         """What ended by an error of ours rather than by its story's end, and which one it was."""
@@ -117,7 +119,7 @@ class DbosEngine:
             found = self._at_database().list_workflows(
                 status=["ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED", "CANCELLED"], name="fleet.backup", load_input=False
             )
-        return {one.workflow_id: str(one.error) for one in found}
+        return {_backup_id(one.workflow_id): str(one.error) for one in found}
 
     @contextmanager
     def serving(self, stories: Stories) -> Iterator[None]:
@@ -203,9 +205,21 @@ class DbosEngine:
         assert self._stories is not None
         return self._stories
 
-    def carry_backup(self, owed: OwedBackup) -> None:
-        """The story of a backup, in its cluster's turn."""
-        self.stories.backup(owed, _DbosSteps(self, owed))
+    def carry_backup(self, owed: OwedBackup, so_far: object, part: int) -> None:
+        """The story of a backup, in its cluster's turn, to its end or until it has to wait."""
+        later = self.stories.backup(owed, so_far, _DbosSteps(self, owed))
+        if later is not None:
+            self._put_off(owed, later, part + 1)
+
+    def _put_off(self, owed: OwedBackup, later: Later, part: int) -> None:
+        """This part of its story comes then; where that was said before a kill, it is not said again."""
+        options = SetEnqueueOptions(
+            priority=_priority(owed),
+            queue_partition_key=owed.cluster,
+            delay_seconds=max((later.at - datetime.now(UTC)).total_seconds(), 0.0),
+        )
+        with SetWorkflowID(f"{owed.id}{_PART}{part}"), options:
+            DBOS.enqueue_workflow(_CLUSTERS, _backup, to_document(owed), later.so_far, part)
 
     def carry_slot(self, owed: OwedBackup, host: str, number: int, turn: int, level: int) -> object:
         """What is done with a slot of the target of this number: the next target's is taken, or the try is made."""
@@ -305,9 +319,9 @@ def _end() -> None:
 
 # DBOS gives up what it has recovered a hundred times, unless it is told not to.
 @DBOS.workflow(name="fleet.backup", max_recovery_attempts=None)
-def _backup(owed: object) -> None:
+def _backup(owed: object, so_far: object = None, part: int = 1) -> None:
     engine = _served()
-    engine.guarded(lambda: engine.carry_backup(from_document(owed)))
+    engine.guarded(lambda: engine.carry_backup(from_document(owed), so_far, part))
 
 
 @DBOS.workflow(name="fleet.slot", max_recovery_attempts=None)
@@ -340,6 +354,10 @@ def _schema(engine: Engine) -> str | None:
 
 def _queue(target: str) -> str:
     return f"fleet:target:{target}"
+
+
+def _backup_id(workflow_id: str) -> str:
+    return workflow_id.partition(_PART)[0]
 
 
 def _slot_id(owed: OwedBackup, number: int, turn: int, level: int) -> str:

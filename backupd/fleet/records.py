@@ -348,5 +348,3 @@ class Records:
             add = insert_into(connection, table).values(dict(row))
             changed = {name: add.excluded[name] for name in only or row if name not in keys}
             connection.execute(add.on_conflict_do_update(index_elements=keys, set_=changed))
-
-

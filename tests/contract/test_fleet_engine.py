@@ -193,6 +193,29 @@ def test_what_ran_when_it_was_killed_keeps_its_slot(world: World) -> None:
     assert world.most_at_once(lambda _: True) == 1
 
 
+def test_one_that_has_to_wait_lets_its_cluster_go_on_and_is_gone_on_with_once_wherever_it_was_killed(
+    world: World,
+) -> None:
+    engine = world.engine()
+    engine.submit([owed("c1", "later", priority=1, seconds=2.0), owed("c1", "other", priority=9, seconds=2.5)])
+    for times in (1, 2):
+        process = world.serve()
+        world.until("put off", times=times)
+        world.until("started")  # the other one, whose turn it would not be
+        assert "20261126-c1-later" in engine.going()
+        process.kill()
+        process.wait()
+    world.serve()
+    world.until("recorded", times=2)
+    log = world.log()
+    assert [event[1] for event in log if event[0] == "recorded"] == ["20261126-c1-other", "20261126-c1-later"]
+    assert {event[2] for event in log if event[0] == "put off"} == {0, 1}  # again where it was killed within it
+    assert Counter(event[0] for event in log)["started"] == 2
+    assert world.most_at_once(lambda _: True) == 1
+    _until(lambda: not engine.going())
+    assert engine.broken() == {}
+
+
 def test_two_never_serve_and_the_second_takes_over(world: World) -> None:
     first = world.serve()
     assert first.stdout is not None

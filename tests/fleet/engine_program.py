@@ -11,15 +11,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NoReturn
 
-from backupd.fleet import Engine, StorySteps
+from backupd.fleet import Engine, Later, StorySteps
 from backupd.vocabulary.errors import Busy
 from backupd.vocabulary.fleet import OwedBackup, try_id
 from tests.fleet.local_engine import LocalEngine
 
 _LEASE_SECONDS = 2.0  # who starts waits for as long; a process that is well confirms within it on a busy machine, too
+_WAITS = 2  # of a story that has to
 
 
 class FileStories:
@@ -28,14 +30,19 @@ class FileStories:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def backup(self, owed: OwedBackup, steps: StorySteps) -> None:
-        """Its first try fails where its job is called `again`."""
+    def backup(self, owed: OwedBackup, so_far: object, steps: StorySteps) -> Later | None:
+        """Its first try fails where its job is called `again`; one called `later` has to wait twice before it."""
+        waited = so_far if isinstance(so_far, int) else 0
+        if owed.job == "later" and waited < _WAITS:
+            steps.step(f"put off {waited}", lambda: self._say("put off", owed.id, waited))
+            return Later(datetime.now(UTC) + timedelta(seconds=owed.expected_seconds), waited + 1)
         host = steps.step("choose", lambda: self._say("chosen", owed.id, owed.members[0]))
         for number in (1, 2):
             answer = steps.attempt(str(host), number, 1)
             if answer == {"good": True}:
                 break
         steps.step("record", lambda: self._say("recorded", owed.id, answer))
+        return None
 
     def attempt(self, owed: OwedBackup, host: str, number: int, steps: StorySteps) -> object:
         """A run of the host, which takes as long as expected."""

@@ -11,12 +11,13 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Final
 
 from sqlalchemy import Column, Engine, Integer, MetaData, Row, Table, Text, delete, insert, select, update
 
-from backupd.fleet import Stories
+from backupd.fleet import Later, Stories
 from backupd.fleet.database import address, engine_for, explained, reading
 from backupd.fleet.leadership import LEASE_SECONDS, Leadership, Lost, leading
 from backupd.fleet.owed_json import from_document, to_document
@@ -157,17 +158,26 @@ class _Carrying:
 
     def to_its_end(self) -> None:
         """It has ended, or broke off by an error of ours."""
-        error = ""
+        later: Later | None = None
         try:
-            with self._engine.holding(f"{_CLUSTER}{self._owed.cluster}", self._owed.id, self._owed.priority):
-                try:
-                    self._stories.backup(self._owed, self)
-                except (BackupdError, ValueError, KeyError) as broken:
-                    error = str(broken) or type(broken).__name__
-                ended = update(_carried).where(_carried.c.id == self._owed.id).values(ended=1, error=error)
-                self._engine._write(ended)
+            while (later := self._until_it_waits(later)) is not None:
+                self._leadership.ended.wait(max((later.at - datetime.now(UTC)).total_seconds(), 0.0))
         except FleetDatabaseAway as away:
             self._leadership.step_down(away.message)
+
+    def _until_it_waits(self, before: Later | None) -> Later | None:
+        """Its next part, in its cluster's turn. After a kill the log tells the parts that were."""
+        with self._engine.holding(f"{_CLUSTER}{self._owed.cluster}", self._owed.id, self._owed.priority):
+            error = ""
+            try:
+                later = self._stories.backup(self._owed, before.so_far if before else None, self)
+                if later is not None:
+                    return later
+            except (BackupdError, ValueError, KeyError) as broken:
+                error = str(broken) or type(broken).__name__
+            ended = update(_carried).where(_carried.c.id == self._owed.id).values(ended=1, error=error)
+            self._engine._write(ended)
+            return None
 
     def step(self, name: str, act: Callable[[], object]) -> object:
         """See `StorySteps`."""

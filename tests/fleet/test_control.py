@@ -23,7 +23,7 @@ from backupd.policy.fleet_tries import TryRule
 from backupd.vocabulary.fleet import FleetBackup, FleetState, FleetTry, OwedBackup, PauseScope
 from backupd.vocabulary.schedule import Notice, NoticeKind
 from tests.fleet.fake_agents import FakeAgents, FakeHost
-from tests.fleet.test_stories import RememberedSteps
+from tests.fleet.test_stories import RememberedSteps, carry
 from tests.fleets import CLOCK, NIGHT, RULE, replica, seen, terms
 
 
@@ -262,7 +262,7 @@ def test_what_waits_behind_a_run_that_does_not_end_is_missed_and_told_once(
     told = [("late", NoticeKind.MISSED), ("stuck", NoticeKind.ATTENTION)]
     assert sorted((str(one.cluster), one.kind) for one in served.told) == told
     stories = served.stories()
-    stories.backup(late, RememberedSteps(stories, late, {}))  # its turn comes at last
+    carry(stories, late, RememberedSteps(stories, late, {}))  # its turn comes at last
     assert served.states()["late"] is FleetState.MISSED
     assert served.records.notices.waiting() == []
     assert served.agents.live() == 0

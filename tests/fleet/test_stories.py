@@ -1,5 +1,7 @@
 """The story of a backup that a night owes, by hosts that are away, fail, fall silent or refuse."""
 
+import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backupd.fleet import HostAway
+from backupd.fleet import HostAway, Later
 from backupd.fleet.records import Records
 from backupd.operations.fleet import choosing, watching
 from backupd.operations.fleet.choosing import Chooser, NightPatience, NightTerms
@@ -61,6 +63,13 @@ class RememberedSteps:
         return self._stories.attempt(self._owed, host, number, inner)
 
 
+def carry(stories: NightStories, owed: OwedBackup, steps: RememberedSteps) -> None:
+    """To its end, however often it has to wait."""
+    later: Later | None = None
+    while (later := stories.backup(owed, later and json.loads(json.dumps(later.so_far)), steps)) is not None:
+        time.sleep(max((later.at - datetime.now(UTC)).total_seconds(), 0.0))
+
+
 class StandingClock:
     """Goes on only while somebody sleeps by it: how long the machine takes for anything else does not count."""
 
@@ -82,7 +91,8 @@ def closing_window() -> Iterator[dict[str, datetime]]:
     clock = StandingClock()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choosing, "datetime", clock)
-        patch.setattr(choosing, "time", clock)
+        patch.setattr(f"{__name__}.datetime", clock)
+        patch.setattr(f"{__name__}.time", clock)
         yield {"not_before": clock.now(UTC), "not_after": clock.now(UTC) + 10 * timedelta(seconds=_QUICK.poll_seconds)}
 
 
@@ -106,7 +116,7 @@ class Control:
         one = owed(self.agents, **changed)
         self.records.owe([FleetBackup(one, FleetState.WAITING)])
         self.wishes.read()
-        stories.backup(one, RememberedSteps(stories, one, self.log, at_slot=self._at_slot))
+        carry(stories, one, RememberedSteps(stories, one, self.log, at_slot=self._at_slot))
         found = self.records.backup(one.id)
         assert found is not None
         return found
@@ -262,6 +272,53 @@ def test_a_host_that_has_got_an_address_of_its_own_since_it_was_asked_keeps_nobo
     with_another_cluster(control, FakeHost("db9", machine="db1-0badcafe")).machine = ""
     assert control.backup(members=("db1", "db2")).state is FleetState.DONE
     assert [host for host, _ in control.started()] == ["db1"]
+
+
+def test_what_none_of_its_members_is_fit_for_leaves_its_cluster_to_others_until_it_looks_again(
+    control: Control,
+) -> None:
+    control.agents.hosts["db1"].away = True
+    chooser = Chooser(control.records, control.agents, control.wishes, lambda _: control.terms, NightPatience(1.0))
+    stories = NightStories(chooser, control.told.append)
+    one, log, past = owed(control.agents, members=("db1",), only="db1"), dict[str, object](), dict[str, Any]()
+    control.records.owe([FleetBackup(one, FleetState.WAITING)])
+
+    def gone_on() -> Later | None:
+        return stories.backup(one, past, RememberedSteps(stories, one, log))
+
+    for seconds in (30, 60, 120, 300, 600, 600):
+        before = datetime.now(UTC)
+        later = gone_on()
+        assert later is not None
+        assert timedelta(seconds=seconds) <= later.at - before < timedelta(seconds=seconds + 20)
+        waiting = control.records.backup(one.id)
+        assert waiting is not None
+        assert (waiting.state, waiting.said) == (FleetState.WAITING, "db1: no route to host")
+        past = json.loads(json.dumps(later.so_far)) | {"not_before": before.isoformat()}  # that time has come
+    assert control.backup(members=("db2",), only="db2").state is FleetState.DONE
+    control.agents.hosts["db1"].away = False
+    assert gone_on() is None
+    assert control.started() == [("db1", one.id), ("db2", f"{RUN}-db2")]
+
+
+def test_what_waits_for_its_next_try_leaves_its_cluster_to_others_and_may_be_cancelled(control: Control) -> None:
+    control.agents.hosts["db1"].ends = [RunStatus.FAILED]
+    control.terms = replace(control.terms, tries=TryRule(retries=2, retry_after_seconds=900.0))
+    chooser = Chooser(control.records, control.agents, control.wishes, lambda _: control.terms, _QUICK)
+    stories = NightStories(chooser, control.told.append)
+    one = owed(control.agents)
+    later = stories.backup(one, None, RememberedSteps(stories, one, control.log))
+    assert later is not None
+    assert timedelta(minutes=14) < later.at - datetime.now(UTC) <= timedelta(minutes=15)
+    waiting = control.records.backup(one.id)
+    assert waiting is not None
+    assert (waiting.state, waiting.said, len(waiting.tries)) == (FleetState.WAITING, "it failed", 1)
+    control.records.ask_to_cancel(one.id, "by hand")
+    control.records.cancel_waiting(datetime.now(UTC))
+    assert stories.backup(one, later.so_far, RememberedSteps(stories, one, control.log)) is None
+    ended = control.records.backup(one.id)
+    assert ended is not None
+    assert (ended.state, ended.said, len(ended.tries)) == (FleetState.CANCELLED, "by hand", 1)
 
 
 def test_the_source_is_spared(control: Control) -> None:

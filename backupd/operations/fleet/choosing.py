@@ -1,10 +1,9 @@
-"""A backup that is owed waits until it may begin and a member of its cluster is fit for it.
+"""Whether a backup that is owed may begin now, and which member of its cluster is fit for it.
 
-Knows: whom to ask, how long to wait before asking again, and that a cluster in which any run goes on, whoever started
+Knows: whom to ask, when to ask again, and that a cluster in which any run goes on, whoever started
 it, or may go on, has no other. Which of those that answered is the best is decided in `policy.member_choice`.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -45,9 +44,10 @@ class NightPatience:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The host that makes the next try, or how the backup has ended."""
+    """The host that makes the next try, when to look again, or how the backup has ended."""
 
     host: str = ""
+    again_at: datetime | None = None
     ended: FleetState | None = None
     said: str = ""
 
@@ -65,33 +65,28 @@ class Chooser:
     counted: CountedAs = field(default_factory=dict)  # of all hosts of the fleet
 
     def chosen(
-        self, owed: OwedBackup, tries: Sequence[FleetTry], not_before: datetime, tell: Callable[[str], None]
+        self, owed: OwedBackup, tries: Sequence[FleetTry], not_before: datetime, *, looked: int, said: str
     ) -> Chosen:
-        """Returns when there is one, or there will be none. `tell` is told what is waited for.
+        """By one look. It has looked so often in vain since the last try, and what it waits for was said then.
 
         Raises:
             FleetDatabaseAway: the database does not answer.
         """
-        asked, said = 0, ""
-        while True:
-            now = datetime.now(UTC)
-            if (note := self.wishes.cancelled(owed)) is not None:
-                return Chosen(ended=FleetState.CANCELLED, said=note)
-            begin = earliest_beginning(owed, max(now, not_before))
-            if begin is None:
-                return Chosen(ended=FleetState.MISSED, said=said or "its window closed before its turn came")
-            if begin > now:
-                time.sleep(min((begin - now).total_seconds(), self.patience.poll_seconds))
-                continue
-            said = self.wishes.paused(owed) or ""
-            if not said:
-                found = self.fit(owed, tries)
-                if found.host is not None:
-                    return Chosen(found.host, said=found.said)
-                said = found.said
-            tell(said)
-            not_before = now + timedelta(seconds=self._until_asked_again(asked))
-            asked += 1
+        now = datetime.now(UTC)
+        if (note := self.wishes.cancelled(owed)) is not None:
+            return Chosen(ended=FleetState.CANCELLED, said=note)
+        begin = earliest_beginning(owed, max(now, not_before))
+        if begin is None:
+            return Chosen(ended=FleetState.MISSED, said=said or "its window closed before its turn came")
+        if begin > now:
+            return Chosen(again_at=begin, said=said)
+        why = self.wishes.paused(owed)
+        if why is None:
+            found = self.fit(owed, tries)
+            if found.host is not None:
+                return Chosen(found.host, said=found.said)
+            why = found.said
+        return Chosen(again_at=now + timedelta(seconds=self._until_asked_again(looked)), said=why)
 
     def fit(self, owed: OwedBackup, tries: Sequence[FleetTry]) -> MemberChosen:
         """Who is, by what the members tell now."""
@@ -129,9 +124,9 @@ class Chooser:
             self.records.saw(one.seen)
         return others | {host: one.seen for host, one in told.items() if one.seen.described is not None}
 
-    def _until_asked_again(self, asked: int) -> float:
+    def _until_asked_again(self, looked: int) -> float:
         waits = self.patience.ask_again_seconds
-        return waits[min(asked, len(waits) - 1)]
+        return waits[min(looked, len(waits) - 1)]
 
 
 def _at_work(seen: Mapping[str, SeenHost]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from backupd.fleet import HostAway, HostRefuses, StorySteps
+from backupd.fleet import HostAway, HostRefuses, Later, StorySteps
 from backupd.fleet.records import Records
 from backupd.operations.fleet.choosing import Chooser
 from backupd.operations.fleet.results import keep_result
@@ -38,16 +38,21 @@ class NightStories:
         """What is remembered of all."""
         return self.chooser.records
 
-    def backup(self, owed: OwedBackup, steps: StorySteps) -> None:
+    def backup(self, owed: OwedBackup, so_far: object, steps: StorySteps) -> Later | None:
         """See `Stories`."""
-        tries: list[FleetTry] = []
-        not_before, turn = owed.not_before, 0
+        past: Any = so_far or _so_far((), owed.not_before)
+        tries = [_try_from(answer) for answer in past["tries"]]
+        not_before, turn, said = datetime.fromisoformat(past["not_before"]), past["turn"], past["said"]
         while True:
             turn += 1
-            chosen: Any = steps.step(f"choose {len(tries) + 1}.{turn}", self._choosing(owed, tries, not_before))
+            choosing = self._choosing(owed, tries, not_before, looked=turn - 1, said=said)
+            chosen: Any = steps.step(f"choose {len(tries) + 1}.{turn}", choosing)
+            if chosen.get("again_at"):
+                at = datetime.fromisoformat(chosen["again_at"])
+                return Later(at, _so_far(tries, at, turn, chosen["said"]))
             if chosen["ended"]:
-                said = chosen["said"] if chosen.get("whole") else _after(tries, chosen["said"])
-                end = GivenUp(FleetState(chosen["ended"]), said)
+                why = chosen["said"] if chosen.get("whole") else _after(tries, chosen["said"])
+                end = GivenUp(FleetState(chosen["ended"]), why)
                 break
             answer: Any = steps.attempt(chosen["host"], len(tries) + 1, turn)
             if "not_begun" in answer:
@@ -58,8 +63,9 @@ class NightStories:
             if isinstance(judgement, GivenUp):
                 end = judgement
                 break
-            not_before, turn = judgement.at, 0
+            not_before, turn, said = judgement.at, 0, ""
         self._end(owed, tries, end, steps)
+        return None
 
     def attempt(self, owed: OwedBackup, host: str, number: int, steps: StorySteps) -> object:
         """See `Stories`."""
@@ -71,25 +77,31 @@ class NightStories:
 
     # Steps of a backup.
 
-    def _choosing(self, owed: OwedBackup, tries: Sequence[FleetTry], not_before: datetime) -> Callable[[], object]:
-        """Which host, or which end."""
-        waiting = FleetBackup(owed, FleetState.WAITING, tuple(tries))
-        told: list[str] = []
+    def _choosing(
+        self, owed: OwedBackup, tries: Sequence[FleetTry], not_before: datetime, *, looked: int, said: str
+    ) -> Callable[[], object]:
+        """Which host, when to look again, or which end."""
+        made = tuple(tries)
 
         def tell(what: str) -> None:
-            if told[-1:] != [what]:
-                told.append(what)
-                self.records.keep(replace(waiting, said=what, changed_at=datetime.now(UTC)))
+            known = self.records.backup(owed.id)
+            now = datetime.now(UTC)
+            waiting = FleetBackup(owed, FleetState.WAITING, made, now, said=what or _after(made, ""))
+            if known is None or (known.state not in OVER and replace(known, changed_at=now) != waiting):
+                self.records.keep(waiting)
 
         def act() -> object:
             known = self.records.backup(owed.id)
             if known is not None and known.state in OVER:  # it waited for so long that the control host ended it
                 return {"host": "", "ended": known.state.value, "said": known.said, "whole": True}
-            tell(_after(tries, ""))
-            chosen = self.chooser.chosen(waiting.owed, waiting.tries, not_before, tell)
+            tell(said)
+            chosen = self.chooser.chosen(owed, made, not_before, looked=looked, said=said)
             if chosen.host:
                 tell(f"it waits for a slot of {', '.join(owed.targets)}, then {chosen.said}")
-            return {"host": chosen.host, "ended": chosen.ended, "said": chosen.said}
+            elif chosen.again_at is not None:
+                tell(chosen.said)
+            again_at = chosen.again_at.isoformat() if chosen.again_at else None
+            return {"host": chosen.host, "again_at": again_at, "ended": chosen.ended, "said": chosen.said}
 
         return act
 
@@ -167,24 +179,33 @@ class NightStories:
 
     def _run(self, owed: OwedBackup, one: FleetTry) -> object:
         """From its start to its end. Whatever cut it off before, the host has started the run at most once."""
-        ended = Watch(self.chooser, owed, one).until_end()
-        return {
-            "host": ended.host,
-            "run_id": ended.run_id,
-            "began_at": ended.began_at.isoformat(),
-            "ended_at": ended.ended_at.isoformat() if ended.ended_at else None,
-            "status": ended.status,
-            "said": ended.said,
-        }
+        return _answer(Watch(self.chooser, owed, one).until_end())
 
 
 def _not_begun(said: str, again_at: datetime) -> Mapping[str, str]:
     return {"not_begun": said, "again_at": again_at.isoformat()}
 
 
+def _so_far(tries: Sequence[FleetTry], not_before: datetime, turn: int = 0, said: str = "") -> Mapping[str, object]:
+    """How far a story is: its tries, and how often it has looked for a member since, from when on, and why in vain."""
+    made = [_answer(one) for one in tries]
+    return {"tries": made, "not_before": not_before.isoformat(), "turn": turn, "said": said}
+
+
 def _after(tries: Sequence[FleetTry], said: str) -> str:
     """Why it waits, or ended while it waited; of one that was tried, also what came of that."""
     return "; ".join(part for part in (tries[-1].said if tries else "", said) if part)
+
+
+def _answer(one: FleetTry) -> Mapping[str, object]:
+    return {
+        "host": one.host,
+        "run_id": one.run_id,
+        "began_at": one.began_at.isoformat(),
+        "ended_at": one.ended_at.isoformat() if one.ended_at else None,
+        "status": one.status,
+        "said": one.said,
+    }
 
 
 def _try_from(answer: Mapping[str, Any]) -> FleetTry:

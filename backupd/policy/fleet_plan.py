@@ -219,13 +219,17 @@ def _overdue(begin: datetime, last_good: datetime | None, every_seconds: float) 
 
 
 def _span(opened: Sequence[Span], terms: ClusterTerms, job: str, only: str) -> tuple[datetime, datetime]:
-    """From when, by its share of the spread, to when at the latest it may begin; to the second, as clocks are read."""
+    """From when, by its share of the spread, to when at the latest it may begin; to the second, as clocks are read.
+
+    Half of that time is left to whoever has the largest share: a blackout, or a window of some days, may be short.
+    """
     first = opened[0]
     latest = opened[-1].end - timedelta(seconds=1)
     if terms.start_within_seconds is not None:
         latest = min(latest, first.begin + timedelta(seconds=terms.start_within_seconds))
-    offset = stable_offset(terms.spread_seconds, terms.cluster, job, only)
-    return min(first.begin + timedelta(seconds=offset), latest), latest
+    spread = min(terms.spread_seconds, (latest - first.begin).total_seconds() / 2)
+    offset = stable_offset(spread, terms.cluster, job, only)
+    return first.begin + timedelta(seconds=offset), latest
 
 
 def _by_preference(members: Sequence[str], job: str, seen: Mapping[str, SeenHost], rule: MemberRule) -> tuple[str, ...]:

@@ -121,6 +121,18 @@ def test_jobs_and_members_of_one_cluster_have_their_own_share_of_the_spread() ->
     assert len({one.not_before for one in of_members}) > 30
 
 
+@pytest.mark.parametrize(
+    "begins_within", [{"start_within_seconds": 3600.0}, {"windows": (Blackout(ALL_DAYS, time(21), time(22)),)}]
+)
+def test_a_spread_that_is_longer_than_the_time_to_begin_in_leaves_each_backup_half_of_that(
+    begins_within: dict[str, Any],
+) -> None:
+    many = [terms(f"c{number}", "db1", spread_seconds=7200.0, **begins_within) for number in range(400)]
+    made = plan(*many, told={"db1": seen("db1", source())}).owed
+    assert min(one.not_after - one.not_before for one in made) >= timedelta(minutes=29)
+    assert len({one.not_before for one in made}) > 300
+
+
 def test_a_night_without_a_window_is_told_of_each_job_and_member() -> None:
     sundays = (Blackout(frozenset({6}), time(21), time(6)),)
     made = plan(terms("a", "db1", windows=sundays, every_member=True), told={"db1": seen("db1", source())})
@@ -142,7 +154,7 @@ def test_a_backup_begins_within_its_window_and_within_its_share_of_the_spread() 
     (one,) = plan(terms("a", "db1"), told=told).owed
     assert (one.night, one.closed, one.not_before, one.not_after) == (NIGHT, (), OPENS, CLOSES - timedelta(seconds=1))
     many = [terms(f"c{n}", "db1", start_within_seconds=60.0, spread_seconds=7200.0) for n in range(50)]
-    assert max(one.not_before for one in plan(*many, told=told).owed) == OPENS + timedelta(seconds=60)
+    assert max(one.not_before for one in plan(*many, told=told).owed) == OPENS + timedelta(seconds=30)
     (wide,) = plan(terms("a", "db1", start_within_seconds=24 * 3600.0), told=told).owed
     assert wide.not_after == CLOSES - timedelta(seconds=1)
     parted = (Blackout(ALL_DAYS, time(23), time(1)),)

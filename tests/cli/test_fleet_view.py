@@ -12,7 +12,7 @@ import pytest
 from backupd.fleet.records import Records
 from backupd.policy.night_times import night_of
 from backupd.vocabulary.errors import ExitStatus
-from backupd.vocabulary.fleet import Control, FleetState, SeenHost
+from backupd.vocabulary.fleet import Control, FleetBackup, FleetState, FleetTry, OwedBackup, SeenHost
 from tests.cli.terminal import Ended, Terminal
 from tests.fleet.many_nights import TARGETS, MadeFleet
 from tests.fleets import described, source
@@ -73,6 +73,22 @@ def test_status_names_hosts_of_two_clusters_that_are_one_machine(
     ended = fleet("status")
     assert f"it is the same machine, db-0a1b2c3d, as {other} of cluster {second}" in ended.stdout
     assert f"it is the same machine, db-0a1b2c3d, as {one} of cluster {first}" in ended.stdout
+
+
+def test_who_has_the_slots_of_a_target_that_is_full_is_named(fleet: Type, made: MadeFleet, records: Records) -> None:
+    target, slots = next(iter(TARGETS.items()))
+    for number in range(slots):
+        members = (f"db{number}",)
+        owed = OwedBackup(
+            *(made.now.date(), f"c{number}", "nightly", members, (target,), made.now, made.now, 1),
+            expected_seconds=60.0,
+            expected_bytes=1,
+        )
+        tried = FleetTry(f"db{number}", owed.id, made.now)
+        records.owe([FleetBackup(owed, FleetState.RUNNING, (tried,), made.now)])
+    assert "c0 on db0" in fleet("status").stdout
+    records.keep(FleetBackup(owed, FleetState.RUNNING, (replace(tried, slots_until=made.now),), made.now))
+    assert "c0 on db0" not in fleet("status").stdout
 
 
 def test_a_monitoring_agent_is_told_what_is_overdue(fleet: Type, made: MadeFleet, records: Records) -> None:

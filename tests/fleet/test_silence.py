@@ -8,6 +8,7 @@ import pytest
 from backupd.fleet import Agent, HostAway, HostRefuses
 from backupd.fleet.ssh_agents import SshAccess, SshAgents, SshHost
 from backupd.operations.fleet import watching
+from backupd.policy.fleet_slots import slot_uses
 from backupd.vocabulary.fleet import FleetState, OwedBackup
 from backupd.vocabulary.records import RunError, RunStatus
 from tests.fleet.test_stories import RUN, Control, Killed, closing_window, control, owed
@@ -167,3 +168,66 @@ def test_a_run_that_nobody_of_the_fleet_cancelled_is_tried_by_another_member(con
     done = control.backup()
     assert done.state is FleetState.DONE
     assert [one.host for one in done.tries] == ["db1", "db2"]
+
+
+def test_a_host_that_is_silent_for_long_keeps_its_cluster_and_no_slot(
+    control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, other, silent = control.agents.hosts["db1"], control.agents.hosts["db2"], list[str]()
+
+    def silent_for_long(verb: str) -> None:
+        if verb == "status" and len(silent) < 40:
+            silent.append(f"{len(control.slots_given_back)}")
+            raise HostAway("db1: no route to host")
+
+    host.at_each_call = silent_for_long
+    monkeypatch.setattr(watching, "_SLOT_SECONDS", 0.02)
+    done = control.backup()
+    assert (done.state, len(done.tries)) == (FleetState.DONE, 1)
+    assert {*silent} == {"0", "1"}
+    assert other.orders == []
+    (tried,) = done.tries
+    assert tried.ended_at is not None
+    assert tried.slots_until is not None
+    assert tried.began_at < tried.slots_until < tried.ended_at
+    (use,) = slot_uses([done], now=datetime.now(UTC))["nas"]
+    assert use.end == tried.slots_until
+
+
+def test_a_run_that_a_silent_host_has_never_begun_is_not_started_without_a_slot(
+    control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, silent = control.agents.hosts["db1"], list[str]()
+
+    def silent_for_long(verb: str) -> None:
+        if verb in ("start", "status") and len(silent) < 40:
+            silent.append(verb)
+            raise HostAway("db1: no route to host")
+
+    host.at_each_call = silent_for_long
+    monkeypatch.setattr(watching, "_SLOT_SECONDS", 0.02)
+    done = control.backup()
+    assert done.state is FleetState.DONE
+    assert control.started() == [("db2", f"{RUN}.2")]
+    assert done.tries[0].said == f"db1 stopped answering when it was told to start run {RUN}, and has not"
+    assert len(control.slots_given_back) == 2
+
+
+def test_a_host_that_says_after_a_cancel_for_ever_that_its_run_goes_on_keeps_no_slot(
+    control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = control.agents.hosts["db1"]
+
+    def cancel_it(verb: str) -> None:
+        if verb == "status":
+            control.records.ask_to_cancel(RUN, "by hand")
+            control.wishes.read()
+
+    host.looks, host.at_each_call = 1000, cancel_it
+    monkeypatch.setattr(host, "cancel", lambda run_id: host.runs[run_id])
+    monkeypatch.setattr(watching, "_ENDING_SECONDS", 0.05)
+    cancelled = control.backup()
+    said = f"db1 was asked to end run {RUN}, and does not"
+    assert (cancelled.state, cancelled.said) == (FleetState.CANCELLED, said)
+    assert len(control.slots_given_back) == 1
+    assert control.agents.live() == 1

@@ -45,9 +45,11 @@ class RememberedSteps:
         prefix: str = "",
         *,
         at_slot: Callable[[], object] = lambda: None,
+        given_back: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`at_slot` is called once a try has the slot that it waited for."""
+        """`at_slot` is called once a try has the slot that it waited for, `given_back` once it has lost it."""
         self._stories, self._owed, self._log, self._prefix, self._at_slot = stories, owed, log, prefix, at_slot
+        self._given_back = given_back
 
     def step(self, name: str, act: Callable[[], object]) -> object:
         """See `StorySteps`."""
@@ -60,7 +62,10 @@ class RememberedSteps:
         """See `StorySteps`."""
         self._at_slot()
         inner = RememberedSteps(self._stories, self._owed, self._log, f"{number}.{turn} ")
-        return self._stories.attempt(self._owed, host, number, inner)
+        try:
+            return self._stories.attempt(self._owed, host, number, inner)
+        finally:
+            self._given_back(f"{number}.{turn}")
 
 
 def carry(stories: NightStories, owed: OwedBackup, steps: RememberedSteps) -> None:
@@ -108,6 +113,7 @@ class Control:
         self.counted: dict[str, tuple[str, str]] = {}
         self.log: dict[str, object] = {}
         self.at_slot: list[Callable[[], object]] = []  # one for each try that gets its slot
+        self.slots_given_back: list[str] = []
 
     def backup(self, **changed: Any) -> FleetBackup:
         """What became of it."""
@@ -116,7 +122,11 @@ class Control:
         one = owed(self.agents, **changed)
         self.records.owe([FleetBackup(one, FleetState.WAITING)])
         self.wishes.read()
-        carry(stories, one, RememberedSteps(stories, one, self.log, at_slot=self._at_slot))
+        carry(
+            stories,
+            one,
+            RememberedSteps(stories, one, self.log, at_slot=self._at_slot, given_back=self.slots_given_back.append),
+        )
         found = self.records.backup(one.id)
         assert found is not None
         return found

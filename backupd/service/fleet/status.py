@@ -10,6 +10,7 @@ from datetime import date, datetime, timedelta
 from enum import StrEnum
 
 from backupd.policy.cluster_status import AWAY, ClusterStatus, cluster_statuses, is_at_work
+from backupd.policy.fleet_slots import holding
 from backupd.policy.member_choice import MOST_CLOCK_SECONDS, host_faults
 from backupd.policy.one_machine import counted_as, taken_for_another
 from backupd.service.fleet.site import FleetSite
@@ -173,6 +174,6 @@ def _host_state(seen: SeenHost | None, now: datetime) -> HostState:
 
 
 def _slots(limits: Mapping[str, int], going: Sequence[FleetBackup]) -> list[SlotStatus]:
-    running = (one for one in going if one.state is FleetState.RUNNING)
-    used = Counter(target for one in running for target in one.owed.targets)
-    return [SlotStatus(target, used[target], limits.get(target)) for target in sorted({*limits, *used})]
+    used = {target: len(holding(going, target)) for one in going for target in one.owed.targets}
+    known = sorted({*limits, *(target for target, number in used.items() if number)})
+    return [SlotStatus(target, used.get(target, 0), limits.get(target)) for target in known]

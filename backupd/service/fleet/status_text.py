@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from backupd.policy.cluster_status import ClusterStatus
+from backupd.policy.fleet_slots import holding
 from backupd.report.fleet_words import ago, cost_words, next_words
 from backupd.report.json_document import iso
 from backupd.report.words import columns, many
-from backupd.service.fleet.status import FleetStatus, HostStatus
+from backupd.service.fleet.status import FleetStatus, HostStatus, SlotStatus
 from backupd.service.plugin import SEVERITIES, PluginStatus, without_bars
 from backupd.vocabulary.alarms import Severity
 from backupd.vocabulary.escaping import on_one_line, some
@@ -38,8 +39,16 @@ def _head(status: FleetStatus) -> Iterator[str]:
         for one in status.pauses
     )
     if status.slots:
-        taken = (f"{one.target} {one.used} of {'?' if one.limit is None else one.limit}" for one in status.slots)
-        yield f"slots taken: {', '.join(taken)}"
+        yield f"slots taken: {', '.join(_taken(one, status) for one in status.slots)}"
+
+
+def _taken(one: SlotStatus, status: FleetStatus) -> str:
+    """Of one that is full also by whom: others may wait for one of them."""
+    words = f"{one.target} {one.used} of {'?' if one.limit is None else one.limit}"
+    if one.limit is None or one.used < one.limit:
+        return words
+    by = [f"{held.owed.cluster} on {held.tries[-1].host}" for held in holding(status.going, one.target) if held.tries]
+    return f"{words} ({some(by, _SHOWN)})"
 
 
 def _control(status: FleetStatus) -> str:

@@ -1,10 +1,7 @@
 """Which files of a datadir belong to a table, and which ones no server starts without.
 
-Knows: how MySQL and MariaDB name files after schemas, tables and partitions.
-
-Letters, digits and `_` stand for themselves, everything else is `@` and four hexadecimal digits (MySQL manual, "Mapping
-of Identifiers to File Names"). Letters beyond ASCII that have a capital form are shortened by a table of the server's
-that is not repeated here: such a table is asked for by the name of its file.
+Knows: which files MySQL and MariaDB keep of schemas, tables and partitions. Tables are asked for, and told, by their
+names in SQL.
 """
 
 import difflib
@@ -13,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from backupd.mysql.file_names import file_name, sql_name
 from backupd.mysql.relocation import Relocation
 from backupd.mysql.sqltext import quoted
 from backupd.vocabulary.errors import UsageError, VerificationError
@@ -85,12 +83,6 @@ def tables_in(text: str) -> tuple[Table, ...]:
         if text[at] != ",":
             raise UsageError(f"{text!r} is not a list of tables", hint="separate them with commas")
         at += 1
-
-
-def file_name(name: str) -> str:
-    """What a schema's or table's files are called, where no letter of it is shortened."""
-    units = (name[i : i + 1] for i in range(len(name)))
-    return "".join(c if re.fullmatch("[0-9A-Za-z_]", c) else _escaped(c) for c in units)
 
 
 def restored_files(folder: Path, manifest: Manifest, table: Table) -> list[Path]:
@@ -171,8 +163,10 @@ class TableFiles:
         return file is None or _OF_THE_SCHEMA.fullmatch(file) is not None or (schema, _table(file)) in chosen
 
     def _found(self, table: Table) -> tuple[str, str] | None:
-        schema, name = (table.schema.lower(), table.name.lower()) if self._lower_case else (table.schema, table.name)
-        places = ((file_name(schema), file_name(name)), (schema, name))
+        names = [(table.schema, table.name)]
+        if self._lower_case:  # a server leaves capitals as they are that Unicode had not when its table was made
+            names.append((_lower(table.schema), _lower(table.name)))
+        places = ((file_name(schema), file_name(name)) for schema, name in names)
         return next((place for place in places if place[1] in self._tables.get(place[0], ())), None)
 
     def _all_found(self, tables: Collection[Table]) -> set[tuple[str, str]]:
@@ -211,11 +205,11 @@ def _bare(name: str) -> str:
     return name[1:-1].replace("``", "`") if name.startswith("`") else name.strip()
 
 
-def _escaped(character: str) -> str:
-    units = character.encode("utf-16-be")
-    return "".join(f"@{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+def _lower(name: str) -> str:
+    """As servers do it: each letter by itself, and to one letter."""
+    return "".join(letter.lower()[0] for letter in name)
 
 
 def _readable(file: str) -> str:
-    """As people call it, as far as that prints: a file may be called anything."""
-    return re.sub("@([0-9a-f]{4})", lambda found: c if (c := chr(int(found[1], 16))).isprintable() else found[0], file)
+    """Its name in SQL, as far as that prints: a file may be called anything."""
+    return name if (name := sql_name(file)).isprintable() else file

@@ -290,12 +290,12 @@ def test_what_is_left_to_do_has_the_triggers_and_every_column_and_sends_replicas
     assert "SELECT *" not in columns
 
 
-def alone(server: MariadbServer, folder: Path, table: Table, definition: str) -> Exported:
+def alone(server: MariadbServer, folder: Path, table: Table, made: str) -> Exported:
     """A table that is made, backed up and dropped, as it is exported from what is left of that backup."""
     with server.session() as root:
-        root.execute(f"CREATE TABLE {table} {definition}")
+        root.execute(f"CREATE TABLE {table.in_sql} {made}")
         image = taken(server, folder)
-        root.execute(f"DROP TABLE {table}")
+        root.execute(f"DROP TABLE {table.in_sql}")
     keep_only([table], image)
     [exported] = export(image.folder, image.manifest, [table])
     return exported
@@ -304,8 +304,8 @@ def alone(server: MariadbServer, folder: Path, table: Table, definition: str) ->
 def test_a_table_with_words_is_not_led_into_an_import_that_leaves_them_out(
     mysql_server: MariadbServer, tmp_path: Path
 ) -> None:
-    definition = "(id INT PRIMARY KEY, v TEXT, FULLTEXT KEY (v)) ENGINE=InnoDB"
-    exported = alone(mysql_server, tmp_path, Table("t", "words"), definition)
+    made = "(id INT PRIMARY KEY, v TEXT, FULLTEXT KEY (v)) ENGINE=InnoDB"
+    exported = alone(mysql_server, tmp_path, Table("t", "words"), made)
     assert "the words of its FULLTEXT index are not in its files: load t.words into" in (exported.attention or "")
     text = exported.statements.read_text()
     assert all(line.startswith("--") for line in text.splitlines())
@@ -346,8 +346,21 @@ def test_a_dropped_table_is_back_by_the_page_s_line_with_its_foreign_key_and_tri
 def test_a_table_with_a_history_is_not_called_whole_where_only_its_rows_are_copied(
     mysql_server: MariadbServer, tmp_path: Path
 ) -> None:
-    definition = "(id INT PRIMARY KEY) ENGINE=InnoDB WITH SYSTEM VERSIONING"
-    exported = alone(mysql_server, tmp_path, Table("t", "past"), definition)
+    made = "(id INT PRIMARY KEY) ENGINE=InnoDB WITH SYSTEM VERSIONING"
+    exported = alone(mysql_server, tmp_path, Table("t", "past"), made)
     beforehand, insert, _ = exported.statements.read_text().partition("-- INSERT INTO `t`.`past`")
     assert insert
     assert "its history (SYSTEM VERSIONING) is in" in beforehand
+
+
+@pytest.mark.parametrize("name", ["bücher", "Ж-日", "con"])
+def test_a_table_is_exported_and_imported_whatever_letters_its_name_has(
+    name: str, mysql_server: MariadbServer, tmp_path: Path
+) -> None:
+    exported = alone(mysql_server, tmp_path, Table("t", name), "ENGINE=InnoDB SELECT 7 AS n")
+    assert exported.attention is None
+    imported(exported, mysql_server)
+    with mysql_server.session() as session:
+        there = Table(schema_of(exported), name).in_sql
+        assert session.value(f"SELECT n FROM {there}") == "7"
+        session.execute(f"DROP DATABASE {schema_of(exported)}")

@@ -191,6 +191,21 @@ def test_several_tables_appear_at_once_partitions_and_all(mysql_server: MariadbS
     assert parted.size > 2000 * 1000
 
 
+def test_a_table_is_loaded_whatever_letters_its_name_has(
+    mysql_server: MariadbServer, load: Load, tmp_path: Path
+) -> None:
+    tables = (Table("live", "bücher"), Table("live", "con"))
+    with mysql_server.session() as root:
+        for table in tables:
+            root.execute(f"CREATE TABLE {table.in_sql} ENGINE=InnoDB SELECT 7 AS n")
+        image = taken(mysql_server, tmp_path)
+        for table in tables:
+            root.execute(f"DROP TABLE {table.in_sql}")
+        keep_only(tables, image)
+        load(*tables, image=image)
+        assert {root.value(f"SELECT n FROM restored.{name}") for name in ("bücher", "con")} == {"7"}
+
+
 def definition(root: Session, table: str) -> str:
     told = root.one(f"SHOW CREATE TABLE {table}") or {}
     return str(told["Create Table"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from backupd.mysql.tablefiles import Table, TableFiles, file_name, tables_in
+from backupd.mysql.tablefiles import Table, TableFiles, tables_in
 from backupd.vocabulary.errors import UsageError
 
 EVERYBODY_S = [
@@ -28,7 +28,7 @@ EVERYBODY_S = [
 ORDERS = ["shop/orders.ibd", "shop/orders.frm", "shop/orders.TRG"]
 PARTED = ["shop/parted#P#p0.ibd", "shop/parted#p#p1#sp#s0.ibd", "shop/parted.frm", "shop/parted.par"]
 OLD = ["shop/old.MYD", "shop/old.MYI", "shop/old_361.sdi"]
-ODD = ["odd@002dname/caf@00e9s@0020to@0020let.ibd"]
+ODD = ["odd@002dname/caf@0ps@0020to@0020let.ibd"]
 NAMED_ALIKE = ["shop/fts_documents.ibd", "shop/fts_documents.frm"]
 SHOP_S = [
     "shop",
@@ -62,10 +62,25 @@ def test_tables_of_two_schemas() -> None:
     assert set(chosen(Table("shop", "orders"), Table("other", "orders"))) == {*EVERYBODY_S, *SHOP_S, *ORDERS, *OTHERS}
 
 
-@pytest.mark.parametrize("name", ["cafés to let", "caf@00e9s@0020to@0020let"])
-def test_a_name_is_found_as_it_is_in_sql_and_as_its_file(name: str) -> None:
-    schema = "odd-name" if " " in name else "odd@002dname"
-    assert set(chosen(Table(schema, name))) == {*EVERYBODY_S, "odd@002dname", *ODD}
+def test_a_table_is_found_by_its_name_in_sql() -> None:
+    assert set(chosen(Table("odd-name", "cafés to let"))) == {*EVERYBODY_S, "odd@002dname", *ODD}
+
+
+def test_who_asks_by_the_name_of_the_file_is_told_the_name_in_sql() -> None:
+    with pytest.raises(UsageError, match="no table") as refused:
+        files().require([Table("odd@002dname", "caf@0ps@0020to@0020let")])
+    assert refused.value.hint.startswith("it has odd-name.cafés to let")
+
+
+def test_an_accent_that_is_a_character_of_its_own_makes_another_name() -> None:
+    with pytest.raises(UsageError, match="no table"):
+        files().require([Table("odd-name", "cafe\u0301s to let")])
+
+
+def test_a_name_that_does_not_print_is_told_as_its_file_s() -> None:
+    with pytest.raises(UsageError, match="no table") as refused:
+        TableFiles(["t/a@001b.ibd"], datadir="", lower_case=False).require([Table("t", "a")])
+    assert refused.value.hint == "it has t.a@001b"
 
 
 def test_a_datadir_may_lie_deeper() -> None:
@@ -80,6 +95,15 @@ def test_capitals_count_only_where_the_server_says_so() -> None:
         files().require([Table("Shop", "ORDERS")])
 
 
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [("BÜCHER", "b@1ocher"), ("ΟΔΟΣ", "@6z@6o@6z@7j"), ("İ", "i"), ("Ⴀ", "@10a0")],
+    ids=["a shortened letter", "a final sigma", "a dotted i", "a capital younger than the servers' table"],
+)
+def test_capitals_are_made_small_as_the_server_does_it(asked: str, kept: str) -> None:
+    TableFiles([f"t/{kept}.ibd"], datadir="", lower_case=True).require([Table("t", asked)])
+
+
 def test_an_unknown_table_is_told_with_its_neighbours() -> None:
     with pytest.raises(UsageError, match=r"no table shop\.order in") as refused:
         files().require([Table("shop", "orders"), Table("shop", "order")])
@@ -89,13 +113,6 @@ def test_an_unknown_table_is_told_with_its_neighbours() -> None:
 def test_system_tables_are_always_there_and_cannot_be_asked_for() -> None:
     with pytest.raises(UsageError):
         files().require([Table("mysql", "user")])
-
-
-@pytest.mark.parametrize(
-    ("name", "file"), [("orders_2", "orders_2"), ("a-b", "a@002db"), ("a$b.c", "a@0024b@002ec"), ("表", "@8868")]
-)
-def test_a_name_becomes_a_file_s(name: str, file: str) -> None:
-    assert file_name(name) == file
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from backupd.host.filesystem import MORE_ROOM, explained_write, opened_plain
+from backupd.mysql.file_names import file_name
 from backupd.mysql.proof import require_whole
 from backupd.mysql.recorded import judged
 from backupd.mysql.relocation import Relocation
@@ -28,7 +29,7 @@ from backupd.mysql.session import Session
 from backupd.mysql.sqltext import comment, literal, quoted, require_definition
 from backupd.mysql.table_attachments import triggers_of
 from backupd.mysql.table_shape import columns_of, in_schema, names_of
-from backupd.mysql.tablefiles import Table, file_name, restored_files
+from backupd.mysql.tablefiles import Table, restored_files
 from backupd.vocabulary.errors import ServerError, Undecided, UsageError
 from backupd.vocabulary.servers import Flavour
 from backupd.vocabulary.storage import Manifest

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from backupd.host.filesystem import opened_plain, read_plain
-from backupd.operations.restore.table_export import FOLDER, _new_folder, _Place, export
+from backupd.mysql.tablefiles import Table
+from backupd.operations.restore.table_export import FOLDER, _new_folder, _no_import, _Place, export
 from backupd.operations.restore.unfinished import INCOMPLETE, unfinished_in
 from backupd.vocabulary.errors import UsageError
 from tests.unit.test_directory_target import device_or_pipe, seen_opened
-from tests.unit.test_seeding import MARIADB
+from tests.unit.test_seeding import MARIADB, MYSQL
 
 
 def test_a_planted_folder_for_the_tables_is_not_used(tmp_path: Path) -> None:
@@ -108,3 +109,14 @@ def test_a_plain_file_is_read_as_far_as_it_may_go(tmp_path: Path) -> None:
         read_plain(tmp_path / "x", beneath=tmp_path, at_most=3)
     with pytest.raises(OSError, match="not the file that should be there"):
         read_plain(tmp_path / "x", beneath=tmp_path, at_most=4, owners=(os.geteuid() + 1,))
+
+
+@pytest.mark.parametrize("engine", ["MyISAM", "CSV", "ARCHIVE"])
+def test_a_table_that_mysql_does_not_find_by_its_files_is_led_into_a_running_server(engine: str) -> None:
+    """MySQL 9.7.4 has no .frm: with the files in place and FLUSH TABLES the table did not exist."""
+    table, definition = Table("shop", "old"), f"CREATE TABLE `old` (\n  `a` int\n) ENGINE={engine}"
+    attention = _no_import(MYSQL, table, engine, definition, [Path("old.MYD"), Path("old_361.sdi")])
+    assert attention is not None
+    assert f"MySQL does not find a table of {engine} by its files" in attention
+    assert "--tables shop.old --into HOST --as NAME" in attention
+    assert _no_import(MARIADB, table, engine, definition, [Path("old.frm"), Path("old.MYD")]) is None

@@ -201,9 +201,7 @@ def exported(
     statements = files[0].with_name(f"{file_name(table.name)}.sql")
     definition = row.get("Create Table") or ""
     require_definition(definition)
-    attention = _no_rows(manifest, table, engine, files) or (
-        _no_import(manifest, table, definition, files) if imported else None
-    )
+    attention = _no_rows(manifest, table, engine, files) or _no_import(manifest, table, engine, definition, files)
     if attention is None:
         text = _statements(table, definition, files, to.fresh, imported=imported)
         text += _afterwards(session, table, definition, to.fresh)
@@ -225,14 +223,19 @@ def _no_rows(manifest: Manifest, table: Table, engine: str, files: Sequence[Path
     )
 
 
-def _no_import(manifest: Manifest, table: Table, definition: str, files: Sequence[Path]) -> str | None:
+def _no_import(manifest: Manifest, table: Table, engine: str, definition: str, files: Sequence[Path]) -> str | None:
     """MariaDB 10.11.19 on partitions: "Storage engine InnoDB of the table doesn't have this option".
+
+    MariaDB finds other engines' tables by their .frm files. MySQL 8 and later have none: the table did not exist then
+    (9.7.4), and IMPORT TABLE, for MyISAM alone, makes it in the schema that its .sdi names.
 
     The words of a FULLTEXT index are in tables of their own, which FOR EXPORT does not write out (MySQL manual,
     "Importing InnoDB Tables"). A search then ends with error 1191, and MariaDB 10.11.19 died as the index was dropped.
     """
-    why = None
-    if manifest.server.flavour is Flavour.MARIADB and any("#p#" in path.name.lower() for path in files):
+    why, mariadb = None, manifest.server.flavour is Flavour.MARIADB
+    if engine != _TRANSPORTABLE:
+        why = None if mariadb else f"MySQL does not find a table of {engine} by its files"
+    elif mariadb and any("#p#" in path.name.lower() for path in files):
         why = "MariaDB cannot import a table with partitions"
     elif _FULLTEXT.search(definition):
         why = "the words of its FULLTEXT index are not in its files"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from backupd.mysql.session import Session
 from backupd.mysql.sqltext import quoted, require_definition
 from backupd.mysql.table_attachments import TableTrigger, triggers_of
+from backupd.mysql.table_sequences import SEQUENCE
 from backupd.mysql.tablefiles import Table
 from backupd.vocabulary.errors import ServerError, UsageError
 from backupd.vocabulary.servers import Flavour
@@ -205,6 +206,11 @@ def _require_rows(table: Table, kind: str | None, engine: str | None) -> None:
         )
     if kind == "SYSTEM VERSIONED":
         raise UsageError(f"{table} keeps its history (SYSTEM VERSIONING), which cannot be loaded as rows", hint=whole)
+    if kind == SEQUENCE:
+        raise UsageError(
+            f"{table} is a sequence, which has no rows",
+            hint=f"{whole}, where DIR/tables has the statements that make it",
+        )
     if kind != "BASE TABLE":
         raise UsageError(f"{table} is a {kind.lower()}, which has no rows of its own", hint="load the tables under it")
     if engine not in ENGINES:

@@ -12,11 +12,12 @@ import pytest
 from backupd.mysql import recovery
 from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.session import Session
+from backupd.mysql.table_shape import shape_of
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.table_export import Exported, export
-from backupd.vocabulary.errors import ServerError, VerificationError
+from backupd.vocabulary.errors import ServerError, UsageError, VerificationError
 from tests.contract.mariadb import PASSWORD, MariadbServer, mysql_server
-from tests.contract.test_loading import AWKWARD, CHILD, FLEETING, PARTED, before
+from tests.contract.test_loading import AWKWARD, CHILD, FLEETING, PARTED, before, definition
 from tests.contract.test_scratch import Image, keep_only, load, taken
 from tests.docs.places import PAGES
 
@@ -364,3 +365,53 @@ def test_a_table_is_exported_and_imported_whatever_letters_its_name_has(
         there = Table(schema_of(exported), name).in_sql
         assert session.value(f"SELECT n FROM {there}") == "7"
         session.execute(f"DROP DATABASE {schema_of(exported)}")
+
+
+SEQUENCES = {  # how it is made, and used before the backup; the values that it must not give again
+    "some": ("START WITH 5 CACHE 3", ["SELECT NEXTVAL(t.s)"], {5}),
+    "fresh": ("START WITH 5", [], set[int]()),
+    "again": ("MAXVALUE 7 CACHE 2 CYCLE", ["SELECT NEXTVAL(t.s)"] * 9, set[int]()),
+    "down": ("INCREMENT BY -2 CACHE 2", ["SELECT NEXTVAL(t.s)"] * 3, {-1, -3, -5}),
+    "behind": ("START WITH 50", ["ALTER SEQUENCE t.s RESTART WITH 20", "SELECT NEXTVAL(t.s)"], {20}),
+}
+
+
+@pytest.mark.parametrize(("options", "before_backup", "given"), SEQUENCES.values(), ids=SEQUENCES.keys())
+def test_a_sequence_is_made_again_and_goes_on_where_it_was(
+    options: str, before_backup: list[str], given: set[int], mysql_server: MariadbServer, tmp_path: Path
+) -> None:
+    sequence = Table("t", "s")
+    with mysql_server.session() as root:
+        root.execute(f"CREATE SEQUENCE t.s {options}")
+        for statement in before_backup:
+            root.execute(statement)
+        image = taken(mysql_server, tmp_path)
+        [state], created = root.query("SELECT * FROM t.s"), definition(root, "t.s")
+    keep_only([sequence], image)
+    [exported] = export(image.folder, image.manifest, [sequence])
+    assert exported.attention is None
+    assert exported.files == (exported.statements,)
+    assert [*exported.statements.parent.iterdir()] == [exported.statements]
+    text, fresh = exported.statements.read_text(), schema_of(exported)
+    typed = "\n".join(
+        line.removeprefix("-- ") for line in text.splitlines() if re.match("-- (CREATE|ALTER|SELECT)", line)
+    )
+    with mysql_server.session() as root:
+        told = len(root.query("SHOW BINLOG EVENTS IN %s", str(root.query("SHOW BINARY LOGS")[-1]["Log_name"])))
+        assert "ERROR" not in source(mysql_server, text)
+        assert len(root.query("SHOW BINLOG EVENTS IN %s", str(root.query("SHOW BINARY LOGS")[-1]["Log_name"]))) == told
+        root.execute("DROP SEQUENCE t.s")
+        assert "ERROR" not in source(mysql_server, typed)
+        for schema in (fresh, "t"):
+            assert root.query(f"SELECT * FROM {schema}.s") == [state]
+            assert definition(root, f"{schema}.s") == created
+            following = int(root.value(f"SELECT NEXTVAL({schema}.s)") or 0)
+            assert following == int(state["next_not_cached_value"] or 0)
+            assert following not in given
+        source(mysql_server, text, "--force")
+        assert int(root.value(f"SELECT NEXTVAL({fresh}.s)") or 0) != following
+        root.execute(f"DROP DATABASE {fresh}")
+        with pytest.raises(UsageError, match="is a sequence") as refused:
+            shape_of(root, sequence)
+        assert "--to DIR" in refused.value.hint
+        root.execute("DROP SEQUENCE t.s")

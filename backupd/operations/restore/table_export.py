@@ -28,6 +28,7 @@ from backupd.mysql.server_trace import ServerTrace
 from backupd.mysql.session import Session
 from backupd.mysql.sqltext import comment, literal, quoted, require_definition
 from backupd.mysql.table_attachments import triggers_of
+from backupd.mysql.table_sequences import is_sequence, sequence_of
 from backupd.mysql.table_shape import columns_of, in_schema, names_of
 from backupd.mysql.tablefiles import Table, restored_files
 from backupd.vocabulary.errors import ServerError, Undecided, UsageError
@@ -58,7 +59,7 @@ class Exported:
     """One table as it is in the folder, and what a person does with it."""
 
     table: Table
-    files: tuple[Path, ...]  # empty: nothing of it is in the folder
+    files: tuple[Path, ...]  # of a sequence its statements alone; empty: nothing of it is in the folder
     statements: Path
     attention: str | None = None  # why these files cannot be imported as they are
 
@@ -189,6 +190,8 @@ def exported(
     """
     telling(f"exporting {table}")
     session, named = server.session, table.in_sql
+    if is_sequence(session, table):
+        return _sequence(session, to, manifest, table)
     row = session.one(f"SHOW CREATE TABLE {named}") or {}
     engine = engine_of(session, table) or "unknown"
     imported = engine == _TRANSPORTABLE
@@ -207,9 +210,35 @@ def exported(
         text += _afterwards(session, table, definition, to.fresh)
     else:
         text = "\n".join(map(comment, (attention, "its definition:", definition))) + "\n"
+    _write(to, statements, text)
+    return Exported(table, files, statements, attention)
+
+
+def _sequence(session: Session, to: _Place, manifest: Manifest, table: Table) -> Exported:
+    """The statements alone: its numbers are in them, and its file can be imported by no server."""
+    schema = _belonging(to, manifest, table)[0].parent.name
+    statements = to.folder / FOLDER / schema / f"{file_name(table.name)}.sql"
+    sequence, name = sequence_of(session, table), f"{quoted(to.fresh)}.{quoted(table.name)}"
+    afterwards = (
+        f"it is now complete as {name}, on this server only. Replicas need it too: if there is no such sequence, make"
+        " it in its place like this. Where there is one, the SELECT alone moves it forward to that value, and leaves it"
+        " as it is if it is further:",
+        *sequence.made_in(table.schema),
+        f"then DROP SEQUENCE {name}, after SET SESSION sql_log_bin = 0",
+    )
+    made = (
+        comment(f"this makes the sequence {name}; there is no file to copy"),
+        *(*_BEGIN, f"CREATE DATABASE IF NOT EXISTS {quoted(to.fresh)};"),
+        *(*sequence.made_in(to.fresh), *_END),
+        *map(comment, afterwards),
+    )
+    _write(to, statements, "\n".join(made) + "\n")
+    return Exported(table, (statements,), statements)
+
+
+def _write(to: _Place, statements: Path, text: str) -> None:
     with explained_write(statements, hint=MORE_ROOM), to.new(statements.parent.name, statements.name) as file:
         file.write(text.encode())
-    return Exported(table, files, statements, attention)
 
 
 def _no_rows(manifest: Manifest, table: Table, engine: str, files: Sequence[Path]) -> str | None:
@@ -255,12 +284,18 @@ def engine_of(session: Session, table: Table) -> str | None:
     )
 
 
-def _copied(to: _Place, manifest: Manifest, table: Table) -> tuple[Path, ...]:
-    """By no link on either side: neither is a file of this host read, nor one written."""
+def _belonging(to: _Place, manifest: Manifest, table: Table) -> list[Path]:
+    """The table's files in the copy, at least one."""
     belonging = restored_files(to.folder, manifest, table)
     if not belonging:
         datadir = Relocation(to.folder, manifest.datadir, manifest.server.datadir).datadir
         raise ServerError(f"no file of {table} was found in {datadir}", hint="its files are outside of the datadir")
+    return belonging
+
+
+def _copied(to: _Place, manifest: Manifest, table: Table) -> tuple[Path, ...]:
+    """By no link on either side: neither is a file of this host read, nor one written."""
+    belonging = _belonging(to, manifest, table)
     schema = belonging[0].parent.name
     folder = to.folder / FOLDER / schema
     try:

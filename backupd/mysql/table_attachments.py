@@ -3,15 +3,16 @@
 Knows: what a server tells an account of them. One without the privilege TRIGGER is told of no trigger.
 """
 
+import re
 from dataclasses import dataclass
 
+from backupd.mysql.refusals import StatementError
 from backupd.mysql.session import Session
 from backupd.mysql.sqltext import comment, quoted
 from backupd.mysql.tablefiles import Table
 
 _TRIGGERS = """
-    SELECT trigger_name AS name, action_timing AS timing, event_manipulation AS event, definer AS definer,
-        sql_mode AS sql_mode, action_statement AS body
+    SELECT trigger_name AS name, event_manipulation AS event
     FROM information_schema.triggers WHERE event_object_schema = %s AND event_object_table = %s
     ORDER BY action_order, trigger_name
 """
@@ -26,6 +27,8 @@ _REFERRING = """
         AND NOT (constraint_schema = unique_constraint_schema AND table_name = referenced_table_name)
     ORDER BY constraint_schema, table_name, constraint_name
 """
+_WORD = re.compile(r"[0-9A-Za-z_]+")
+_OURS = "utf8mb4"  # in which T.sql is written, and what backupd prints
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +36,40 @@ class TableTrigger:
     """A trigger, and what makes it again. Its words are whoever's who made the server's files."""
 
     name: str
-    timing: str  # BEFORE or AFTER
     event: str
-    definer: str
-    sql_mode: str
-    body: str
+    definition: str = ""  # the statement that made it, in its schema; empty: not asked for, or not told
+    sql_mode: str = ""
+    client: str = ""  # the character set in which the statement was sent
+    collation: str = ""  # of the connection: how it compares its literals, and in which character set they are
 
     def to_be_typed(self, table: Table) -> str:
-        """Comment lines for a person to read, and to type without their dashes; a client needs the delimiter."""
-        user, _, host = self.definer.rpartition("@") if "@" in self.definer else (self.definer, "", "")
-        definer = f"{quoted(user)}@{quoted(host)}" if host else quoted(user)
+        """Comment lines for a person to read, and to type without their dashes; a client needs the delimiter.
+
+        Words beyond ASCII are sent in UTF-8 here, whatever they were sent in once. They mean the same to the server,
+        which converts literals to the connection's character set, but for those behind an introducer.
+        """
+        if not self.definition:
+            return comment(f"# the server did not tell the statement of the trigger {quoted(self.name)}")
         mode = self.sql_mode.replace("'", "''")
-        event = self.event.replace(",", " OR ")
-        text = (
-            "DELIMITER //\n"
-            f"SET @backupd_mode = @@SESSION.sql_mode, SESSION sql_mode = '{mode}'//\n"
-            f"CREATE DEFINER={definer} TRIGGER {quoted(table.schema)}.{quoted(self.name)} {self.timing} {event}"
-            f" ON {table.in_sql} FOR EACH ROW {self.body}\n//\n"
-            "SET SESSION sql_mode = @backupd_mode//\n"
-            "DELIMITER ;"
-        )
-        return comment(text)
+        plain = self.definition.isascii()
+        settings = {"character_set_client": self.client if plain else _OURS, "collation_connection": self.collation}
+        known = {name: value for name, value in settings.items() if _WORD.fullmatch(value)}
+        kept = "".join(f", @backupd_{name} = @@SESSION.{name}" for name in known)
+        lines = [
+            "DELIMITER //",
+            f"USE {quoted(table.schema)}//",
+            f"SET @backupd_mode = @@SESSION.sql_mode{kept}//",
+            f"SET SESSION sql_mode = '{mode}'{''.join(f', {name} = {value}' for name, value in known.items())}//",
+            f"{self.definition}\n//",
+            f"SET SESSION sql_mode = @backupd_mode{''.join(f', {name} = @backupd_{name}' for name in known)}//",
+            "DELIMITER ;",
+        ]
+        if not plain and not self.client.startswith("utf8"):
+            lines.insert(
+                0,
+                f"# it was sent in {self.client}, and is in UTF-8 here: a literal like _{self.client}'é' would differ",
+            )
+        return comment("\n".join(lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +89,7 @@ def attachments_of(session: Session, table: Table) -> Attachments:
     """
     names = (table.schema, table.name)
     return Attachments(
-        triggers_of(session, table),
+        _named_triggers(session, table),
         tuple(str(row["name"]) for row in session.query(_FOREIGN_KEYS, *names)),
         tuple(
             (Table(str(row["its_schema"]), str(row["its_table"])), str(row["name"]))
@@ -83,12 +99,29 @@ def attachments_of(session: Session, table: Table) -> Attachments:
 
 
 def triggers_of(session: Session, table: Table) -> tuple[TableTrigger, ...]:
-    """In the order in which they run.
+    """In the order in which they run, with their statements.
 
     Raises:
         ServerError: the session is over.
     """
+    return tuple(_told(session, table, trigger) for trigger in _named_triggers(session, table))
+
+
+def _named_triggers(session: Session, table: Table) -> tuple[TableTrigger, ...]:
     return tuple(
-        TableTrigger(*(str(row[name] or "") for name in ("name", "timing", "event", "definer", "sql_mode", "body")))
-        for row in session.query(_TRIGGERS, table.schema, table.name)
+        TableTrigger(str(row["name"]), str(row["event"])) for row in session.query(_TRIGGERS, table.schema, table.name)
     )
+
+
+def _told(session: Session, table: Table, trigger: TableTrigger) -> TableTrigger:
+    """`information_schema` has other words: of MariaDB 10.11.19 and MySQL 9.7.4 without the backslashes that
+    were doubled and without introducers, of MySQL without the quotes that were doubled.
+    """
+    try:
+        row = session.one(f"SHOW CREATE TRIGGER {quoted(table.schema)}.{quoted(trigger.name)}") or {}
+    except StatementError as error:
+        if not error.number:
+            raise
+        return trigger  # broken: a table is restored without it
+    columns = ("SQL Original Statement", "sql_mode", "character_set_client", "collation_connection")
+    return TableTrigger(trigger.name, trigger.event, *(str(row.get(column) or "") for column in columns))

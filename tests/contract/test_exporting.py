@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from backupd.mysql import recovery
 from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.session import Session
+from backupd.mysql.table_attachments import triggers_of
 from backupd.mysql.table_shape import shape_of
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.table_export import Exported, export
@@ -278,7 +280,7 @@ def test_what_is_left_to_do_has_the_triggers_and_every_column_and_sends_replicas
 ) -> None:
     image = clean(before, tmp_path / "copy")
     awkward, child = export(image.folder, image.manifest, [AWKWARD, CHILD])
-    assert "TRIGGER `live`.`told` BEFORE INSERT ON `live`.`child`" in child.statements.read_text()
+    assert "TRIGGER live.told BEFORE INSERT ON live.child FOR EACH ROW" in child.statements.read_text()
     before_rename, _, after = awkward.statements.read_text().partition("-- RENAME TABLE ")
     assert "If no binary log is written" in before_rename.splitlines()[-1]
     logged, insert, columns = after.partition("-- INSERT INTO `live`.`awkward`")
@@ -415,3 +417,46 @@ def test_a_sequence_is_made_again_and_goes_on_where_it_was(
             shape_of(root, sequence)
         assert "--to DIR" in refused.value.hint
         root.execute("DROP SEQUENCE t.s")
+
+
+TRIGGERS = """
+    CREATE TRIGGER t.plain BEFORE INSERT ON t.told FOR EACH ROW SET NEW.a = 'a' = 'A'//
+    SET NAMES latin1 COLLATE latin1_bin//
+    CREATE TRIGGER t.exact BEFORE INSERT ON t.told FOR EACH ROW SET NEW.b = 'b' = 'B'//
+    CREATE TRIGGER t.umlaut BEFORE INSERT ON t.told FOR EACH ROW SET NEW.c = CONCAT(HEX('ü'), 'ü' = 'Ü', 'it''s \\\\')//
+"""
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_triggers_that_are_typed_compare_and_spell_as_they_did(
+    locale: str, mysql_server: MariadbServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the client program, of which each locale makes another character set."""
+    told, fields = Table("t", "told"), "(a INT, b INT, c VARCHAR(99))"
+    with mysql_server.session() as root:
+        root.execute(f"CREATE TABLE t.told {fields}")
+        argv = ["mariadb", "--no-defaults", f"--socket={mysql_server.socket}", "--user=root", "--delimiter=//"]
+        subprocess.run([*argv, "--default-character-set=latin1"], input=TRIGGERS.encode("latin-1"), check=True)
+        image = taken(mysql_server, tmp_path)
+        triggers = triggers_of(root, told)
+        assert [trigger.client for trigger in triggers] == ["latin1"] * 3
+        root.execute("INSERT INTO t.told () VALUES ()")
+        stored = root.query("SELECT * FROM t.told")
+        assert stored == [{"a": "1", "b": "0", "c": "FC0it's \\"}]
+        root.execute("DROP TABLE t.told")
+    keep_only([told], image)
+    [exported] = export(image.folder, image.manifest, [told])
+    _, begins, text = exported.statements.read_text().partition("-- DELIMITER //")
+    typed = "\n".join(line.removeprefix("-- ") for line in (begins + text).splitlines())
+    monkeypatch.setenv("LC_ALL", locale)
+    with mysql_server.session() as root:
+        root.execute(f"CREATE TABLE t.told {fields}")
+        seen = "SELECT @@character_set_client, @@character_set_connection, @@collation_connection, @@sql_mode;\n"
+        said = source(mysql_server, seen + typed + "\n" + seen, "--skip-column-names").splitlines()
+        assert said[:1] == said[1:]
+        assert triggers_of(root, told) == tuple(
+            trigger if trigger.definition.isascii() else replace(trigger, client="utf8mb4") for trigger in triggers
+        )
+        root.execute("INSERT INTO t.told () VALUES ()")
+        assert root.query("SELECT * FROM t.told") == stored
+        root.execute("DROP TABLE t.told")

@@ -62,21 +62,36 @@ def test_what_is_to_be_a_number_is_one_or_nothing_is_written() -> None:
 
 
 def test_every_line_of_a_strangers_trigger_is_a_comment() -> None:
-    body = "BEGIN\n\\! sh\nsystem sh\r\x1b[2J\nEND//\u2028DROP DATABASE live"
-    trigger = TableTrigger("t`\nx", "AFTER", "INSERT,UPDATE", "who`@%", "ANSI'; x", body)
+    made = "CREATE TRIGGER t AFTER INSERT ON t FOR EACH ROW BEGIN\n"
+    made += "\\! sh\nsystem sh\r\x1b[2J\nEND//\u2028DROP DATABASE live"
+    trigger = TableTrigger("t`\nx", "INSERT,UPDATE", made, "ANSI'; x", "lat'in1\n", "utf8mb4; DROP DATABASE live")
     told = trigger.to_be_typed(Table("live", "t"))
     assert all(line.startswith("-- ") for line in told.splitlines())
     assert "\x1b" not in told
-    assert "AFTER INSERT OR UPDATE ON `live`.`t` FOR EACH ROW BEGIN" in told
-    assert "-- CREATE DEFINER=`who```@`%` TRIGGER" in told
-    role = TableTrigger("t", "AFTER", "INSERT", "role", "", "SET @a = 1")
-    assert "CREATE DEFINER=`role` TRIGGER" in role.to_be_typed(Table("live", "t"))
+    assert "-- CREATE TRIGGER t AFTER INSERT ON t FOR EACH ROW BEGIN\n" in told
+    assert "utf8mb4; DROP" not in told
+
+
+def test_a_trigger_is_sent_in_what_its_words_are_written_in_and_compares_as_before() -> None:
+    made = "CREATE TRIGGER t BEFORE INSERT ON t FOR EACH ROW SET @a = '{}'"
+    for letter, client in (("u", "latin1"), ("ü", "utf8mb4")):
+        told = TableTrigger("t", "INSERT", made.format(letter), "", "latin1", "latin1_bin").to_be_typed(
+            Table("a`b", "t")
+        )
+        assert f", character_set_client = {client}, collation_connection = latin1_bin//" in told
+        assert "-- USE `a``b`//\n" in told
+        assert ("-- # it was sent in latin1" in told) == (client != "latin1")
+
+
+def test_a_trigger_whose_statement_is_not_told_is_named() -> None:
+    told = TableTrigger("t", "INSERT").to_be_typed(Table("live", "t"))
+    assert told == "-- # the server did not tell the statement of the trigger `t`"
 
 
 @pytest.mark.parametrize("logged", [True, False])
 def test_a_strangers_name_does_not_end_a_comment(logged: bool) -> None:
     evil = "t\nDROP DATABASE live;\r\u2028DROP DATABASE live; -- "
-    trigger = TableTrigger(evil, "BEFORE", "INSERT", "root@localhost", "", "SET @a = 1")
+    trigger = TableTrigger(evil, "INSERT", f"CREATE TRIGGER `{evil}` BEFORE INSERT ON t FOR EACH ROW SET @a = 1")
     bad = replace(shape(A, key=("a",)), triggers=(trigger,))
     attached = Attachments(referring=((Table("live", evil), evil),))
     printed = statements_for(bad, "r", TableDifference(shared=("a",), attached=attached), logged=logged)

@@ -27,7 +27,7 @@ class TableSequence:
     start: int
     increment: int
     following: int  # the value that it gives next
-    rounds: int  # how often it has begun anew
+    rounds: int  # how often it started over
 
     def made_in(self, schema: str) -> tuple[str, ...]:
         """The statements that make it in a schema which has none of its name. The last one alone moves one that is
@@ -40,7 +40,7 @@ class TableSequence:
         if found is None:
             raise ServerError(f"{self.table} has the definition {self.definition[:80]!r}", hint="it is not a sequence")
         name = f"{quoted(schema)}.{quoted(self.table.name)}"
-        # ALTER SEQUENCE … RESTART can lead behind the start, where SETVAL leads only one that has begun anew
+        # ALTER SEQUENCE … RESTART can lead behind the start, where SETVAL leads only one that started over
         behind = not self.rounds and (self.following - self.start) * (self.increment or 1) < 0
         first = self.following if behind else self.start
         created = f"CREATE SEQUENCE {name}{found['before']} start with {first}{self.definition[found.end() :]};"

@@ -56,6 +56,7 @@ def test_what_no_server_has_named_is_called_as_the_server_calls_it(mysql_server:
     for name in names:
         (mysql_server.datadir / name).rmdir()
     assert {sql_name(name) for name in names} == {f"#mysql50#{name}" for name in names}
+    assert "#mysql50#a-b" in schemas
     assert {name for name in schemas if name.startswith("#mysql50#")} <= {sql_name(name) for name in names}
     assert all(file_name(sql_name(name)) == name for name in names)
 

@@ -47,9 +47,13 @@ class Relocation:
             return self.folder / original.relative_to(root)
         raise ServerError(f"the server used {path}, which is not in the backup", hint=NOT_HERE)
 
+    def seen(self, path: Path) -> Path:
+        """Such a path of the copy, where we see it."""
+        return path if self.here is None else self.here / path.relative_to(self.folder)
+
     def is_folder(self, path: Path) -> bool:
         """Whether such a path of the copy is one, asked where we see it."""
-        return (path if self.here is None else self.here / path.relative_to(self.folder)).is_dir()
+        return self.seen(path).is_dir()
 
     def _recorded_root(self) -> Path | None:
         """What the restored folder was on the server's machine; None where its datadir was a symlink to elsewhere."""

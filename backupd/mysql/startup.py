@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from backupd.host import process
+from backupd.mysql.aria_control import aria_block_size
 from backupd.mysql.dialect import DIALECTS
 from backupd.mysql.facts import external_tablespaces, key_files, lacks_key_password
 from backupd.mysql.recorded import libraries
@@ -126,6 +127,7 @@ def file_options(relocation: Relocation, facts: ServerFacts) -> list[str]:
         *_external_tablespaces(relocation, facts),
         *(f"--loose-{_option(name)}={settings[name]}" for name in dialect.carried_over if settings.get(name)),
         *_stopword_file(relocation, settings),
+        *_aria_pages(relocation, facts),
         *(f"--plugin-load-add={name}" for name in libraries(facts)),
     ]
 
@@ -225,6 +227,13 @@ def _stopword_file(relocation: Relocation, settings: Mapping[str, str]) -> Itera
         with contextlib.suppress(ServerError):
             file = str(relocation.moved(file))
     yield f"--ft-stopword-file={file}"
+
+
+def _aria_pages(relocation: Relocation, facts: ServerFacts) -> Iterator[str]:
+    if facts.flavour is Flavour.MARIADB:
+        size = aria_block_size(relocation, relocation.moved(facts.settings.get("aria_log_dir_path", "")))
+        if size is not None:
+            yield f"--aria-block-size={size}"
 
 
 def _external_tablespaces(relocation: Relocation, facts: ServerFacts) -> Iterator[str]:

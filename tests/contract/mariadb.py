@@ -23,6 +23,12 @@ START_SECONDS = 120.0  # patience with a busy machine: one that has ended is tol
 PASSWORD = "correct horse"
 _PATH = f"{os.environ.get('PATH', '/usr/bin:/bin')}:/usr/sbin:/sbin"
 
+# Options that decide how the files of a new datadir are.
+_OF_FILES = (
+    *("--aria-block-size=", "--aria-log-dir-path=", "--innodb-checksum-algorithm=", "--innodb-data-file-path="),
+    *("--innodb-page-size=", "--innodb-undo-tablespaces=", "--lower-case-table-names="),
+)
+
 
 class MariadbServer:
     """One server process on one folder."""
@@ -43,7 +49,7 @@ class MariadbServer:
             [
                 *("mariadb-install-db", "--no-defaults", f"--datadir={self.datadir}", "--skip-test-db"),
                 *("--auth-root-authentication-method=normal", "--skip-name-resolve", *self._user()),
-                *(option for option in self._options if option.startswith("--innodb-page-size=")),
+                *(option for option in self._options if option.startswith(_OF_FILES)),
             ],
             check=True,
             capture_output=True,

@@ -26,7 +26,10 @@ from backupd.mysql.derivation import derive
 from backupd.mysql.locks import AUTO, ServerLock
 from backupd.mysql.proof import prove
 from backupd.mysql.recorded import judged
+from backupd.mysql.relocation import Relocation
+from backupd.mysql.replica_files import option_file, scrubbed_option_file
 from backupd.mysql.scratch import RunningServer, ScratchServer
+from backupd.mysql.seeding import Following, ReplicaWish
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Login, StatementError
 from backupd.mysql.tablefiles import Table, TableFiles
@@ -37,7 +40,7 @@ from backupd.vocabulary.run_section import RunSection
 from backupd.vocabulary.servers import LockReceipt, Position
 from backupd.vocabulary.storage import Manifest
 from backupd.vocabulary.volumes import Layout
-from tests.contract.mariadb import MariadbServer, lock_sessions, mysql_server, wait_until
+from tests.contract.mariadb import MariadbServer, lock_sessions, mariadb, mysql_server, wait_until
 from tests.fakes.target import MACHINE
 from tests.unconfinable import without
 
@@ -528,6 +531,33 @@ def test_every_setting_of_this_server_is_taken(late_image: Image) -> None:
         "plugin_dir",
         "storage_engines",
     }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--aria-block-size=16384",),
+        ("--aria-block-size=32768", "--innodb-page-size=64k", "--innodb-checksum-algorithm=strict_full_crc32"),
+        (
+            *("--innodb-page-size=32k", "--innodb-undo-tablespaces=4", "--lower-case-table-names=1"),
+            *("--innodb-data-file-path=first:12M;second:12M:autoextend", "--aria-log-file-size=16M"),
+        ),
+    ],
+    ids=["Aria's pages", "large pages", "InnoDB's files"],
+)
+def test_a_copy_of_files_that_are_otherwise_than_by_default_starts(options: Sequence[str], tmp_path: Path) -> None:
+    with mariadb(*options) as server:
+        image = taken(server, tmp_path)
+    with image.scratch().running() as copy:
+        for engine in ("innodb", "aria"):
+            assert copy.session.value(f"SELECT COUNT(*) FROM t.{engine}") == "2"
+    size = next((option.partition("=")[2] for option in options if option.startswith("--aria-block-size=")), "8192")
+    relocation = Relocation(image.folder, image.manifest.datadir, image.manifest.server.datadir)
+    for written in (
+        option_file(image.manifest, relocation, ReplicaWish(8, Following.GTID, None)),
+        scrubbed_option_file(image.manifest, relocation),
+    ):
+        assert f"aria_block_size = {size}" in written.splitlines()
 
 
 def test_no_session_ends_because_it_waits_for_another_one(late_image: Image) -> None:

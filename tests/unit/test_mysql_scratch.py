@@ -131,6 +131,39 @@ def test_what_is_written_into_a_copy_is_encrypted_as_its_server_s_own_files_were
     assert {f"--loose-{name.replace('_', '-')}={value}" for name, value in encrypting.items()} <= set(told)
 
 
+@pytest.mark.parametrize(
+    ("control", "told"),
+    [
+        (b"\xfe\xfe\x0c\x01" + bytes(16) + b"\x1e\x00\x16\x00\x00\x40", "16384"),
+        (b"\xfe\xfe\x0c\x01" + bytes(16) + b"\x1e\x00\x16\x00\x00\x80", "32768"),
+        (b"\xfe\xfe\x0c\x01" + bytes(16) + b"\x1e\x00\x16\x00\x01\x40", None),  # no power of two
+        (b"\xfe\xfe\x0c\x01" + bytes(16) + b"\x1e\x00\x16\x00\x00\x02", None),  # 512
+        (b"\xfe\xfe\x0d\x01" + bytes(16) + b"\x1e\x00\x16\x00\x00\x40", None),  # another kind of file
+        (b"\xfe\xfe\x0c\x01", None),
+        (b"", None),
+        (None, None),
+    ],
+)
+@pytest.mark.parametrize("is_link", [False, True])
+def test_the_pages_of_aria_have_the_size_that_the_copys_control_file_tells(
+    tmp_path: Path, control: bytes | None, told: str | None, is_link: bool
+) -> None:
+    control_file = tmp_path / "copy" / "aria" / "aria_log_control"
+    control_file.parent.mkdir(parents=True)
+    if control is not None:
+        file = tmp_path / "elsewhere" if is_link else control_file
+        file.write_bytes(control)
+    if is_link:
+        control_file.symlink_to(tmp_path / "elsewhere")
+    facts = replace(FACTS, settings={"aria_log_dir_path": "/srv/data/aria"})
+    copy = Relocation(tmp_path / "copy", "mysql", Path("/srv/data/mysql"))
+    seen = replace(copy, folder=Path("/run/scratch/copy"), here=tmp_path / "copy")
+    for relocation in (copy, seen):
+        argv = server_argv(ServerProgram("mariadbd"), relocation, facts, PLACES, None)
+        found = [option for option in argv if option.startswith("--aria-block-size=")]
+        assert found == ([f"--aria-block-size={told}"] if told and not is_link else [])
+
+
 def test_every_path_lies_in_the_copy_or_in_the_servers_own_folder() -> None:
     settings = {"innodb_log_group_home_dir": "/srv/data/redo", "innodb_undo_directory": "./", "aria_log_dir_path": ""}
     paths = [value for value in options(settings, Path("/restored/mysql/bin.000007")).values() if "/" in value]

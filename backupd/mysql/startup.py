@@ -87,6 +87,7 @@ def _applying_options(relocation: Relocation, facts: ServerFacts) -> Iterator[st
     yield "--loose-log-bin-trust-function-creators=ON"
     yield "--loose-restrict-fk-on-non-standard-key=OFF"
     yield "--loose-sysdate-is-now"
+    yield "--loose-skip-symbolic-links"  # MariaDB: what has a DATA DIRECTORY in the log is made in the copy, all of it
     if facts.settings.get(_ENCRYPTING) == "FORCE":  # it may have been ON, and ENCRYPTED=NO, while the log was written
         yield f"--loose-{_option(_ENCRYPTING)}=ON"
     if facts.flavour is Flavour.MYSQL:

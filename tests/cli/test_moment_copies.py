@@ -32,7 +32,7 @@ from backupd.operations.restore.moment.moment_copy import copy_at_moment
 from backupd.operations.restore.moment.to_moment import restore_to_moment
 from backupd.operations.restore.unfinished import INCOMPLETE, unfinished_in
 from backupd.policy.moments import BeforeGtid, ToGtid
-from backupd.vocabulary.errors import Cancelled, NotHeld, UsageError
+from backupd.vocabulary.errors import Cancelled, NotHeld, ServerError, UsageError
 from tests.archive_site import Moment, Site, rows_of, started_on
 from tests.contract.mariadb import mariadb, wait_until
 from tests.contract.test_exporting import source
@@ -195,6 +195,28 @@ def test_a_copy_that_nobody_keeps_is_ended_at_once(history: History, tmp_path: P
         with pytest.raises(Cancelled):
             restore_to_moment(found.forward, found.manifest, found.sources, to=to, keeps=False, telling=told.append)
     assert told[-1].startswith("applying the binlog from ")
+    assert not to.exists()
+
+
+def test_a_copy_that_leads_out_of_itself_once_the_log_is_applied_is_none(
+    history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that the log put elsewhere would be lost with the folder's next move, and the next start refused."""
+    site, moments, _ = history
+    to = tmp_path / "to"
+
+    def leaving(server: RunningServer) -> None:
+        restored_copy.shut_down(server)
+        (to / found.manifest.datadir / "t" / "elsewhere.isl").write_text("/srv/elsewhere/t/elsewhere.ibd")
+
+    monkeypatch.setattr(moment_copy, "shut_down", leaving)
+    monkeypatch.setattr(moment_copy, "remove_own_binlogs", lambda *_: None)  # as where the backup has none
+    configuration = context.configuration(site.configuration)
+    with context.catalogue(configuration) as catalogue:
+        asked = AskedMoment(ToGtid(moments["busy"].gtid), run_id=None)
+        found = found_moment(configuration, catalogue, asked, to=to, target=None, identities=None)
+        with pytest.raises(ServerError, match=r"elsewhere\.isl points outside the restored copy"):
+            restore_to_moment(found.forward, found.manifest, found.sources, to=to)
     assert not to.exists()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from backupd.mysql.binlog.applying import Applied, AppliedPosition, ApplyingProgress, apply, stop
 from backupd.mysql.binlog.relay_logs import LogPiece, RelayLogs, laid_down
-from backupd.mysql.relocation import Relocation
+from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.seeding import Following, ReplicaWish, seed
 from backupd.mysql.session import Session
@@ -21,7 +21,10 @@ from backupd.vocabulary.errors import Cancelled, ServerError, VerificationError
 from backupd.vocabulary.servers import Flavour, LockReceipt, Position
 from backupd.vocabulary.storage import Manifest
 from tests.contract.mariadb import MariadbServer, mariadb
+from tests.contract.test_proof_host import anybodys
 from tests.contract.test_scratch import manifest, taken
+
+__all__ = ["anybodys"]
 
 Rows = Mapping[str, str | None]
 
@@ -215,10 +218,11 @@ def applied(
     pieces: Sequence[LogPiece] | None = None,
     appliers: int = 0,
     told: list[ApplyingProgress] | None = None,
+    confined: bool = True,
 ) -> RelayLogs:
     """A copy of the witness's files is brought to `end`, and asked."""
     copy = witness.restored(to)
-    scratch = ScratchServer(to, witness.manifest, start_seconds=50, applying=True)
+    scratch = ScratchServer(to, witness.manifest, start_seconds=50, applying=True, confined=confined)
     begin = start or witness.start
     with (
         laid_down(witness.pieces(end, start=begin) if pieces is None else pieces, copy) as logs,
@@ -336,6 +340,39 @@ def test_what_recovery_rolls_back_is_waited_for(tmp_path: Path) -> None:
             server.session.execute("SET GLOBAL innodb_lock_wait_timeout = 0, GLOBAL slave_transaction_retries = 0")
             apply(server, logs, start=witness.start, end=end)
             assert server.session.value("SELECT COUNT(*) FROM t.batch") == "100000"
+
+
+@pytest.mark.parametrize("confined", [True, False])
+def test_what_has_a_folder_of_its_own_in_the_log_is_made_in_the_copy(anybodys: Path, confined: bool) -> None:
+    """By STRICT_TRANS_TABLES, too, which makes an error of what NO_DIR_IN_CREATE ignores. The folder is open to all."""
+    elsewhere, to = anybodys / "elsewhere", anybodys / "to"
+    elsewhere.mkdir()
+    elsewhere.chmod(0o777)
+    there = f"DATA DIRECTORY='{elsewhere}'"
+    made = {
+        "in_innodb": f"ENGINE=InnoDB {there}",
+        "in_myisam": f"ENGINE=MyISAM {there} INDEX DIRECTORY='{elsewhere}'",
+        "in_aria": f"ENGINE=Aria {there}",
+        "in_parts": f"ENGINE=InnoDB PARTITION BY RANGE(a) (PARTITION p VALUES LESS THAN (5) {there})",
+    }
+    found: list[Rows] = []
+    with mariadb("--binlog-format=ROW", "--sql-mode=STRICT_TRANS_TABLES") as source:
+        with source.session() as root:
+            image = taken(source, anybodys / "image")
+            for name, how in made.items():
+                root.execute(f"CREATE TABLE t.{name} (a INT, KEY (a)) {how}")
+                root.execute(f"INSERT INTO t.{name} VALUES (1), (2)")
+            root.execute(f"ALTER TABLE t.in_parts ADD PARTITION (PARTITION q VALUES LESS THAN (9) {there})")
+            root.execute("INSERT INTO t.in_parts VALUES (7)")
+            witness, end, rows = Witness(image.folder, image.manifest, source.datadir), place(root), rows_of(root)
+        source.stop()
+        shutil.rmtree(elsewhere)  # as on another host
+        elsewhere.mkdir()
+        elsewhere.chmod(0o777)
+        applied(witness, to, end, lambda server, _: found.append(rows_of(server.session)), confined=confined)
+    assert [{name: each[name] for name in made} for each in found] == [{name: rows[name] for name in made}]
+    assert list(elsewhere.iterdir()) == []
+    require_self_contained(Relocation(to, "data", image.manifest.server.datadir))
 
 
 def test_how_far_it_is_is_told_in_bytes_and_in_the_logs_own_time(witness: Witness, tmp_path: Path) -> None:

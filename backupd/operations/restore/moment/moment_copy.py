@@ -129,7 +129,7 @@ def copy_at_moment(
         VerificationError: what is stored is not what was written, recovered to another position than was recorded, or
             does not lead to the moment.
         Undecided: the server ran out of memory or room.
-        ServerError: no matching server is here, or it did not start, or failed.
+        ServerError: no matching server is here, or it did not start, or failed; the copy leads out of itself.
     """
     plan = forward.plan
     matching_program(manifest.server)
@@ -298,6 +298,7 @@ class _Rolling:
     def _stand(self) -> None:
         """Only now that its server is gone: the files were an account's of its own, and are their owner's again."""
         if self.ended_at is not None:
+            require_self_contained(self.relocation)  # nor does anything that the log has made
             remove_own_binlogs(self.relocation, self.manifest)
             self.folder.stands(self.ended_at, as_replica=self.as_replica)
 

@@ -2,7 +2,7 @@
 
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -139,6 +139,7 @@ def clone(
                 manifest, sources = agreed(copies, identities)
             asked = _Asked(configuration, catalogue, run, manifest, copies, sources, identities, to, json)
         if files:
+            asked = _doubting_logs(asked)
             _scrubbed(asked, files, limit)
         else:
             _replica(asked, followed, server_id, gtid)
@@ -160,7 +161,7 @@ class _Asked:
     to: Path
     json: bool
     forward: "RollForward | None" = None
-    doubt: str = ""  # why the moment may have other times than the server had; it has been told
+    doubt: str = ""  # why the copy may have other times than the server had, or more of it; it has been told
 
     @property
     def moment(self) -> str | None:
@@ -230,6 +231,15 @@ def _replica(asked: _Asked, followed: "ReplicationSource | None", server_id: int
             say(f"position: {position_in_words(made.seeded.position)}")
         say(f"options: {made.option_file}; add socket and port, and start {manifest.server.flavour} with it")
         say(f"then: {'; '.join(made.seeded.left)}")
+
+
+def _doubting_logs(asked: _Asked) -> _Asked:
+    from backupd.mysql.server_logs import logs_doubt
+
+    doubt = logs_doubt(asked.manifest.server)
+    if doubt:
+        tell(f"attention: {doubt}")
+    return replace(asked, doubt="; ".join(filter(None, (asked.doubt, doubt))))
 
 
 def _scrubbed(asked: _Asked, files: "Sequence[SqlFile]", limit: float | None) -> None:

@@ -11,6 +11,7 @@ from backupd.mysql import redo
 from backupd.mysql.dialect import ENCRYPTING
 from backupd.mysql.positions import replica_status
 from backupd.mysql.replication import cluster_of
+from backupd.mysql.server_logs import LOG_SETTINGS
 from backupd.mysql.session import Session, StatementError
 from backupd.mysql.system_zone import system_zone
 from backupd.policy.log_modes import DECIDING, OLD_MODE
@@ -26,6 +27,7 @@ _ONLY_MARIADB = "aria_block_size"
 _RECORDED = (
     *DECIDING,
     *ENCRYPTING,
+    *LOG_SETTINGS,
     "aria_log_dir_path",
     "aria_log_file_size",
     "binlog_encryption",

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from backupd.mysql.server_logs import LOG_SETTINGS
 from backupd.policy import gtid
 from backupd.policy.time_zones import is_zone_name
 from backupd.vocabulary.errors import ServerError, Unreadable
@@ -188,6 +189,7 @@ def _is_absolute(path: str) -> bool:
 _number, _word, _switch = _like(_NUMBER), _like(_WORD), _like(_SWITCH)
 
 _SETTINGS: Mapping[str, Callable[[str], bool]] = {
+    **dict.fromkeys(LOG_SETTINGS, is_path),  # of which the name alone goes anywhere
     "aria_encrypt_tables": _switch,
     "aria_log_dir_path": is_path,
     "aria_log_file_size": _number,

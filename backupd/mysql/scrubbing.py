@@ -22,6 +22,7 @@ from backupd.mysql.scratch import RunningServer
 from backupd.mysql.seeding import without_channels, words_of
 from backupd.mysql.session import Session
 from backupd.mysql.sql_file import SqlFile, Statement
+from backupd.mysql.sqltext import quoted
 from backupd.mysql.watchdog import Watchdog
 from backupd.vocabulary.errors import ScrubFailed, Undecided
 from backupd.vocabulary.servers import Flavour
@@ -32,11 +33,13 @@ _ENDED = (0, ER.SERVER_SHUTDOWN, ER.QUERY_INTERRUPTED, 1927)  # 1927: ER_CONNECT
 _LONGEST_WORDS = 300  # of a server, in a hint
 _AGAIN = "; nothing was handed over: correct the file and clone again"
 
-# Tables in which a server keeps values of rows: in statements that it logged, and as statistics of columns.
-_WITH_VALUES = {
-    Flavour.MARIADB: ("general_log", "slow_log", "column_stats"),
-    Flavour.MYSQL: ("general_log", "slow_log"),
-}
+# Tables in which a server keeps values of rows: in statements that it logged, also when they were rotated
+# (`general_log_backup`), and as statistics of columns, which MariaDB has.
+_WITH_VALUES = (
+    "SELECT TABLE_NAME AS name FROM information_schema.TABLES"
+    " WHERE TABLE_SCHEMA = 'mysql' AND TABLE_TYPE = 'BASE TABLE'"
+    " AND (TABLE_NAME REGEXP '^(general|slow)_log' OR TABLE_NAME = 'column_stats')"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +180,8 @@ def _forget(session: Session, flavour: Flavour) -> None:
     session.execute("SET SESSION sql_log_bin = 0")
     for statement in without_channels(words_of(session)):
         session.execute(statement)
-    for table in _WITH_VALUES[flavour]:
-        try:
-            session.execute(f"TRUNCATE TABLE mysql.{table}")
-        except StatementError as error:
-            if error.number != ER.NO_SUCH_TABLE:
-                raise
+    for row in session.query(_WITH_VALUES):
+        session.execute(f"TRUNCATE TABLE mysql.{quoted(row['name'] or '')}")
     if flavour is Flavour.MYSQL and (left := drop_histograms(session)):
         raise ScrubFailed(
             f"histograms, which have values of columns, could not be dropped: {left}",

@@ -85,6 +85,11 @@ def tables_in(text: str) -> tuple[Table, ...]:
         at += 1
 
 
+def is_of_a_table(name: str) -> bool:
+    """Whether a file that is called so may be a table's: no letter of a table's name is a dot in it."""
+    return name.count(".") == 1 and PurePosixPath(name).suffix.lower() in _OF_TABLES
+
+
 def restored_files(folder: Path, manifest: Manifest, table: Table) -> list[Path]:
     """The table's own files in the datadir of a restored folder; none where they are elsewhere."""
     datadir = Relocation(folder, manifest.datadir, manifest.server.datadir).datadir

@@ -19,6 +19,7 @@ import pytest
 
 from backupd.archive.index import written
 from backupd.mysql.scratch import ScratchServer
+from backupd.mysql.server_logs import LOG_SETTINGS
 from backupd.targets.directory import DirectoryTarget
 from tests.cli.terminal import Ended
 from tests.contract.mariadb import MariadbServer, mariadb, wait_until
@@ -32,8 +33,13 @@ pytestmark = pytest.mark.thorough
 __all__ = ["anybodys"]
 
 MACHINE, MARKER = "db1-0a1b2c3d", "alice-lives-here"
-LOGGING = ("--general-log=ON", "--slow-query-log=ON", "--long-query-time=0", "--log-output=TABLE,FILE")
+LOGGING = (
+    *("--general-log=ON", "--slow-query-log=ON", "--long-query-time=0", "--log-output=TABLE,FILE"),
+    *("--general-log-file=queries", "--slow-query-log-file=slow_queries.txt"),
+)
 LOGS = (
+    *("queries", "queries-20261127.gz", "slow_queries.txt", "slow_queries-20261127.txt", "t/slow.log"),
+    *("innodb_status.4711", "core.4711"),
     *("db1.err.00.json", "db1-slow.log-20261127", "db1-slow.log-20261126.xz", "db1.err-old"),  # MySQL's; rotated
     *("galera.cache", "gcache.page.000000"),  # Galera's write sets
 )
@@ -67,19 +73,30 @@ def fill(server: MariadbServer) -> None:
             f"INSERT INTO t.aria (v) SELECT '{MARKER}' FROM t.seq_1_to_50",
             "ANALYZE TABLE t.people PERSISTENT FOR ALL",
             f"UPDATE t.people SET bio = CONCAT('{MARKER}-before', id) WHERE id < 250",
+            "SET GLOBAL general_log = OFF",
+            "RENAME TABLE mysql.general_log TO mysql.general_log_backup",
+            "CREATE TABLE mysql.general_log LIKE mysql.general_log_backup",
+            "SET GLOBAL general_log = ON",
         ):
             session.execute(statement)
 
 
 @pytest.fixture(scope="module")
 def host(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The configuration of a host whose catalogue knows of run `r1`, a backup of that image."""
+    """The configuration of a host whose catalogue knows of run `r1`, a backup of that image.
+
+    Of run `r0`, too, of the same image, which an earlier backupd has taken.
+    """
     base = tmp_path_factory.mktemp("host")
     vault = base / "vault"
     vault.mkdir()
     for name in LOGS:
-        (image.datadir / name).write_text(MARKER)
-    put(image, vault)
+        with (image.datadir / name).open("a") as file:
+            file.write(MARKER)
+    put(image, vault, "r1")
+    settings = {name: value for name, value in image.manifest.server.settings.items() if name not in LOG_SETTINGS}
+    earlier = replace(image.manifest, server=replace(image.manifest.server, settings=settings))
+    put(replace(image, manifest=earlier), vault, "r0")
     path = base / "backupd.toml"
     path.write_text(f"""
         [catalogue]
@@ -103,17 +120,19 @@ def host(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def put(image: Image, vault: Path) -> None:
+def put(image: Image, vault: Path, run_id: str) -> None:
     target = DirectoryTarget("vault", vault, machine=MACHINE)
     files = stream_of(image.datadir)
     plain, lines = stored.tar(files)
     data = stored.stored("data-1.tar.zst", plain, sum(not name.endswith("/") for name, _ in files))
     index = stored.stored("index.jsonl.zst", b"".join(written({"data-1.tar.zst": lines})), 0)
     for packed, told in (data, index):
-        with target.writing("nightly", "r1", told.name) as writer:
+        with target.writing("nightly", run_id, told.name) as writer:
             writer.write(packed)
     target.publish(
-        replace(image.manifest, run_id="r1", machine=MACHINE, objects=(data[1], index[1]), created_at=datetime.now(UTC))
+        replace(
+            image.manifest, run_id=run_id, machine=MACHINE, objects=(data[1], index[1]), created_at=datetime.now(UTC)
+        )
     )
 
 
@@ -164,7 +183,8 @@ def running_in(folder: Path) -> list[str]:
 
 def test_a_copy_is_handed_over_scrubbed_and_with_proof(host: Path, image: Image, tmp_path: Path) -> None:
     to, sql = tmp_path / "dev", SCRUB + REBUILT
-    logs = {"data/ib_logfile0", "data/bin.000001", "data/mysql/slow_log.CSV", *(f"data/{name}" for name in LOGS)}
+    logs = {"data/ib_logfile0", "data/bin.000001", "data/mysql/slow_log.CSV", "data/mysql/general_log_backup.CSV"}
+    logs |= {f"data/{name}" for name in LOGS}
     assert logs <= marked(image.folder)
     ended = clone(host, to, sql, "--json")
     assert ended.status == 0, ended.stderr
@@ -175,6 +195,7 @@ def test_a_copy_is_handed_over_scrubbed_and_with_proof(host: Path, image: Image,
     ]
     assert scrub["server_version"].startswith("10.11.")
     proof = json.loads((to / "backupd-scrub.json").read_text())
+    assert "doubt" not in proof
     assert (proof["run_id"], proof["machine"], proof["files"]) == ("r1", MACHINE, scrub["files"])
     assert proof["files"][0]["file"] == str(tmp_path / "scrub.sql")
     began, over = audit(host, to)
@@ -192,6 +213,21 @@ def test_a_copy_is_handed_over_scrubbed_and_with_proof(host: Path, image: Image,
     copy = ScratchServer(to, replace(image.manifest, binlog=None))
     with copy.running() as server:
         assert server.session.value("SELECT COUNT(*) FROM t.people WHERE email LIKE 'user%@example.org'") == "500"
+
+
+def test_a_backup_that_does_not_tell_what_its_logs_are_called_is_handed_over_with_that_doubt(
+    host: Path, tmp_path: Path
+) -> None:
+    to, sql = tmp_path / "dev", tmp_path / "scrub.sql"
+    sql.write_text(SCRUB + REBUILT)
+    ended = run(host, "clone", "r0", "--to", str(to), "--scrub", str(sql))
+    assert ended.status == 3
+    doubt = json.loads((to / "backupd-scrub.json").read_text())["doubt"]
+    assert doubt.startswith("the names of the server's logs were not recorded with this backup")
+    assert f"attention: {doubt}" in ended.stderr
+    assert audit(host, to)[-1]["detail"]["attentions"] == [doubt]
+    assert "data/queries" in marked(to)
+    assert not marked(to) & {"data/t/slow.log", "data/mysql/general_log_backup.CSV", "data/db1-slow.log-20261127"}
 
 
 def test_its_server_starts_by_the_option_file(host: Path, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ _OTHERS = """
 - `clone --json`: where the copy and its files are; of a replica its position, and the statements that are left to be
   run; of a scrubbed copy `scrub`: `files`, each with `file`, `sha256`, `statements`, `rows_affected` and `seconds`, and
   of all of them `statements`, `rows_affected`, `server_version` and `seconds`. `backupd-scrub.json` in the copy has the
-  same.
+  same, and where logs with original rows may be left in the copy a `doubt`, which is a sentence.
 - `version --json`: `version`."""
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

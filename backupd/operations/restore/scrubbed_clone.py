@@ -26,12 +26,14 @@ from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.replica_files import SCRUBBED_OPTION_FILE, scrubbed_option_file
 from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.scrubbing import Scrub, scrub
+from backupd.mysql.server_logs import log_of, logs_doubt
 from backupd.mysql.sql_file import SqlFile
 from backupd.operations.restore.clonable_copy import clonable_copy
 from backupd.operations.restore.moment.moment_copy import RollForward
 from backupd.operations.restore.restored_copy import hand_over, remove_own_binlogs
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import ServerError, UsageError
+from backupd.vocabulary.servers import ServerFacts
 from backupd.vocabulary.storage import Manifest
 
 if TYPE_CHECKING:
@@ -42,11 +44,13 @@ WITHIN_SECONDS = 1800.0
 
 _MAGIC = (b"\xfebin", b"\xfdbin")  # of a binlog or relay log; of an encrypted one of MySQL's
 _NUMBERED = re.compile(r".+\.[0-9]{6,}")
-# MySQL's as JSON: host.err.00.json. Rotated: host-slow.log.1.gz, host-slow.log-20261127.xz (dateext), host.err-old.
-_SERVER_LOG = re.compile(r".+\.(log|err)([.-].+)?", re.IGNORECASE)
+# What InnoDB's monitor wrote until its server died, with rows of deadlocks; the server's memory at its death.
+_LAST_WORDS = re.compile(r"innodb_status\.[0-9]+|core(\.[0-9]+)?")
 _ARIA_LOG = re.compile(r"aria_log\.[0-9]+")
 _DOUBLEWRITE = re.compile(r"#ib_[0-9]+_[0-9]+\.b?dblwr")
 _WRITE_SETS = re.compile(r"galera\.cache|gcache\.page\.[0-9]+")  # Galera's, with rows: a node begins another
+_ROCKSDB = ("#rocksdb", ".rocksdb")  # folders in which NAME.log is what no server starts without
+_OF_ROCKSDB = ("rocksdb_datadir", "rocksdb_wal_dir")
 _REDO_SIZES = ("8388608", "16777216")  # both small, and taken by both servers
 
 
@@ -125,6 +129,7 @@ def proof_text(manifest: Manifest, done: Scrub, forward: RollForward | None = No
         "scrubbed_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "backupd": backupd.__version__,
         **done.document,
+        **({"doubt": doubt} if (doubt := logs_doubt(manifest.server)) else {}),
     }
     return json.dumps(document, indent=2) + "\n"
 
@@ -137,7 +142,7 @@ def _remove_logs(manifest: Manifest, relocation: Relocation) -> None:
     aria = relocation.moved(manifest.server.settings.get("aria_log_dir_path", ""))
     require_self_contained(relocation, aria)  # a server has worked in it since
     remove_own_binlogs(relocation, manifest)
-    for path in list(_logs(relocation, aria)):
+    for path in list(_logs(relocation, aria, manifest.server)):
         try:
             path.unlink()
         except OSError as error:
@@ -147,13 +152,19 @@ def _remove_logs(manifest: Manifest, relocation: Relocation) -> None:
             ) from error
 
 
-def _logs(relocation: Relocation, aria: Path) -> Iterator[Path]:
-    for within, _, names in os.walk(relocation.folder):
+def _logs(relocation: Relocation, aria: Path, facts: ServerFacts) -> Iterator[Path]:
+    """By their names, wherever in the copy they lie: the server's may be beside its datadir. No link is followed."""
+    is_server_log = log_of(facts)
+    rocksdb = {relocation.moved(facts.settings[name]) for name in _OF_ROCKSDB if facts.settings.get(name)}
+    rocksdb -= {relocation.datadir, *relocation.datadir.parents}
+    for within, folders, names in os.walk(relocation.folder):
         folder = Path(within)
+        folders[:] = [name for name in folders if name not in _ROCKSDB and folder / name not in rocksdb]
         for name in names:
             path = folder / name
             if (
-                (folder == relocation.datadir and _SERVER_LOG.fullmatch(name))
+                is_server_log(name)
+                or (folder == relocation.datadir and _LAST_WORDS.fullmatch(name))
                 or (folder == aria and _ARIA_LOG.fullmatch(name))
                 or _DOUBLEWRITE.fullmatch(name)
                 or _WRITE_SETS.fullmatch(name)

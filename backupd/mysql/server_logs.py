@@ -1,0 +1,53 @@
+"""What the logs of a server are called that have statements, and so values of rows: errors, queries, audits.
+
+Knows: the settings that name them, and what becomes of a name when a log is rotated. The name counts and never its
+path, wherever in a copy a file is called so: a path of a manifest's is a stranger's, and the server's own may have led
+through a link. A name from before somebody changed the setting is known to nobody.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import PurePosixPath
+
+from backupd.mysql.tablefiles import is_of_a_table
+from backupd.vocabulary.servers import ServerFacts
+
+LOG_SETTINGS = (
+    "audit_log_file",
+    "audit_log_filter.file",
+    "general_log_file",
+    "log_error",
+    "server_audit_file_path",
+    "slow_query_log_file",
+    "sql_error_log_filename",
+)
+_EVERY_SERVER_HAS = "general_log_file"
+
+# MySQL's as JSON: host.err.00.json. Rotated: host-slow.log.1.gz, host-slow.log-20261127.xz (dateext), host.err-old.
+_BY_SUFFIX = r".+\.(?:log|err)(?:[.~_-].*)?"
+# Each part begins with what no part has within it: so no name takes long, whoever made it.
+_ROTATED = r"(?:[._-](?:[0-9][0-9A-Za-z:]*|old|bak|save|orig|json|gz|bz2|xz|zst|lz4|enc))"
+
+
+def log_of(facts: ServerFacts) -> Callable[[str], bool]:
+    """Whether a file of this name is a log of that server, or one of its rotated ones."""
+    paths = (PurePosixPath(facts.settings.get(setting, "")) for setting in LOG_SETTINGS)
+    known = [_rotated(path) for path in paths if path.name and not is_of_a_table(path.name)]
+    pattern = re.compile("|".join((_BY_SUFFIX, *known)), re.IGNORECASE | re.DOTALL)
+    return lambda name: pattern.fullmatch(name) is not None and not is_of_a_table(name)
+
+
+def logs_doubt(facts: ServerFacts) -> str:
+    """Why a log may not be known as one; empty: their names are recorded."""
+    if _EVERY_SERVER_HAS in facts.settings:
+        return ""
+    return (
+        "the names of the server's logs were not recorded with this backup: any that is not called NAME.log or NAME.err"
+        " is left in the copy, and may have original rows"
+    )
+
+
+def _rotated(path: PurePosixPath) -> str:
+    """`slow.txt`, `slow.txt.1.gz` and `slow-20261130.txt.gz`."""
+    stem, suffix = re.escape(path.stem), re.escape(path.suffix)
+    return f"{stem}{_ROTATED}*{suffix}{_ROTATED}*~?"

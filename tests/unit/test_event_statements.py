@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backupd.mysql.binlog.event_statements import EventStatement, EventStatus, EventStatuses, event_statement
+from backupd.mysql.binlog.event_statements import (
+    NOT_UNDERSTOOD,
+    EventStatement,
+    EventStatus,
+    EventStatuses,
+    event_statement,
+)
 
 ENABLED, DISABLED, ELSEWHERE = EventStatus.ENABLED, EventStatus.DISABLED, EventStatus.ELSEWHERE
 E = ("shop", "e")
@@ -26,6 +32,10 @@ E = ("shop", "e")
         ("/*!50106 CREATE*/ /*!50117 DEFINER=a@b*/ /*!50106 EVENT e DO x */", EventStatement("CREATE", E)),
         ("ALTER EVENT e COMMENT 'x'", EventStatement("ALTER", E)),
         ("ALTER DEFINER=u EVENT e DISABLE ON SLAVE", EventStatement("ALTER", E, ELSEWHERE)),
+        ("ALTER DEFINER=app@db1.example.com EVENT e DISABLE", EventStatement("ALTER", E, DISABLED)),
+        ("ALTER DEFINER=`app`@127.0.0.1 EVENT event.e DISABLE", EventStatement("ALTER", ("event", "e"), DISABLED)),
+        ("ALTER DEFINER = app@view. EVENT e DISABLE", EventStatement("ALTER", E, DISABLED)),
+        ("ALTER DEFINER='a'@'10.%' EVENT e DISABLE", EventStatement("ALTER", E, DISABLED)),
         ("ALTER EVENT e DISABLE ON REPLICA", EventStatement("ALTER", E, ELSEWHERE)),
         (
             "ALTER EVENT e ON COMPLETION PRESERVE RENAME TO a.f ENABLE",
@@ -34,10 +44,17 @@ E = ("shop", "e")
         ("SET STATEMENT max_statement_time=1 FOR ALTER EVENT e ENABLE", EventStatement("ALTER", E, ENABLED)),
         ("DROP EVENT IF EXISTS e", EventStatement("DROP", E)),
         ("DROP DATABASE `a`", EventStatement("DROP", ("a", ""))),
+        ("CREATE OR REPLACE SCHEMA `a` CHARACTER SET latin1", EventStatement("DROP", ("a", ""))),
+        ("CREATE DATABASE a", None),
         ("DROP TABLE e", None),
         ("CREATE DEFINER=`a`@`b` TRIGGER event AFTER INSERT ON t FOR EACH ROW SET @a = 1", None),
         ("ALTER TABLE event ADD c INT", None),
-        ("CREATE EVENT", None),
+        ("CREATE DEFINER=a@b.event SQL SECURITY INVOKER VIEW event AS SELECT 1", None),
+        ("INSERT INTO event VALUES ('ALTER EVENT e DISABLE')", None),
+        ("CREATE EVENT", NOT_UNDERSTOOD),
+        ("ALTER DEFINER=a@b SOMETHING EVENT e DISABLE", NOT_UNDERSTOOD),
+        ("ALTER EVENT f\ufffdr DISABLE", NOT_UNDERSTOOD),
+        ("ALTER EVENT e RENAME TO f\ufffdr", NOT_UNDERSTOOD),
         ("", None),
     ],
 )
@@ -65,12 +82,26 @@ def test_an_event_is_as_the_last_statement_that_says_so_left_it() -> None:
     assert followed({}, made, "ALTER EVENT E DISABLE", "ALTER EVENT e COMMENT 'x'") is DISABLED
     assert followed({E: DISABLED}, "ALTER EVENT e COMMENT 'x'") is DISABLED
     assert followed({E: ELSEWHERE}, "ALTER EVENT e COMMENT 'x'") is ELSEWHERE
-    assert followed({E: DISABLED}, "CREATE EVENT IF NOT EXISTS e ON SCHEDULE EVERY 1 DAY DO SELECT 1") is DISABLED
+    assert followed({E: DISABLED}, "CREATE EVENT IF NOT EXISTS e ON SCHEDULE EVERY 1 DAY DO SELECT 1") is None
     assert followed({E: DISABLED}, made.replace("CREATE", "CREATE OR REPLACE")) is ENABLED
     assert followed({("shop", "f"): DISABLED}, "ALTER EVENT f RENAME TO e") is DISABLED
     assert followed({E: ENABLED}, "ALTER EVENT e RENAME TO f") is None
     assert followed({E: ENABLED}, "DROP EVENT e") is None
-    assert followed({E: ENABLED}, "DROP SCHEMA shop") is None
+    assert followed({E: ENABLED}, made, "DROP SCHEMA shop") is None
+    assert (
+        followed({E: DISABLED}, "CREATE OR REPLACE DATABASE shop", made.replace("EVENT", "EVENT IF NOT EXISTS"))
+        is ENABLED
+    )
+
+
+def test_an_event_is_not_enabled_by_what_was_not_understood() -> None:
+    made, unclear = "CREATE EVENT e ON SCHEDULE EVERY 1 DAY DO SELECT 1", "ALTER EVENT \ufffd DISABLE"
+    assert followed({E: ENABLED}, "ALTER EVENT f COMMENT 'x'") is None
+    assert followed({E: ENABLED}, "ALTER EVENT e COMMENT 'x'", unclear) is None
+    assert followed({E: ENABLED}, unclear, "ALTER EVENT e COMMENT 'x'") is None
+    assert followed({E: ENABLED}, unclear, made.replace("EVENT", "EVENT IF NOT EXISTS")) is None
+    assert followed({E: ENABLED}, unclear, "ALTER EVENT e ENABLE") is ENABLED
+    assert followed({}, unclear, made) is ENABLED
 
 
 def test_what_a_replica_was_told_is_run_by_its_source() -> None:

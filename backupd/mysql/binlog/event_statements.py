@@ -1,14 +1,18 @@
 """What the statements of a log make of a server's scheduled events: whether each of them runs there.
 
 Knows: CREATE, ALTER and DROP EVENT, the end of a schema, and that a server leaves an event that it is told of by
-another one to that one. Refuses to know what an event does, and when.
+another one to that one. Refuses to know what an event does, and when; and to guess: of an event of which no statement
+was understood nothing is known, nor of any that a statement may mean that was not.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from backupd.mysql.binlog.statement_words import END, SqlName, StatementOfAnotherForm, StatementWords
+
+_OTHERS_WITH_DEFINER: Final = ("AGGREGATE", "FUNCTION", "PACKAGE", "PROCEDURE", "SQL", "TRIGGER", "VIEW")
 
 
 class EventStatus(StrEnum):
@@ -23,11 +27,14 @@ class EventStatus(StrEnum):
 class EventStatement:
     """One that makes, changes or ends an event, or all of a schema."""
 
-    verb: str  # CREATE, ALTER, DROP
+    verb: str  # CREATE, ALTER, DROP; empty: it was not understood
     event: SqlName  # schema and name; no name: all of the schema's
     status: EventStatus | None = None  # None: it does not say
     renamed: SqlName | None = None
     if_missing: bool = False  # what is there stays as it is
+
+
+NOT_UNDERSTOOD = EventStatement("", ("", ""))
 
 
 class EventStatuses:
@@ -35,30 +42,34 @@ class EventStatuses:
 
     def __init__(self, known: Mapping[SqlName, EventStatus]) -> None:
         self._known = {_folded(name): status for name, status in known.items()}
+        self._told: set[SqlName] = set()
+        self._all_known = True  # else it may have others
 
     def of(self, event: SqlName) -> EventStatus | None:
-        """Of this one; None where the server has none."""
-        return self._known.get(_folded(event))
+        """Of this one, of which statements told; None where they did not, or what it has is not known."""
+        name = _folded(event)
+        return self._known.get(name) if name in self._told else None
 
     def follow(self, statement: EventStatement, *, own: bool) -> None:
         """It was executed there: by its `own` clients, or as a replica."""
+        if statement == NOT_UNDERSTOOD:  # it may have disabled any
+            self._known.clear()
+            self._all_known = False
+            return
         name = _folded(statement.event)
         if statement.verb == "DROP":
             schema, event = name
             for one in [one for one in self._known if one == name or (not event and one[0] == schema)]:
                 del self._known[one]
             return
-        before = self._known.get(name)
-        if statement.if_missing and before is not None:
+        if statement.if_missing and (name in self._known or not self._all_known):
             return
-        self._known.pop(name, None)
-        if not own:
-            status = EventStatus.ELSEWHERE
-        elif statement.status is not None:
-            status = statement.status
-        else:
-            status = (before if statement.verb == "ALTER" else None) or EventStatus.ENABLED
-        self._known[_folded(statement.renamed or statement.event)] = status
+        before = self._known.pop(name, None)
+        status = statement.status or (before if statement.verb == "ALTER" else EventStatus.ENABLED)
+        now = _folded(statement.renamed or statement.event)
+        self._told.add(now)
+        if status is not None:
+            self._known[now] = status if own else EventStatus.ELSEWHERE
 
 
 def event_statement(text: str, schema: str) -> EventStatement | None:
@@ -69,24 +80,27 @@ def event_statement(text: str, schema: str) -> EventStatement | None:
         _, verb = words.take()
         match verb.upper():
             case "CREATE":
-                return _made(words, "CREATE")
+                found = _made(words, "CREATE")
             case "ALTER":
-                return _made(words, "ALTER")
+                found = _made(words, "ALTER")
             case "DROP":
-                return _dropped(words)
+                found = _dropped(words)
+            case _:
+                return None
     except StatementOfAnotherForm:
-        pass
-    return None
+        return NOT_UNDERSTOOD
+    return NOT_UNDERSTOOD if found is not None and any(map(_is_garbled, _names(found))) else found
 
 
 def _made(words: StatementWords, verb: str) -> EventStatement | None:
-    words.passed("OR", "REPLACE")
-    if words.passed("DEFINER", "="):
-        words.take()
-        if words.passed("@"):
-            words.take()
-        elif words.passed("("):
-            words.require(")")
+    replacing = words.passed("OR", "REPLACE")
+    if words.next_is("DATABASE", "SCHEMA"):
+        return _schema_dropped(words) if replacing else None
+    if words.passed("DEFINER"):
+        words.require("=")
+        words.pass_account()
+        if not words.next_is("EVENT", *_OTHERS_WITH_DEFINER):
+            raise StatementOfAnotherForm
     if not words.passed("EVENT"):
         return None
     if_missing = words.passed("IF", "NOT", "EXISTS")
@@ -108,10 +122,22 @@ def _dropped(words: StatementWords) -> EventStatement | None:
     if words.passed("EVENT"):
         words.passed("IF", "EXISTS")
         return EventStatement("DROP", words.name())
-    if words.passed("DATABASE") or words.passed("SCHEMA"):
-        words.passed("IF", "EXISTS")
-        return EventStatement("DROP", words.schema_name())
-    return None
+    return _schema_dropped(words) if words.next_is("DATABASE", "SCHEMA") else None
+
+
+def _schema_dropped(words: StatementWords) -> EventStatement:
+    words.take()
+    words.passed("IF", "EXISTS")
+    return EventStatement("DROP", words.schema_name())
+
+
+def _names(statement: EventStatement) -> tuple[str, ...]:
+    return (*statement.event, *(statement.renamed or ()))
+
+
+def _is_garbled(name: str) -> bool:
+    """Its client's character set was another one: it is an event, but nobody knows which."""
+    return "\N{REPLACEMENT CHARACTER}" in name
 
 
 def _folded(name: SqlName) -> SqlName:

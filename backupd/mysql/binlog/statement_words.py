@@ -11,7 +11,8 @@ _TOKENS: Final = re.compile(
       | (?P<quoted>`[^`]*+(?:``[^`]*+)*(?:`|\Z))
       | (?P<doubled>"[^"\\]*+(?:(?:""|\\.)[^"\\]*+)*(?:"|\\?\Z))
       | (?P<string>'[^'\\]*+(?:(?:''|\\.)[^'\\]*+)*(?:'|\\?\Z))
-      | (?P<word>[\w$]++)
+      | (?P<host>@[\w$.]++)
+      | (?P<word>[\w$\N{REPLACEMENT CHARACTER}]++)
       | (?P<sign>.)""",
     re.VERBOSE | re.DOTALL,
 )
@@ -93,6 +94,16 @@ class StatementWords:
         """MariaDB's variables for one statement are behind us, if there are any."""
         while self.passed("SET", "STATEMENT"):  # it may be another SET STATEMENT
             self.pass_until("FOR")
+
+    def pass_account(self) -> None:
+        """A user's name is behind us, with its host if it has one: without quotes that is one word with its dots."""
+        self.take()
+        if self._next()[0] == "host":
+            self._at += 1
+        elif self.passed("@"):
+            self.take()
+        elif self.passed("("):  # CURRENT_USER()
+            self.require(")")
 
     def name(self) -> SqlName:
         """A table's, with its schema."""

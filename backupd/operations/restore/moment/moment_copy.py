@@ -273,7 +273,7 @@ class _Rolling:
             with shielded(), _noted_if_lost(interrupted):
                 self._keep(server, applied, events, interrupted)
             raise
-        events.put_back(server.session)
+        self._put_back(events, server)
         self._shut_down(server, position)
         return position
 
@@ -288,8 +288,13 @@ class _Rolling:
         if position is None:
             interrupted.add_note(f"{_LOST}: {LOST_AT_A_SHUTDOWN}")
             return
-        events.put_back(server.session, position)
+        self._put_back(events, server, position)
         self._shut_down(server, position)
+
+    def _put_back(self, events: EventsInLog, server: RunningServer, reached: Position | None = None) -> None:
+        if left := events.put_back(server.session, reached):
+            named = some([on_one_line(f"{schema}.{event}") for schema, event in left], _TOLD)
+            self.telling(f"scheduled events whose statements in the log were not understood stay disabled: {named}")
 
     def _shut_down(self, server: RunningServer, position: Position) -> None:
         shut_down(server)

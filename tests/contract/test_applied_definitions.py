@@ -53,7 +53,80 @@ def test_what_a_setting_let_the_source_make_is_made_on_the_copy_too(tmp_path: Pa
         applied(witness, tmp_path / "to", end, lambda server, _: look(server.session))
 
 
+MAKING = {
+    "aria-page-checksum": "OFF",
+    "automatic-sp-privileges": "OFF",
+    "innodb-compression-default": "ON",
+    "innodb-default-row-format": "compact",
+    "mysql56-temporal-format": "OFF",
+    "standard-compliant-cte": "OFF",
+}
+
+
+def test_ddl_makes_on_the_copy_what_it_made_on_the_source(tmp_path: Path) -> None:
+    """By settings that no event carries: formats of tables and columns, what a view may be, and what remains of rights
+    to a procedure that is gone.
+    """
+    options = (f"--{name}={value}" for name, value in MAKING.items())
+    formats = "SELECT TABLE_NAME, ENGINE, ROW_FORMAT FROM information_schema.TABLES WHERE TABLE_SCHEMA = 't' ORDER BY 1"
+    tables = ("formats", "checked")
+    with mariadb("--binlog-format=ROW", *options) as source, source.session() as root:
+        root.execute("CREATE USER u@h")
+        root.execute("CREATE PROCEDURE t.p() SELECT 1")
+        root.execute("GRANT EXECUTE ON PROCEDURE t.p TO u@h")
+        image = taken(source, tmp_path / "image")
+        for statement in (
+            "CREATE TABLE t.checked (id INT PRIMARY KEY) ENGINE=Aria",
+            "CREATE TABLE t.formats (id INT PRIMARY KEY, at TIMESTAMP NULL, exactly DATETIME(3))",
+            f"CREATE VIEW t.v AS {AGGREGATED}",
+            "DROP PROCEDURE t.p",
+        ):
+            root.execute(statement)
+        rights = "SELECT User, Routine_name FROM mysql.procs_priv"
+        expected = definitions(root, tables), root.query(formats), root.query(rights)
+        witness, end = Witness(image.folder, image.manifest, source.datadir), place(root)
+
+        def look(session: Session) -> None:
+            assert (definitions(session, tables), session.query(formats), session.query(rights)) == expected
+
+        applied(witness, tmp_path / "to", end, lambda server, _: look(server.session))
+
+
+def test_tables_have_on_the_copy_the_engine_that_the_source_enforced(tmp_path: Path) -> None:
+    """Foreign keys with it: another engine ignores them."""
+    enforcing = ("--enforce-storage-engine=InnoDB", "--sql-mode=")  # else another one is refused
+    with mariadb("--binlog-format=ROW", *enforcing) as source, source.session() as root:
+        image = taken(source, tmp_path / "image")
+        root.execute("CREATE TABLE t.parent (id INT PRIMARY KEY) ENGINE=MyISAM")
+        root.execute("CREATE TABLE t.child (id INT, FOREIGN KEY (id) REFERENCES t.parent (id)) ENGINE=MyISAM")
+        expected = definitions(root, ["parent", "child"])
+        assert "FOREIGN KEY" in str(expected)
+        witness, end = Witness(image.folder, image.manifest, source.datadir), place(root)
+
+        def look(session: Session) -> None:
+            assert definitions(session, ["parent", "child"]) == expected
+
+        applied(witness, tmp_path / "to", end, lambda server, _: look(server.session))
+
+
+def test_tables_lie_on_the_copy_where_they_did_on_the_source(tmp_path: Path) -> None:
+    """What cannot be in the system's tablespace is of another format there, with a warning."""
+    asked = "SELECT NAME, ROW_FORMAT, SPACE = 0 AS shared FROM information_schema.INNODB_SYS_TABLES WHERE NAME = 't/x'"
+    with mariadb("--binlog-format=ROW", "--innodb-file-per-table=OFF") as source, source.session() as root:
+        image = taken(source, tmp_path / "image")
+        root.execute("SET SESSION innodb_strict_mode = OFF")
+        root.execute("CREATE TABLE t.x (id INT PRIMARY KEY) ENGINE=InnoDB ROW_FORMAT=COMPRESSED")
+        expected = root.query(asked)
+        witness, end = Witness(image.folder, image.manifest, source.datadir), place(root)
+
+        def look(session: Session) -> None:
+            assert session.query(asked) == expected
+
+        applied(witness, tmp_path / "to", end, lambda server, _: look(server.session))
+
+
 NUMBERS = "WITH RECURSIVE c AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM c WHERE n < 1500) SELECT * FROM c"
+AGGREGATED = "WITH RECURSIVE c AS (SELECT 1 AS n UNION ALL SELECT MAX(n) + 1 FROM c WHERE n < 3) SELECT n FROM c"
 CALLS_ITSELF = "CREATE PROCEDURE t.down(n INT) BEGIN IF n > 0 THEN CALL t.down(n - 1); END IF; END"
 DECIDING = {
     "default-regex-flags": "DOTALL",
@@ -63,8 +136,12 @@ DECIDING = {
     "ft-stopword-file": "",  # none: "there" is a word as any other
     "group-concat-max-len": "5",
     "innodb-ft-server-stopword-table": "t/words",
+    "max-allowed-packet": "1M",
     "max-recursive-iterations": "2000",
-    "max-sp-recursion-depth": "9",
+    "max-sort-length": "64",
+    "max-sp-recursion-depth": "200",
+    "old-passwords": "1",
+    "thread-stack": "16M",
 }
 
 
@@ -77,6 +154,8 @@ def test_statements_give_on_the_copy_what_they_gave_on_the_source(tmp_path: Path
         root.execute("INSERT INTO t.words VALUES ('wonderful')")
         root.execute("CREATE TABLE t.p (id INT PRIMARY KEY, total INT, qty INT, unit DECIMAL(20,12), at DATETIME(6))")
         root.execute("INSERT INTO t.p VALUES (1, 10, 3, 0, NOW()), (2, 10, 6, 0, NOW())")
+        root.execute("CREATE TABLE t.alike (id INT PRIMARY KEY, v VARCHAR(90))")
+        root.execute("INSERT INTO t.alike VALUES (1, CONCAT(REPEAT('x', 70), 'b')), (2, CONCAT(REPEAT('x', 70), 'a'))")
         root.execute("CREATE TABLE t.indexed (id INT PRIMARY KEY, v TEXT, FULLTEXT (v)) ENGINE=MyISAM")
         root.execute("INSERT INTO t.indexed VALUES (1, 'there it is'), (2, 'something there'), (3, 'other')")
         image = taken(source, tmp_path / "image")
@@ -86,8 +165,10 @@ def test_statements_give_on_the_copy_what_they_gave_on_the_source(tmp_path: Path
             "INSERT INTO t.innodb (v) VALUES (WEEK('2000-01-01')), ('a\\nb' RLIKE 'a.b')",
             f"INSERT INTO t.innodb (v) SELECT COUNT(*) FROM ({NUMBERS}) AS numbers",
             CALLS_ITSELF,
-            "CREATE TRIGGER t.deep BEFORE INSERT ON t.aria FOR EACH ROW CALL t.down(3)",
+            "CREATE TRIGGER t.deep BEFORE INSERT ON t.aria FOR EACH ROW CALL t.down(100)",
             "INSERT INTO t.aria (v) VALUES ('three')",
+            "DELETE FROM t.alike ORDER BY v LIMIT 1",
+            "INSERT INTO t.innodb (v) VALUES (PASSWORD('x')), (REPEAT('x', 2000000))",
             "DELETE FROM t.indexed WHERE MATCH (v) AGAINST ('something there' IN BOOLEAN MODE)",
             "UPDATE t.indexed SET v = 'something' WHERE id = 1",
             "CREATE TABLE t.later (id INT PRIMARY KEY, v TEXT, FULLTEXT (v)) ENGINE=InnoDB",

@@ -6,7 +6,7 @@ import pytest
 
 from backupd.operations.restore.moment.moment_copy import doubt_of_log
 from backupd.policy.binlog_chain import PlacedBackup
-from backupd.policy.log_modes import mode_doubt, statement_doubt
+from backupd.policy.log_modes import definition_doubt, mode_doubt, statement_doubt
 from backupd.policy.moments import Latest
 from backupd.policy.roll_forward import EndCondition, RestorePlan
 from backupd.vocabulary.binlogs import BinlogPlace, ChangeKind, TableChange
@@ -39,19 +39,30 @@ def test_no_mode_is_no_doubt_where_nothing_can_mean_it() -> None:
 
 def test_settings_that_were_not_recorded_are_told_where_the_log_changes_rows_by_statements() -> None:
     log = [segment(), segment("", BY_STATEMENT)]
-    assert "div_precision_increment" in statement_doubt(UNKNOWN, log)
-    assert statement_doubt(replace(UNKNOWN, settings={"div_precision_increment": "4"}), log) == ""
+    earlier = replace(UNKNOWN, settings={"div_precision_increment": "4"})  # by a backupd that recorded fewer
+    assert "max_sort_length" in statement_doubt(UNKNOWN, log)
+    assert "max_sort_length" in statement_doubt(earlier, log)
+    assert statement_doubt(replace(UNKNOWN, settings={"max_sort_length": "1024"}), log) == ""
     assert statement_doubt(UNKNOWN, [segment("", replace(BY_STATEMENT, rows=3), ALTERED)]) == ""
+
+
+@pytest.mark.parametrize("flavour", list(Flavour))
+def test_settings_that_were_not_recorded_are_told_where_the_log_has_ddl(flavour: Flavour) -> None:
+    server = replace(UNKNOWN, flavour=flavour)
+    for log in ([segment("", ALTERED)], [replace(segment(), all_changes=False)]):
+        assert "innodb_default_row_format" in definition_doubt(server, log)
+        assert definition_doubt(replace(server, settings={"max_sort_length": "1024"}), log) == ""
+    assert definition_doubt(server, [segment("", DROPPED, BY_STATEMENT)]) == ""
 
 
 @pytest.mark.parametrize(
     ("settings", "doubts"),
     [
-        ({}, 3),
-        ({"old_mode": ""}, 2),
-        ({"time_zone": "+00:00"}, 2),
-        ({"div_precision_increment": "4"}, 2),
-        ({"ft_stopword_file": "/not/here"}, 4),
+        ({}, 4),
+        ({"old_mode": ""}, 3),
+        ({"time_zone": "+00:00"}, 3),
+        ({"max_sort_length": "1024"}, 2),
+        ({"ft_stopword_file": "/not/here"}, 5),
     ],
 )
 def test_restores_and_drills_are_told_it_beside_the_doubt_about_the_zone(

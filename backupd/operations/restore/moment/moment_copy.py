@@ -37,7 +37,7 @@ from backupd.operations.restore.unfinished import Filling, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
 from backupd.operations.restore.wanted_objects import parts_of
 from backupd.policy.log_clock import clock_doubt
-from backupd.policy.log_modes import mode_doubt, statement_doubt
+from backupd.policy.log_modes import definition_doubt, mode_doubt, statement_doubt
 from backupd.policy.log_zone import LogZone, log_zone
 from backupd.policy.roll_forward import RestorePlan
 from backupd.policy.time_zones import require_rules
@@ -77,6 +77,7 @@ def doubt_of_log(plan: RestorePlan, manifest: Manifest) -> str:
         zone_of_log(plan, manifest).doubt,
         mode_doubt(facts, plan.segments),
         statement_doubt(facts, plan.segments),
+        definition_doubt(facts, plan.segments),
         stopwords_doubt(facts) if plan.segments else "",
         clock_doubt(plan),
     )
@@ -294,7 +295,7 @@ class _Rolling:
     def _put_back(self, events: EventsInLog, server: RunningServer, reached: Position | None = None) -> None:
         if left := events.put_back(server.session, reached):
             named = some([on_one_line(f"{schema}.{event}") for schema, event in left], _TOLD)
-            self.telling(f"scheduled events whose statements in the log were not understood stay disabled: {named}")
+            self.telling(f"scheduled events whose statements in the log backupd cannot parse stay disabled: {named}")
 
     def _shut_down(self, server: RunningServer, position: Position) -> None:
         shut_down(server)

@@ -23,6 +23,7 @@ RUNS = 120  # the hundredth is a bench
 PAGE = 4096  # bytes, SQLite's own default
 CHANGES = seeded(6, usual=1)  # of a page, beside that it is zeroed
 ONE_IN = seeded(1, usual=9)  # so many pages
+PARTS = 6  # of the pages, each a test: as one, all of them would take longer than a test may
 
 
 @pytest.fixture(scope="module")
@@ -137,11 +138,12 @@ def test_each_page_that_is_zeroed_is_noticed_or_held_nothing(whole: Path, path: 
 
 
 @pytest.mark.exhaustive
-def test_bits_that_flip_in_any_page_are_noticed_or_cost_no_run(whole: Path, path: Path) -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_bits_that_flip_in_any_page_are_noticed_or_cost_no_run(whole: Path, path: Path, part: int) -> None:
     sound = whole.read_bytes()
     _, expected = told_of(path)
     assert expected is not None
-    for page in pages(whole):
+    for page in list(pages(whole))[part::PARTS]:
         for changed in changes(sound[page * PAGE : (page + 1) * PAGE], seed=page):
             damage(path, page * PAGE, changed)
             fault, runs = told_of(path)

@@ -21,7 +21,6 @@ from backupd.mysql.positions import binlog_status
 from backupd.mysql.same_server import has_identity, identity, on_another
 from backupd.mysql.session import Connect, Session, StatementError
 from backupd.mysql.sqltext import quoted
-from backupd.mysql.statement_limit import lift_limit
 from backupd.mysql.table_shape import TableShape
 from backupd.mysql.tablefiles import Table
 from backupd.mysql.tablespace_loading import datadir_here, remove_files
@@ -160,7 +159,6 @@ def prepare(session: Session, flavour: Flavour, *, logged: bool = True) -> None:
     session.execute(f"SET SESSION wait_timeout = {LOAD_SECONDS:.0f}")
     if flavour is Flavour.MARIADB:
         session.execute("SET SESSION check_constraint_checks = 0")  # a row may be older than its table's constraint
-    lift_limit(session, flavour)  # of clients: no CHECKSUM TABLE of a large table keeps it
 
 
 def make(session: Session, place: LoadingPlace, shapes: Sequence[TableShape]) -> None:

@@ -43,7 +43,7 @@ from backupd.mysql.facts import flavour_of
 from backupd.mysql.layout import require_server_of
 from backupd.mysql.positions import PositionReader, position_reader
 from backupd.mysql.session import Connect, Row, Session, StatementError, whole_seconds
-from backupd.mysql.statement_limit import TIMED_OUT, lift_limit
+from backupd.mysql.statement_limit import TIMED_OUT
 from backupd.mysql.watchdog import Watchdog
 from backupd.vocabulary.errors import LockLost, ServerError
 from backupd.vocabulary.servers import Blocker, Flavour, Position
@@ -331,7 +331,6 @@ def _prepared(session: Session, limits: LockConfig) -> _Terms:
         f" wait_timeout = {whole_seconds(limits.hold_budget_seconds)}"
     )
     flavour = flavour_of(session)
-    lift_limit(session, flavour)  # a lock is waited for longer than any client may take
     return _Terms(
         flavour,
         position_reader(session),

@@ -29,6 +29,7 @@ __all__ = ["ANSWER_SECONDS", "Connect", "Login", "Row", "Session", "StatementErr
 ANSWER_SECONDS = 60.0
 
 _NO_SUCH_THREAD = 1094
+_LIMITS = ("max_statement_time", "max_execution_time")  # of a statement's time: MariaDB's, MySQL's
 _CREDENTIALS = struct.Struct("iII")  # of a process: its number, its user, its group
 
 Row = Mapping[str, str | None]
@@ -73,6 +74,7 @@ class Session:
     ) -> Self:
         """A new session of this login; with `one_statement` its server refuses several that are sent as one.
 
+        However short the time that the server lets statements of clients take, those of this one may take any.
         With `as_stored` values arrive in the bytes of their columns: for `byte_rows` alone.
 
         Raises:
@@ -82,7 +84,7 @@ class Session:
             flags: dict[str, Any] = {"client_flag": 0} if one_statement else {}
             if as_stored:
                 flags |= {"use_unicode": False, "init_command": "SET SESSION character_set_results = NULL"}
-            return cls(pymysql.connect(**connection_options(login, answer_seconds) | flags), login)
+            session = cls(pymysql.connect(**connection_options(login, answer_seconds) | flags), login)
         except pymysql.MySQLError as error:
             raise statement_error(error, login, CONNECTING) from error
         except (OSError, ValueError) as error:  # before the driver begins: a certificate, a name
@@ -90,6 +92,11 @@ class Session:
                 f"cannot connect to the server at {login.where}: {error}",
                 hint="check the address and tls_ca" if login.tls_ca is not None else "check the address",
             ) from error
+        with contextlib.ExitStack() as owed:
+            owed.callback(session.close)
+            session._lift_limit()
+            owed.pop_all()
+        return session
 
     @property
     def connection_id(self) -> int:
@@ -296,6 +303,16 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    def _lift_limit(self) -> None:
+        for variable in _LIMITS:
+            try:
+                self.execute(f"SET SESSION {variable} = 0")
+            except StatementError as error:
+                if not error.unknown_here:
+                    raise
+            else:
+                return
 
     def _abandon(self, cursor: Any) -> None:
         """The session is over, whatever of an answer is still to come."""

@@ -1,4 +1,4 @@
-"""How long the server lets a statement run before it ends it itself."""
+"""How long the server lets a statement run before it ends it itself: a session has no limit but one of ours."""
 
 from pymysql.constants import ER
 
@@ -18,23 +18,11 @@ def limit_statements(session: Session, flavour: Flavour, seconds: float) -> None
         StatementError: the session is over.
     """
     most = min(max(seconds, 0.001), _LONGEST_SECONDS)
-    _limit(session, flavour, most if flavour is Flavour.MARIADB else round(most * 1000))
-
-
-def lift_limit(session: Session, flavour: Flavour) -> None:
-    """No statement of this session ends for how long it takes, though the server may let those of clients take only so
-    long.
-
-    Raises:
-        StatementError: the session is over.
-    """
-    _limit(session, flavour, 0)
-
-
-def _limit(session: Session, flavour: Flavour, value: float) -> None:
-    variable = "max_statement_time" if flavour is Flavour.MARIADB else "max_execution_time"
     try:
-        session.execute(f"SET SESSION {variable} = %s", value)
+        if flavour is Flavour.MARIADB:
+            session.execute("SET SESSION max_statement_time = %s", most)
+        else:
+            session.execute("SET SESSION max_execution_time = %s", round(most * 1000))
     except StatementError as error:
         if not error.unknown_here:
             raise

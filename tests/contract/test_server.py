@@ -1,7 +1,7 @@
 """What the lock, the server's answers and the canary promise: the fake of the story tests, and a real MariaDB."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -15,8 +15,9 @@ from backupd.mysql import Canary, Lock, Server
 from backupd.mysql.canary import MysqlCanary, moments
 from backupd.mysql.grants import grant_script
 from backupd.mysql.locks import ServerLock
+from backupd.mysql.replication import ReplicaApplier
 from backupd.mysql.server import MysqlServer
-from backupd.mysql.session import StatementError
+from backupd.mysql.session import Session, StatementError
 from backupd.vocabulary.errors import LockLost, LockNotGranted, ServerError
 from backupd.vocabulary.servers import Blocker
 from tests.contract.mariadb import MariadbServer, lock_sessions, mysql_server, running
@@ -230,6 +231,35 @@ def test_the_canary_leaves_one_row_before_and_one_after(world: World, request: p
 def test_a_canary_that_cannot_be_written_is_a_server_error(world: World) -> None:
     with pytest.raises(ServerError):
         world.without_canary().before("run-d")
+
+
+def test_no_question_of_ours_and_no_applier_is_under_the_limit_of_time_for_clients(
+    mysql_server: MariadbServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To list a million tablespaces, or to wait for a replica's applier, takes longer than any client may."""
+    limits: list[str | None] = []
+    asked = Session.variables
+
+    def seen(session: Session) -> Mapping[str, str]:
+        limits.append(session.value("SELECT @@SESSION.max_statement_time"))
+        return asked(session)
+
+    monkeypatch.setattr(Session, "variables", seen)
+    with mysql_server.session() as root:
+        root.execute("SET GLOBAL max_statement_time = 30")
+        try:
+            server = MysqlServer(mysql_server.connect())
+            facts = server.facts()
+            server.data_paths(facts)
+            server.tablespaces(facts)
+            applier = ReplicaApplier(mysql_server.connect(), temporary_tables_wait_seconds=0)
+            identity = applier.server()
+            applier.stop((), of=identity)
+            applier.start((), of=identity)
+        finally:
+            root.execute("SET GLOBAL max_statement_time = DEFAULT")
+    assert len(limits) >= 6
+    assert set(limits) == {"0.000000"}
 
 
 def test_the_server_names_each_tablespace_it_has_a_moment_after_it_was_started(mysql_server: MariadbServer) -> None:

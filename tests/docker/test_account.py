@@ -93,6 +93,17 @@ def test_the_documented_grants_are_enough_to_know_the_server(account: Connect, s
     assert ours.replication().channels == ()
 
 
+def test_a_limit_of_time_for_clients_is_none_for_us(account: Connect, server: ServerContainer) -> None:
+    variable = "max_statement_time" if server.flavour is Flavour.MARIADB else "max_execution_time"
+    with server.session() as root:
+        root.execute(f"SET GLOBAL {variable} = 30")
+        try:
+            with account() as session:
+                assert float(session.value(f"SELECT @@SESSION.{variable}") or "30") == 0
+        finally:
+            root.execute(f"SET GLOBAL {variable} = DEFAULT")
+
+
 def test_the_documented_grants_are_enough_for_every_lock(account: Connect, server: ServerContainer) -> None:
     for strategy in STRATEGIES[server.flavour]:
         with ServerLock(account, LIMITS, strategy=strategy).held(server.datadir) as held:

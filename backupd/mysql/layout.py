@@ -22,7 +22,7 @@ from backupd.host.filesystem import read_plain
 from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS
 from backupd.mysql.aria_control import CONTROL_FILE
 from backupd.mysql.facts import key_files
-from backupd.mysql.running_servers import is_server
+from backupd.mysql.running_servers import KEPT_LOCKED, is_server
 from backupd.mysql.server_view import require_same_view
 from backupd.mysql.session import Row, Session, StatementError
 from backupd.vocabulary.errors import ServerError
@@ -61,9 +61,6 @@ _TABLESPACES = {
     Flavour.MYSQL: "SELECT FILE_NAME, FILE_ID FROM information_schema.FILES"
     " WHERE ENGINE = 'InnoDB' AND FILE_NAME LIKE '%.ibd'",
 }
-# What a server keeps locked for as long as it has it open (fcntl(2)): MariaDB Aria's control file (ma_control_file.c),
-# MySQL each data file (os0file.cc). One of them is enough: MySQL loses the lock of a file that CLONE has read.
-_KEPT_LOCKED = (CONTROL_FILE, "ibdata1", "ibtmp1", "mysql.ibd")
 _LONGEST_PATH = 4096  # bytes (PATH_MAX)
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, pid
 
@@ -165,7 +162,7 @@ def require_open(variables: Mapping[str, str], datadir: Path) -> int | None:
         OSError: they cannot be read.
     """
     control = _within(datadir, variables.get("aria_log_dir_path", "")) / CONTROL_FILE
-    here = [path for path in (control, *(datadir / name for name in _KEPT_LOCKED)) if path.exists()]
+    here = [path for path in (control, *(datadir / name for name in KEPT_LOCKED)) if path.exists()]
     holders = [holder for path in here if (holder := _holder(path)) is not None]
     if here and not holders:
         raise ServerError(

@@ -1,4 +1,4 @@
-"""Servers at work on this host, by what the kernel tells of their processes (proc(5), `comm` and `cwd`).
+"""Servers at work on this host, by what the kernel tells of their processes (proc(5): `comm`, `cwd` and `fd`).
 
 Knows: that a server enters its datadir as it starts, and stays there; and that one whose datadir was emptied
 (MariaDB 10.11.19, tried) still answers a SELECT from a table that it has open, while `mariadb-dump` finds no schema.
@@ -13,11 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from backupd.host.mountinfo import mounts, place, shown_at
+from backupd.mysql.aria_control import CONTROL_FILE
 from backupd.vocabulary.errors import Refused
+
+# What a server keeps locked for as long as it has it open (fcntl(2)): MariaDB Aria's control file (ma_control_file.c),
+# MySQL each data file (os0file.cc). One of them is enough: MySQL loses the lock of a file that CLONE has read.
+KEPT_LOCKED = (CONTROL_FILE, "ibdata1", "ibtmp1", "mysql.ibd")
 
 _SERVERS = ("mariadbd", "mysqld")
 _MOUNTS = "ns/mnt"  # proc(5): those who share it share all names
-_DELETED = " (deleted)"  # proc(5), /proc/PID/exe and cwd
+_DELETED = " (deleted)"  # proc(5), /proc/PID/exe, cwd and fd
 
 
 def require_no_server_in(folder: Path) -> None:
@@ -44,14 +49,25 @@ def require_no_server_in(folder: Path) -> None:
 
 
 def is_server(process: int) -> bool:
-    """Whether this process is a database server; one that has ended, or is hidden from us, is none."""
+    """Whether this process is a database server, by its name or, whatever that is, by the files that it has open.
+
+    One that has ended, or is hidden from us, is none.
+    """
     with contextlib.suppress(OSError):
-        return _name(Path(f"/proc/{process}")) in _SERVERS
+        at = Path(f"/proc/{process}")
+        return _name(at) in _SERVERS or any(name in KEPT_LOCKED for name in _open_files(at))
     return False
 
 
 def _name(process: Path) -> str:
     return (process / "comm").read_text(errors="replace").strip()
+
+
+def _open_files(process: Path) -> Iterator[str]:
+    """The names, without their folders, of what it has open, also of what was removed since."""
+    for descriptor in (process / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            yield descriptor.readlink().name.removesuffix(_DELETED)
 
 
 def _removed(cwd: Path, process: Path) -> Iterator[Path]:

@@ -134,6 +134,19 @@ def test_a_server_that_answers_at_the_socket_while_another_has_the_files_open_is
     assert "container" in caught.value.hint
 
 
+@pytest.mark.parametrize("file", ["aria_log_control", "ibdata1", "ibtmp1", "mysql.ibd"])
+def test_so_is_a_server_of_another_name_which_is_known_by_the_files_that_it_has_open(tmp_path: Path, file: str) -> None:
+    """As a debug build, or one that was renamed. Its own folder need not be there any more."""
+    (tmp_path / "ibdata1").write_bytes(bytes(52))
+    (tmp_path / "its own").mkdir()
+    theirs = tmp_path / "its own" / file
+    with holding(tmp_path / "ibdata1") as host, holding(theirs, name="mysqld-debug") as container:
+        for _ in ("it is there", "it was removed"):
+            with pytest.raises(ServerError, match=f"process {container} answers, and another one, process {host}, has"):
+                require_server_of(answering(tmp_path, container), tmp_path)
+            theirs.unlink(missing_ok=True)
+
+
 def test_who_answers_for_a_server_need_not_be_it(tmp_path: Path) -> None:
     """Over TCP nobody is seen; systemd may have listened, a proxy may pass on, a container's process may be hidden."""
     (tmp_path / "ibdata1").write_bytes(bytes(52))

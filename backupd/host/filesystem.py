@@ -58,19 +58,28 @@ def sync_folder(folder: Path) -> None:
 
 
 def identity(path: Path) -> FileIdentity:
-    """By what its file system knows what a path leads to, links followed.
+    """By what its file system knows what a path leads to, links followed. Only a file or a folder is opened for it.
 
     Raises:
         OSError: it is not there, or nobody may look at it.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        found = os.fstat(place)
+        may_open = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+        return FileIdentity(found.st_ino, _generation(place, path) if may_open else None)
+    finally:
+        os.close(place)
+
+
+def _generation(place: int, path: Path) -> int | None:
+    descriptor = _opened(place, path)
     try:
         told = bytearray(struct.calcsize("l"))
-        try:
+        with suppress(OSError):
             fcntl.ioctl(descriptor, _GENERATION, told)
-        except OSError:
-            return FileIdentity(os.fstat(descriptor).st_ino, None)
-        return FileIdentity(os.fstat(descriptor).st_ino, int.from_bytes(told[:4], "little"))
+            return int.from_bytes(told[:4], "little")
+        return None
     finally:
         os.close(descriptor)
 
@@ -193,14 +202,19 @@ def _opened_as_seen(name: str | Path, flags: int, owners: Collection[int], dir_f
         is_plain = stat.S_ISREG(found.st_mode) and (not owners or found.st_uid in owners)
         if not is_plain and not stat.S_ISLNK(found.st_mode):
             return None
-        # of a link the kernel says ELOOP here (may_open of fs/namei.c)
+        return _opened(place, name, flags)  # of a link the kernel says ELOOP here (may_open of fs/namei.c)
+    finally:
+        os.close(place)
+
+
+def _opened(place: int, name: str | Path, flags: int = 0) -> int:
+    """What was looked at (O_PATH), to be read."""
+    try:
         return os.open(_OPENED / str(place), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     except OSError as error:
         if error.errno == errno.ENOENT and is_absent(_OPENED):  # it is there: nobody may take it for one that is not
             raise OSError(errno.ENOSYS, "/proc is not mounted", str(name)) from error
         raise OSError(error.errno, error.strerror, str(name)) from error
-    finally:
-        os.close(place)
 
 
 def write_among_others(folder: Path, name: str, text: str) -> None:

@@ -10,17 +10,20 @@ truncated") the server comes back with GTIDs of long ago. So a backup has such a
 transaction.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from backupd.host.filesystem import opened_plain, read_plain
 from backupd.mysql.binlog.grouping import TELLING, Grouping
 from backupd.mysql.binlog.layout import BINLOG_CHECKPOINT, HEADER, HEADER_BYTES, MAGIC, START_ENCRYPTION
 from backupd.vocabulary.errors import ServerError
 
 _READ = TELLING | {BINLOG_CHECKPOINT}  # of the others the header says enough
 _PREFIX = 64 << 10  # bytes of an event that are looked at: a COMMIT is shorter
+_LARGEST_INDEX = 64 << 20  # bytes: a line for each binlog
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,10 @@ def listed_paths(index: Path) -> tuple[Path, ...]:
         ServerError: it cannot be read or lists none.
     """
     try:
-        paths = tuple(Path(line) for line in index.read_text(errors="surrogateescape").splitlines() if line)
+        text = read_plain(index, beneath=index.parent, at_most=_LARGEST_INDEX).decode(errors="surrogateescape")
     except OSError as error:
         raise ServerError(f"cannot read the binlog's index: {error}") from error
+    paths = tuple(Path(line) for line in text.splitlines() if line)
     if not paths:
         raise ServerError(f"the binlog's index {index} lists no binlog", hint="check it: is log_bin_index right?")
     return paths
@@ -103,10 +107,10 @@ def _encrypted(name: str) -> ServerError:
 def _events(file: Path) -> Iterator[_Event]:
     """Up to the end of the file, or to what is no whole event."""
     try:
-        with file.open("rb") as binlog:
+        with opened_plain(file, beneath=file.parent) as binlog:
             if binlog.read(len(MAGIC)) != MAGIC:
                 raise ServerError(f"{file.name} is not a binlog", hint="is it encrypted, or from another server?")
-            yield from _walk(binlog, file.stat().st_size)
+            yield from _walk(binlog, os.fstat(binlog.fileno()).st_size)
     except OSError as error:
         raise ServerError(f"cannot read the binlog {file.name}: {error}") from error
 

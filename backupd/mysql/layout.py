@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pymysql.constants import ER
 
-from backupd.host.filesystem import read_plain
+from backupd.host.filesystem import opened_plain, read_plain
 from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS
 from backupd.mysql.aria_control import CONTROL_FILE
 from backupd.mysql.facts import key_files
@@ -62,6 +62,7 @@ _TABLESPACES = {
     " WHERE ENGINE = 'InnoDB' AND FILE_NAME LIKE '%.ibd'",
 }
 _LONGEST_PATH = 4096  # bytes (PATH_MAX)
+_LONGEST_AUTO_CNF = 64 << 10  # bytes: MySQL writes two lines
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length, pid
 
 _TEMPORARY = "ibtmp"  # innodb_temporary: recreated at every start
@@ -155,14 +156,15 @@ def require_open(variables: Mapping[str, str], datadir: Path) -> int | None:
     """A server has the files open that are seen here: its process, None where that is not of our PID namespace.
 
     One with mounts of its own has others under that name, and so has one over whose folder a volume was mounted after
-    it had started. Where none of these files is, nothing is told.
+    it had started. Where none of these files is, nothing is told: a link is none, and not followed.
 
     Raises:
         ServerError: none has. A snapshot would show files of nobody's.
         OSError: they cannot be read.
     """
     control = _within(datadir, variables.get("aria_log_dir_path", "")) / CONTROL_FILE
-    here = [path for path in (control, *(datadir / name for name in KEPT_LOCKED)) if path.exists()]
+    named = (control, *(datadir / name for name in KEPT_LOCKED))
+    here = [path for path in named if path.is_file() and not path.is_symlink()]
     holders = [holder for path in here if (holder := _holder(path)) is not None]
     if here and not holders:
         raise ServerError(
@@ -194,7 +196,7 @@ def _holder(path: Path) -> int | None:
     """The other process that has it locked, whatever mounts it has; 0 where it is of no PID namespace of ours, None
     where there is none. Nothing is locked by asking.
     """
-    with path.open("rb") as file:
+    with opened_plain(path, beneath=path.parent) as file:
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         kind, *_, process = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
     return None if kind == fcntl.F_UNLCK else int(process)
@@ -203,9 +205,10 @@ def _holder(path: Path) -> int | None:
 def _kept_uuid(datadir: Path) -> str:
     """By which MySQL's server knows itself again; empty where there is none."""
     try:
-        found = re.search(r"^server-uuid=(\S+)$", (datadir / "auto.cnf").read_text(errors="replace"), re.MULTILINE)
+        kept = read_plain(datadir / "auto.cnf", beneath=datadir, at_most=_LONGEST_AUTO_CNF)
     except FileNotFoundError:
         return ""
+    found = re.search(r"^server-uuid=(\S+)\s*$", kept.decode(errors="replace"), re.MULTILINE)
     return found.group(1) if found else ""
 
 

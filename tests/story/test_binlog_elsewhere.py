@@ -1,5 +1,6 @@
 """A binlog on another volume than the data: what is stored is what was there under the lock, whatever becomes of it."""
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -108,6 +109,25 @@ def test_a_binlog_that_is_gone_by_the_end_of_the_lock_ends_the_run_at_once_and_s
     assert isinstance(error, SnapshotError)
     assert "bin.000004 could not be opened" in error.message
     assert apart.stored() == []
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("plant", [os.mkfifo, lambda path: path.symlink_to(path.with_name("bin.000002"))])
+def test_what_is_no_file_is_not_opened_as_the_live_binlog(apart: World, plant: Callable[[Path], object]) -> None:
+    """Whoever owns the folder could have root wait for ever, or store another file."""
+    (folder(apart) / "bin.000003").unlink()
+    plant(folder(apart) / "bin.000003")
+    error = apart.try_to_back_up()
+    assert isinstance(error, SnapshotError)
+    assert "bin.000003 could not be opened" in error.message
+    assert_failed_and_clean(apart, apart.row(), error, ExitStatus.SNAPSHOT)
+
+
+def test_a_folder_of_live_binlogs_may_be_behind_a_link(apart: World) -> None:
+    folder(apart).rename(apart.base / "large")
+    folder(apart).symlink_to("large")
+    assert apart.back_up().error is None
+    assert stored(apart) == {f"{FOLDER}/bin.000003": b"3" * 1100, f"{FOLDER}/bin.index": b"./bin.000003\n"}
 
 
 def test_earlier_binlogs_from_elsewhere_are_stored_whole_and_listed_when_asked_for(apart: World) -> None:

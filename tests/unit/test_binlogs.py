@@ -1,6 +1,8 @@
 """Binlogs as a power cut leaves them: where the last whole transaction ends, and what recovery has to read."""
 
+import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -105,6 +107,29 @@ def test_a_file_that_is_no_binlog_is_an_error(tmp_path: Path) -> None:
         committed_end(tmp_path / "bin.000001")
     with pytest.raises(ServerError, match="cannot read the binlog"):
         committed_end(tmp_path / "bin.000002")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("plant", [os.mkfifo, lambda path: path.symlink_to(path.with_name("elsewhere"))])
+def test_only_a_file_is_read_as_a_binlog_or_its_index(tmp_path: Path, plant: Callable[[Path], object]) -> None:
+    """Whoever owns the folder could have root wait for ever, or read another file."""
+    binlog(tmp_path, START, name="elsewhere")
+    plant(tmp_path / "bin.000001")
+    with pytest.raises(ServerError, match=r"cannot read the binlog bin\.000001"):
+        committed_end(tmp_path / "bin.000001")
+    with pytest.raises(ServerError, match=r"cannot read the binlog bin\.000001"):
+        needed_by_recovery(tmp_path, ("bin.000001",))
+    plant(tmp_path / "bin.index")
+    with pytest.raises(ServerError, match="cannot read the binlog's index"):
+        listed(tmp_path / "bin.index")
+
+
+def test_a_folder_of_binlogs_may_be_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    (tmp_path / "logs").symlink_to("large")
+    (tmp_path / "large" / "bin.index").write_text("./bin.000001\n")
+    assert committed_end(binlog(tmp_path / "logs", START)) == 4 + len(START)
+    assert listed(tmp_path / "logs" / "bin.index") == ("bin.000001",)
 
 
 def test_an_index_lists_names_wherever_the_files_were(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from backupd.host.filesystem import (
+    identity,
     make_folders,
     open_if_plain,
     read_plain,
@@ -18,6 +19,7 @@ from backupd.host.filesystem import (
     write_beside,
 )
 from backupd.vocabulary.errors import CleanupIncomplete, UsageError, VerificationError
+from backupd.vocabulary.volumes import FileIdentity
 from tests.deep_folders import dig
 
 
@@ -95,6 +97,17 @@ def test_what_is_neither_file_nor_folder_nor_link_is_named(tmp_path: Path, make:
     make(tmp_path / "a" / "odd")
     with pytest.raises(VerificationError, match="'a/odd' is neither"):
         require_no_way_out(tmp_path)
+
+
+def test_what_is_neither_file_nor_folder_is_not_opened_to_be_known(tmp_path: Path) -> None:
+    """A socket cannot be opened at all; of some devices that is an act already, and whoever plants a link chooses."""
+    os.mknod(tmp_path / "s", 0o140600)
+    (tmp_path / "link").symlink_to("s")
+    (tmp_path / "folder").mkdir()
+    assert identity(tmp_path / "link") == FileIdentity((tmp_path / "s").stat().st_ino, None)
+    assert identity(tmp_path / "folder").inode == (tmp_path / "folder").stat().st_ino
+    with pytest.raises(FileNotFoundError):
+        identity(tmp_path / "nothing")
 
 
 def test_folders_are_made_where_they_are_missing_and_through_no_link(tmp_path: Path) -> None:

@@ -113,6 +113,37 @@ def test_files_that_no_server_has_open_are_refused(tmp_path: Path, name: str) ->
         assert require_open({}, tmp_path) == server
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("plant", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_in_the_datadir_is_not_opened_and_keeps_nobody_waiting(
+    tmp_path: Path, plant: Callable[[Path], object]
+) -> None:
+    """Whoever owns the datadir could have root wait for ever, or read what is not the server's."""
+    for name in ("ibdata1", "auto.cnf"):
+        plant(tmp_path / name)
+    require_open({}, tmp_path)
+    (tmp_path / "aria_log_control").write_bytes(bytes(52))
+    with holding(tmp_path / "aria_log_control") as server:
+        assert require_open({}, tmp_path) == server
+    with pytest.raises(ServerError, match="cannot read the server's datadir"), explained_datadir():
+        require_own({"server_uuid": UUID}, tmp_path, far_address=None)
+
+
+def test_a_server_s_uuid_is_not_looked_for_in_a_file_without_end(tmp_path: Path) -> None:
+    (tmp_path / "auto.cnf").write_bytes(b"#" * (1 << 20))
+    with pytest.raises(OSError, match="it has more than 65536 bytes"):
+        require_own({"server_uuid": UUID}, tmp_path, far_address=None)
+
+
+def test_a_datadir_behind_a_link_is_the_server_s_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    (tmp_path / "mysql").symlink_to("large")
+    (tmp_path / "large" / "ibdata1").touch()
+    require_own(mysql(tmp_path / "mysql", kept=UUID), tmp_path / "mysql", far_address=None)
+    with holding(tmp_path / "large" / "ibdata1") as server:
+        assert require_open({}, tmp_path / "mysql") == server
+
+
 def answering(datadir: Path, peer: int | None) -> Session:
     """A session with a MariaDB that says that this is its datadir."""
     variables = {"datadir": str(datadir), "hostname": "3f2a90c1b7de"}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from backupd.archive.sources import WholeBinlog
+from backupd.host.filesystem import opened_plain
 from backupd.mysql.binlogs import listed, listed_paths
 from backupd.vocabulary.errors import ServerError, SnapshotError
 
@@ -91,7 +92,7 @@ class LiveBinlogs:
         """
         path = self.folder / name
         try:
-            self._open[name] = self.owed.enter_context(path.open("rb"))
+            self._open[name] = self.owed.enter_context(opened_plain(path, beneath=self.folder))
         except OSError as error:
             raise SnapshotError(
                 f"the binlog {path} could not be opened: {error.strerror}",

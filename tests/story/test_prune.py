@@ -1,7 +1,7 @@
 """Carrying out retention: what goes, what stays, and what a target in trouble does to the others."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -99,6 +99,20 @@ def denying(target: MemoryTarget, *run_ids: str) -> None:
         remove(job, backup_id)
 
     target.remove = denied  # type: ignore[method-assign]
+
+
+def unlisted(target: MemoryTarget, run_id: str, error: TargetError, *, from_look: int = 1) -> None:
+    """As a folder that its disk cannot read any more."""
+    looks, listed = 0, target.objects
+
+    def fails(job: str, backup_id: str) -> Mapping[str, int]:
+        nonlocal looks
+        looks += backup_id == run_id
+        if backup_id == run_id and looks >= from_look:
+            raise error
+        return listed(job, backup_id)
+
+    target.objects = fails  # type: ignore[method-assign]
 
 
 def unreadable(target: MemoryTarget) -> None:
@@ -821,6 +835,54 @@ def test_what_a_store_refuses_to_remove_stays_and_the_rest_goes(site: Site) -> N
     assert site.on(site.there) == {"r4", "r5"}
     with pytest.raises(TargetError, match=r"target here: r3 is locked until next year \(and 1 more\)"):
         done.require_complete()
+
+
+@pytest.mark.parametrize("from_look", [1, 2])  # when the plan is made, or when it is about to go
+def test_remains_that_cannot_be_listed_stay_alone_and_the_rest_goes(site: Site, from_look: int) -> None:
+    site.nights(4)
+    for run_id in ("half", "stray"):
+        site.store(site.here, run_id, NOW - timedelta(days=3), finished=False)
+    unlisted(site.here, "stray", TargetError("Input/output error"), from_look=from_look)
+    done = site.prune()
+    assert (site.on(site.here), site.on(site.there)) == ({"stray", "r3", "r4"}, {"r3", "r4"})
+    (fate,) = (fate for fate in done.fates if fate.decision.backup_id == "stray")
+    assert fate.decision.keep
+    assert fate.decision.reason == "kept for now: what is in it is unknown: Input/output error"
+    assert [(name, error.message) for name, error in done.failures] == [
+        ("here", "what was left of stray stays, because it cannot be listed: Input/output error")
+    ]
+    with pytest.raises(TargetError, match="pruning job nightly is incomplete: target here: what was left of stray"):
+        done.require_complete()
+
+
+def test_a_dry_run_tells_of_remains_that_cannot_be_listed(site: Site) -> None:
+    site.nights(4)
+    site.store(site.here, "stray", NOW - timedelta(days=3), finished=False)
+    unlisted(site.here, "stray", TargetError("Input/output error"))
+    done = site.prune(dry_run=True)
+    assert [name for name, _ in done.failures] == ["here"]
+    assert {fate.decision.backup_id for fate in done.fates if not fate.decision.keep} == {"r1", "r2"}
+
+
+def test_what_is_left_of_a_removed_backup_and_cannot_be_listed_stays_alone_and_the_rest_goes(site: Site) -> None:
+    site.nights(4)
+    site.prune()
+    site.here.stored["nightly", "r1", proof_name(NOW)] = b"{}"
+    site.here.at["nightly", "r1", proof_name(NOW)] = NOW
+    site.back_up("r5", NOW)
+    unlisted(site.here, "r1", TargetError("Input/output error"))
+    done = site.prune()
+    assert site.on(site.here) == {"r1", "r4", "r5"}
+    assert [name for name, _ in done.failures] == ["here"]
+
+
+def test_nothing_goes_from_a_target_that_is_away_when_remains_are_listed(site: Site) -> None:
+    site.nights(4)
+    site.store(site.here, "stray", NOW - timedelta(days=3), finished=False)
+    unlisted(site.here, "stray", TargetAway("stale file handle"))
+    done = site.prune()
+    assert (site.on(site.here), site.on(site.there)) == ({"stray", "r1", "r2", "r3", "r4"}, {"r3", "r4"})
+    assert [(name, error.message) for name, error in done.failures] == [("here", "stale file handle")]
 
 
 @pytest.mark.parametrize("call", range(1, CALLS + 1))

@@ -27,7 +27,7 @@ from backupd.vocabulary.storage import Backup
 from tests.binlog_segments import FIRST, chain_of, following, lay_segments, sealed_chain
 from tests.fakes.target import MemoryTarget
 from tests.signers import signer
-from tests.story.test_prune import AWAY, JOB, NOW, Forgetful, Halving, Site, asking_for_left_overs
+from tests.story.test_prune import AWAY, JOB, NOW, Forgetful, Halving, Site, asking_for_left_overs, unlisted
 
 OTHER_CHAIN = "20261119T040000Z-0123abcd"
 
@@ -343,6 +343,15 @@ def test_on_a_target_that_has_no_backup_yet_everything_stays(site: ArchiveSite) 
     done = prune(job, (site.here, new), site.catalogue, ownership=site.ownership, now=NOW)
     assert (site.left(site.here), site.left(new)) == (list(range(30, 51)), list(range(1, 51)))
     assert {fate.target for fate in done.segments} == {"here"}
+
+
+def test_no_segment_goes_from_a_target_with_remains_that_cannot_be_listed(site: ArchiveSite) -> None:
+    """They may be a whole backup that a listing has left out."""
+    site.store(site.here, "stray", NOW - timedelta(days=3), finished=False)
+    unlisted(site.here, "stray", TargetError("Input/output error"))
+    site.prune()
+    assert site.on(site.here) == {"stray", "r3", "r4"}
+    assert (site.left(site.here), site.left(site.there)) == (list(range(1, 51)), list(range(30, 51)))
 
 
 def test_a_folder_with_segments_and_no_owner_record_is_nobody_s(site: ArchiveSite) -> None:

@@ -17,7 +17,7 @@ from backupd.policy.retention import Candidate, by_each_clock, decide, good_ones
 from backupd.targets import BackupSource, Target
 from backupd.targets.listing import finished_there, require_listed
 from backupd.targets.names import is_ours, is_proof
-from backupd.vocabulary.errors import Busy, TargetError, Unreadable, VerificationError
+from backupd.vocabulary.errors import Busy, TargetAway, TargetError, Unreadable, VerificationError
 from backupd.vocabulary.records import RunDetails
 from backupd.vocabulary.storage import Backup, Manifest, RetentionDecision, StoredBackup
 
@@ -65,7 +65,7 @@ def look_closely(work: PruneWork, target: Target, stored: Sequence[StoredBackup]
 
 
 def plan_for(work: PruneWork, target: Target, stored: Sequence[StoredBackup]) -> list[Fate]:
-    """What is to become of everything of the job that is on the target, newest first."""
+    """What is to become of everything of the job that is on the target, newest first. Raises as `look_closely`."""
     look_closely(work, target, stored)
     known = known_of(work, target, stored)
     decisions = decided(work, target, stored, known)
@@ -94,13 +94,17 @@ def known_of(work: PruneWork, target: Target, stored: Sequence[StoredBackup]) ->
 def decided(
     work: PruneWork, target: Target, stored: Sequence[StoredBackup], known: KnownBackups
 ) -> dict[str, RetentionDecision]:
-    """What is to become of each, by its id."""
+    """What is to become of each, by its id.
+
+    Raises:
+        TargetAway: what is unfinished cannot be looked at, for the target itself does not answer.
+    """
     candidates = _candidates(work, target, stored, known)
     decisions = {one.backup_id: one for one in decide(candidates, work.rules[target.name], work.now)}
     for one in stored:
         if one.backup_id not in decisions:
             decisions[one.backup_id] = (
-                _unknown(target, one, known) if one.finished else _unfinished(work, target, one, known)
+                _unknown(target, one, known) if one.finished else _remains(work, target, one, known)
             )
     return decisions
 
@@ -306,12 +310,34 @@ def _unknown(target: Target, stored: StoredBackup, known: KnownBackups) -> Reten
     return RetentionDecision(stored.backup_id, keep=True, reason=f"{why}: {hint}")
 
 
+def _remains(work: PruneWork, target: Target, stored: StoredBackup, known: KnownBackups) -> RetentionDecision:
+    """See `_unfinished`. What cannot be listed stays, alone, and is told as a removal that failed: a person may have
+    put something into it, and it may be a whole backup.
+
+    Raises:
+        TargetAway: the target itself does not answer.
+    """
+    try:
+        return _unfinished(work, target, stored, known)
+    except TargetAway:
+        raise
+    except TargetError as error:
+        told = f"what was left of {stored.backup_id} stays, because it cannot be listed: {error.message}"
+        work.failures.append((target.name, TargetError(told, hint=error.hint)))
+        why = f"kept for now: what is in it is unknown: {error.message}"
+    _uncertain(work, target, stored.backup_id, why)
+    return RetentionDecision(stored.backup_id, keep=True, reason=why)
+
+
 def _unfinished(work: PruneWork, target: Target, stored: StoredBackup, known: KnownBackups) -> RetentionDecision:
     """Remains go once no run can be at work on them: its lock is asked, and no clock.
 
     What we started to remove goes for the reason that it had then, whatever has become of its run since. Of a run
     that has had a whole backup there somebody else has taken the manifest away, and may say why. Where something lies
     that no run writes, a person put it there, and it is none of our business.
+
+    Raises:
+        TargetError: what lies there cannot be listed.
     """
     run = known.runs.get(stored.backup_id)
     if _holds_its_lock(work, stored.backup_id):

@@ -20,12 +20,13 @@ from backupd.operations.ownership import ownership_of
 from backupd.operations.upkeep.prune import prune
 from backupd.operations.upkeep.recover import dead_runs
 from backupd.policy.retries import passes
+from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import Cancelled, CleanupIncomplete, SnapshotError, TargetAway
 from backupd.vocabulary.records import HoldingKind, RunStatus
 from tests.fakes.server import SETTINGS
 from tests.fakes.target import MemoryTarget
 from tests.story.test_additional_copy import copy, leave_drill
-from tests.story.test_recover import die_at
+from tests.story.test_recover import die_at, recover
 from tests.story.world import World
 
 pytestmark = pytest.mark.timeout(30)  # what is tested is that nothing waits for ever
@@ -41,8 +42,10 @@ class Storage:
         self._stood, self._answers = threading.Event(), threading.Event()
         self.asked: list[str] = []
 
-    def hang(self, verb: str, asked: Callable[[], object] = lambda: None) -> None:
-        verb_of_target = getattr(self._world.vault_target, verb)
+    def hang(self, verb: str, asked: Callable[[], object] = lambda: None, *, of: DirectoryTarget | None = None) -> None:
+        """Of the world's own target, where none is named."""
+        target = of or self._world.vault_target
+        verb_of_target = getattr(target, verb)
 
         def hangs(*given: Any, **named: Any) -> Any:
             self.asked.append(verb)
@@ -50,7 +53,7 @@ class Storage:
             self.stand()
             return verb_of_target(*given, **named)
 
-        setattr(self._world.vault_target, verb, hangs)
+        setattr(target, verb, hangs)
 
     def stand(self, *_given: Any) -> None:
         self._stood.set()
@@ -83,10 +86,15 @@ def storage(world: World) -> Iterator[Storage]:
     """That of the world's only target."""
     storage = Storage(world)
     yield storage
+    answers_again(storage)  # the next test looks for such threads
+
+
+def answers_again(storage: Storage) -> None:
+    """What was left behind in a call has gone on to its end when this returns."""
     storage.let_go()
     for thread in threading.enumerate():
         if thread.name.startswith("backupd "):
-            thread.join(PATIENCE_SECONDS)  # the next test looks for such threads
+            thread.join(PATIENCE_SECONDS)
 
 
 def left(world: World) -> list[str]:
@@ -125,6 +133,7 @@ def test_a_run_that_fails_ends_although_the_target_hangs_that_its_objects_are_to
 
 
 REMAINS = "row of partial-objects vault/nightly/r1"
+COPY_REMAINS = "row of partial-objects offsite/nightly/r1"
 
 
 def test_a_backup_never_asks_a_target_of_other_jobs_for_what_a_dead_run_left_there(
@@ -208,23 +217,91 @@ def test_a_copy_that_is_whole_is_one_although_the_target_that_it_was_read_from_h
     assert left(world) == []
 
 
-def test_no_target_that_is_read_answers_for_the_one_to_which_the_results_of_drills_are_copied(
-    request: pytest.FixtureRequest, world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("verb", ["backups", "require_usable", "owner", "succeed"])
+def test_a_copy_to_a_target_that_hangs_ends_before_anything_is_written(
+    request: pytest.FixtureRequest, world: World, storage: Storage, verb: str
 ) -> None:
-    """That is written in this thread, which no limit ends: nothing is left behind that goes on writing there."""
+    world.back_up()
+    offsite = request.getfixturevalue("offsite")
+    request.getfixturevalue("silence_is_short")
+    storage.hang(verb, of=offsite)
+    with pytest.raises(TargetAway, match=r"target offsite does not answer within [25]00ms"):
+        copy(world)
+    assert left(world) == []
+    with world.tools.claims.removing("r1"):
+        """Whoever prunes may."""
+
+
+@pytest.mark.parametrize("moment", ["offsite.begun", "offsite.reading", "objects", "owner"])
+def test_a_copy_to_a_target_that_hung_is_published_by_nobody_once_it_answers_again(
+    request: pytest.FixtureRequest,
+    world: World,
+    storage: Storage,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+) -> None:
+    """That copy has failed by then, and the thread that stood in the call is nobody's."""
+    world.back_up()
+    offsite = request.getfixturevalue("offsite")
+    request.getfixturevalue("silence_is_short")
+    if moment == "objects":
+        storage.hang(moment, of=offsite)
+    elif moment == "owner":
+        world.at["offsite.reading"] = lambda: None if storage.asked else storage.hang("owner", of=offsite)
+    else:
+        world.at[moment] = storage.stand
+    with pytest.raises(TargetAway, match="target offsite does not answer within 200ms") as caught:
+        copy(world)
+    assert "clean-up incomplete: target offsite does not answer" in "".join(caught.value.__notes__)
+    assert left(world) == [COPY_REMAINS]
+    with world.tools.claims.removing("r1"):
+        """Whoever prunes may."""
+    answers_again(storage)
+    assert [one.finished for one in offsite.backups()] in ([False], [])
+    world.at.clear()
+    monkeypatch.setattr("backupd.operations.hanging_targets._SILENT_SECONDS", PATIENCE_SECONDS)
+    assert copy(world) is not None
+    assert [(one.target, one.is_there) for one in world.row().backups] == [("vault", True), ("offsite", True)]
+    assert left(world) == []
+
+
+@pytest.mark.parametrize("moment", ["offsite.publish", "manifest"])
+def test_a_copy_to_a_target_that_hangs_as_it_is_published_is_known_once_it_is_recovered(
+    request: pytest.FixtureRequest, world: World, storage: Storage, moment: str
+) -> None:
+    """Nobody can take back the call that writes the manifest: what it wrote is whole, and has been read back."""
+    world.back_up()
+    offsite = request.getfixturevalue("offsite")
+    request.getfixturevalue("silence_is_short")
+    if moment == "manifest":
+        storage.hang(moment, of=offsite)
+    else:
+        world.at[moment] = storage.stand
+    with pytest.raises(TargetAway, match="target offsite does not answer within 200ms"):
+        copy(world)
+    assert (left(world), [one.target for one in world.row().backups]) == ([COPY_REMAINS], ["vault"])
+    answers_again(storage)
+    assert [holding.name for holding in recover(world).finished] == ["offsite/nightly/r1"]
+    assert [one.target for one in world.row().backups] == ["vault", "offsite"]
+    assert left(world) == []
+
+
+def test_a_copy_that_is_whole_is_one_although_its_target_hangs_as_the_results_of_drills_are_written_there(
+    request: pytest.FixtureRequest, world: World, storage: Storage
+) -> None:
+    """The target that they are read from does not answer for it."""
     world.back_up()
     leave_drill(world)
     offsite = request.getfixturevalue("offsite")  # which is none of the run's
-    attached, attach = [], offsite.attach
-
-    def told(*what: Any) -> None:
-        attach(*what)
-        attached.append(threading.current_thread())
-
-    monkeypatch.setattr(offsite, "attach", told)
+    storage.hang("attach", of=offsite)
+    world.at["offsite.published"] = lambda: request.getfixturevalue("silence_is_short")
     done = copy(world)
     assert done is not None
-    assert (done.attentions, attached) == ((), [threading.current_thread()])
+    (told,) = done.attentions
+    assert "could not be copied to target offsite" in told
+    assert told.endswith("target offsite does not answer within 200ms")
+    assert [one.target for one in world.row().backups] == ["vault", "offsite"]
+    assert left(world) == []
 
 
 def test_what_a_file_system_sends_only_as_a_file_is_closed_has_time_for_its_bytes(world: World) -> None:

@@ -266,6 +266,24 @@ def test_all_targets_are_read_at_the_same_time_however_many_they_are() -> None:
         assert one.read_back.bytes == sum(stored.stored_bytes for stored in manifest.objects)
 
 
+def test_how_much_has_been_read_back_is_told_here_up_to_the_last_byte() -> None:
+    targets = [MemoryTarget(name="a"), MemoryTarget(name="b")]
+    manifest = copied(*targets)
+    told: list[tuple[int, threading.Thread]] = []
+    publish_copies(
+        manifest,
+        targets,
+        max_rate=20 << 20,
+        failing=lambda _: nullcontext(),
+        published=lambda _: None,
+        read=lambda done: told.append((done, threading.current_thread())),
+    )
+    bytes_read = [done for done, _ in told]
+    assert bytes_read == sorted(bytes_read)
+    assert bytes_read[-1] == 2 * sum(stored.stored_bytes for stored in manifest.objects)
+    assert {thread for _, thread in told} == {threading.current_thread()}
+
+
 def test_the_limit_on_the_rate_holds_for_all_targets_together() -> None:
     targets = [MemoryTarget(name="a"), MemoryTarget(name="b")]
     manifest = copied(*targets)

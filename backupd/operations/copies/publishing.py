@@ -46,6 +46,7 @@ def publish_copies(
     failing: Callable[[Target], AbstractContextManager[None]],
     published: Callable[[Published], None],
     require_ours: Callable[[Target], object] = lambda _target: None,
+    read: Callable[[int], None] = lambda _done: None,
 ) -> None:
     """Every copy of this manifest that is whole is a backup; the targets work side by side, in the idle class.
 
@@ -53,6 +54,7 @@ def publish_copies(
     thread: it answers for what fails on the target alone, also that it does not answer for too long (`silent_seconds`).
     `published` is called in this thread, within a tenth of a second of each, so that whatever becomes of the others
     cannot take it back. `require_ours` raises where another machine has written into this machine's folder meanwhile.
+    `read` is told the bytes that all of them have read, here and several times a second.
 
     Raises:
         Cancelled: by a signal. What is published by then and was not told is for whoever holds the copy to remove.
@@ -62,6 +64,7 @@ def publish_copies(
     ended: SimpleQueue[Published] = SimpleQueue()
 
     def tell() -> None:
+        read(governor.paced)
         while (one := _next(ended)) is not None:
             published(one)
 
@@ -161,6 +164,11 @@ class _SharedGovernor:
         self._lock = threading.Lock()
         self._require_wanted: Callable[[], None] = lambda: None
         self._governor = CopyGovernor(max_rate=max_rate, check=self._check)
+
+    @property
+    def paced(self) -> int:
+        """Bytes that all of them have read."""
+        return self._governor.paced
 
     def pace(self, size: int, require_wanted: Callable[[], None]) -> None:
         """Return when `size` more bytes may be read by whichever thread; it ends early where nobody waits for them."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from backupd.archive.governor import CopyGovernor
@@ -19,8 +20,8 @@ from backupd.archive.sealing import at_most_sealed
 from backupd.host.holdings import held
 from backupd.host.signals import shielded
 from backupd.operations.copies.fan_out import Copies
-from backupd.operations.copies.publishing import Published, publish_copy
-from backupd.operations.hanging_targets import read_from
+from backupd.operations.copies.publishing import Published, publish_copies
+from backupd.operations.hanging_targets import answer_of, read_from
 from backupd.operations.ownership import Ownership, require_apart
 from backupd.operations.restore.decryption_key import key_of
 from backupd.operations.restore.proofs import proofs_to_copy
@@ -162,7 +163,8 @@ def _require_for_these(route: CopyRoute, run: RunDetails) -> None:
     target, backup = route.destination, run.backup_on(route.destination.name)
     if not route.recipients:
         return
-    found = manifest_of(BackupSource(target, run.job, run.run_id, route.ownership.catalogue.trust(run.machine, backup)))
+    there = BackupSource(target, run.job, run.run_id, route.ownership.catalogue.trust(run.machine, backup))
+    found = read_from(target, lambda: manifest_of(there))
     if not are_same(found.recipients, route.recipients):
         whose = f"encrypted for {', '.join(found.recipients)}" if found.recipients else "not encrypted"
         raise Refused(
@@ -218,9 +220,10 @@ def _require_nothing_there(route: CopyRoute, run: RunDetails) -> None:
             f"run {run.run_id} is being removed from target {target.name}: {known.removed_because}",
             hint="`backupd prune` finishes it",
         )
-    found = next((one for one in target.backups(run.job) if one.backup_id == run.run_id), None)
+    stored = read_from(target, lambda: target.backups(run.job))
+    found = next((one for one in stored if one.backup_id == run.run_id), None)
     if known is not None and known.removed_at is None:  # not good: else there would be nothing to do
-        if found is not None or finished_there(target, run.job, [run.run_id]):
+        if found is not None or read_from(target, lambda: finished_there(target, run.job, [run.run_id])):
             raise Refused(
                 f"target {target.name} has a copy of run {run.run_id} that is broken: {known.broken}",
                 hint=BROKEN_GOES,
@@ -260,7 +263,7 @@ def _require_takes(route: CopyRoute, manifest: Manifest, rewriting: _Rewriting |
         TargetError: one of them does not hold.
     """
     target = route.destination
-    free, sizes = target.require_usable(), [stored.stored_bytes for stored in manifest.objects]
+    free, sizes = answer_of(target, target.require_usable), [stored.stored_bytes for stored in manifest.objects]
     needed = sum(sizes if rewriting is None else map(at_most_sealed, sizes))
     if free is not None and free < needed:
         left, wanted = compared_sizes(free, needed)
@@ -268,7 +271,7 @@ def _require_takes(route: CopyRoute, manifest: Manifest, rewriting: _Rewriting |
             f"target {target.name} has {left} free, and run {manifest.run_id} needs {wanted}",
             hint=f"free some space on target {target.name}: `backupd prune` removes what retention no longer keeps",
         )
-    route.ownership.take(target)  # last: where this is refused, nothing has been written there
+    answer_of(target, partial(route.ownership.take, target))  # last: where it is refused, nothing was written there
 
 
 def _copied(
@@ -285,14 +288,21 @@ def _copied(
 
     def remove(holding: Holding) -> None:
         copies.require_ended(target.name)
-        ownership.require_ours(target)  # else it may be another machine's by now, whole and published
+        answer_of(target, partial(ownership.require_ours, target))  # else it may be another machine's by now, whole
         releases[HoldingKind.PARTIAL](holding)
 
     size = sum(stored.stored_bytes for stored in manifest.objects)
     pacing = CopyGovernor(
         max_rate=route.max_rate(source.job), on_progress=lambda done: copied(min(done, 2 * size), 2 * size)
     )
-    holding = _holding(route, source)
+    holding, done = _holding(route, source), list[Published]()
+
+    def published(one: Published) -> None:
+        with shielded():
+            catalogue.copied(source.run_id, one.backup, holding, source=source.target.name)
+            claim.kept = True
+        done.append(one)
+
     with held(journal, holding, {**releases, HoldingKind.PARTIAL: remove}) as claim, copies, ExitStack() as renewing:
         with shielded():  # a signal between its thread's start and the block would leave the thread behind
             renewing.enter_context(ownership.renewal([target], lost=copies.drop))
@@ -306,13 +316,21 @@ def _copied(
         seconds = time.monotonic() - began
         stored = manifest if rewriting is None else rewriting.manifest(manifest, objects)
         try:
-            one = publish_copy(target, stored, governor=pacing, require_ours=ownership.require_ours)
+            publish_copies(
+                stored,
+                copies.targets,
+                max_rate=route.max_rate(source.job),
+                failing=copies.dropping,
+                published=published,
+                require_ours=ownership.require_ours,
+                read=lambda now: copied(min(size + now, 2 * size), 2 * size),
+            )
+            if not done:
+                copies.require_some()
         except VerificationError as error:
             fault = _origins_fault(source, manifest, pacing) if rewriting is None else None  # else it was compared
             raise (not_as_sent(target, error) if fault is None else _broken(route, source, fault)) from error
-        with shielded():
-            catalogue.copied(source.run_id, one.backup, holding, source=source.target.name)
-            claim.kept = True
+    (one,) = done
     copied(2 * size, 2 * size)
     log.info("copied run %s from target %s to target %s", source.run_id, source.target.name, target.name)
     attentions = (*journal.attentions, *_afterwards(source, one))
@@ -366,7 +384,7 @@ def _afterwards(source: BackupSource, one: Published) -> Iterator[str]:
         yield unknown_beside(one.unknown, one.target.name)
     try:
         for name, content in read_from(source.target, lambda: proofs_to_copy(source)):
-            one.target.attach(source.job, source.run_id, name, content)
+            read_from(one.target, partial(one.target.attach, source.job, source.run_id, name, content))
     except TargetError as error:
         yield (
             f"the results of drills could not be copied to target {one.target.name}; a catalogue that is rebuilt from"

@@ -97,7 +97,7 @@ def decided(
     """What is to become of each, by its id.
 
     Raises:
-        TargetAway: what is unfinished cannot be looked at, for the target itself does not answer.
+        TargetAway: the target itself does not answer when what is unfinished is listed.
     """
     candidates = _candidates(work, target, stored, known)
     decisions = {one.backup_id: one for one in decide(candidates, work.rules[target.name], work.now)}

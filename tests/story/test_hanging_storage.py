@@ -21,7 +21,7 @@ from backupd.operations.upkeep.prune import prune
 from backupd.operations.upkeep.recover import dead_runs
 from backupd.policy.retries import passes
 from backupd.targets.directory import DirectoryTarget
-from backupd.vocabulary.errors import Cancelled, CleanupIncomplete, SnapshotError, TargetAway
+from backupd.vocabulary.errors import Cancelled, CleanupIncomplete, SnapshotError, TargetAway, VerificationError
 from backupd.vocabulary.records import HoldingKind, RunStatus
 from tests.fakes.server import SETTINGS
 from tests.fakes.target import MemoryTarget
@@ -283,6 +283,26 @@ def test_a_copy_to_a_target_that_hangs_as_it_is_published_is_known_once_it_is_re
     answers_again(storage)
     assert [holding.name for holding in recover(world).finished] == ["offsite/nightly/r1"]
     assert [one.target for one in world.row().backups] == ["vault", "offsite"]
+    assert left(world) == []
+
+
+def test_a_destination_that_lost_bytes_is_told_although_the_target_that_they_were_read_from_hangs_by_then(
+    request: pytest.FixtureRequest, world: World, storage: Storage
+) -> None:
+    """That is read once more then, for whose fault it is."""
+    world.back_up()
+    offsite = MemoryTarget("offsite", machine=world.name, drop_bytes=1)
+    world.others = [offsite]
+    looked = offsite.reading
+
+    def hang(*which: Any, **part: Any) -> Any:
+        request.getfixturevalue("silence_is_short")
+        world.at["target.reading"] = storage.stand
+        return looked(*which, **part)
+
+    offsite.reading = hang  # type: ignore[method-assign]
+    with pytest.raises(VerificationError, match="copy on target offsite is not what was sent"):
+        copy(world)
     assert left(world) == []
 
 

@@ -72,9 +72,19 @@ def verify_object(
         TargetError: it cannot be read.
         Anything that the governor raises.
     """
-    whole = hashlib.sha256()
     with target.reading(job, run_id, stored.name) as chunks:
-        compare_frames(stored, chunks, governor or Unhindered(), also=whole.update)
+        compare_object(stored, chunks, governor or Unhindered())
+
+
+def compare_object(stored: StoredObject, chunks: Iterable[Block], governor: Governor) -> None:
+    """These bytes are the object as it was stored, by the digest of each frame and of the whole.
+
+    Raises:
+        VerificationError: they are not; names the object, the frame and its bytes.
+        Anything that the governor and the chunks raise.
+    """
+    whole = hashlib.sha256()
+    compare_frames(stored, chunks, governor, also=whole.update)
     if whole.hexdigest() != stored.stored_sha256:
         raise _differs(stored, f"expected stored sha256 {stored.stored_sha256}, found {whole.hexdigest()}")
 

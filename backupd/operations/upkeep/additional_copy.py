@@ -25,13 +25,13 @@ from backupd.operations.hanging_targets import answer_of, read_from
 from backupd.operations.ownership import Ownership, require_apart
 from backupd.operations.restore.decryption_key import key_of
 from backupd.operations.restore.proofs import proofs_to_copy
-from backupd.operations.restore.verify import manifest_of, verify_object
+from backupd.operations.restore.verify import manifest_of
 from backupd.operations.run_holdings import RunHoldings
 from backupd.operations.tools import HostTools
 from backupd.operations.upkeep import recover
 from backupd.operations.upkeep.finishing import MaxRate
 from backupd.operations.upkeep.reappeared_backups import GONE
-from backupd.operations.upkeep.sending_on import not_as_sent, send_anew, send_as_it_is
+from backupd.operations.upkeep.sending_on import not_as_sent, require_as_recorded, send_anew, send_as_it_is
 from backupd.policy import manifest as manifests
 from backupd.policy.signing import Signer
 from backupd.targets import BackupSource, Target
@@ -362,7 +362,7 @@ def _origins_fault(source: BackupSource, manifest: Manifest, pacing: CopyGoverno
     """What the first object of the origin's has that is not what was recorded; None where nobody knows of anything."""
     try:
         for stored in manifest.objects:
-            verify_object(source.target, source.job, source.run_id, stored, governor=pacing)
+            require_as_recorded(source, stored, pacing)
     except (Unreadable, TargetError) as error:
         log.warning("whether target %s has it as recorded is unknown: %s", source.target.name, error.message)
     except VerificationError as error:

@@ -15,7 +15,7 @@ from backupd.archive.resealing import NewReaders, resealing
 from backupd.archive.sealing import at_most_sealed
 from backupd.operations.copies.fan_out import Copies
 from backupd.operations.hanging_targets import Silence
-from backupd.operations.restore.verify import compare_frames
+from backupd.operations.restore.verify import compare_frames, compare_object
 from backupd.targets import BackupSource, Target
 from backupd.vocabulary.errors import VerificationError
 from backupd.vocabulary.storage import StoredObject
@@ -73,6 +73,18 @@ def send_anew(
         with _read_ahead(source, stored, pacing) as blocks:
             compare_frames(stored, blocks, pacing, also=anew.write)
         return anew.finish()
+
+
+def require_as_recorded(source: BackupSource, stored: StoredObject, pacing: Governor) -> None:
+    """The object is on the source what was recorded.
+
+    Raises:
+        VerificationError: it is not.
+        TargetError: the source cannot be read, or does not answer for too long.
+        Anything that the governor raises.
+    """
+    with _read_ahead(source, stored, pacing) as blocks:
+        compare_object(stored, blocks, pacing)
 
 
 def not_as_sent(target: Target, error: VerificationError) -> VerificationError:

@@ -1,8 +1,7 @@
 """Which slot of which target each try of a night took, and for how long.
 
-Knows: that a try takes a slot of each target of its backup from its beginning to its end, or until it loses them.
-Records do not say which of several slots it was: whoever begins takes the lowest that is free, so that the slots drawn
-are no more than were taken.
+Knows: that a try takes a slot of each target of its backup from its beginning to its end. Records do not say which of
+several slots it was: whoever begins takes the lowest that is free, so that the slots drawn are no more than were taken.
 """
 
 from collections.abc import Iterable, Sequence
@@ -47,13 +46,7 @@ def slot_uses(backups: Iterable[FleetBackup], *, now: datetime) -> dict[str, lis
 
 def holding(backups: Iterable[FleetBackup], target: str) -> list[FleetBackup]:
     """Those that have a slot of this target now."""
-    return [
-        one
-        for one in backups
-        if one.state is FleetState.RUNNING
-        and target in one.owed.targets
-        and not (one.tries and one.tries[-1].slots_until is not None)
-    ]
+    return [one for one in backups if one.state is FleetState.RUNNING and target in one.owed.targets]
 
 
 def most_at_once(uses: Sequence[SlotUse]) -> int:
@@ -68,8 +61,6 @@ def busy_seconds(uses: Iterable[SlotUse]) -> float:
 
 def _end(backup: FleetBackup, tried: FleetTry, now: datetime) -> datetime:
     """Of a try whose end nobody saw: when its backup was over."""
-    if tried.slots_until is not None:
-        return max(tried.began_at, tried.slots_until)
     if tried.ended_at is not None:
         return max(tried.began_at, tried.ended_at)
     until = backup.changed_at if backup.state in OVER and backup.changed_at is not None else now

@@ -149,7 +149,6 @@ class FleetTry:
     said: Prose = ""  # why it was none, in a sentence
     asked: bool = False  # its host was told to start it, and may have heard that
     taken: bool = False  # its host has said that it goes on
-    slots_until: datetime | None = None  # when it lost them, its host being silent; None: it has them until its end
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,8 +87,6 @@ def test_who_has_the_slots_of_a_target_that_is_full_is_named(fleet: Type, made: 
         tried = FleetTry(f"db{number}", owed.id, made.now)
         records.owe([FleetBackup(owed, FleetState.RUNNING, (tried,), made.now)])
     assert "c0 on db0" in fleet("status").stdout
-    records.keep(FleetBackup(owed, FleetState.RUNNING, (replace(tried, slots_until=made.now),), made.now))
-    assert "c0 on db0" not in fleet("status").stdout
 
 
 def test_a_monitoring_agent_is_told_what_is_overdue(fleet: Type, made: MadeFleet, records: Records) -> None:

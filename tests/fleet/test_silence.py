@@ -1,14 +1,15 @@
 """The story of a backup whose host tells nothing of use while its run may go on: it refuses, forgets, or has left."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from backupd.fleet import Agent, HostAway, HostRefuses
 from backupd.fleet.ssh_agents import SshAccess, SshAgents, SshHost
 from backupd.operations.fleet import watching
-from backupd.policy.fleet_slots import slot_uses
 from backupd.vocabulary.fleet import FleetState, OwedBackup
 from backupd.vocabulary.records import RunError, RunStatus
 from tests.fleet.test_stories import RUN, Control, Killed, closing_window, control, owed
@@ -20,6 +21,12 @@ def _left(host: str) -> Agent:
     """The agent of a host that was taken out of the fleet."""
     of_none: dict[str, SshHost] = {}
     return SshAgents(SshAccess(Path("/nowhere"), Path("/nowhere"), 1.0, 1.0, 1), of_none.__getitem__).agent(host)
+
+
+def _clock(seconds: float) -> SimpleNamespace:
+    """A clock that goes on by so much whenever it is looked at."""
+    times = count(0.0, seconds)
+    return SimpleNamespace(monotonic=lambda: next(times), sleep=lambda _: None)
 
 
 def _killed_while_it_runs(control: Control, owed_then: OwedBackup) -> None:
@@ -50,6 +57,7 @@ def test_where_nobody_knows_whether_a_run_goes_on_nothing_begins_in_its_cluster_
 
     host.at_each_call = silent
     monkeypatch.setattr(watching, "silent_until", lambda owed, began_at: began_at + timedelta(seconds=0.1))
+    monkeypatch.setattr(watching, "_SHORT_SILENCE_SECONDS", 0.0)
     first = control.backup()
     assert first.state is FleetState.FAILED
     control.log.clear()
@@ -97,6 +105,7 @@ def test_a_host_that_left_the_fleet_with_a_run_of_unknown_end_holds_its_cluster_
     _killed_while_it_runs(control, one)
     host.at_each_call, host.away = lambda _: None, True
     monkeypatch.setattr(watching, "silent_until", lambda owed, began_at: began_at)
+    monkeypatch.setattr(watching, "_SHORT_SILENCE_SECONDS", 0.0)
     assert control.backup(not_before=one.not_before, not_after=one.not_after).state is FleetState.FAILED
     control.log.clear()
     del control.agents.hosts["db1"]
@@ -134,6 +143,7 @@ def test_a_host_that_has_forgotten_the_run_it_began_is_waited_for_and_starts_non
     host.runs.clear()  # its catalogue was rebuilt
     host.at_each_call = lambda _: None
     monkeypatch.setattr(watching, "silent_until", lambda owed, began_at: datetime.now(UTC) - timedelta(seconds=1))
+    monkeypatch.setattr(watching, "_SHORT_SILENCE_SECONDS", 0.0)
     failed = control.backup(not_before=one.not_before, not_after=one.not_after)
     assert failed.state is FleetState.FAILED
     assert control.started() == [("db1", RUN)]
@@ -149,6 +159,7 @@ def test_a_host_that_is_taken_out_of_the_fleet_within_a_run_is_silent_and_passed
     _killed_while_it_runs(control, one)
     monkeypatch.setitem(control.agents.hosts, "db1", gone)
     monkeypatch.setattr(watching, "silent_until", lambda owed, began_at: began_at)
+    monkeypatch.setattr(watching, "_SHORT_SILENCE_SECONDS", 0.0)
     failed = control.backup(not_before=one.not_before, not_after=one.not_after)
     assert failed.state is FleetState.FAILED
     assert "stopped answering during run" in failed.said
@@ -170,47 +181,55 @@ def test_a_run_that_nobody_of_the_fleet_cancelled_is_tried_by_another_member(con
     assert [one.host for one in done.tries] == ["db1", "db2"]
 
 
-def test_a_host_that_is_silent_for_long_keeps_its_cluster_and_no_slot(
+def test_a_host_that_is_silent_keeps_its_cluster_and_its_slots_for_its_run_may_go_on(
     control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host, other, silent = control.agents.hosts["db1"], control.agents.hosts["db2"], list[str]()
+    host, other, silent = control.agents.hosts["db1"], control.agents.hosts["db2"], list[int]()
 
-    def silent_for_long(verb: str) -> None:
-        if verb == "status" and len(silent) < 40:
-            silent.append(f"{len(control.slots_given_back)}")
+    def silent_for_an_hour(verb: str) -> None:
+        if verb == "status" and len(silent) < 60:
+            silent.append(len(control.slots_given_back))
             raise HostAway("db1: no route to host")
 
-    host.at_each_call = silent_for_long
-    monkeypatch.setattr(watching, "_SLOT_SECONDS", 0.02)
+    host.at_each_call = silent_for_an_hour
+    monkeypatch.setattr(watching, "time", _clock(60.0))
     done = control.backup()
     assert (done.state, len(done.tries)) == (FleetState.DONE, 1)
-    assert {*silent} == {"0", "1"}
+    assert silent == [0] * 60
     assert other.orders == []
-    (tried,) = done.tries
-    assert tried.ended_at is not None
-    assert tried.slots_until is not None
-    assert tried.began_at < tried.slots_until < tried.ended_at
-    (use,) = slot_uses([done], now=datetime.now(UTC))["nas"]
-    assert use.end == tried.slots_until
 
 
-def test_a_run_that_a_silent_host_has_never_begun_is_not_started_without_a_slot(
+def test_a_short_silence_ends_no_run_that_takes_longer_than_expected(
     control: Control, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host, silent = control.agents.hosts["db1"], list[str]()
 
-    def silent_for_long(verb: str) -> None:
-        if verb in ("start", "status") and len(silent) < 40:
+    def silent_for_a_moment(verb: str) -> None:
+        if verb == "status" and not silent:
             silent.append(verb)
             raise HostAway("db1: no route to host")
 
-    host.at_each_call = silent_for_long
-    monkeypatch.setattr(watching, "_SLOT_SECONDS", 0.02)
-    done = control.backup()
-    assert done.state is FleetState.DONE
-    assert control.started() == [("db2", f"{RUN}.2")]
-    assert done.tries[0].said == f"db1 stopped answering when it was told to start run {RUN}, and has not"
-    assert len(control.slots_given_back) == 2
+    host.at_each_call = silent_for_a_moment
+    monkeypatch.setattr(watching, "silent_until", lambda owed, began_at: began_at)
+    assert control.backup().state is FleetState.DONE
+    assert silent
+
+
+def test_a_day_of_silence_ends_a_run_whatever_its_host_had_told_that_it_takes(
+    control: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(verb: str) -> None:
+        if verb == "status":
+            raise HostAway("db1: no route to host")
+
+    control.agents.hosts["db1"].at_each_call = silent
+    monkeypatch.setattr(watching, "time", _clock(3600.0))
+    failed = control.backup(expected_seconds=30 * 86400.0)
+    assert (failed.state, failed.said) == (
+        FleetState.FAILED,
+        f"db1 stopped answering during run {RUN}, which may still be running",
+    )
+    assert len(control.slots_given_back) == 1
 
 
 def test_a_host_that_says_after_a_cancel_for_ever_that_its_run_goes_on_keeps_no_slot(

@@ -404,6 +404,7 @@ def test_where_nobody_knows_whether_a_run_goes_on_no_other_member_begins(
 
     host.at_each_call = silent
     monkeypatch.setattr(watching, "silent_until", lambda owed, began_at: began_at + timedelta(seconds=0.1))
+    monkeypatch.setattr(watching, "_SHORT_SILENCE_SECONDS", 0.0)
     failed = control.backup()
     assert failed.state is FleetState.FAILED
     assert failed.said == f"db1 stopped answering during run {RUN}, which may still be running"

@@ -55,8 +55,6 @@ class NightStories:
                 end = GivenUp(FleetState(chosen["ended"]), why)
                 break
             answer: Any = steps.attempt(chosen["host"], len(tries) + 1, turn)
-            if "silent" in answer:  # its slots are others' by now, its cluster is not
-                answer = steps.step(f"silence {len(tries) + 1}", self._silence(owed, _try_from(answer)))
             if "not_begun" in answer:
                 not_before = datetime.fromisoformat(answer["again_at"])
                 continue
@@ -180,13 +178,8 @@ class NightStories:
         return {"began_at": began_at.isoformat()}
 
     def _run(self, owed: OwedBackup, one: FleetTry) -> object:
-        """From its start to its end, or a long silence. Whatever cut it off, the host has started it at most once."""
-        ended = Watch(self.chooser, owed, one).in_slots()
-        return _answer(ended) if ended is not None else {**_answer(one), "silent": True}
-
-    def _silence(self, owed: OwedBackup, one: FleetTry) -> Callable[[], object]:
-        """To its end, without slots."""
-        return lambda: _answer(Watch(self.chooser, owed, one).until_end())
+        """From its start to its end. Whatever cut it off before, the host has started the run at most once."""
+        return _answer(Watch(self.chooser, owed, one).until_end())
 
 
 def _not_begun(said: str, again_at: datetime) -> Mapping[str, str]:
@@ -212,7 +205,6 @@ def _answer(one: FleetTry) -> Mapping[str, object]:
         "ended_at": one.ended_at.isoformat() if one.ended_at else None,
         "status": one.status,
         "said": one.said,
-        "slots_until": one.slots_until.isoformat() if one.slots_until else None,
     }
 
 
@@ -224,7 +216,6 @@ def _try_from(answer: Mapping[str, Any]) -> FleetTry:
         datetime.fromisoformat(answer["ended_at"]) if answer["ended_at"] else None,
         RunStatus(answer["status"]) if answer["status"] else None,
         answer["said"],
-        slots_until=datetime.fromisoformat(answer["slots_until"]) if answer.get("slots_until") else None,
     )
 
 

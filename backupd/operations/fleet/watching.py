@@ -3,7 +3,8 @@
 Knows: what each silence means. To ask for a start again is safe: a run id is started once. Once a start was asked for,
 whoever asked, the host may be at work, and what is no answer about that run is silence: it does not answer, it refuses
 to be asked, it has forgotten the run. Only a host that has told nothing of the run can refuse to start it. A host that
-is silent for long keeps its cluster, but no slots: others need them, and most such hosts have lost their power.
+is silent keeps its cluster and its slots until it is given up: it may be the control host that is cut off, from all of
+its hosts at once, and whoever had their slots would come on top of every run that goes on.
 """
 
 import time
@@ -20,7 +21,8 @@ from backupd.vocabulary.records import GOOD, RunStatus
 
 _CANCEL_SECONDS: Final = 300.0  # that a silent host is asked to end a run; then whoever wanted that has decided
 _ENDING_SECONDS: Final = 1800.0  # the same of a host that says that it goes on: it may have to give much back
-_SLOT_SECONDS: Final = 900.0  # of silence, and other backups have its slots; a reboot, or a switch's, is over by then
+_SHORT_SILENCE_SECONDS: Final = 900.0  # ends no run, however long it takes: a reboot, or a switch's, is over by then
+_LONGEST_SILENCE_SECONDS: Final = 86400.0  # ends every run, whatever its host had told that it takes
 
 
 class Watch:
@@ -33,39 +35,23 @@ class Watch:
         self._absent = False  # its host said that it has no such run
         self._heard_at = time.monotonic()  # of its host: that the run goes on
         self._unwanted_since: float | None = None  # it is to be cancelled
-        self._in_slots = True
         known = chooser.records.backup(owed.id)
         tries = known.tries if known else ()
         self._try = next((earlier for earlier in tries if earlier.run_id == one.run_id), one)
         self._before = tuple(earlier for earlier in tries if earlier.run_id != one.run_id)
 
-    def in_slots(self) -> FleetTry | None:
-        """How it ended, as `until_end` tells; None: its host has been silent for so long that it loses its slots."""
-        while (ended := self._looked_once()) is None:
-            if time.monotonic() - self._heard_at > _SLOT_SECONDS:
-                self._try = replace(self._try, slots_until=datetime.now(UTC))
-                self._keep(self._try)
-                return None
-            time.sleep(self._chooser.patience.poll_seconds)
-        return ended
-
     def until_end(self) -> FleetTry:
-        """How it ended, which no slot is needed for; without a status, that nobody knows. It is not started any more.
+        """How it ended; without a status, that nobody knows.
 
         Raises:
             FleetDatabaseAway: the database does not answer. The run goes on; watch it again.
         """
-        self._in_slots = False
-        while (ended := self._looked_once()) is None:
-            time.sleep(self._chooser.patience.poll_seconds)
-        return ended
-
-    def _looked_once(self) -> FleetTry | None:
         if self._try.status is not None:  # it was written down before the one who watched it was killed
             return self._try
-        ended = self._looked(self._chooser.agents.agent(self._try.host))
-        if ended is not None:
-            self._keep(ended)
+        agent = self._chooser.agents.agent(self._try.host)
+        while (ended := self._looked(agent)) is None:
+            time.sleep(self._chooser.patience.poll_seconds)
+        self._keep(ended)
         return ended
 
     def _looked(self, agent: Agent) -> FleetTry | None:
@@ -87,11 +73,6 @@ class Watch:
         except HostAway as error:
             return self._unheard(error.message)
         if state.status is None:
-            if not self._try.taken and not self._in_slots:
-                said = (
-                    f"{self._try.host} stopped answering when it was told to start run {self._try.run_id}, and has not"
-                )
-                return self._ended(RunStatus.FAILED, said)
             self._absent = not self._try.taken
             return self._unheard(f"{self._try.host} knows nothing of run {self._try.run_id}" if self._try.taken else "")
         if state.status is RunStatus.RUNNING:
@@ -140,7 +121,9 @@ class Watch:
                 f"{self._try.host} did not answer when asked to end run {self._try.run_id}, which may still be running"
             )
             return replace(self._try, said=said)
-        if datetime.now(UTC) > silent_until(self._owed, self._try.began_at):
+        silence = time.monotonic() - self._heard_at
+        late = datetime.now(UTC) > silent_until(self._owed, self._try.began_at)
+        if (late and silence > _SHORT_SILENCE_SECONDS) or silence > _LONGEST_SILENCE_SECONDS:
             said = f"{self._try.host} stopped answering during run {self._try.run_id}, which may still be running"
             return replace(self._try, said=said)
         if why != self._try.said:

@@ -33,10 +33,7 @@ try:
     from dbos._error import DBOSException
     from dbos._serialization import Serializer
 except ModuleNotFoundError as missing:
-    raise UsageError(
-        "the engine of a fleet, DBOS, is not installed",
-        hint=missing_package("fleet"),
-    ) from missing
+    raise UsageError("the engine of a fleet, DBOS, is not installed", hint=missing_package("fleet")) from missing
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +45,7 @@ _FIRST: Final = 0  # the priority of what was running
 _NEXT: Final = 1  # of what has one of its slots
 _LAST: Final = 2**31 - 1
 _LIVE: Final = ["PENDING", "ENQUEUED", "DELAYED"]
+_STORIES: Final = ["fleet.backup", "fleet.part"]  # an older backupd, which has no parts, can only leave these alone
 _PART: Final = "#"  # in no id of a backup; the number of each part of its story but the first is behind it
 
 
@@ -110,16 +108,16 @@ class DbosEngine:
             FleetDatabaseAway: the database does not answer.
         """
         with explained():
-            found = self._at_database().list_workflows(status=_LIVE, name="fleet.backup", load_input=False)
-        return list(dict.fromkeys(_backup_id(one.workflow_id) for one in found))
+            found = self._at_database().list_workflows(status=_LIVE, name=_STORIES, load_input=False)
+        return list(dict.fromkeys(one.workflow_id.partition(_PART)[0] for one in found))
 
     def broken(self) -> Mapping[str, str]:
         """What ended by an error of ours rather than by its story's end, and which one it was."""
         with explained():
             found = self._at_database().list_workflows(
-                status=["ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED", "CANCELLED"], name="fleet.backup", load_input=False
+                status=["ERROR", "MAX_RECOVERY_ATTEMPTS_EXCEEDED", "CANCELLED"], name=_STORIES, load_input=False
             )
-        return {_backup_id(one.workflow_id): str(one.error) for one in found}
+        return {one.workflow_id.partition(_PART)[0]: str(one.error) for one in found}
 
     @contextmanager
     def serving(self, stories: Stories) -> Iterator[None]:
@@ -219,7 +217,7 @@ class DbosEngine:
             delay_seconds=max((later.at - datetime.now(UTC)).total_seconds(), 0.0),
         )
         with SetWorkflowID(f"{owed.id}{_PART}{part}"), options:
-            DBOS.enqueue_workflow(_CLUSTERS, _backup, to_document(owed), later.so_far, part)
+            DBOS.enqueue_workflow(_CLUSTERS, _part, to_document(owed), later.so_far, part)
 
     def carry_slot(self, owed: OwedBackup, host: str, number: int, turn: int, level: int) -> object:
         """What is done with a slot of the target of this number: the next target's is taken, or the try is made."""
@@ -228,7 +226,7 @@ class DbosEngine:
                 return self.with_slot(owed, host, number, turn, level + 1)
             return self.stories.attempt(owed, host, number, _DbosSteps(self, owed))
         finally:
-            self._event(_slot_id(owed, number, turn, level)).set()
+            self._ended.setdefault(_slot_id(owed, number, turn, level), threading.Event()).set()
 
     def with_slot(self, owed: OwedBackup, host: str, number: int, turn: int, level: int) -> object:
         """The try's answer, once it had a slot of the target of this number, and of those after it."""
@@ -243,19 +241,16 @@ class DbosEngine:
 
     def _wait_for(self, child: str) -> None:
         """It has ended, or is about to: asking the database for hundreds that wait would cost more than the rest."""
-        event = self._event(child)
+        event = self._ended.setdefault(child, threading.Event())
         while self._is_live(child) and not event.wait(60):
             pass
         self._ended.pop(child, None)
 
     def _is_live(self, workflow_id: str) -> bool:
-        found: list[Any] = self.patiently(
+        found = self.patiently(
             lambda: self._at_database().list_workflows(workflow_ids=[workflow_id], load_input=False, load_output=False)
         )
-        return not found or found[0].status in _LIVE
-
-    def _event(self, workflow_id: str) -> threading.Event:
-        return self._ended.setdefault(workflow_id, threading.Event())
+        return not found or str(found[0].status) in _LIVE
 
     def acting(self, act: Callable[[], object]) -> object:
         """Do it as the one that may."""
@@ -319,7 +314,16 @@ def _end() -> None:
 
 # DBOS gives up what it has recovered a hundred times, unless it is told not to.
 @DBOS.workflow(name="fleet.backup", max_recovery_attempts=None)
-def _backup(owed: object, so_far: object = None, part: int = 1) -> None:
+def _backup(owed: object) -> None:
+    _carry(owed, None, 1)
+
+
+@DBOS.workflow(name="fleet.part", max_recovery_attempts=None)
+def _part(owed: object, so_far: object, part: int) -> None:
+    _carry(owed, so_far, part)
+
+
+def _carry(owed: object, so_far: object, part: int) -> None:
     engine = _served()
     engine.guarded(lambda: engine.carry_backup(from_document(owed), so_far, part))
 
@@ -354,10 +358,6 @@ def _schema(engine: Engine) -> str | None:
 
 def _queue(target: str) -> str:
     return f"fleet:target:{target}"
-
-
-def _backup_id(workflow_id: str) -> str:
-    return workflow_id.partition(_PART)[0]
 
 
 def _slot_id(owed: OwedBackup, number: int, turn: int, level: int) -> str:

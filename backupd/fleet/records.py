@@ -85,6 +85,12 @@ class Records:
         require(engine)
         return cls(engine)
 
+    def require_own_schema(self) -> None:
+        """Raises FleetDatabaseError: another backupd has upgraded the database, or something has replaced it, since
+        it was opened.
+        """
+        require(self.engine)
+
     # Backups.
 
     def owe(self, backups: Iterable[FleetBackup]) -> None:

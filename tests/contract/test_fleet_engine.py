@@ -216,6 +216,43 @@ def test_one_that_has_to_wait_lets_its_cluster_go_on_and_is_gone_on_with_once_wh
     assert engine.broken() == {}
 
 
+def test_what_waits_is_left_alone_by_an_older_control_host_that_takes_over(tmp_path: Path) -> None:
+    world = World("dbos", f"sqlite:///{tmp_path}/fleet.db", tmp_path)
+    database = create_engine(world.url)
+    live = text("SELECT status FROM workflow_status WHERE workflow_uuid LIKE '%#%' AND status <> 'SUCCESS'")
+
+    def taken_up() -> bool:
+        with database.connect() as connection:
+            return connection.execute(live).scalars().all() == ["PENDING"]
+
+    try:
+        engine = world.engine()
+        engine.submit([owed("c1", "later", seconds=2.0)])
+        first = world.serve()
+        world.until("put off", times=2)
+        first.kill()
+        first.wait()
+        world.kind = "dbos-before"
+        older = world.serve()
+        _until(taken_up)
+        engine.submit([owed("c2")])
+        world.until("recorded")
+        _until(lambda: engine.going() == ["20261126-c1-later"])
+        assert engine.broken() == {}
+        older.kill()
+        older.wait()
+        world.kind = "dbos"
+        world.serve()
+        world.until("recorded", times=2)
+        assert [event[1] for event in world.log() if event[0] == "recorded"] == [
+            "20261126-c2-main",
+            "20261126-c1-later",
+        ]
+    finally:
+        world.end()
+        database.dispose()
+
+
 def test_two_never_serve_and_the_second_takes_over(world: World) -> None:
     first = world.serve()
     assert first.stdout is not None

@@ -99,6 +99,7 @@ def main(kind: str, url: str, folder: str, *slots: str) -> None:
 def _engine(kind: str, url: str, slots: Mapping[str, int]) -> Engine:
     makers: Mapping[str, Callable[[], Engine]] = {
         "dbos": lambda: _dbos(url, slots),
+        "dbos-before": lambda: _dbos_before(url, slots),
         "local": lambda: LocalEngine(url, slots, _lost, lease_seconds=_LEASE_SECONDS),
     }
     return makers[kind]()
@@ -108,6 +109,15 @@ def _dbos(url: str, slots: Mapping[str, int]) -> Engine:
     from backupd.fleet.dbos_engine import DbosEngine
 
     return DbosEngine(url, slots, _lost, poll_seconds=0.1, lease_seconds=_LEASE_SECONDS)
+
+
+def _dbos_before(url: str, slots: Mapping[str, int]) -> Engine:
+    """As of a backupd in which no story could wait."""
+    from dbos._dbos import _get_or_create_dbos_registry
+
+    engine = _dbos(url, slots)
+    _get_or_create_dbos_registry().workflow_info_map.pop("fleet.part", None)
+    return engine
 
 
 def _say(what: str) -> None:

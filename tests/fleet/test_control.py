@@ -7,9 +7,10 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from backupd.config.fleet_reading import InventoryHosts, fleet_understood
-from backupd.fleet import Stories
+from backupd.fleet import Stories, tables
 from backupd.fleet.records import Records
 from backupd.operations.fleet import control, telling
 from backupd.operations.fleet.choosing import Chooser, NightPatience, NightTerms
@@ -20,6 +21,7 @@ from backupd.operations.fleet.serving import FleetSurroundings, control_host
 from backupd.operations.fleet.stories import NightStories
 from backupd.policy.fleet_plan import NightPlan, plan_night
 from backupd.policy.fleet_tries import TryRule
+from backupd.vocabulary.errors import Busy, FleetDatabaseError
 from backupd.vocabulary.fleet import FleetBackup, FleetState, FleetTry, OwedBackup, PauseScope
 from backupd.vocabulary.schedule import Notice, NoticeKind
 from tests.fleet.fake_agents import FakeAgents, FakeHost
@@ -34,6 +36,7 @@ class ListingEngine:
         self.submitted: list[str] = []
         self.breaks: dict[str, str] = {}
         self.stories: Stories | None = None  # that it was to carry last
+        self.busy = False  # another control host is active
 
     def submit(self, owed: Sequence[OwedBackup]) -> None:
         """See `Engine`."""
@@ -50,6 +53,8 @@ class ListingEngine:
     @contextmanager
     def serving(self, stories: Stories) -> Iterator[None]:
         """See `Engine`."""
+        if self.busy:
+            raise Busy("another control host is active", hint="")
         self.stories = stories
         yield
 
@@ -353,6 +358,17 @@ def test_what_was_being_told_when_a_control_host_ended_is_told_by_the_next(
     for _ in range(2):
         served.serve()
     assert [(one.cluster, one.kind) for one in served.told] == [("late", NoticeKind.MISSED)]
+
+
+def test_a_standby_whose_database_a_newer_backupd_has_upgraded_meanwhile_does_not_take_over(served: Served) -> None:
+    def upgraded() -> None:
+        with served.records.engine.begin() as connection:
+            connection.execute(update(tables.version).values(version=tables.HEAD + 1))
+
+    served.engine.busy = True
+    with pytest.raises(FleetDatabaseError, match="has schema"):
+        served.serve(ticks=3, between=upgraded)
+    assert served.said == ["another control host is active; this one waits"]
 
 
 def test_what_is_paused_begins_at_no_start_of_a_control_host(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,10 +82,15 @@ class ControlHost:
         return self._stories.records
 
     def serve(self, until: threading.Event) -> None:
-        """Return when `until` is set. Until then it works, or waits for the database or for another to end."""
+        """Return when `until` is set. Until then it works, or waits for the database or for another to end.
+
+        Raises:
+            FleetDatabaseError: the database has become another backupd's.
+        """
         said, wait = "", self._tick_seconds
         while not until.is_set():
             try:
+                self._records.require_own_schema()  # a standby may have waited for months
                 self._stories.chooser.wishes.read()  # stories go on at once, and must not miss a pause
                 with self._engine.serving(self._stories):
                     self._say("this control host is active")

@@ -97,7 +97,7 @@ class Json(TypeDecorator[Any]):
 
 
 class ToldJson(Json):
-    """The same of what a host has told. One such fact that cannot be read must keep nobody from reading all others."""
+    """The same of what a host has told, or people are to be told. One that cannot be read must hide no other."""
 
     cache_ok = True
 

@@ -1,7 +1,7 @@
 """Notices that people are owed: each is in the fleet's database until it was told, and never owed again.
 
 Knows: that a control host may be killed within anything. What it was telling then is told again by the next one: a
-notice may come twice, and is never lost.
+notice may come twice, and is never lost. Of one that cannot be read people are told just that.
 """
 
 from collections.abc import Collection
@@ -12,8 +12,9 @@ from sqlalchemy import Engine, select, update
 
 from backupd.fleet import tables
 from backupd.fleet.database import added, explained, reading
+from backupd.vocabulary.errors import FleetDatabaseError
 from backupd.vocabulary.escaping import encodable
-from backupd.vocabulary.schedule import Notice
+from backupd.vocabulary.schedule import Notice, NoticeKind
 
 _NOTICES = tables.notices.c
 
@@ -48,12 +49,19 @@ class OwedNotices:
         query = select(_NOTICES.subject, _NOTICES.notice).where(_NOTICES.notice.is_not(None))
         with explained(), reading(self._engine).connect() as connection:
             rows = connection.execute(query.order_by(_NOTICES.at, _NOTICES.subject)).all()
-        return [(row.subject, row.notice) for row in rows]
+        return [(row.subject, _readable(row.subject, row.notice)) for row in rows]
 
     def told(self, about: str) -> None:
         """People have heard of it."""
         with explained(), self._engine.begin() as connection:
             connection.execute(update(tables.notices).where(_NOTICES.subject == about).values(notice=None))
+
+
+def _readable(about: str, notice: Notice | FleetDatabaseError) -> Notice:
+    if isinstance(notice, Notice):
+        return notice
+    said = f"there is something to tell of {about!r}, which cannot be read: {notice.message}"
+    return Notice(NoticeKind.ATTENTION, "", datetime.now(UTC), about, said, {"hint": notice.hint}, cluster="")
 
 
 def _storable(notice: Notice) -> Notice:

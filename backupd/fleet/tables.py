@@ -94,7 +94,7 @@ notices = Table(  # what people were told once, or are to be told
     metadata,
     Column("subject", StoredWords, primary_key=True),
     Column("at", StoredInstant, nullable=False),  # since when it is owed
-    Column("notice", Json(Notice)),  # until it was told
+    Column("notice", ToldJson(Notice)),  # until it was told
 )
 _to_be_told = notices.c.notice.is_not(None)
 Index("ix_fleet_notices_owed", notices.c.at, postgresql_where=_to_be_told, sqlite_where=_to_be_told)

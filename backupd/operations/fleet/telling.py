@@ -11,7 +11,8 @@ from typing import Final
 from backupd.fleet.owed_notices import OwedNotices
 from backupd.host.scoped_thread import ScopedThread
 from backupd.operations.fleet.fleet_notices import Tell
-from backupd.vocabulary.errors import FleetDatabaseAway
+from backupd.vocabulary.errors import FleetDatabaseError
+from backupd.vocabulary.schedule import Notice
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +23,7 @@ _END_SECONDS: Final = 30.0  # that the end waits for what is owed: the next cont
 class OwedTelling(ScopedThread):
     """Whatever is owed is told within the block, one after the other; at its end what is owed by then, if that is soon.
 
-    A fault of the database other than its absence ends it: see `require_working`.
+    What one notice raises, or the database, is logged, and tried again: backups go on whoever can be told of them.
     """
 
     def __init__(self, notices: OwedNotices, tell: Tell) -> None:
@@ -36,7 +37,7 @@ class OwedTelling(ScopedThread):
             last = self._ended.is_set()
             try:
                 self._tell_owed()
-            except FleetDatabaseAway as error:
+            except FleetDatabaseError as error:
                 log.warning("%s", error)
             if last:
                 return
@@ -44,8 +45,15 @@ class OwedTelling(ScopedThread):
 
     def _tell_owed(self) -> None:
         for about, notice in self._notices.waiting():
-            if about not in self._told:
-                self._tell(notice)
+            if about in self._told or self._is_told(notice):
                 self._told.add(about)
-            self._notices.told(about)
-            self._told.discard(about)
+                self._notices.told(about)
+                self._told.discard(about)
+
+    def _is_told(self, notice: Notice) -> bool:
+        try:
+            self._tell(notice)
+        except Exception:  # whatever it is, neither the next notice nor a backup waits for a mend
+            log.exception("%s was not told, which is a bug in backupd: %s", notice.subject, notice.text)
+            return False
+        return True

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from backupd.config.fleet_reading import FleetFile
     from backupd.fleet import Engine
     from backupd.fleet.records import Records
-    from backupd.notifications import Notifier
+    from backupd.notifications.fanout import Fanout
 
 
 def serve(
@@ -73,7 +73,7 @@ def serve(
             records=records,
             agents=agents,
             engine=engine,
-            tell=with_page(_notifier(configuration).tell, configuration.control.public_url),
+            tell=with_page(_notifier(configuration).tell_somebody, configuration.control.public_url),
             say=say,
             begin_anew=begin_anew,
             problems=file.problems,
@@ -94,7 +94,7 @@ def _engine(configuration: "FleetConfiguration", lost: "Callable[[str], None]") 
     return DbosEngine(database_url(configuration.control), slots, lost)
 
 
-def _notifier(configuration: "FleetConfiguration") -> "Notifier":
+def _notifier(configuration: "FleetConfiguration") -> "Fanout":
     """Whoever the configuration of backupd on the control host wants to be told; nobody where none is named.
 
     Raises:

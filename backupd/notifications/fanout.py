@@ -52,13 +52,29 @@ class Fanout:
 
     def tell(self, notice: Notice) -> None:
         """See `Notifier`. Returns within the deadline of all."""
+        self._told(notice)
+
+    def tell_somebody(self, notice: Notice) -> None:
+        """The same for whoever tries again where nobody was told.
+
+        Raises:
+            NotificationError: there are some who want to hear of it, and no channel of theirs has taken it.
+        """
+        told = self._told(notice)
+        if told and all(delivery.error is not None for delivery in told):
+            raise NotificationError("no notification was delivered", hint="see the log for the reason of each")
+
+    def _told(self, notice: Notice) -> list[Delivery]:
+        """What became of it on each channel that wants it."""
         wanted = [subscriber for subscriber in self.subscribers if subscriber.wants(notice)]
-        for delivery in self.deliver(wanted, notice):
+        told = self.deliver(wanted, notice)
+        for delivery in told:
             if delivery.error is not None:
                 log.warning(
                     "notification %s was not delivered (%s, %s): %s; hint: %s",
                     *(delivery.name, notice.kind, _whose(notice), delivery.error.message, delivery.error.hint),
                 )
+        return told
 
     def deliver(self, subscribers: Sequence[Subscriber], notice: Notice) -> list[Delivery]:
         """What became of it on each of these, whatever they want to hear of, in their order."""

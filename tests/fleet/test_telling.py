@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ from sqlalchemy import text
 
 from backupd.fleet.owed_notices import OwedNotices
 from backupd.fleet.records import Records
+from backupd.notifications.fanout import Fanout, Subscriber
 from backupd.operations.fleet import telling
 from backupd.operations.fleet.telling import OwedTelling
-from backupd.vocabulary.errors import FleetDatabaseAway, FleetDatabaseError
+from backupd.vocabulary.errors import FleetDatabaseAway, FleetDatabaseError, NotificationError
 from backupd.vocabulary.schedule import Notice, NoticeKind
 
 
@@ -99,6 +101,7 @@ def test_a_fault_of_the_database_or_in_telling_ends_nothing_and_is_tried_again(
     records: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(telling, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(telling, "_FIRST_WAIT_SECONDS", 0.0)
     owe(records, "a", "b")
     tried, is_told = list[str](), threading.Event()
 
@@ -112,4 +115,72 @@ def test_a_fault_of_the_database_or_in_telling_ends_nothing_and_is_tried_again(
     with OwedTelling(RefusedOnce(records), tell):
         assert is_told.wait(60)
     assert tried == ["a", "b", "a"]
+    assert records.notices.waiting() == []
+
+
+def test_what_nobody_has_heard_of_is_told_again_and_again_for_a_day_and_holds_up_no_other(
+    records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that goes on by five minutes at each look at it."""
+    monkeypatch.setattr(telling, "_LOOK_SECONDS", 0.001)
+    times = count(0.0, 300.0)
+    monkeypatch.setattr(telling, "monotonic", lambda: next(times))
+    owe(records, "a", "b")
+    told, is_back, is_over = list[str](), threading.Event(), threading.Event()
+    keep = records.notices.told
+
+    def over(about: str) -> None:
+        keep(about)
+        if about == "never":
+            is_over.set()
+
+    monkeypatch.setattr(records.notices, "told", over)
+
+    class MailServer:
+        """It refuses one notice thrice, and another for ever."""
+
+        def deliver(self, notice: Notice) -> None:
+            """See `NotificationChannel`."""
+            told.append(notice.subject)
+            if notice.subject == "a" and told.count("a") <= 3:
+                raise NotificationError("connection refused", hint="start it")
+            if notice.subject == "never":
+                raise NotificationError("the address is refused", hint="see it")
+            if notice.subject == "a":
+                is_back.set()
+
+    channel = Subscriber("mail", frozenset(NoticeKind), frozenset(), MailServer())
+    with OwedTelling(records.notices, Fanout([channel]).tell_somebody):
+        assert is_back.wait(60)
+        owe(records, "never")
+        assert is_over.wait(60)
+    assert told[:2] == ["a", "b"]
+    assert (told.count("a"), told.count("b")) == (4, 1)
+    assert 24 <= told.count("never") <= 35
+
+
+def test_what_one_of_several_has_taken_and_what_nobody_wants_is_told(records: Records) -> None:
+    class Refusing:
+        """A channel that takes nothing."""
+
+        def deliver(self, notice: Notice) -> None:
+            """See `NotificationChannel`."""
+            raise NotificationError(f"{notice.subject} is refused", hint="see it")
+
+    class Good:
+        """A channel that takes everything."""
+
+        def deliver(self, notice: Notice) -> None:
+            """See `NotificationChannel`."""
+
+    failed, none = frozenset([NoticeKind.FAILED]), frozenset[str]()
+    some = [Subscriber("refusing", failed, none, Refusing()), Subscriber("good", failed, none, Good())]
+    owe(records, "a")
+    with OwedTelling(records.notices, Fanout(some).tell_somebody):
+        pass
+    assert records.notices.waiting() == []
+    missed = Notice(NoticeKind.MISSED, "nightly", datetime.now(UTC), "b", "it was missed")
+    assert records.notices.owe(missed, "b")
+    with OwedTelling(records.notices, Fanout(some[:1]).tell_somebody):
+        pass
     assert records.notices.waiting() == []

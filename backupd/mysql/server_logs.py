@@ -6,10 +6,10 @@ through a link. A name from before somebody changed the setting is known to nobo
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 
-from backupd.mysql.tablefiles import is_of_a_table
+from backupd.mysql.tablefiles import has_suffix_of_tables, is_of_a_table
 from backupd.vocabulary.servers import ServerFacts
 
 LOG_SETTINGS = (
@@ -25,6 +25,8 @@ _EVERY_SERVER_HAS = "general_log_file"
 
 # MySQL's as JSON: host.err.00.json. Rotated: host-slow.log.1.gz, host-slow.log-20261127.xz (dateext), host.err-old.
 _BY_SUFFIX = r".+\.(?:log|err)(?:[.~_-].*)?"
+# InnoDB's tablespaces, which may be called app.log.ibd, and its logs and Aria's: the copy is gone without them.
+_OF_AN_ENGINE = r".+\.ib[du]|ibdata[0-9]+|ibtmp[0-9]+|undo_?[0-9]+|ib_logfile[0-9]+|#ib_redo.+|aria_log[._].+"
 # Each part begins with what no part has within it: so no name takes long, whoever made it.
 _ROTATED = r"(?:[._-](?:[0-9][0-9A-Za-z:]*|old|bak|save|orig|json|gz|bz2|xz|zst|lz4|enc))"
 
@@ -33,8 +35,15 @@ def log_of(facts: ServerFacts) -> Callable[[str], bool]:
     """Whether a file of this name is a log of that server, or one of its rotated ones."""
     paths = (PurePosixPath(facts.settings.get(setting, "")) for setting in LOG_SETTINGS)
     known = [_rotated(path) for path in paths if path.name and not is_of_a_table(path.name)]
-    pattern = re.compile("|".join((_BY_SUFFIX, *known)), re.IGNORECASE | re.DOTALL)
-    return lambda name: pattern.fullmatch(name) is not None and not is_of_a_table(name)
+    by_suffix, by_setting = _any_of(_BY_SUFFIX), _any_of(*known)
+    kept = _any_of(_OF_AN_ENGINE, *map(re.escape, _system_tablespaces(facts)))
+
+    def is_log(name: str) -> bool:
+        if kept(name):
+            return False
+        return (by_suffix(name) and not has_suffix_of_tables(name)) or (by_setting(name) and not is_of_a_table(name))
+
+    return is_log
 
 
 def logs_doubt(facts: ServerFacts) -> str:
@@ -45,6 +54,17 @@ def logs_doubt(facts: ServerFacts) -> str:
         "the names of the server's logs were not recorded with this backup: any that is not called NAME.log or NAME.err"
         " is left in the copy, and may have original rows"
     )
+
+
+def _any_of(*patterns: str) -> Callable[[str], bool]:
+    pattern = re.compile("|".join(patterns) or "(?!)", re.IGNORECASE | re.DOTALL)
+    return lambda name: pattern.fullmatch(name) is not None
+
+
+def _system_tablespaces(facts: ServerFacts) -> Iterator[str]:
+    """Their files' names: `app.log:12M:autoextend` may be one."""
+    for file in facts.settings.get("innodb_data_file_path", "").split(";"):
+        yield PurePosixPath(file.partition(":")[0].strip()).name
 
 
 def _rotated(path: PurePosixPath) -> str:

@@ -87,7 +87,12 @@ def tables_in(text: str) -> tuple[Table, ...]:
 
 def is_of_a_table(name: str) -> bool:
     """Whether a file that is called so may be a table's: no letter of a table's name is a dot in it."""
-    return name.count(".") == 1 and PurePosixPath(name).suffix.lower() in _OF_TABLES
+    return name.count(".") == 1 and has_suffix_of_tables(name)
+
+
+def has_suffix_of_tables(name: str) -> bool:
+    """Whether files of tables and of tablespaces end so."""
+    return PurePosixPath(name).suffix.lower() in _OF_TABLES
 
 
 def restored_files(folder: Path, manifest: Manifest, table: Table) -> list[Path]:

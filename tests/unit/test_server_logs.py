@@ -20,11 +20,14 @@ RECORDED = {
     "audit_log_file": "",
     "audit_log_filter.file": "/",
     "sql_error_log_filename": "customers.ibd",
+    "innodb_data_file_path": "ibdata1:12M;/srv/system.log:12M;said.2:12M:autoextend",
 }
 OF_OTHERS = (
     *("customers.ibd", "general", "queries.ibd", "queries.frm", "queriesx", "said@002d1.MYD"),
     *("ibdata1", "ib_logfile0", "ib_buffer_pool", "undo_001", "auto.cnf", "relay-log.info", "aria_log_control"),
     *("slow.queries", "slow", "saidold", "log.csv", "error.csm"),
+    *("app.log.ibd", "App.ERR.IBD", "undo.log.ibu", "old.log.MYD", "old.err.csv", "system.log", "said.2"),
+    *("ibtmp1", "#ib_redo7", "#ib_redo8_tmp", "aria_log.00000001"),
 )
 
 

@@ -28,32 +28,51 @@ _BY_SUFFIX = r".+\.(?:log|err)(?:[.~_-].*)?"
 # InnoDB's tablespaces, which may be called app.log.ibd, and its logs and Aria's: the copy is gone without them.
 _OF_AN_ENGINE = r".+\.ib[du]|ibdata[0-9]+|ibtmp[0-9]+|undo_?[0-9]+|ib_logfile[0-9]+|#ib_redo.+|aria_log[._].+"
 # Each part begins with what no part has within it: so no name takes long, whoever made it.
-_ROTATED = r"(?:[._-](?:[0-9][0-9A-Za-z:]*|old|bak|save|orig|json|gz|bz2|xz|zst|lz4|enc))"
+_PART = r"[0-9][0-9A-Za-z:]*|old|prev|bak|backup|save|orig|copy|json|tar|tgz|gz|bz2|xz|zstd?|lz4?|lzma|lzo|zip|z|br|enc"
+_ROTATED = rf"(?:[._-](?:{_PART}))"
+# What InnoDB's monitor wrote until its server died, with rows of deadlocks; the server's memory at its death.
+_LAST_WORDS = r"innodb_status\.[0-9]+|core(?:\..+)?"
 
 
-def log_of(facts: ServerFacts) -> Callable[[str], bool]:
-    """Whether a file of this name is a log of that server, or one of its rotated ones."""
-    paths = (PurePosixPath(facts.settings.get(setting, "")) for setting in LOG_SETTINGS)
-    known = [_rotated(path) for path in paths if path.name and not is_of_a_table(path.name)]
-    by_suffix, by_setting = _any_of(_BY_SUFFIX), _any_of(*known)
-    kept = _any_of(_OF_AN_ENGINE, *map(re.escape, _system_tablespaces(facts)))
+def log_of(facts: ServerFacts) -> Callable[[str, bool], bool]:
+    """Whether a file of this name is a log of that server, or one of its rotated ones; told whether it lies directly in
+    the datadir, where no table's file can be, and where a server that dies leaves its last words.
+    """
+    by_suffix, by_setting = _any_of(_BY_SUFFIX), _any_of(*map(_rotated, _named(facts)))
+    kept, last_words = _any_of(_OF_AN_ENGINE, *map(re.escape, _system_tablespaces(facts))), _any_of(_LAST_WORDS)
 
-    def is_log(name: str) -> bool:
+    def is_log(name: str, in_datadir: bool) -> bool:
         if kept(name):
             return False
-        return (by_suffix(name) and not has_suffix_of_tables(name)) or (by_setting(name) and not is_of_a_table(name))
+        return (
+            (by_suffix(name) and not has_suffix_of_tables(name))
+            or (by_setting(name) and (in_datadir or not is_of_a_table(name)))
+            or (in_datadir and last_words(name))
+        )
 
     return is_log
 
 
 def logs_doubt(facts: ServerFacts) -> str:
-    """Why a log may not be known as one; empty: their names are recorded."""
-    if _EVERY_SERVER_HAS in facts.settings:
+    """Why a log may be left in a copy; empty: their names are recorded, and no other file can be called so."""
+    if _EVERY_SERVER_HAS not in facts.settings:
+        return (
+            "the names of the server's logs were not recorded with this backup: any that is not called NAME.log or"
+            " NAME.err is left in the copy, and may have original rows"
+        )
+    is_log = log_of(facts)
+    spared = sorted({path.name for path in _named(facts) if not is_log(path.name, False)})
+    if not spared:
         return ""
     return (
-        "the names of the server's logs were not recorded with this backup: any that is not called NAME.log or NAME.err"
-        " is left in the copy, and may have original rows"
+        f"the server had logs that are called as files of tables or of its engines are: {', '.join(map(repr, spared))};"
+        " any that may be such a file is left in the copy, and may have original rows"
     )
+
+
+def _named(facts: ServerFacts) -> list[PurePosixPath]:
+    paths = (PurePosixPath(facts.settings.get(setting, "")) for setting in LOG_SETTINGS)
+    return [path for path in paths if path.name]
 
 
 def _any_of(*patterns: str) -> Callable[[str], bool]:

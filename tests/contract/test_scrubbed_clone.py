@@ -39,7 +39,7 @@ LOGGING = (
 )
 LOGS = (
     *("queries", "queries-20261127.gz", "slow_queries.txt", "slow_queries-20261127.txt", "t/slow.log"),
-    *("innodb_status.4711", "core.4711"),
+    *("innodb_status.4711", "core.4711", "core.mysqld.77"),
     *("db1.err.00.json", "db1-slow.log-20261127", "db1-slow.log-20261126.xz", "db1.err-old"),  # MySQL's; rotated
     *("galera.cache", "gcache.page.000000"),  # Galera's write sets
 )

@@ -44,8 +44,6 @@ WITHIN_SECONDS = 1800.0
 
 _MAGIC = (b"\xfebin", b"\xfdbin")  # of a binlog or relay log; of an encrypted one of MySQL's
 _NUMBERED = re.compile(r".+\.[0-9]{6,}")
-# What InnoDB's monitor wrote until its server died, with rows of deadlocks; the server's memory at its death.
-_LAST_WORDS = re.compile(r"innodb_status\.[0-9]+|core(\.[0-9]+)?")
 _ARIA_LOG = re.compile(r"aria_log\.[0-9]+")
 _DOUBLEWRITE = re.compile(r"#ib_[0-9]+_[0-9]+\.b?dblwr")
 _WRITE_SETS = re.compile(r"galera\.cache|gcache\.page\.[0-9]+")  # Galera's, with rows: a node begins another
@@ -163,8 +161,7 @@ def _logs(relocation: Relocation, aria: Path, facts: ServerFacts) -> Iterator[Pa
         for name in names:
             path = folder / name
             if (
-                is_server_log(name)
-                or (folder == relocation.datadir and _LAST_WORDS.fullmatch(name))
+                is_server_log(name, folder == relocation.datadir)
                 or (folder == aria and _ARIA_LOG.fullmatch(name))
                 or _DOUBLEWRITE.fullmatch(name)
                 or _WRITE_SETS.fullmatch(name)

@@ -63,14 +63,23 @@ def print_text(text: str) -> None:
     write(f"{text}\n")
 
 
+def print_as_it_is(text: str) -> None:
+    """The same of words in which nothing acts on a terminal, and of which a person types every character."""
+    _written(f"{text}\n")
+
+
 def write(text: str) -> bool:
     """A piece of a result; False where its reader has gone (`| head -1`), who hears nothing of the rest.
 
     Raises:
         OutputError: stdout takes no more, because its disk is full or failed; what follows goes nowhere.
     """
+    return _written(plain(text))
+
+
+def _written(text: str) -> bool:
     try:
-        sys.stdout.write(plain(text))
+        sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
         _lead_nowhere(sys.stdout)

@@ -19,7 +19,7 @@ from backupd.cli.moments import (
     moment_of,
     restore_moment,
 )
-from backupd.cli.output import print_text, say, tell
+from backupd.cli.output import print_as_it_is, print_text, say, tell
 from backupd.cli.selection import GOOD_RUN, TargetOption, copies_of, identities_in, run_of, sources_of, unpruned
 from backupd.vocabulary.errors import CatalogueError, ExitStatus, UsageError
 from backupd.vocabulary.instants import to_the_second
@@ -325,7 +325,7 @@ def _into_server(
 
     loaded = load_tables(wanted, server, tools, catalogue)
     for line in loaded_lines(wanted.sources[0].run_id, server.place, loaded):
-        say(line)
+        print_as_it_is(line)
     for text in loaded.attentions:
         tell(f"attention: {text}")
     return loaded.attentions

@@ -21,11 +21,18 @@ _NUMBERS_ROWS = re.compile(r"^ +`.* AUTO_INCREMENT\b", re.MULTILINE)
 
 
 def statements_for(shape: TableShape, schema: str, found: TableDifference, *, logged: bool = True) -> tuple[str, ...]:
-    """Comments and statements in turn; both ways, of which a person chooses one.
+    """Comments and statements in turn; both ways, of which a person chooses one. The table's triggers come after them.
 
     Of a schema that is not `logged` replicas know nothing: rows reach them as rows alone, and a RENAME stops them.
     """
     return (*_put_back(shape, schema, found, logged=logged), *_replace(shape, schema, found, logged=logged))
+
+
+def triggers_for(shape: TableShape) -> Iterator[str]:
+    """Comments that make them again, which are printed as they are: nothing in them acts on a terminal."""
+    if shape.triggers:
+        yield "-- and then its triggers as in the backup; read each, and type it without the dashes:"
+        yield from (trigger.to_be_typed(shape.table) for trigger in shape.triggers)
 
 
 def _put_back(shape: TableShape, schema: str, found: TableDifference, *, logged: bool) -> Iterator[str]:
@@ -86,9 +93,6 @@ def _replace(shape: TableShape, schema: str, found: TableDifference, *, logged: 
         yield "-- (only without replicas, after SET SESSION sql_log_bin = 0)"
         for step in steps:
             yield from _told(step.removeprefix("-- "))
-    if shape.triggers:
-        yield "-- and then its triggers as in the backup; read each, and type it without the dashes:"
-        yield from (line for trigger in shape.triggers for line in trigger.to_be_typed(shape.table).splitlines())
 
 
 def _names_freed(shape: TableShape, found: TableDifference, aside: str) -> Iterator[str]:

@@ -15,6 +15,8 @@ _NAME = r"`(?:[^`]|``)*`"
 _FOR_SOME_VERSIONS = r"/\*M?!(?:[0-9]{5,6})?|\*/"  # MySQL tells partitions and newer words so, MariaDB COMPRESSED
 _PLAIN = r"[^'\"`\\;#/*\-\x00-\x08\x0b-\x1f\x7f]|-(?!-)|/(?!\*)|\*(?!/)"
 _DEFINITION = re.compile(rf"(?:{_STRING}|{_NAME}|{_FOR_SOME_VERSIONS}|{_PLAIN})*+", re.DOTALL)
+# A terminal acts on these, or shows what follows in another order; halves of surrogate pairs have no encoding.
+_ACTS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _DELIMITER = re.compile(r"^\s*delimiter\b", re.IGNORECASE | re.MULTILINE)
 
 
@@ -40,6 +42,19 @@ def quoted(name: str) -> str:
 def comment(text: str) -> str:
     """A comment of as many lines as the text has; what does not print is told by its number."""
     return "\n".join(f"-- {_printable(line)}".rstrip() for line in text.splitlines())
+
+
+def typed(text: str) -> str:
+    """Comment lines that are this text again once each has lost its first three characters, for a person who types it.
+
+    A terminal acts on nothing in it: where a control character is told by its number, or lines ended with CR LF, a line
+    before it says that it is not the same.
+    """
+    safe = _ACTS.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n"))
+    told = (
+        [] if safe == text else ["# this is not the same text: it had control characters, or lines that end with CR LF"]
+    )
+    return "\n".join(f"-- {line}" for line in (*told, *safe.split("\n")))
 
 
 def require_definition(text: str) -> None:

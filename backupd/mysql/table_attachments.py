@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from backupd.mysql.refusals import StatementError
 from backupd.mysql.session import Session
-from backupd.mysql.sqltext import comment, quoted
+from backupd.mysql.sqltext import comment, quoted, typed
 from backupd.mysql.tablefiles import Table
 
 _TRIGGERS = """
@@ -69,7 +69,7 @@ class TableTrigger:
                 0,
                 f"# it was sent in {self.client}, and is in UTF-8 here: a literal like _{self.client}'é' would differ",
             )
-        return comment("\n".join(lines))
+        return typed("\n".join(lines))
 
 
 @dataclass(frozen=True, slots=True)

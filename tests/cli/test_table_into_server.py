@@ -81,6 +81,7 @@ def test_a_table_from_yesterday_is_back_in_the_running_server(
         statements = [line for line in told if not line.startswith(("--", " ", "loaded"))]
         assert [line.split()[0] for line in statements] == ["SET", "INSERT", "RENAME", "ALTER", "DROP", "ALTER"]
         assert "-- CREATE DEFINER=`root`@`localhost` TRIGGER live.told BEFORE INSERT ON" in ended.stdout
+        assert "\n-- \tSET NEW.b = 'trigger';\n" in ended.stdout
         root.execute("DROP TRIGGER live.told")
         root.execute(statements[1])
         assert root.value("SELECT COUNT(*) FROM live.child") == "5000"

@@ -38,7 +38,7 @@ UP = "CONSTRAINT `up` FOREIGN KEY (`p`) REFERENCES `elsewhere`.`parent` (`id`) O
 TOLD = """
     CREATE TRIGGER live.told BEFORE INSERT ON live.child FOR EACH ROW BEGIN
         -- it's a stranger's //
-        SET NEW.b = 'trigger';
+	SET NEW.b = 'trigger';
     END
 """
 FORGIVING = "SET SESSION sql_mode = 'ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00'"

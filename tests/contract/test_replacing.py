@@ -1,12 +1,13 @@
 """What is printed after a load, typed: rows put back, or the live table replaced with its triggers and foreign keys."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from backupd.mysql.replacing_statements import statements_for
+from backupd.mysql.replacing_statements import statements_for, triggers_for
 from backupd.mysql.session import Session
+from backupd.mysql.table_shape import TableShape
 from tests.contract.mariadb import MariadbServer, mysql_server
 from tests.contract.test_exporting import source
 from tests.contract.test_loading import CHILD, TOLD, UP, Load, before, catalogue, checksum, definition, load
@@ -65,7 +66,7 @@ def test_the_live_table_is_replaced_by_what_is_printed_with_its_triggers_and_for
     printed = [line for line in statements_for(shape, "restored", loaded.difference) if "INSERT INTO" not in line]
     assert any("`g` of `elsewhere`.`grandchild`" in line for line in printed)
     assert source(mysql_server, "\n".join(printed)) == ""
-    assert source(mysql_server, "\n".join(trigger_lines(printed))) == ""
+    assert source(mysql_server, "\n".join(trigger_lines(shape))) == ""
     assert checksum(kept, "live.child") == checksum(kept, "live.kept")
     assert UP in definition(kept, "live.child")
     assert by_number in definition(kept, "live.child")
@@ -74,10 +75,11 @@ def test_the_live_table_is_replaced_by_what_is_printed_with_its_triggers_and_for
     assert kept.value("SELECT b FROM live.child WHERE a = 9001") == "trigger"
 
 
-def trigger_lines(printed: Sequence[str]) -> list[str]:
+def trigger_lines(shape: TableShape) -> list[str]:
     """Without their dashes, as a person types them."""
-    begins = next(number for number, line in enumerate(printed) if "its triggers as in the backup" in line)
-    return [line.removeprefix("-- ") for line in printed[begins + 1 :]]
+    what, *told = triggers_for(shape)
+    assert "its triggers as in the backup" in what
+    return [line.removeprefix("-- ") for text in told for line in text.split("\n")]
 
 
 def test_a_trigger_that_the_account_does_not_see_is_thought_of(
@@ -98,9 +100,9 @@ def test_where_there_is_no_live_table_it_is_told(mysql_server: MariadbServer, ke
     [loaded] = load(CHILD).tables
     assert loaded.difference is not None
     assert not loaded.difference.live
-    _, rename, _, then, *triggers = statements_for(loaded.shape, "restored", loaded.difference)
+    _, rename, _, then = statements_for(loaded.shape, "restored", loaded.difference)
     assert rename == "RENAME TABLE `restored`.`child` TO `live`.`child`;"
-    assert source(mysql_server, "\n".join([rename, then, *trigger_lines(triggers)])) == ""
+    assert source(mysql_server, "\n".join([rename, then, *trigger_lines(loaded.shape)])) == ""
     assert UP in definition(kept, "live.child")
     assert checksum(kept, "live.child") == checksum(kept, "live.kept")
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from backupd.mysql.replacing_statements import statements_for
+from backupd.mysql.replacing_statements import statements_for, triggers_for
 from backupd.mysql.row_differences import TableDifference
 from backupd.mysql.table_attachments import Attachments, TableTrigger
 from backupd.mysql.table_shape import TableColumn, TableShape, without_foreign_keys
@@ -66,7 +66,7 @@ def test_every_line_of_a_strangers_trigger_is_a_comment() -> None:
     made += "\\! sh\nsystem sh\r\x1b[2J\nEND//\u2028DROP DATABASE live"
     trigger = TableTrigger("t`\nx", "INSERT,UPDATE", made, "ANSI'; x", "lat'in1\n", "utf8mb4; DROP DATABASE live")
     told = trigger.to_be_typed(Table("live", "t"))
-    assert all(line.startswith("-- ") for line in told.splitlines())
+    assert all(line.startswith("-- ") for line in told.split("\n"))
     assert "\x1b" not in told
     assert "-- CREATE TRIGGER t AFTER INSERT ON t FOR EACH ROW BEGIN\n" in told
     assert "utf8mb4; DROP" not in told
@@ -83,6 +83,21 @@ def test_a_trigger_is_sent_in_what_its_words_are_written_in_and_compares_as_befo
         assert ("-- # it was sent in latin1" in told) == (client != "latin1")
 
 
+def test_what_is_no_control_character_is_typed_as_it_is() -> None:
+    made = "CREATE TRIGGER t BEFORE INSERT ON t FOR EACH ROW\n\tSET @a = '10\u00a0EUR|\u200b|a  \n\n\n|\u2028|\x85|'"
+    for definition in (made.replace("\x85", ""), made):
+        told = TableTrigger("t", "INSERT", definition, "", "utf8mb4", "utf8mb4_bin").to_be_typed(Table("live", "t"))
+        again = "\n".join(line[3:] for line in told.split("\n"))
+        assert (definition in again) == ("\x85" not in definition) == ("this is not the same text" not in again)
+    assert "|\\x85|" in again
+
+
+def test_lines_of_another_system_are_lines_and_that_is_told() -> None:
+    told = TableTrigger("t", "INSERT", "CREATE TRIGGER t\r\nSET @a = 1").to_be_typed(Table("live", "t"))
+    assert told.startswith("-- # this is not the same text: it had control characters, or lines that end with CR LF\n")
+    assert "-- CREATE TRIGGER t\n-- SET @a = 1\n" in told
+
+
 def test_a_trigger_whose_statement_is_not_told_is_named() -> None:
     told = TableTrigger("t", "INSERT").to_be_typed(Table("live", "t"))
     assert told == "-- # the server did not tell the statement of the trigger `t`"
@@ -95,7 +110,7 @@ def test_a_strangers_name_does_not_end_a_comment(logged: bool) -> None:
     bad = replace(shape(A, key=("a",)), triggers=(trigger,))
     attached = Attachments(referring=((Table("live", evil), evil),))
     printed = statements_for(bad, "r", TableDifference(shared=("a",), attached=attached), logged=logged)
-    lines = [line for text in printed for line in text.splitlines()]
+    lines = [line for text in (*printed, *triggers_for(bad)) for line in text.split("\n")]
     ours = "SET SESSION binlog", "SET SESSION TRANSACTION", "INSERT INTO `live`", "RENAME TABLE `live`"
     assert all(line.startswith(("--", *ours)) for line in lines)
 

@@ -26,7 +26,7 @@ from backupd.mysql.rolling_back import await_rollback
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.server_trace import ServerTrace
 from backupd.mysql.session import Session
-from backupd.mysql.sqltext import comment, literal, quoted, require_definition
+from backupd.mysql.sqltext import comment, literal, quoted, require_definition, typed
 from backupd.mysql.table_attachments import triggers_of
 from backupd.mysql.table_sequences import is_sequence, sequence_of
 from backupd.mysql.table_shape import columns_of, in_schema, names_of
@@ -209,7 +209,7 @@ def exported(
         text = _statements(table, definition, files, to.fresh, imported=imported)
         text += _afterwards(session, table, definition, to.fresh)
     else:
-        text = "\n".join(map(comment, (attention, "its definition:", definition))) + "\n"
+        text = "\n".join((comment(attention), comment("its definition:"), typed(definition))) + "\n"
     _write(to, statements, text)
     return Exported(table, files, statements, attention)
 
@@ -230,7 +230,7 @@ def _sequence(session: Session, to: _Place, manifest: Manifest, table: Table) ->
         comment(f"this makes the sequence {name}; there is no file to copy"),
         *(*_BEGIN, f"CREATE DATABASE IF NOT EXISTS {quoted(to.fresh)};"),
         *(*sequence.made_in(to.fresh), *_END),
-        *map(comment, afterwards),
+        *map(typed, afterwards),
     )
     _write(to, statements, "\n".join(made) + "\n")
     return Exported(table, (statements,), statements)
@@ -326,7 +326,7 @@ def _statements(table: Table, definition: str, files: Sequence[Path], fresh: str
         made += [*_made(in_schema(fresh, table, definition), name), *_discard(name), *_END, comment(place)]
         made += [*_BEGIN, *_unless_logged(f"ALTER TABLE {name} IMPORT TABLESPACE", refusal=_REFUSED), *_END]
     else:
-        made += [*_END, comment(f"{definition};"), comment(place)]
+        made += [*_END, typed(f"{definition};"), comment(place)]
         made += [f"FLUSH NO_WRITE_TO_BINLOG TABLES {name};"]
     return "\n".join(made) + "\n"
 
@@ -394,4 +394,4 @@ def _afterwards(session: Session, table: Table, definition: str, fresh: str) -> 
     triggers = triggers_of(session, table)
     if triggers:
         said.append("it has no triggers yet: read each, and type it without the dashes once the table is in place:")
-    return "\n".join((*map(comment, said), *(trigger.to_be_typed(table) for trigger in triggers))) + "\n"
+    return "\n".join((*map(typed, said), *(trigger.to_be_typed(table) for trigger in triggers))) + "\n"

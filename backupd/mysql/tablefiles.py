@@ -42,6 +42,7 @@ _OF_TABLES = frozenset(
     }
 )
 _OF_THE_SCHEMA = re.compile(r"db\.opt|.*\.TRN|fts_[0-9a-f]{16}_.*", re.IGNORECASE)  # fulltext indexes: by table ids
+_CAPITALS = re.compile("[A-Z]+")  # which every server makes small
 _PART = re.compile(r"\.|#[pP]#")
 _SDI = re.compile(r"(?P<table>.+)_[0-9]+\.sdi")
 
@@ -135,9 +136,15 @@ class TableFiles:
         """All of these tables are there.
 
         Raises:
-            UsageError: one is not; names what is called alike.
+            UsageError: one is not; names what is called alike. Or there is another with small letters for capitals
+                that a server may make small, or not.
         """
         for table in tables:
+            sure = _CAPITALS.sub(lambda found: found[0].lower(), str(table))
+            if len(list(self._all_called(table))) > 1 and sure != _lower(str(table)):
+                raise UsageError(
+                    f"{table} is in this backup with capitals and without", hint="restore everything: omit --tables"
+                )
             if self._found(table) is None:
                 known = sorted(
                     f"{_readable(schema)}.{_readable(name)}" for schema in self._tables for name in self._tables[schema]
@@ -173,11 +180,17 @@ class TableFiles:
         return file is None or _OF_THE_SCHEMA.fullmatch(file) is not None or (schema, _table(file)) in chosen
 
     def _found(self, table: Table) -> tuple[str, str] | None:
+        return next(self._all_called(table), None)
+
+    def _all_called(self, table: Table) -> Iterator[tuple[str, str]]:
+        """A server that makes names small has no table where they have capitals, whatever was left there before; but it
+        leaves those as they are that Unicode had not when its table was made.
+        """
         names = [(table.schema, table.name)]
-        if self._lower_case:  # a server leaves capitals as they are that Unicode had not when its table was made
-            names.append((_lower(table.schema), _lower(table.name)))
+        if self._lower_case:
+            names = list(dict.fromkeys([(_lower(table.schema), _lower(table.name)), *names]))
         places = ((file_name(schema), file_name(name)) for schema, name in names)
-        return next((place for place in places if place[1] in self._tables.get(place[0], ())), None)
+        return (place for place in places if place[1] in self._tables.get(place[0], ()))
 
     def _all_found(self, tables: Collection[Table]) -> set[tuple[str, str]]:
         return {found for table in tables if (found := self._found(table)) is not None}

@@ -95,6 +95,24 @@ def test_capitals_count_only_where_the_server_says_so() -> None:
         files().require([Table("Shop", "ORDERS")])
 
 
+def test_what_was_left_with_capitals_is_not_taken_for_the_table_of_a_server_that_makes_them_small() -> None:
+    names = ["Shop/T.ibd", "Shop/gone.ibd", "shop/t.ibd"]
+    found = TableFiles(names, datadir="", lower_case=True)
+    found.require([Table("Shop", "T")])
+    assert found.of(Table("Shop", "T"), names) == ("shop/t.ibd",)
+    assert list(found.own(names, [Table("SHOP", "t")])) == [False, False, True]
+    assert list(found.selected([*names, "Shop", "shop"], [Table("Shop", "T")])) == [False, False, True, False, True]
+    assert found.of(Table("Shop", "gone"), names) == ("Shop/gone.ibd",)
+    TableFiles(["B@1ocher/t.ibd", "b@1ocher/t.ibd"], datadir="", lower_case=True).require([Table("Bücher", "t")])
+
+
+def test_where_a_server_may_have_both_none_is_chosen() -> None:
+    found = TableFiles(["t/@10a0.ibd", "t/@2d00.ibd"], datadir="", lower_case=True)
+    found.require([Table("t", "ⴀ")])
+    with pytest.raises(UsageError, match="with capitals and without"):
+        found.require([Table("t", "Ⴀ")])
+
+
 @pytest.mark.parametrize(
     ("asked", "kept"),
     [("BÜCHER", "b@1ocher"), ("ΟΔΟΣ", "@6z@6o@6z@7j"), ("İ", "i"), ("Ⴀ", "@10a0")],

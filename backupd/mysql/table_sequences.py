@@ -15,6 +15,7 @@ from backupd.vocabulary.errors import ServerError
 SEQUENCE = "SEQUENCE"  # its kind among the tables
 
 _CREATE = re.compile(r"CREATE SEQUENCE (?P<name>`(?:[^`]|``)*`)(?P<before>.*?) start with -?[0-9]+\b", re.DOTALL)
+_NO_LITERAL = -(1 << 63)  # what follows the lowest BIGINT that a sequence gives; SETVAL does not parse it
 _KIND = "SELECT table_type FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
 
 
@@ -44,10 +45,12 @@ class TableSequence:
         behind = not self.rounds and (self.following - self.start) * (self.increment or 1) < 0
         first = self.following if behind else self.start
         created = f"CREATE SEQUENCE {name}{found['before']} start with {first}{self.definition[found.end() :]};"
+        used = self.following == _NO_LITERAL
+        value = self.following + 1 if used else self.following
         return (
             created,
             *([f"ALTER SEQUENCE {name} START WITH {self.start};"] if behind else ()),
-            f"SELECT SETVAL({name}, {self.following}, 0, {self.rounds});",
+            f"SELECT SETVAL({name}, {value}, {used:d}, {self.rounds});",
         )
 
 

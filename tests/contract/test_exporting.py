@@ -14,6 +14,7 @@ from backupd.mysql import recovery
 from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.session import Session
 from backupd.mysql.table_attachments import triggers_of
+from backupd.mysql.table_sequences import sequence_of
 from backupd.mysql.table_shape import shape_of
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.table_export import Exported, export
@@ -417,6 +418,33 @@ def test_a_sequence_is_made_again_and_goes_on_where_it_was(
             shape_of(root, sequence)
         assert "--to DIR" in refused.value.hint
         root.execute("DROP SEQUENCE t.s")
+
+
+@pytest.mark.parametrize(("step", "start"), [(-1, -9223372036854775806), (-1, None), (-10, -9223372036854775800)])
+@pytest.mark.parametrize("cycle", ["NOCYCLE", "CYCLE"])
+def test_a_sequence_that_has_given_the_lowest_number_gives_no_other(
+    step: int, start: int | None, cycle: str, mysql_server: MariadbServer
+) -> None:
+    begins = "" if start is None else f"START WITH {start}"
+    with mysql_server.session() as root:
+        root.execute("CREATE OR REPLACE SCHEMA again")
+        root.execute(
+            f"CREATE OR REPLACE SEQUENCE t.s INCREMENT BY {step} MINVALUE -9223372036854775807 {begins} NOCACHE {cycle}"
+        )
+        if start is None:
+            root.execute("SELECT SETVAL(t.s, -9223372036854775807)")
+        else:
+            root.query(f"SELECT NEXTVAL(t.s) FROM t.seq_1_to_{2 if step == -1 else 1}")
+        for statement in sequence_of(root, Table("t", "s")).made_in("again"):
+            root.execute(statement)
+        assert root.query("SELECT * FROM again.s") == root.query("SELECT * FROM t.s")
+        if cycle == "NOCYCLE":
+            with pytest.raises(ServerError, match="has run out"):
+                root.value("SELECT NEXTVAL(again.s)")
+        else:
+            assert root.value("SELECT NEXTVAL(again.s)") == root.value("SELECT NEXTVAL(t.s)")
+        root.execute("DROP SEQUENCE t.s")
+        root.execute("DROP SCHEMA again")
 
 
 TRIGGERS = """

@@ -4,7 +4,8 @@ Knows: how each setting, name, path and position of a real server looks, and whi
 All of it is a stranger's: whoever owns the storage may have written it.
 
 What fits is given on; what does not is refused with a sentence, because nobody can tell what it was meant to do. A
-setting that is not known here is left out, so that a newer backupd may record more of them.
+setting that is not known here is left out, so that a newer backupd may record more of them; and so is one that only
+moments need and that does not fit, for servers show more than anybody has seen, and restores do without: see `MISFITS`.
 """
 
 import re
@@ -15,6 +16,7 @@ from typing import Final
 
 from backupd.mysql.server_logs import LOG_SETTINGS
 from backupd.policy import gtid
+from backupd.policy.log_modes import MISFITS, ONLY_OF_MOMENTS
 from backupd.policy.time_zones import is_zone_name
 from backupd.vocabulary.errors import ServerError, Unreadable
 from backupd.vocabulary.records import RUN_ID
@@ -140,11 +142,12 @@ def _server(facts: ServerFacts) -> ServerFacts:
         path: Path | None = getattr(facts, name)
         _require(path is None or is_path(str(path)), f"server.{name}", path)
     _require(facts.datadir.is_absolute(), "server.datadir", facts.datadir)
-    for name, value in facts.settings.items():
-        fits = _SETTINGS.get(name)
-        _require(fits is None or value == "" or fits(value), f"server.settings.{name}", value)
     known = {name: value for name, value in facts.settings.items() if name in _SETTINGS}
-    return replace(facts, settings=known)
+    misfits = [name for name, value in known.items() if value and not _SETTINGS[name](value)]
+    for name in misfits:
+        _require(name in ONLY_OF_MOMENTS, f"server.settings.{name}", known[name])
+        del known[name]
+    return replace(facts, settings=known | ({MISFITS: ",".join(misfits)} if misfits else {}))
 
 
 def _replica(channel: ReplicaPosition) -> ReplicaPosition:
@@ -204,7 +207,7 @@ _SETTINGS: Mapping[str, Callable[[str], bool]] = {
     "default_regex_flags": _are(_word, ","),
     "default_storage_engine": _word,
     "default_week_format": _number,
-    "disabled_storage_engines": _are(_word, ","),
+    "disabled_storage_engines": is_printable_line,  # as in the option file, blanks and all
     "div_precision_increment": _number,
     "encrypt_binlog": _switch,
     "encrypt_tmp_disk_tables": _switch,
@@ -270,10 +273,11 @@ _SETTINGS: Mapping[str, Callable[[str], bool]] = {
     "mecab_rc_file": is_path,
     "mhnsw_default_distance": _word,
     "mhnsw_default_m": _number,
+    MISFITS: _are(_word, ","),
     "mysql56_temporal_format": _switch,
     "ngram_token_size": _number,
     "old_mode": _are(_word, ","),
-    "old_passwords": _switch,
+    "old_passwords": _like(re.compile(r"ON|OFF|[0-2]", re.ASCII)),  # MySQL 5.7 has three
     "optional_libraries": is_printable_line,  # only those that are known here go anywhere
     "partial_revokes": _switch,
     "plugin_libraries": _are(_is_library, ","),

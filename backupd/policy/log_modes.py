@@ -52,6 +52,8 @@ _OF_DEFINITIONS = (
     "standard_compliant_cte",
 )
 DECIDING = (*_OF_ROWS, *_OF_DEFINITIONS)
+ONLY_OF_MOMENTS = (*DECIDING, OLD_MODE, "default_storage_engine")  # recorded settings without which a copy starts
+MISFITS = "misfits"  # a setting of a judged manifest: names of those that were recorded as nothing that is known here
 
 _FIRST_VERSION = (10, 6, 0)
 _DEFINING = (ChangeKind.CREATE, ChangeKind.ALTER, ChangeKind.OTHER)
@@ -84,6 +86,17 @@ def definition_doubt(facts: ServerFacts, segments: Iterable[BinlogSegment]) -> s
     return (
         "settings that decide what DDL makes (innodb_default_row_format, enforce_storage_engine and others) were not"
         " recorded with this backup: engines, formats and foreign keys of tables that the log makes may differ"
+    )
+
+
+def misfit_doubt(facts: ServerFacts, segments: Iterable[BinlogSegment]) -> str:
+    """Why these segments, applied without settings that were not understood, may give something else; empty: cannot."""
+    names = facts.settings.get(MISFITS, "")
+    if not names or not any(_may_define(segment) or _may_change_by_statement(segment) for segment in segments):
+        return ""
+    return (
+        f"this backupd does not understand the backup's value of {names}, and applies the log without it:"
+        " what the log's statements give may differ"
     )
 
 

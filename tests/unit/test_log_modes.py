@@ -6,7 +6,7 @@ import pytest
 
 from backupd.operations.restore.moment.moment_copy import doubt_of_log
 from backupd.policy.binlog_chain import PlacedBackup
-from backupd.policy.log_modes import definition_doubt, mode_doubt, statement_doubt
+from backupd.policy.log_modes import MISFITS, definition_doubt, misfit_doubt, mode_doubt, statement_doubt
 from backupd.policy.moments import Latest
 from backupd.policy.roll_forward import EndCondition, RestorePlan
 from backupd.vocabulary.binlogs import BinlogPlace, ChangeKind, TableChange
@@ -55,6 +55,14 @@ def test_settings_that_were_not_recorded_are_told_where_the_log_has_ddl(flavour:
     assert definition_doubt(server, [segment("", DROPPED, BY_STATEMENT)]) == ""
 
 
+def test_a_setting_that_was_not_understood_is_told_where_the_log_has_statements() -> None:
+    server = replace(UNKNOWN, settings={"max_sort_length": "1024", MISFITS: "old_passwords,thread_stack"})
+    for log in ([segment("", ALTERED)], [segment("", BY_STATEMENT)], [replace(segment(), all_changes=False)]):
+        assert "old_passwords,thread_stack" in misfit_doubt(server, log)
+    assert misfit_doubt(server, [segment("", replace(BY_STATEMENT, rows=3), DROPPED)]) == ""
+    assert misfit_doubt(UNKNOWN, [segment("", ALTERED)]) == ""
+
+
 @pytest.mark.parametrize(
     ("settings", "doubts"),
     [
@@ -62,6 +70,7 @@ def test_settings_that_were_not_recorded_are_told_where_the_log_has_ddl(flavour:
         ({"old_mode": ""}, 3),
         ({"time_zone": "+00:00"}, 3),
         ({"max_sort_length": "1024"}, 2),
+        ({"max_sort_length": "1024", "group_concat_max_len": "-1"}, 3),
         ({"ft_stopword_file": "/not/here"}, 5),
     ],
 )

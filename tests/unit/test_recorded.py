@@ -14,6 +14,7 @@ from backupd.mysql.replica_files import option_file, statements_file
 from backupd.mysql.scratch import ScratchServer
 from backupd.mysql.seeding import Following, ReplicationSource, ReplicaWish, Seeded, Words, statements
 from backupd.mysql.sqltext import comment, literal, quoted, require_definition
+from backupd.policy.log_modes import MISFITS, ONLY_OF_MOMENTS
 from backupd.vocabulary.errors import BackupdError, ServerError, Unreadable
 from backupd.vocabulary.servers import Flavour, Position, ReplicaPosition
 from backupd.vocabulary.storage import Manifest
@@ -84,7 +85,7 @@ OF_MYSQL = {
     "character_set_server": "utf8mb4",
     "collation_server": "utf8mb4_0900_ai_ci",
     "default_storage_engine": "InnoDB",
-    "disabled_storage_engines": "MyISAM,BLACKHOLE",
+    "disabled_storage_engines": "MyISAM, BLACKHOLE",  # as in the option file
     "enforce_gtid_consistency": "WARN",
     "external_tablespaces": "/srv/my tables/one.ibd\n/srv/bulk/über.ibd",
     "gtid_mode": "ON_PERMISSIVE",
@@ -99,6 +100,7 @@ OF_MYSQL = {
     "keyring_component": "component_keyring_file",
     "keyring_file_data": "/var/lib/mysql-keyring/component_keyring_file",
     "max_points_in_geometry": "65536",
+    "old_passwords": "2",  # of MySQL 5.7
     "partial_revokes": "ON",
     "plugin_libraries": "ha_mock.so",
     "regexp_stack_limit": "8000000",
@@ -140,13 +142,24 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("value", HOSTILE)
-@pytest.mark.parametrize("name", sorted({*OF_MARIADB, *OF_MYSQL} - {"plugin_dir"}))
+@pytest.mark.parametrize("name", sorted({*OF_MARIADB, *OF_MYSQL} - {"plugin_dir", *ONLY_OF_MOMENTS}))
 def test_no_setting_has_more_than_a_line(name: str, value: str) -> None:
     settings = {**OF_MARIADB, **OF_MYSQL}
     for hostile in (value, f"{settings[name]}{value}", f"{value}{settings[name]}"):
         with pytest.raises(Unreadable, match=rf"settings\.{name} has an invalid value") as refused:
             judged(of({**settings, name: hostile}))
         assert refused.value.message.isprintable()
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize("name", ONLY_OF_MOMENTS)
+def test_a_setting_that_only_moments_need_goes_nowhere_where_it_does_not_fit_and_keeps_nobody_from_a_restore(
+    name: str, value: str
+) -> None:
+    once = judged(of({**OF_MARIADB, name: value}))
+    others = {other: fits for other, fits in OF_MARIADB.items() if other not in (name, "plugin_dir")}
+    assert once.server.settings == others | {MISFITS: name}
+    assert judged(once) == once
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from backupd.host.signals import shielded
 from backupd.mysql.binlog.applying import LOST_AT_A_SHUTDOWN, AppliedPosition, ApplyingProgress, apply, stop
 from backupd.mysql.binlog.memory_tables import leave_alone
 from backupd.mysql.binlog.relay_logs import RelayLogs, laid_down
+from backupd.mysql.recorded import judged
 from backupd.mysql.relocation import Relocation, require_self_contained
 from backupd.mysql.scratch import RunningServer, ScratchServer
 from backupd.mysql.seeding import old_server_aside
@@ -37,7 +38,7 @@ from backupd.operations.restore.unfinished import Filling, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
 from backupd.operations.restore.wanted_objects import parts_of
 from backupd.policy.log_clock import clock_doubt
-from backupd.policy.log_modes import definition_doubt, mode_doubt, statement_doubt
+from backupd.policy.log_modes import definition_doubt, misfit_doubt, mode_doubt, statement_doubt
 from backupd.policy.log_zone import LogZone, log_zone
 from backupd.policy.roll_forward import RestorePlan
 from backupd.policy.time_zones import require_rules
@@ -71,13 +72,18 @@ def zone_of_log(plan: RestorePlan, manifest: Manifest) -> LogZone:
 
 
 def doubt_of_log(plan: RestorePlan, manifest: Manifest) -> str:
-    """Why the plan's segments may give something else than the source had; empty: nothing is known to."""
-    facts = manifest.server
+    """Why the plan's segments may give something else than the source had; empty: nothing is known to.
+
+    Raises:
+        Unreadable: the manifest names what no server has; see `recorded`.
+    """
+    facts = judged(manifest).server
     doubts = (
         zone_of_log(plan, manifest).doubt,
         mode_doubt(facts, plan.segments),
         statement_doubt(facts, plan.segments),
         definition_doubt(facts, plan.segments),
+        misfit_doubt(facts, plan.segments),
         stopwords_doubt(facts) if plan.segments else "",
         clock_doubt(plan),
     )

@@ -14,7 +14,7 @@ from backupd.mysql.replication import cluster_of
 from backupd.mysql.server_logs import LOG_SETTINGS
 from backupd.mysql.session import Session, StatementError
 from backupd.mysql.system_zone import system_zone
-from backupd.policy.log_modes import DECIDING, OLD_MODE
+from backupd.policy.log_modes import DECIDING, OF_ENGINES, OLD_MODE
 from backupd.policy.log_zone import SYSTEM_ZONE
 from backupd.vocabulary.errors import ServerError
 from backupd.vocabulary.servers import Flavour, ServerFacts
@@ -28,6 +28,7 @@ _RECORDED = (
     *DECIDING,
     *ENCRYPTING,
     *LOG_SETTINGS,
+    *OF_ENGINES,
     "aria_log_dir_path",
     "aria_log_file_size",
     "binlog_encryption",

@@ -40,8 +40,6 @@ _OF_ROWS = (
 _OF_DEFINITIONS = (
     "aria_page_checksum",
     "automatic_sp_privileges",
-    "disabled_storage_engines",
-    "enforce_storage_engine",
     "innodb_compression_default",
     "innodb_default_row_format",
     "innodb_file_per_table",
@@ -52,7 +50,16 @@ _OF_DEFINITIONS = (
     "standard_compliant_cte",
 )
 DECIDING = (*_OF_ROWS, *_OF_DEFINITIONS)
-ONLY_OF_MOMENTS = (*DECIDING, OLD_MODE, "default_storage_engine")  # recorded settings without which a copy starts
+# Recorded for the doubt alone: they give a table another engine than its statement says, or refuse it, as the session's
+# sql_mode has it. MySQL disables none without grant tables; what MariaDB enforces a session may have switched off, whose
+# statements it would refuse then.
+OF_ENGINES = ("disabled_storage_engines", "enforce_storage_engine")
+ONLY_OF_MOMENTS = (
+    *DECIDING,
+    *OF_ENGINES,
+    OLD_MODE,
+    "default_storage_engine",
+)  # recorded settings without which a copy starts
 MISFITS = "misfits"  # a setting of a judged manifest: names of those that were recorded as nothing that is known here
 
 _FIRST_VERSION = (10, 6, 0)
@@ -81,12 +88,19 @@ def statement_doubt(facts: ServerFacts, segments: Iterable[BinlogSegment]) -> st
 
 def definition_doubt(facts: ServerFacts, segments: Iterable[BinlogSegment]) -> str:
     """Why DDL of these segments may make something else than on the source; empty: it cannot."""
-    if _EVERY_SERVER_HAS in facts.settings or not any(map(_may_define, segments)):
+    if not any(map(_may_define, segments)):
         return ""
-    return (
-        "settings that decide what DDL makes (innodb_default_row_format, enforce_storage_engine and others) were not"
-        " recorded with this backup: engines, formats and foreign keys of tables that the log makes may differ"
-    )
+    if _EVERY_SERVER_HAS not in facts.settings:
+        return (
+            "settings that decide what DDL makes (innodb_default_row_format, enforce_storage_engine and others) were not"
+            " recorded with this backup: engines, formats and foreign keys of tables that the log makes may differ"
+        )
+    if of_engines := [name for name in OF_ENGINES if facts.settings.get(name)]:
+        return (
+            f"the server had {' and '.join(of_engines)}, which no copy has: tables that the log makes may have other"
+            " engines there, and lack foreign keys"
+        )
+    return ""
 
 
 def misfit_doubt(facts: ServerFacts, segments: Iterable[BinlogSegment]) -> str:

@@ -6,7 +6,15 @@ import pytest
 
 from backupd.operations.restore.moment.moment_copy import doubt_of_log
 from backupd.policy.binlog_chain import PlacedBackup
-from backupd.policy.log_modes import MISFITS, definition_doubt, misfit_doubt, mode_doubt, statement_doubt
+from backupd.policy.log_modes import (
+    DECIDING,
+    MISFITS,
+    OF_ENGINES,
+    definition_doubt,
+    misfit_doubt,
+    mode_doubt,
+    statement_doubt,
+)
 from backupd.policy.moments import Latest
 from backupd.policy.roll_forward import EndCondition, RestorePlan
 from backupd.vocabulary.binlogs import BinlogPlace, ChangeKind, TableChange
@@ -53,6 +61,15 @@ def test_settings_that_were_not_recorded_are_told_where_the_log_has_ddl(flavour:
         assert "innodb_default_row_format" in definition_doubt(server, log)
         assert definition_doubt(replace(server, settings={"max_sort_length": "1024"}), log) == ""
     assert definition_doubt(server, [segment("", DROPPED, BY_STATEMENT)]) == ""
+
+
+@pytest.mark.parametrize("name", OF_ENGINES)
+def test_a_setting_that_gives_tables_another_engine_is_told_where_the_log_has_ddl_and_is_not_applied(name: str) -> None:
+    server = replace(UNKNOWN, settings={"max_sort_length": "1024", name: "MyISAM"})
+    assert name not in DECIDING
+    assert f"the server had {name}, which no copy has" in definition_doubt(server, [segment("", ALTERED)])
+    assert definition_doubt(server, [segment("", DROPPED, BY_STATEMENT)]) == ""
+    assert definition_doubt(replace(server, settings={**server.settings, name: ""}), [segment("", ALTERED)]) == ""
 
 
 def test_a_setting_that_was_not_understood_is_told_where_the_log_has_statements() -> None:

@@ -51,8 +51,8 @@ _OF_DEFINITIONS = (
 )
 DECIDING = (*_OF_ROWS, *_OF_DEFINITIONS)
 # Recorded for the doubt alone: they give a table another engine than its statement says, or refuse it, as the session's
-# sql_mode has it. MySQL disables none without grant tables; what MariaDB enforces a session may have switched off, whose
-# statements it would refuse then.
+# sql_mode has it. MySQL disables none without grant tables. What MariaDB enforces a session may have switched off, and
+# its statements would be refused.
 OF_ENGINES = ("disabled_storage_engines", "enforce_storage_engine")
 ONLY_OF_MOMENTS = (
     *DECIDING,
@@ -92,8 +92,8 @@ def definition_doubt(facts: ServerFacts, segments: Iterable[BinlogSegment]) -> s
         return ""
     if _EVERY_SERVER_HAS not in facts.settings:
         return (
-            "settings that decide what DDL makes (innodb_default_row_format, enforce_storage_engine and others) were not"
-            " recorded with this backup: engines, formats and foreign keys of tables that the log makes may differ"
+            "settings that decide what DDL makes (innodb_default_row_format, enforce_storage_engine and others) were"
+            " not recorded with this backup: engines, formats and foreign keys of tables that the log makes may differ"
         )
     if of_engines := [name for name in OF_ENGINES if facts.settings.get(name)]:
         return (

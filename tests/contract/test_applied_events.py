@@ -58,6 +58,22 @@ def test_an_event_that_was_switched_off_stays_so_whatever_host_its_definer_has(
         assert applied(witness, tmp_path / "to", root) == (events_of(root), [])
 
 
+def test_events_of_schemas_that_differ_in_case_are_told_apart_and_one_that_is_not_ascii_does_not_run(
+    tmp_path: Path,
+) -> None:
+    """Which events a server takes that for its collation tells: "é" is "e"."""
+    with mariadb("--binlog-format=ROW") as source, source.session() as root:
+        image = taken(source, tmp_path / "image")
+        root.execute(MADE.format("für"))
+        for schema, status in (("A", "DISABLE"), ("a", "ENABLE")):
+            root.execute(f"CREATE DATABASE {schema}")
+            root.execute(f"CREATE EVENT {schema}.p ON SCHEDULE EVERY 1 DAY {status} DO SELECT 1")
+        witness = Witness(image.folder, image.manifest, source.datadir)
+        found, left = applied(witness, tmp_path / "to", root)
+    assert found == {"t.für": "SLAVESIDE_DISABLED", "A.p": "DISABLED", "a.p": "ENABLED"}
+    assert left == [("t", "für")]
+
+
 def test_events_of_a_database_that_was_replaced_are_those_made_since(tmp_path: Path) -> None:
     with mariadb("--binlog-format=ROW") as source, source.session() as root:
         root.execute("CREATE DATABASE d")

@@ -68,7 +68,7 @@ def test_any_text_is_read(text: str) -> None:
 
 
 def followed(known: dict[tuple[str, str], EventStatus], *statements: str, own: bool = True) -> EventStatus | None:
-    found = EventStatuses(known)
+    found = EventStatuses(known, folds_schemas=True)
     for text in statements:
         statement = event_statement(text, "shop")
         assert statement is not None
@@ -102,6 +102,28 @@ def test_an_event_is_not_enabled_by_what_was_not_understood() -> None:
     assert followed({E: ENABLED}, unclear, made.replace("EVENT", "EVENT IF NOT EXISTS")) is None
     assert followed({E: ENABLED}, unclear, "ALTER EVENT e ENABLE") is ENABLED
     assert followed({}, unclear, made) is ENABLED
+
+
+def test_an_event_is_not_enabled_by_a_name_that_may_be_another_s() -> None:
+    """Names are compared by a collation of the server: "é" is "e" there, and "ß" is "s"."""
+    made = "CREATE EVENT {} ON SCHEDULE EVERY 1 DAY DO SELECT 1"
+    missing = made.replace("EVENT", "EVENT IF NOT EXISTS")
+    assert followed({}, made.format("e"), "ALTER EVENT é DISABLE") is None
+    assert followed({}, made.format("e"), "ALTER EVENT é RENAME TO f", missing.format("e")) is None
+    assert followed({}, made.format("e"), "ALTER EVENT e RENAME TO é", missing.format("e")) is None
+    assert followed({("shop", "café"): DISABLED}, missing.format("cafe"), "ALTER EVENT cafe RENAME TO e") is None
+    assert followed({("shop", "é"): DISABLED}, "ALTER EVENT e ENABLE") is None
+    assert followed({}, made.format("e"), "DROP DATABASE \u017fhop", missing.format("e")) is None
+    assert followed({}, made.format("e"), "ALTER EVENT für DISABLE", "DROP DATABASE büro") is ENABLED
+    assert followed({}, made.format("für"), made.format("e")) is ENABLED
+
+
+@pytest.mark.parametrize(("folds", "expected"), [(True, ENABLED), (False, DISABLED)])
+def test_schemas_are_told_apart_as_the_server_does(folds: bool, expected: EventStatus) -> None:
+    found = EventStatuses({}, folds_schemas=folds)
+    for text in ("CREATE EVENT A.p ON SCHEDULE EVERY 1 DAY DISABLE DO SELECT 1", "ALTER EVENT a.p ENABLE"):
+        found.follow(event_statement(text, "shop") or NOT_UNDERSTOOD, own=True)
+    assert (found.of(("A", "p")), found.of(("a", "p"))) == (expected, ENABLED)
 
 
 def test_what_a_replica_was_told_is_run_by_its_source() -> None:

@@ -1,8 +1,9 @@
 """What the statements of a log make of a server's scheduled events: whether each of them runs there.
 
 Knows: CREATE, ALTER and DROP EVENT, the end of a schema, and that a server leaves an event that it is told of by
-another one to that one. Refuses to know what an event does, and when; and to guess: of an event of which no statement
-was understood nothing is known, nor of any that a statement may mean that was not.
+another one to that one; that servers compare names of events by a collation, for which "é" is "e" (tried on MySQL
+9.7.4). Refuses to know what an event does, and when; and to guess: of an event of which no statement was understood
+nothing is known, nor of any that a statement may mean that was not, or by a name that is not ASCII.
 """
 
 from collections.abc import Mapping
@@ -38,16 +39,20 @@ NOT_UNDERSTOOD = EventStatement("", ("", ""))
 
 
 class EventStatuses:
-    """Of one server, as its log tells; what it had before is `known`."""
+    """Of one server, as its log tells; what it had before is `known`.
 
-    def __init__(self, known: Mapping[SqlName, EventStatus]) -> None:
-        self._known = {_folded(name): status for name, status in known.items()}
+    `folds_schemas` where that server takes names of schemas without regard to case.
+    """
+
+    def __init__(self, known: Mapping[SqlName, EventStatus], *, folds_schemas: bool) -> None:
+        self._folds_schemas = folds_schemas
+        self._known = {self._folded(name): status for name, status in known.items()}
         self._told: set[SqlName] = set()
         self._all_known = True  # else it may have others
 
     def of(self, event: SqlName) -> EventStatus | None:
         """Of this one, of which statements told; None where they did not, or what it has is not known."""
-        name = _folded(event)
+        name = self._folded(event)
         return self._known.get(name) if name in self._told else None
 
     def follow(self, statement: EventStatement, *, own: bool) -> None:
@@ -56,7 +61,14 @@ class EventStatuses:
             self._known.clear()
             self._all_known = False
             return
-        name = _folded(statement.event)
+        named = list(filter(None, (statement.event, statement.renamed)))
+        meant = [one for one in self._known if any(_may_mean(name, one) for name in named)]
+        if not all(map(_is_ascii, [*named, *meant])):  # nobody knows which of them it changed
+            for one in meant:
+                del self._known[one]
+            self._all_known = False
+            return
+        name = self._folded(statement.event)
         if statement.verb == "DROP":
             schema, event = name
             for one in [one for one in self._known if one == name or (not event and one[0] == schema)]:
@@ -66,10 +78,14 @@ class EventStatuses:
             return
         before = self._known.pop(name, None)
         status = statement.status or (before if statement.verb == "ALTER" else EventStatus.ENABLED)
-        now = _folded(statement.renamed or statement.event)
+        now = self._folded(statement.renamed or statement.event)
         self._told.add(now)
         if status is not None:
             self._known[now] = status if own else EventStatus.ELSEWHERE
+
+    def _folded(self, name: SqlName) -> SqlName:
+        schema, event = name
+        return schema.casefold() if self._folds_schemas else schema, event.casefold()
 
 
 def event_statement(text: str, schema: str) -> EventStatement | None:
@@ -140,7 +156,18 @@ def _is_garbled(name: str) -> bool:
     return "\N{REPLACEMENT CHARACTER}" in name
 
 
-def _folded(name: SqlName) -> SqlName:
-    """Servers compare names of events without regard to case, and some those of schemas."""
-    schema, event = name
-    return schema.casefold(), event.casefold()
+def _is_ascii(name: SqlName) -> bool:
+    return all(word.isascii() for word in name)
+
+
+def _may_mean(name: SqlName, other: SqlName) -> bool:
+    """By any collation of names, which compare letter by letter; without an event it means all of the schema's."""
+    (schema, event), (other_schema, other_event) = name, other
+    return _may_be(schema, other_schema) and (not event or _may_be(event, other_event))
+
+
+def _may_be(word: str, other: str) -> bool:
+    return len(word) == len(other) and all(
+        one.casefold() == another.casefold() or not (one.isascii() and another.isascii())
+        for one, another in zip(word, other, strict=True)
+    )

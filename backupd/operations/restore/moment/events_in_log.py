@@ -43,6 +43,7 @@ class EventsInLog:
         self._any = False  # also where none was understood
         self._server_id = 0  # of the server whose log comes last
         self._before: Mapping[EventName, EventStatus] = {}
+        self._folds_schemas = False
 
     def look(self, segment: BinlogSegment, start: int, content: bytes) -> None:
         """This part of the segment is applied: whole events from that offset of its file on.
@@ -74,6 +75,9 @@ class EventsInLog:
         if self._any:
             ready(session)
             self._before = event_statuses(session)
+            self._folds_schemas = (
+                session.value("SELECT @@lower_case_table_names") != "0"
+            )  # the source's, as any copy has
 
     def put_back(self, session: Session, reached: Position | None = None) -> list[EventName]:
         """The server that has applied it, all or up to there, has its events as the log's own server had them.
@@ -87,7 +91,7 @@ class EventsInLog:
             return []
         end = None if reached is None else order(BinlogPlace(reached.binlog_file or "", reached.binlog_offset or 0))
         done = [one for one in self._noted if end is None or order(one.end) <= end]
-        statuses = EventStatuses(self._before)
+        statuses = EventStatuses(self._before, folds_schemas=self._folds_schemas)
         for noted in done:
             statuses.follow(noted.statement, own=noted.server_id == self._server_id)
         put_back(session, statuses.of, server_id=self._server_id)

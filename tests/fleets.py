@@ -53,6 +53,12 @@ def seen(host: str, *jobs: DescribedJob, **changed: object) -> SeenHost:
     return SeenHost(host, NOW, described(host, *jobs, **changed))
 
 
+def known_for(hours: float, one: SeenHost) -> SeenHost:
+    """The same, which has been its machine for so long."""
+    assert one.described is not None
+    return replace(one, described=replace(one.described, machine_since=NOW - timedelta(hours=hours)))
+
+
 def away(host: str, problem: str = "it does not answer") -> SeenHost:
     return SeenHost(host, None, None, problem)
 

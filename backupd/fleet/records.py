@@ -245,10 +245,16 @@ class Records:
 
     # Hosts.
 
-    def saw(self, seen: SeenHost) -> None:
-        """The host was asked; one that did not answer keeps what it told last."""
-        row = {name: getattr(seen, name) for name in ("host", "answered_at", "described", "problem")}
-        self._replace(tables.hosts, row, only=("problem",) if seen.described is None else None)
+    def saw(self, seen: SeenHost) -> SeenHost:
+        """The host was asked, and is returned with what the records know besides: since when it has been this machine.
+        One that did not answer keeps what it told last.
+        """
+        with self._writing() as connection:
+            row = connection.execute(select(tables.hosts).where(tables.hosts.c.host == seen.host)).one_or_none()
+            now = _since(seen, None if row is None else seen_of(row))
+            values = {name: getattr(now, name) for name in ("host", "answered_at", "described", "problem")}
+            _replace(connection, tables.hosts, values, only=("problem",) if now.described is None else None)
+        return now
 
     def seen(self, machines: Collection[str] | None = None) -> list[SeenHost]:
         """All hosts that were ever asked, by name, or those whose last answer names one of these machines.
@@ -347,10 +353,26 @@ class Records:
     def _backups(self, query: Select[Any]) -> list[FleetBackup]:
         return [backup_of(row) for row in self._read(query)]
 
-    def _replace(self, table: Table, row: Mapping[str, Any], *, only: Collection[str] | None = None) -> None:
-        """The row of this key is this one; of one that there was, `only` these columns change, where they are named."""
-        keys = [column.name for column in table.primary_key]
+    def _replace(self, table: Table, row: Mapping[str, Any]) -> None:
         with self._writing() as connection:
-            add = insert_into(connection, table).values(dict(row))
-            changed = {name: add.excluded[name] for name in only or row if name not in keys}
-            connection.execute(add.on_conflict_do_update(index_elements=keys, set_=changed))
+            _replace(connection, table, row)
+
+
+def _replace(
+    connection: Connection, table: Table, row: Mapping[str, Any], *, only: Collection[str] | None = None
+) -> None:
+    """The row of this key is this one; of one that there was, `only` these columns change, where they are named."""
+    keys = [column.name for column in table.primary_key]
+    add = insert_into(connection, table).values(dict(row))
+    changed = {name: add.excluded[name] for name in only or row if name not in keys}
+    connection.execute(add.on_conflict_do_update(index_elements=keys, set_=changed))
+
+
+def _since(seen: SeenHost, before: SeenHost | None) -> SeenHost:
+    """The same, with the instant from which on it has been the machine that it tells: it may have told that before."""
+    if seen.described is None:
+        return seen
+    since, earlier = seen.answered_at, None if before is None else before.described
+    if before is not None and earlier is not None and earlier.machine == seen.described.machine:
+        since = earlier.machine_since or before.answered_at
+    return replace(seen, described=replace(seen.described, machine_since=since))

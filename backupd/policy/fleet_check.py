@@ -11,7 +11,7 @@ from datetime import datetime
 
 from backupd.policy.fleet_plan import ClusterTerms
 from backupd.policy.member_choice import choose_member, described_job, host_faults, owing, own_clock_fault, roughly
-from backupd.policy.one_machine import ONE_MACHINE_HINT, counted_as, hosts_by_machine, taken_for_another
+from backupd.policy.one_machine import ONE_MACHINE_HINT, alike, counted_as, hosts_by_machine
 from backupd.vocabulary.escaping import some
 from backupd.vocabulary.fleet import ASKED_EVERY_SECONDS, FALLBACK_SECONDS, DescribedJob, Role, SeenHost
 from backupd.vocabulary.records import Finding, Level
@@ -62,11 +62,11 @@ def _hosts(seen: Mapping[str, SeenHost], hints: Mapping[str, str]) -> Iterator[F
 
 
 def _identities(clusters: Sequence[ClusterTerms], seen: Mapping[str, SeenHost]) -> Iterator[Finding]:
-    apart = taken_for_another(seen, counted_as(clusters))
+    of_several = alike(seen, counted_as(clusters))
     for machine, hosts in hosts_by_machine(seen.values()).items():
         fact = f"hosts {some(hosts, _SHOWN)} have one identity, {machine}: they write into one folder"
-        if not apart.keys().isdisjoint(hosts):
-            fact += ", and none of their backups begins: nobody knows whose data it would have"
+        if machine in of_several:
+            fact += "; where they have one server as well, only the one that had it first makes backups"
         yield _refused(f"host {hosts[0]}", fact, ONE_MACHINE_HINT)
 
 

@@ -1,13 +1,15 @@
 """Hosts that are one machine, though a fleet takes them for several: whose data is in their backups?
 
-Knows: what makes two hosts one machine, the name of its identity, and what shows that they are two all the same: a
-clone has that name too, and mostly a server with an id of its own. Of one machine that stands for two clusters nobody
-can tell here whose data it has, so that it makes no backup of either.
+Knows: what makes two hosts one machine, the name of its identity, and that this alone says little: a clone has that
+name too, one machine may have several servers, and a host may lie. Only where a job of both is of one server as well
+would a backup be of the other's data. Then whoever has been that machine for longer keeps its backups: else any host
+could end another's by telling its name.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Final, Protocol
 
 from backupd.vocabulary.escaping import some
@@ -18,8 +20,7 @@ ONE_MACHINE_HINT: Final = (
     " `backupd identity new` on the clone"
 )
 _SHOWN: Final = 5
-
-CountedAs = Mapping[str, tuple[str, str]]  # by host: whose backups it makes, and itself if they are its alone
+_AT_ONCE: Final = timedelta(hours=1)  # who have been one machine since then: neither has been it for longer
 
 
 class CountedCluster(Protocol):
@@ -30,34 +31,62 @@ class CountedCluster(Protocol):
     @property
     def members(self) -> tuple[str, ...]: ...
     @property
+    def jobs(self) -> tuple[str, ...]: ...
+    @property
     def every_member(self) -> bool: ...
 
 
-def counted_as(clusters: Iterable[CountedCluster]) -> dict[str, tuple[str, str]]:
+@dataclass(frozen=True, slots=True)
+class CountsAs:
+    """Whose backups those of a host are."""
+
+    cluster: str
+    jobs: tuple[str, ...]
+    only: str = ""  # the host itself, where they are its alone
+
+
+CountedAs = Mapping[str, CountsAs]  # by host
+
+
+def counted_as(clusters: Iterable[CountedCluster]) -> dict[str, CountsAs]:
     """What the backups of each host count as."""
-    return {host: (one.cluster, host if one.every_member else "") for one in clusters for host in one.members}
+    return {
+        host: CountsAs(one.cluster, one.jobs, host if one.every_member else "")
+        for one in clusters
+        for host in one.members
+    }
 
 
 def hosts_by_machine(seen: Iterable[SeenHost]) -> dict[str, list[str]]:
     """The hosts that told the same machine last, where there are several; by name."""
     machines: dict[str, list[str]] = defaultdict(list)
     for one in seen:
-        if one.described is not None:
+        if one.described is not None and one.described.machine:
             machines[one.described.machine].append(one.host)
     return {machine: sorted(hosts) for machine, hosts in sorted(machines.items()) if len(hosts) > 1}
 
 
+def alike(seen: Mapping[str, SeenHost], counted: CountedAs) -> dict[str, list[str]]:
+    """The hosts of one machine whose backups count as several: whoever of them may be right."""
+    found = hosts_by_machine(one for one in seen.values() if one.host in counted)
+    return {machine: hosts for machine, hosts in found.items() if len({counted[host] for host in hosts}) > 1}
+
+
 def taken_for_another(seen: Mapping[str, SeenHost], counted: CountedAs) -> dict[str, str]:
-    """The hosts that seem to be the machine of another one, whose backups count as others; with a sentence each.
+    """The hosts whose backups would be of another's data, by their machine and its server, and which have not been that
+    machine for longer; with a sentence each.
 
     Within a cluster one machine under two names is no harm: there is one set of data, and one backup at a time.
     """
     found = {}
-    ours = [one for one in seen.values() if one.host in counted]
-    for machine, hosts in hosts_by_machine(ours).items():
+    for machine, hosts in alike(seen, counted).items():
         for host in hosts:
             others = [
-                other for other in hosts if counted[other] != counted[host] and not _are_two(seen[host], seen[other])
+                other
+                for other in hosts
+                if counted[other] != counted[host]
+                and _have_one_server(seen[host], seen[other], {*counted[host].jobs} & {*counted[other].jobs})
+                and not _was_first(seen[host], seen[other])
             ]
             if others:
                 found[host] = (
@@ -80,12 +109,23 @@ def _apart(one: SeenHost, said: str) -> SeenHost:
     return replace(one, described=replace(one.described, jobs=jobs), problem=said)
 
 
-def _are_two(one: SeenHost, other: SeenHost) -> bool:
-    """A job of theirs is of two servers."""
-    servers = [{job.job: job.server for job in each.described.jobs} for each in (one, other) if each.described]
-    first, second = servers
-    return any(first[job] != second[job] for job in first.keys() & second.keys() if first[job] and second[job])
+def _have_one_server(one: SeenHost, other: SeenHost, owed: set[str]) -> bool:
+    """Of a job that both clusters owe, both tell the same server."""
+    first, second = _servers(one), _servers(other)
+    return any(first.get(job) == second[job] for job in owed & second.keys())
+
+
+def _servers(one: SeenHost) -> dict[str, str]:
+    """By job, where it is known."""
+    return {job.job: job.server for job in one.described.jobs if job.server} if one.described is not None else {}
+
+
+def _was_first(one: SeenHost, other: SeenHost) -> bool:
+    """It was this machine when the other was not yet, or nobody knows since when one of them has been it."""
+    since = [None if each.described is None else each.described.machine_since for each in (one, other)]
+    first, second = since
+    return first is None or second is None or first + _AT_ONCE < second
 
 
 def _named(hosts: Sequence[str], counted: CountedAs) -> str:
-    return some([f"{host} of cluster {counted[host][0]}" for host in hosts], _SHOWN)
+    return some([f"{host} of cluster {counted[host].cluster}" for host in hosts], _SHOWN)

@@ -263,7 +263,7 @@ def test_an_upgraded_database_knows_whose_each_backup_is(records: Records, url: 
 
 
 def test_a_host_that_does_not_answer_keeps_what_it_told_last(records: Records) -> None:
-    told = HostDescription("shop-1-0badcafe", "1.0", (1, 1), _NOW, ())
+    told = HostDescription("shop-1-0badcafe", "1.0", (1, 1), _NOW, (), machine_since=_NOW)
     records.saw(SeenHost("shop-1", _NOW, told))
     records.saw(SeenHost("shop-1", None, None, "connection refused"))
     records.saw(SeenHost("shop-2", None, None, "no route"))
@@ -279,7 +279,7 @@ _UNREADABLE = "cannot be read: the fleet's database contains an invalid value: "
 
 
 def test_a_host_of_which_the_database_has_something_else_has_a_problem_and_hides_no_other(records: Records) -> None:
-    told = HostDescription("shop-1-0badcafe", "1.0", (1, 1), _NOW, ())
+    told = HostDescription("shop-1-0badcafe", "1.0", (1, 1), _NOW, (), machine_since=_NOW)
     for host in ("mail-1", "shop-1", "shop-2"):
         records.saw(SeenHost(host, _NOW, told))
     records.saw(SeenHost("shop-2", None, None, "no route"))
@@ -402,6 +402,17 @@ def test_what_waits_is_missed_and_what_runs_is_not(records: Records) -> None:
         (FleetState.RUNNING, ""),
         (FleetState.MISSED, "it waited"),
     ]
+
+
+def test_since_when_a_host_has_been_its_machine_is_remembered(records: Records) -> None:
+    day, since = timedelta(days=1), []
+    for days, machine in enumerate(("db1-0a1b2c3d", "db1-0a1b2c3d", "", "db1-0a1b2c3d", "db2-0a1b2c3d")):
+        told = HostDescription(machine, "1", (1, 1), _NOW, ()) if machine else None
+        now = records.saw(SeenHost("db1", _NOW + days * day if machine else None, told, "" if machine else "away"))
+        if now.described is not None:
+            assert records.seen() == [now]
+            since.append(now.described.machine_since)
+    assert since == [_NOW, _NOW, _NOW, _NOW + 4 * day]
 
 
 def test_hosts_are_found_by_the_machine_that_they_told(records: Records) -> None:

@@ -399,7 +399,7 @@ def test_where_two_hosts_lead_to_one_machine_neither_s_cluster_has_a_backup_and_
     served: Served,
 ) -> None:
     """One address was copied to the other host: it would have the other's data, and count as good."""
-    served.agents = FakeAgents(FakeHost("db4"), FakeHost("db5", machine="db4-0badcafe"))
+    served.agents = FakeAgents(FakeHost("db4", server="u"), FakeHost("db5", machine="db4-0badcafe", server="u"))
     file = fleet_understood(_TWO, Path("fleet.toml"), lambda _: InventoryHosts())
     told: list[Notice] = []
     given = FleetSurroundings(
@@ -418,7 +418,7 @@ def test_where_two_hosts_lead_to_one_machine_neither_s_cluster_has_a_backup_and_
         owed.extend(one.owed for one in served.records.going())
 
     control_host(given).serve(Ticks(3, look))
-    assert "db4 of cluster bills, db5 of cluster users are one machine" in told[0].text
+    assert "db4 of cluster bills, db5 of cluster users have one identity, db4-0badcafe, and one server" in told[0].text
     assert {one.cluster for one in owed} == {"bills", "users"}
     assert isinstance(served.engine.stories, NightStories)
     for one in owed:

@@ -19,6 +19,7 @@ from backupd.operations.fleet.operator_requests import Wishes
 from backupd.operations.fleet.results import fetch_missing
 from backupd.operations.fleet.stories import NightStories
 from backupd.policy.fleet_tries import TryRule
+from backupd.policy.one_machine import CountsAs, taken_for_another
 from backupd.vocabulary.fleet import FleetBackup, FleetState, OwedBackup, PauseScope, Role, RunState, SeenHost, Span
 from backupd.vocabulary.records import RunStatus
 from tests.fleet.fake_agents import FakeAgents, FakeHost, refusing
@@ -110,7 +111,7 @@ class Control:
         self.wishes = Wishes(self.records)
         self.told: list[FleetBackup] = []
         self.terms = NightTerms(RULE, TryRule(retries=2, retry_after_seconds=0.001))
-        self.counted: dict[str, tuple[str, str]] = {}
+        self.counted: dict[str, CountsAs] = {}
         self.log: dict[str, object] = {}
         self.at_slot: list[Callable[[], object]] = []  # one for each try that gets its slot
         self.slots_given_back: list[str] = []
@@ -235,24 +236,30 @@ def test_a_cluster_whose_members_are_all_away_is_missed_and_told(control: Contro
 def with_another_cluster(control: Control, other: FakeHost) -> FakeHost:
     """Which this host is in; it has been asked before."""
     control.agents.hosts[other.name] = other
-    control.counted = {"db1": ("shop", ""), "db2": ("shop", ""), other.name: ("mail", "")}
+    clusters = {"db1": "shop", "db2": "shop", other.name: "mail"}
+    control.counted = {host: CountsAs(cluster, ("nightly",)) for host, cluster in clusters.items()}
     control.terms = replace(control.terms, members=("db1", "db2"))
     control.records.saw(SeenHost(other.name, datetime.now(UTC), other.describe()))
     return other
 
 
+def lead_to_db9(control: Control, *hosts: str) -> None:
+    """Their addresses do."""
+    for host in hosts:
+        control.agents.hosts[host].machine, control.agents.hosts[host].server = "db9-0badcafe", "uuid-9"
+
+
 def test_a_host_that_is_the_machine_of_another_cluster_s_makes_no_backup(control: Control) -> None:
     """An address was copied in the inventory: the backup would be of the other's data."""
-    control.agents.hosts["db1"].machine = "db9-0badcafe"
-    with_another_cluster(control, FakeHost("db9"))
+    lead_to_db9(control, "db1")
+    with_another_cluster(control, FakeHost("db9", server="uuid-9"))
     assert control.backup(members=("db1", "db2")).state is FleetState.DONE
     assert [host for host, _ in control.started()] == ["db2"]
 
 
 def test_where_every_member_is_another_cluster_s_machine_it_is_missed_and_says_so(control: Control) -> None:
-    for host in ("db1", "db2"):
-        control.agents.hosts[host].machine = "db9-0badcafe"
-    other = with_another_cluster(control, FakeHost("db9"))
+    lead_to_db9(control, "db1", "db2")
+    other = with_another_cluster(control, FakeHost("db9", server="uuid-9"))
     other.away = True  # what it told last counts
     with closing_window() as window:
         missed = control.backup(members=("db1", "db2"), **window)
@@ -268,10 +275,24 @@ def test_a_machine_that_is_in_one_cluster_under_two_names_makes_its_backup(contr
     assert control.backup(members=("db1", "db2")).state is FleetState.DONE
 
 
-def test_a_clone_whose_server_is_another_keeps_nobody_from_a_backup(control: Control) -> None:
-    """It has the identity of the machine that it was cloned from, and is seen to be another all the same."""
+@pytest.mark.parametrize("away", [False, True])
+def test_a_host_that_tells_another_s_machine_and_server_stops_itself_alone(control: Control, away: bool) -> None:
+    """It lies, or its address was copied; whoever had been that machine before goes on, though the other is away."""
     control.agents.hosts["db1"].server = "uuid-1"
-    with_another_cluster(control, FakeHost("db9", machine="db1-0badcafe", server="uuid-9"))
+    before = SeenHost("db1", datetime.now(UTC) - timedelta(days=1), control.agents.hosts["db1"].describe())
+    control.records.saw(before)
+    other = with_another_cluster(control, FakeHost("db9", machine="db1-0badcafe", server="uuid-1"))
+    other.away = away
+    seen = {one.host: one for one in control.records.seen()}
+    assert set(taken_for_another(seen, control.counted)) == {"db9"}
+    assert control.backup(members=("db1",)).state is FleetState.DONE
+
+
+@pytest.mark.parametrize("server", ["uuid-9", ""])
+def test_a_clone_whose_server_is_another_or_down_keeps_nobody_from_a_backup(control: Control, server: str) -> None:
+    """It has the identity of the machine that it was cloned from: that alone says nothing of its data."""
+    control.agents.hosts["db1"].server = "uuid-1"
+    with_another_cluster(control, FakeHost("db9", machine="db1-0badcafe", server=server))
     assert control.backup(members=("db1", "db2")).state is FleetState.DONE
     assert [host for host, _ in control.started()] == ["db1"]
 
@@ -279,7 +300,8 @@ def test_a_clone_whose_server_is_another_keeps_nobody_from_a_backup(control: Con
 def test_a_host_that_has_got_an_address_of_its_own_since_it_was_asked_keeps_nobody_from_a_backup(
     control: Control,
 ) -> None:
-    with_another_cluster(control, FakeHost("db9", machine="db1-0badcafe")).machine = ""
+    control.agents.hosts["db1"].server = "uuid-1"
+    with_another_cluster(control, FakeHost("db9", machine="db1-0badcafe", server="uuid-1")).machine = ""
     assert control.backup(members=("db1", "db2")).state is FleetState.DONE
     assert [host for host, _ in control.started()] == ["db1"]
 

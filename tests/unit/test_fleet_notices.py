@@ -23,6 +23,7 @@ from backupd.operations.fleet.fleet_notices import (
     with_page,
 )
 from backupd.operations.fleet.serving import reload
+from backupd.policy.one_machine import CountsAs
 from backupd.vocabulary.errors import ConfigurationError
 from backupd.vocabulary.fleet import FleetBackup, FleetState, OwedBackup, SeenHost
 from backupd.vocabulary.schedule import Notice, NoticeKind
@@ -144,21 +145,33 @@ def test_a_control_host_whose_own_clock_is_wrong_says_so_once(
     assert all(f"the clock of control host {socket.gethostname()} seems to be {said}" in one.text for one in told)
 
 
-def test_hosts_of_two_clusters_that_are_one_machine_are_told_once_a_day(records: Records) -> None:
+def test_hosts_of_two_clusters_that_are_one_machine_and_one_server_are_told_once_a_day(records: Records) -> None:
     told: list[Notice] = []
     for host in ("db4", "db5", "no longer in the fleet"):
         records.saw(seen(host, source(server="u"), machine="db4-0a1b2c3d"))
     records.saw(away("db5"))  # what it told last counts
     for clusters in (("bills", "bills"), ("bills", "users"), ("bills", "users")):
-        counted = {host: (cluster, "") for host, cluster in zip(("db4", "db5"), clusters, strict=True)}
+        counted = {host: CountsAs(one, ("nightly",)) for host, one in zip(("db4", "db5"), clusters, strict=True)}
         apart = tell_one_machine(records, counted)
         told += owed_now(records)
         assert set(apart) == (set() if len(set(clusters)) == 1 else {"db4", "db5"})
     (notice,) = told
     assert notice.text == (
-        "db4 of cluster bills, db5 of cluster users are one machine, db4-0a1b2c3d, and none of their backups begins"
+        "db4 of cluster bills, db5 of cluster users have one identity, db4-0a1b2c3d, and one server: no backup of db4,"
+        " db5 begins"
     )
     assert "backupd identity new" in notice.detail["hint"]
+
+
+def test_hosts_of_one_machine_with_two_servers_are_told_once_and_none_is_stopped(records: Records) -> None:
+    counted = {host: CountsAs(host, ("nightly",)) for host in ("bills", "users")}
+    for host in counted:
+        records.saw(seen(host, source(server=f"uuid of {host}"), machine="db4-0a1b2c3d"))
+    assert not tell_one_machine(records, counted)
+    (notice,) = owed_now(records)
+    assert notice.text == "bills of cluster bills, users of cluster users have one identity, db4-0a1b2c3d"
+    assert not tell_one_machine(records, counted)
+    assert owed_now(records) == []
 
 
 def test_a_host_behind_which_another_machine_is_now_is_told(records: Records) -> None:

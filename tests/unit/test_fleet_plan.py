@@ -15,7 +15,21 @@ from backupd.policy.night_times import earliest_beginning, night_of, night_span,
 from backupd.policy.one_machine import counted_as, set_apart
 from backupd.vocabulary.fleet import OwedBackup, SeenHost, Span
 from backupd.vocabulary.schedule import Blackout
-from tests.fleets import ALL_DAYS, CLOCK, NIGHT, NIGHTS, NOW, RULE, away, large_fleet, replica, seen, source, terms
+from tests.fleets import (
+    ALL_DAYS,
+    CLOCK,
+    NIGHT,
+    NIGHTS,
+    NOW,
+    RULE,
+    away,
+    known_for,
+    large_fleet,
+    replica,
+    seen,
+    source,
+    terms,
+)
 from tests.share import examples
 
 OPENS = datetime(2026, 11, 26, 21, tzinfo=UTC)
@@ -56,7 +70,8 @@ def test_the_backup_of_a_machine_that_stands_for_another_cluster_is_no_reason_to
     fresh = source(server="u", last_good_at=OPENS - HOUR)
     clusters = terms("bills", "db4", every_seconds=7 * 86400.0), terms("users", "db5", every_seconds=7 * 86400.0)
     for machine, owed in (("db5-0a1b2c3d", set()), ("db4-0a1b2c3d", {"bills", "users"})):
-        told = {"db4": seen("db4", fresh), "db5": seen("db5", fresh, machine=machine)}
+        hosts = seen("db4", fresh), seen("db5", fresh, machine=machine)
+        told = {one.host: known_for(0.0, one) for one in hosts}
         made = plan(*clusters, told=set_apart(told, counted_as(clusters)))
         assert {one.cluster for one in made.owed} == owed
         assert all(one.targets == ("nas1",) for one in made.owed)

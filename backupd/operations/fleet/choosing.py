@@ -99,9 +99,7 @@ class Chooser:
         paused = self.wishes.paused_hosts(everybody)
         # The paused ones too: a run that goes on there keeps its cluster.
         told = ask_hosts(everybody, self.agents, at_once=_SIDE_BY_SIDE, seen_to=self.seen_to)
-        seen = {host: one.seen for host, one in told.items()}
-        for one in seen.values():
-            self.records.saw(one)
+        seen = {host: self.records.saw(one.seen) for host, one in told.items()}
         unended = may_go_on(self.records, self.agents, owed.cluster, everybody)
         if at_work := unended | _at_work(seen):
             return MemberChosen((), tuple(MemberVerdict(host, False, said) for host, said in at_work.items()))
@@ -120,9 +118,8 @@ class Chooser:
         last = {one.host: one for one in self.records.seen(machines) if one.host in self.counted}
         others = {host: one for host, one in last.items() if host not in seen}
         told = ask_hosts(others, self.agents, at_once=_SIDE_BY_SIDE, seen_to=self.seen_to)
-        for one in told.values():
-            self.records.saw(one.seen)
-        return others | {host: one.seen for host, one in told.items() if one.seen.described is not None}
+        now = {host: self.records.saw(one.seen) for host, one in told.items()}
+        return others | {host: one for host, one in now.items() if one.described is not None}
 
     def _until_asked_again(self, looked: int) -> float:
         waits = self.patience.ask_again_seconds

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from backupd.fleet.records import Records
 from backupd.policy.member_choice import own_clock_fault
-from backupd.policy.one_machine import ONE_MACHINE_HINT, CountedAs, hosts_by_machine, taken_for_another
+from backupd.policy.one_machine import ONE_MACHINE_HINT, CountedAs, alike, taken_for_another
 from backupd.vocabulary.escaping import on_one_line, some
 from backupd.vocabulary.fleet import FleetBackup, FleetState, SeenHost
 from backupd.vocabulary.schedule import Notice, NoticeKind
@@ -98,15 +98,21 @@ def tell_own_clock(records: Records, seen: Iterable[SeenHost]) -> None:
 
 
 def tell_one_machine(records: Records, counted: CountedAs) -> Collection[str]:
-    """Hosts of different clusters that are one machine, by what they told last: once a day. All are returned."""
-    seen = records.seen()
-    apart = taken_for_another({one.host: one for one in seen}, counted)
-    for machine, hosts in hosts_by_machine(one for one in seen if one.host in apart).items():
-        of_clusters = some([f"{host} of cluster {counted[host][0]}" for host in hosts], _SHOWN)
-        text = f"{of_clusters} are one machine, {machine}, and none of their backups begins"
-        log.error("%s", text)
-        subject = f"{datetime.now(UTC).date()} machine {machine}"
-        records.notices.owe(_attention(subject, text, ONE_MACHINE_HINT), subject)
+    """Hosts of different clusters that are one machine, by what they told last: once, and once a day those of which
+    some make no backup because of that. The latter are returned.
+    """
+    seen = {one.host: one for one in records.seen()}
+    apart = taken_for_another(seen, counted)
+    for machine, hosts in alike(seen, counted).items():
+        text = f"{some([f'{host} of cluster {counted[host].cluster}' for host in hosts], _SHOWN)} have one identity"
+        text, subject = f"{text}, {machine}", f"machine {machine} of {' '.join(hosts)}"
+        if stopped := [host for host in hosts if host in apart]:
+            text += f", and one server: no backup of {some(stopped, _SHOWN)} begins"
+            subject = f"{datetime.now(UTC).date()} machine {machine}"
+            log.error("%s", text)
+        subject = subject[:_LONGEST_SUBJECT]
+        if records.notices.owe(_attention(subject, text, ONE_MACHINE_HINT), subject) and not stopped:
+            log.warning("%s", text)
     return apart.keys()
 
 

@@ -246,8 +246,8 @@ class Records:
     # Hosts.
 
     def saw(self, seen: SeenHost) -> SeenHost:
-        """The host was asked, and is returned with what the records know besides: since when it has been this machine.
-        One that did not answer keeps what it told last.
+        """The host was asked, and is returned with what the records know besides: since when it has been this machine,
+        and which it was before. One that did not answer keeps what it told last.
         """
         with self._writing() as connection:
             row = connection.execute(select(tables.hosts).where(tables.hosts.c.host == seen.host)).one_or_none()
@@ -369,10 +369,12 @@ def _replace(
 
 
 def _since(seen: SeenHost, before: SeenHost | None) -> SeenHost:
-    """The same, with the instant from which on it has been the machine that it tells: it may have told that before."""
+    """The same, with the instant since when it has been the machine that it tells, and the one that it was before."""
     if seen.described is None:
         return seen
-    since, earlier = seen.answered_at, None if before is None else before.described
-    if before is not None and earlier is not None and earlier.machine == seen.described.machine:
-        since = earlier.machine_since or before.answered_at
-    return replace(seen, described=replace(seen.described, machine_since=since))
+    since, was = seen.answered_at, ""
+    if before is not None and (earlier := before.described) is not None:
+        was = earlier.machine
+        if was == seen.described.machine:
+            since, was = earlier.machine_since or before.answered_at, earlier.machine_before
+    return replace(seen, described=replace(seen.described, machine_since=since, machine_before=was))

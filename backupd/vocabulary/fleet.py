@@ -63,6 +63,7 @@ class HostDescription:
     jobs: tuple[DescribedJob, ...]
     clock_ahead_seconds: float | None = None  # of the control host's, which fills it in when it has the answer
     machine_since: datetime | None = None  # when its host told this machine first; of the fleet's records, no agent's
+    machine_before: str = ""  # that it was until then, by these records
 
 
 @dataclass(frozen=True, slots=True)

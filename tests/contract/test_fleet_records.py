@@ -404,15 +404,15 @@ def test_what_waits_is_missed_and_what_runs_is_not(records: Records) -> None:
     ]
 
 
-def test_since_when_a_host_has_been_its_machine_is_remembered(records: Records) -> None:
+def test_since_when_a_host_has_been_its_machine_is_remembered_and_which_it_was_before(records: Records) -> None:
     day, since = timedelta(days=1), []
     for days, machine in enumerate(("db1-0a1b2c3d", "db1-0a1b2c3d", "", "db1-0a1b2c3d", "db2-0a1b2c3d")):
         told = HostDescription(machine, "1", (1, 1), _NOW, ()) if machine else None
         now = records.saw(SeenHost("db1", _NOW + days * day if machine else None, told, "" if machine else "away"))
         if now.described is not None:
             assert records.seen() == [now]
-            since.append(now.described.machine_since)
-    assert since == [_NOW, _NOW, _NOW, _NOW + 4 * day]
+            since.append((now.described.machine_since, now.described.machine_before))
+    assert since == [(_NOW, ""), (_NOW, ""), (_NOW, ""), (_NOW + 4 * day, "db1-0a1b2c3d")]
 
 
 def test_hosts_are_found_by_the_machine_that_they_told(records: Records) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from backupd.config.fleet import FleetConfiguration
 from backupd.config.fleet_reading import FleetFile, InventoryHosts, fleet_understood
-from backupd.fleet import HostAway
 from backupd.fleet.records import Records
 from backupd.operations.fleet import serving
 from backupd.operations.fleet.contact import HostContact, seen_to
@@ -21,7 +20,7 @@ from backupd.vocabulary.fleet import ASKED_EVERY_SECONDS, PauseScope, SeenHost
 from backupd.vocabulary.schedule import Notice
 from tests.fakes.agents import FakeAgents
 from tests.fleet.test_control import ListingEngine, Ticks
-from tests.fleets import described, replica, seen, source
+from tests.fleets import described, replica, source
 
 FILE = """
 [hosts]
@@ -55,11 +54,9 @@ class Fleet:
         self.planned = True
         claims = seen_to(self.configuration, self.wishes, lambda: self.planned)
         self.heard: list[set[str]] = []
-        self.moved: list[dict[str, tuple[str, str]]] = []
         self.contact = HostContact(
             *(self.configuration, self.records, self.agents, claims, lambda: self.planned),
             heard=lambda told: self.heard.append({one.host for one in told}),
-            moved=lambda machines: self.moved.append(dict(machines)),
             clock=lambda: self.clock,
         )
 
@@ -108,17 +105,6 @@ def test_of_what_is_paused_the_fleet_claims_nothing(
 ) -> None:
     pause(fleet.records)
     assert tuple(fleet.claimed()[host] for host in ("db1", "db2", "mail")) == claimed
-
-
-def test_a_host_behind_which_another_machine_answers_has_moved_once(fleet: Fleet) -> None:
-    """Also where others have asked it in between."""
-    fleet.contact.ask()
-    fleet.agents.hosts = {**fleet.agents.hosts, "mail": described("db1", source()), "db2": HostAway("it is away")}
-    fleet.records.saw(seen("mail", source(), machine="db1-0a1b2c3d"))
-    fleet.contact.ask()
-    fleet.agents.hosts = {**fleet.agents.hosts, "db2": described("db2", replica(1.0))}
-    fleet.contact.ask()
-    assert fleet.moved == [{}, {"mail": ("mail-0a1b2c3d", "db1-0a1b2c3d")}, {}]
 
 
 def test_every_host_is_asked_again_every_six_hours_and_not_more_often(fleet: Fleet) -> None:

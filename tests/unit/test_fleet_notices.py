@@ -175,10 +175,24 @@ def test_hosts_of_one_machine_with_two_servers_are_told_once_and_none_is_stopped
 
 
 def test_a_host_behind_which_another_machine_is_now_is_told(records: Records) -> None:
-    tell_moved(records, {})
-    tell_moved(records, {"db5": ("db5-0a1b2c3d", "db4-0a1b2c3d")})
+    """Whoever asked it then, and though the control host was restarted since."""
+    for machine in ("db5-0a1b2c3d", "db4-0a1b2c3d", "db4-0a1b2c3d"):
+        records.saw(seen("db5", source(), machine=machine))
+    records.saw(away("db5"))
+    for _ in range(2):
+        tell_moved(records)
     (notice,) = owed_now(records)
     assert notice.text == "another machine answers than before: db5 was db5-0a1b2c3d and is db4-0a1b2c3d"
+
+
+def test_a_host_that_was_told_to_have_moved_hides_no_other_that_moves_the_same_day(records: Records) -> None:
+    told: list[str] = []
+    for one in ("m1", "m2", "m1", "m2"):
+        records.saw(seen("a1", source(), machine=one))
+        records.saw(seen("orders1", source(), machine="stranger" if len(told) == 2 else "o"))
+        tell_moved(records)
+        told += [notice.text.partition(": ")[2] for notice in owed_now(records)]
+    assert told == ["a1 was m1 and is m2", "a1 was m2 and is m1", "orders1 was o and is stranger"]
 
 
 def test_hosts_that_the_fleet_lost_are_named_once_and_again_when_they_were_there_in_between(records: Records) -> None:

@@ -8,7 +8,7 @@ their backups to one that makes none.
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Final
@@ -56,11 +56,6 @@ def _makers(configuration: FleetConfiguration, cluster: ClusterConfig, host: str
     return tuple(one for one in cluster.members if isinstance(member, MemberChoice) or one in member)
 
 
-def _machines(seen: Iterable[SeenHost]) -> dict[str, str]:
-    """Of the hosts that told theirs."""
-    return {one.host: one.described.machine for one in seen if one.described is not None}
-
-
 class HostContact:
     """All hosts of a fleet, asked by its control host."""
 
@@ -73,7 +68,6 @@ class HostContact:
         is_planned: Callable[[], bool],
         *,
         heard: Callable[[Collection[SeenHost]], None] = lambda _: None,
-        moved: Callable[[Mapping[str, tuple[str, str]]], None] = lambda _: None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._configuration = configuration
@@ -82,30 +76,25 @@ class HostContact:
         self._seen_to = seen_to
         self._is_planned = is_planned
         self._heard = heard
-        self._moved = moved
         self._clock = clock
         self._due_at = clock()
         self._told = False  # what this fleet does for them, when they were asked last
         self._asking: threading.Thread | None = None
-        self._machines: dict[str, str] = {}  # of hosts, by whom they were when this contact asked them last
 
     def ask(self) -> None:
-        """Every host was asked, and what all told was `heard` and is in the records; so are results that they could not
-        be asked for. Those that are another machine than before have `moved`, with the name of that and of this one.
+        """Every host was asked, and what all told is in the records and was `heard`; so are results that they could not
+        be asked for.
 
         Raises:
             FleetDatabaseAway: the database does not answer.
         """
         self._due_at, self._told = self._clock() + ASKED_EVERY_SECONDS, self._is_planned()
         at_once = self._configuration.control.ask_at_once
-        known = self._machines or _machines(self._records.seen())
         told = ask_hosts(self._configuration.hosts, self._agents, at_once=at_once, seen_to=self._seen_to)
         for one in told.values():
             self._records.saw(one.seen)
         self._heard([one.seen for one in told.values()])
-        answered = _machines(one.seen for one in told.values())
-        self._moved({host: (known[host], now) for host, now in answered.items() if known.get(host, now) != now})
-        self._machines = known | answered
+        answered = [host for host, one in told.items() if one.seen.described is not None]
         since = (datetime.now(UTC) - _RESULTS_FOR).date()
         fetch_missing(self._records, self._agents, answered, since=since)
 

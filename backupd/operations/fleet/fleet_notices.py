@@ -6,7 +6,7 @@ of it is owed here, in the fleet's records, and told by `telling`: nothing here 
 
 import logging
 import socket
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Final
@@ -116,20 +116,22 @@ def tell_one_machine(records: Records, counted: CountedAs) -> Collection[str]:
     return apart.keys()
 
 
-def tell_moved(records: Records, machines: Mapping[str, tuple[str, str]]) -> None:
-    """Hosts that are another machine than they were, of which both are named: an address that leads elsewhere now.
+def tell_moved(records: Records) -> None:
+    """Hosts that are another machine than they were, whoever asked them: an address that leads elsewhere now.
 
-    Told once a day of the first of them and its machine.
+    Each is told once for each machine and day on which it has become that.
     """
-    if not machines:
-        return
-    moved = [f"{host} was {before} and is {now}" for host, (before, now) in sorted(machines.items())]
-    text = f"another machine answers than before: {some(moved, _SHOWN)}"
-    log.warning("%s", text)
-    hint = "after `backupd identity new` or a new installation that is right; else see the address of that host"
-    first = min(machines)
-    subject = f"{datetime.now(UTC).date()} {first} is {machines[first][1]}"
-    records.notices.owe(_attention(subject, text, hint), subject)
+    moved = {
+        f"{told.machine_since.date()} {one.host} is {told.machine}": f"{one.host} was {told.machine_before} and is"
+        f" {told.machine}"
+        for one in records.seen()
+        if (told := one.described) is not None and told.machine_before and told.machine_since is not None
+    }
+    if new := records.notices.never_owed(moved):
+        text = f"another machine answers than before: {some([moved[one] for one in new], _SHOWN)}"
+        log.warning("%s", text)
+        hint = "after `backupd identity new` or a new installation that is right; else see the address of that host"
+        records.notices.owe(_attention(f"moved {new[0]}", text, hint), *new)
 
 
 def _attention(subject: str, text: str, hint: str) -> Notice:

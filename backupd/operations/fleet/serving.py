@@ -71,6 +71,7 @@ def control_host(given: FleetSurroundings) -> ControlHost:
 
     def heard(seen: Collection[SeenHost]) -> None:
         tell_own_clock(given.records, seen)
+        tell_moved(given.records)
         found = tell_one_machine(given.records, counted)
         apart.intersection_update(found)
         apart.update(found)
@@ -84,7 +85,6 @@ def control_host(given: FleetSurroundings) -> ControlHost:
     contact = HostContact(
         *(configuration, given.records, given.agents, claims, planned_now.is_set),
         heard=heard,
-        moved=lambda machines: tell_moved(given.records, machines),
     )
     stories = NightStories(chooser, tell_end=lambda backup: tell_end(given.records, backup))
     nights = Nights(

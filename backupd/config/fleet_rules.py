@@ -4,9 +4,8 @@ Knows: the rules, on the TOML tables as they were written with the inventory's h
 key hides none of these. What the inventory alone is to blame for is no fault: `listed_hosts` leaves it out before.
 """
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from backupd.config.fleet import (
@@ -20,7 +19,6 @@ from backupd.config.fleet import (
 )
 from backupd.config.times import hours
 from backupd.config.wording import unknown_key
-from backupd.policy.blackouts import minutes_of_the_week
 from backupd.policy.inventory import ListedHost
 from backupd.policy.night_times import never_open
 from backupd.vocabulary.escaping import some
@@ -28,8 +26,6 @@ from backupd.vocabulary.faults import BadValue, Fault, dotted, nearest, quoted
 from backupd.vocabulary.fleet import run_stem
 from backupd.vocabulary.names import NAME
 from backupd.vocabulary.records import RUN_ID
-from backupd.vocabulary.schedule import Blackout
-from backupd.vocabulary.units import format_duration, parse_duration
 
 FleetTables = Mapping[str, Any]
 
@@ -164,24 +160,6 @@ def _policy(name: str, table: FleetTables) -> Iterator[Fault]:
         return
     if windows and blackout and never_open(windows, blackout):
         yield Fault(f"{path}.blackout", "covers all windows", "no backup could ever begin: shorten one")
-    yield from _spread(path, table, windows)
-
-
-def _spread(path: str, table: FleetTables, windows: Sequence[Blackout]) -> Iterator[Fault]:
-    """Whatever its part of the spread is, a backup has time to begin in."""
-    with contextlib.suppress(BadValue):  # of which the schema tells
-        spread = parse_duration(table.get("spread", 0))
-        limits = [(60.0 * max(_minutes(one) for one in windows), "its longest window")] if windows else []
-        if "start_within" in table:
-            limits.append((parse_duration(table["start_within"]), "start_within"))
-        if limits and spread and spread >= min(limits)[0]:
-            seconds, whose = min(limits)
-            fact = f"must be shorter than {whose} ({format_duration(seconds)})"
-            yield Fault(f"{path}.spread", fact, "lower it: a backup whose part of it is longer could not begin in time")
-
-
-def _minutes(window: Blackout) -> int:
-    return len(minutes_of_the_week([replace(window, days=frozenset({0}))]))
 
 
 def bad_ids(document: FleetTables, clusters: Mapping[str, Sequence[str]]) -> Iterator[BadId]:

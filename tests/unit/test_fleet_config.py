@@ -99,23 +99,16 @@ def test_all_faults_are_told_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "limit"),
+    "policy",
     [
-        ("spread = '2h'\nstart_within = '1h'", "start_within (1h)"),
-        ("spread = '1h'\nwindows = ['02:00-03:00', 'Sat 04:00-04:30']", "its longest window (1h)"),
-        ("spread = '9h'", "its longest window (9h)"),
-        ("spread = '26h'\nwindows = ['00:00-00:00']", "its longest window (1d)"),
+        "spread = '2h'\nstart_within = '1h'",
+        "spread = '4h'\nwindows = ['01:00-05:00']",
+        "spread = '7h'\nwindows = ['21:00-00:00', '00:00-06:00']",
     ],
 )
-def test_a_spread_that_leaves_no_time_to_begin_in_is_a_fault(policy: str, limit: str) -> None:
-    words = said(f"hosts.db1 = {{}}\n[policies.default]\n{policy}")
-    assert f"policies.default.spread: must be shorter than {limit}" in words
-    assert "lower it: a backup whose part of it is longer could not begin in time" in words
-
-
-def test_a_spread_within_the_time_to_begin_in_is_none() -> None:
-    understood("hosts.db1 = {}\n[policies.default]\nspread = '59m'\nstart_within = '1h'\nwindows = ['02:00-03:00']")
-    assert "longest window" not in said("hosts.db1 = {}\n[policies.default]\nspread = '2x'\nwindows = ['02:00-03:00']")
+def test_a_spread_as_long_as_the_time_to_begin_in_is_no_fault(policy: str) -> None:
+    """A night spreads over half of that time at most; and the fault would keep a control host from starting."""
+    understood(f"hosts.db1 = {{}}\n[policies.default]\n{policy}")
 
 
 def test_a_run_id_fits_with_its_night_and_its_last_try() -> None:

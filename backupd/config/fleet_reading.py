@@ -21,7 +21,7 @@ from backupd.config.fleet import (
     PolicyConfig,
 )
 from backupd.config.fleet_rules import clusters_of, fleet_faults
-from backupd.config.listed_hosts import UsableHosts, usable_hosts
+from backupd.config.listed_hosts import usable_hosts
 from backupd.config.wording import fault
 from backupd.policy.inventory import ListedHost
 from backupd.vocabulary.faults import Fault, as_error
@@ -73,7 +73,7 @@ def fleet_understood(text: str, path: Path, list_hosts: ListHosts) -> FleetFile:
     document = parsed(text, path)
     inventory = _inventory(document)
     listed = list_hosts(inventory) if inventory is not None else InventoryHosts(None if "inventory" in document else ())
-    known = UsableHosts(document, ()) if listed.hosts is None else usable_hosts(document, listed.hosts)
+    known = usable_hosts(document, listed.hosts)
     configuration, faults = _typed(known.document)
     faults += fleet_faults(known.document, known.hosts, inventory_known=listed.hosts is not None)
     if faults or configuration is None:

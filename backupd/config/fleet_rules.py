@@ -76,7 +76,8 @@ def fleet_faults(document: FleetTables, listed: Sequence[ListedHost], *, invento
         if not hosts:
             yield Fault("hosts", "there is no host", "add a table [hosts.NAME], or an [inventory] that lists hosts")
         yield from _members(clusters, hosts)
-    yield from _alone(document, clusters, hosts)
+    if "inventory" not in document:  # else `listed_hosts` leaves it out: the inventory may have dropped its cluster
+        yield from _alone(document, clusters, hosts)
     yield from _in_two(clusters)
     for name, table in named(document, "policies"):
         yield from _policy(name, table)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from backupd.config.fleet import HOST_NAME
 from backupd.config.fleet_rules import FleetTables, bad_ids, clusters_of, hosts_of, named, unnamed_members
 from backupd.policy.inventory import ListedHost
 from backupd.vocabulary.escaping import some
@@ -53,13 +54,13 @@ class _Known:
         return _Known(document, tuple(one for one in self.listed if one.name not in hosts))
 
 
-def usable_hosts(document: FleetTables, listed: Sequence[ListedHost]) -> UsableHosts:
-    """All that can be used together of this file and of the hosts that its inventory lists. Without an inventory all of
-    the file: who is missing then is a fault of its own.
+def usable_hosts(document: FleetTables, listed: Sequence[ListedHost] | None) -> UsableHosts:
+    """All that can be used together of this file and of the hosts that its inventory lists; None: nobody knows them.
+    Without an inventory all of the file: who is missing then is a fault of its own.
     """
     if "inventory" not in document:
-        return UsableHosts(document, tuple(listed))
-    known, problems = _Known(document, tuple(listed)), []
+        return UsableHosts(document, tuple(listed or ()))
+    known, problems = _Known(document, tuple(listed or ())), []
     for what, find in (
         ("hosts that are in two clusters", _in_another),
         ("hosts in no cluster whose names no cluster can have (1 to 41 of a-z, 0-9, _ and -)", _nameless),
@@ -67,8 +68,10 @@ def usable_hosts(document: FleetTables, listed: Sequence[ListedHost]) -> UsableH
     ):
         if left_out := find(known):
             names = some([left_out[name] for name in sorted(left_out)], _SHOWN)
-            problems.append(f"it has {what}, which are left out: {names}")
+            problems.append(f"{what} are left out: {names}")
             known = known.without(left_out)
+    if listed is None:
+        return UsableHosts(known.document, (), tuple(problems))
     known, lacking = _present(known, all_listed={one.name for one in listed})
     unnamed = [
         f"cluster {name} has no backups: {fact}" for name, fact in unnamed_members(known.document, known.clusters)
@@ -95,10 +98,12 @@ def _in_another(known: _Known) -> dict[str, str]:
 
 
 def _nameless(known: _Known) -> dict[str, str]:
-    """Those that would be a cluster by themselves, under a name that none can have; each as it is told."""
+    """Those that would be a cluster by themselves, under a name that none can have; each as it is told. So may be one
+    that the file has as well, such as for its address: its cluster is the inventory's to say.
+    """
     clusters, of_hosts = known.clusters, hosts_of(known.document, known.listed)
-    alone = (host for host in known.only_listed if of_hosts[host] is None and host in clusters)
-    return {host: quoted(host) for host in alone if not NAME.fullmatch(host)}
+    alone = (host for host, cluster in of_hosts.items() if cluster is None and host in clusters)
+    return {host: quoted(host) for host in alone if HOST_NAME.fullmatch(host) and not NAME.fullmatch(host)}
 
 
 def _without_ids(known: _Known) -> dict[str, str]:

@@ -151,15 +151,14 @@ def test_a_host_of_the_inventory_that_can_be_no_cluster_is_left_out_and_told(nam
     """An ordinary name of Ansible's: the others have their nights."""
     clusters, (problem,) = with_problems(LISTED, PLAIN, ListedHost(name))
     assert clusters == {"db0": ("db0",)}
-    assert problem.startswith("the inventory /i: it has hosts in no cluster whose names no cluster can have")
+    assert problem.startswith("the inventory /i: hosts in no cluster whose names no cluster can have")
     assert f'"{name}"' in problem
     assert with_problems(LISTED, ListedHost(name, cluster="a")) == ({"a": (name,)}, ())
     assert with_problems(f"{LISTED}[clusters.a]\nmembers=['{name}']", ListedHost(name)) == ({"a": (name,)}, ())
 
 
-@pytest.mark.parametrize("inventory", ["", LISTED])
-def test_a_host_of_the_file_that_can_be_no_cluster_is_a_fault(inventory: str) -> None:
-    words = said(f'{inventory}[hosts."db8.example.org"]', *((PLAIN,) if inventory else ()))
+def test_a_host_of_the_file_that_can_be_no_cluster_is_a_fault() -> None:
+    words = said('[hosts."db8.example.org"]')
     assert 'hosts."db8.example.org": is in no cluster, and no cluster can have its name' in words
     assert 'write cluster = "NAME" there' in words
 
@@ -169,12 +168,28 @@ def test_a_host_of_the_file_whose_cluster_the_inventory_says_may_have_any_name()
     assert with_problems(f'{LISTED}[hosts."db8.example.org"]\nport=2222', listed)[0] == {"a": ("db8.example.org",)}
 
 
+@pytest.mark.parametrize("listed", [(PLAIN,), (PLAIN, ListedHost("db8.example.org"))])
+def test_a_host_of_the_file_whose_cluster_the_inventory_has_dropped_is_left_out_and_told(
+    listed: tuple[ListedHost, ...],
+) -> None:
+    clusters, (problem,) = with_problems(f'{LISTED}[hosts."db8.example.org"]\naddress="10.0.0.3"', *listed)
+    assert clusters == {"db0": ("db0",)}
+    assert '(1 to 41 of a-z, 0-9, _ and -) are left out: "db8.example.org"' in problem
+
+
+def test_while_nobody_knows_the_inventory_a_host_of_the_file_that_can_be_no_cluster_is_left_out_and_told() -> None:
+    text = f'{LISTED}[hosts.db0]\n[hosts."db8.example.org"]\naddress="10.0.0.3"'
+    file = fleet_understood(text, PATH, lambda _: InventoryHosts(None, ("it is away",)))
+    assert set(file.configuration.hosts) == {"db0"}
+    assert len(file.problems) == 2
+
+
 def test_a_host_of_the_inventory_whose_backups_can_have_no_id_is_left_out_and_told() -> None:
     long = "m" * 60
     every = f"{LISTED}[policies.default]\nmember='all'"
     clusters, (problem,) = with_problems(every, ListedHost("db1", cluster="a"), ListedHost(long, cluster="a"))
     assert clusters == {"a": ("db1",)}
-    assert f'hosts whose backups could have no run ids of their own, which are left out: "{long}'[:60] in problem
+    assert f'hosts whose backups could have no run ids of their own are left out: "{long}'[:60] in problem
 
 
 def test_a_host_of_the_inventory_whose_backups_would_have_the_ids_of_another_s_is_left_out_and_told() -> None:
@@ -191,9 +206,7 @@ def test_a_host_that_the_inventory_and_the_file_put_into_two_clusters_is_left_ou
     text = f"{LISTED}[hosts.db2]\n[clusters.bills]\nmembers=['db1', 'db2']"
     clusters, (problem,) = with_problems(text, ListedHost("db1", cluster="orders"), PLAIN)
     assert clusters == {"bills": ("db2",), "db0": ("db0",)}
-    assert problem == (
-        'the inventory /i: it has hosts that are in two clusters, which are left out: "db1 (bills, orders)"'
-    )
+    assert problem == ('the inventory /i: hosts that are in two clusters are left out: "db1 (bills, orders)"')
     assert "hosts.db2: is in 2 clusters" in said(f"{text}\n[clusters.orders]\nmembers=['db2']", PLAIN)
 
 
@@ -219,7 +232,7 @@ def test_a_policy_whose_members_have_left_the_inventory_is_told() -> None:
 def test_a_file_that_can_use_no_host_of_its_inventory_says_why() -> None:
     words = said(LISTED, ListedHost("db1.example.org"))
     assert "there is no host" in words
-    assert "inventory: it has hosts in no cluster whose names no cluster can have" in words
+    assert "inventory: hosts in no cluster whose names no cluster can have" in words
 
 
 @pytest.mark.parametrize("listed", [("a", "db1"), ("db1", "z")])

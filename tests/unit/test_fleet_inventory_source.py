@@ -52,6 +52,24 @@ def test_while_it_is_half_written_the_last_good_one_goes_on(inventory: Inventory
     assert inventory_hosts(inventory) == before
 
 
+@pytest.mark.parametrize(
+    ("hosts", "lost", "is_used"), [(2, 1, True), (2, 2, False), (1, 1, False), (12, 6, True), (12, 7, False)]
+)
+def test_while_it_lacks_the_clusters_of_most_hosts_the_last_good_one_goes_on(
+    inventory: InventoryConfig, hosts: int, lost: int, is_used: bool
+) -> None:
+    """Without one, a name such as db1.example.org is left out; and where all are, the fleet has no host."""
+    assert inventory.file is not None
+    names = [f"db{number}.example.org" for number in range(hosts)]
+    variables = {name: {"backupd_cluster": "orders"} for name in names}
+    for without in (0, lost):
+        there = {name: variables[name] for name in names[without:]}
+        inventory.file.write_text(json.dumps({"mysql": {"hosts": names}, "_meta": {"hostvars": there}}))
+        found = inventory_hosts(inventory)
+    assert sum(one.cluster is None for one in found.hosts or ()) == (lost if is_used else 0)
+    assert [f"has no cluster for {lost} of {hosts} hosts" in one for one in found.problems] == [True] * (not is_used)
+
+
 def test_a_fleet_that_really_shrank_is_told_what_to_do(inventory: InventoryConfig) -> None:
     assert inventory.file is not None
     inventory_hosts(inventory)

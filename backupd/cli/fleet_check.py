@@ -24,15 +24,16 @@ def check(ctx: typer.Context, *, json: JsonOption = False) -> None:
     from backupd.vocabulary.records import Level
 
     file = fleet(ctx.obj.config)
-    configuration, untold = file.configuration, None
+    configuration, untold, told = file.configuration, None, None
     try:
-        notified(configuration.control)
+        if (notifying := notified(configuration.control)) is not None:
+            told = wiring.notifier(notifying).subscribers
     except ConfigurationError as error:
         untold = error
     with cancellable(), wiring.fleet_agents(configuration) as agents:
         asked = ask_hosts(configuration.hosts, agents, at_once=configuration.control.ask_at_once)
     seen = {host: one.seen for host, one in asked.items()}
-    findings = fleet_findings(file, asked, now=datetime.now(UTC), untold=untold)
+    findings = fleet_findings(file, asked, now=datetime.now(UTC), untold=untold, told=told)
     if json:
         print_document(fleet_check_document(configuration, seen, findings))
     else:

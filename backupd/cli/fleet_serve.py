@@ -95,17 +95,24 @@ def _engine(configuration: "FleetConfiguration", lost: "Callable[[str], None]") 
 
 
 def _notifier(configuration: "FleetConfiguration") -> "Fanout":
-    """Whoever the configuration of backupd on the control host wants to be told; nobody where none is named.
+    """Whoever the configuration of backupd on the control host wants to be told; nobody where none is named. That it
+    leaves people without word of failed backups is said at once.
 
     Raises:
         ConfigurationError: it cannot be used.
     """
     from backupd import wiring
+    from backupd.cli.output import tell_findings
     from backupd.notifications.fanout import Fanout
     from backupd.operations.fleet.fleet_context import notified
+    from backupd.operations.fleet.fleet_findings import unheard
 
     configured = notified(configuration.control)
-    return Fanout([]) if configured is None else wiring.notifier(configured)
+    if configured is None:
+        return Fanout([])
+    notifier = wiring.notifier(configured)
+    tell_findings(unheard(notifier.subscribers))
+    return notifier
 
 
 def _records(configuration: "FleetConfiguration") -> "Records":

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from backupd import wiring
+from backupd.cli.fleet_serve import _notifier
 from backupd.config.fleet import FleetConfiguration
+from backupd.config.fleet_reading import InventoryHosts, load_fleet
 from backupd.fleet import HostAway
 from backupd.fleet.records import Records
 from backupd.vocabulary.errors import BackupdError, ExitStatus
@@ -103,6 +105,26 @@ def test_a_fault_in_the_file_of_notifications_is_found_before_the_control_host_r
     assert 'notifications.ops.type: "webhok" is not one of mail, webhook' in ended.stdout
     assert "every host is what the file says" not in ended.stdout
     assert 'notifications.ops.type: "webhok"' in fleet("serve").stderr
+
+
+@pytest.mark.parametrize(
+    ("lines", "unheard"),
+    [
+        ("jobs = ['nightly']", "failed or were missed"),
+        ("on = ['missed', 'digest']", "failed"),
+        ("jobs = ['nightly']\n[notifications.all]\ntype = 'webhook'\nurl = 'https://127.0.0.1:9/y'", None),
+    ],
+)
+def test_where_nobody_would_hear_of_a_failed_backup_of_the_fleet_that_is_said(
+    fleet: Type, tmp_path: Path, capsys: pytest.CaptureFixture[str], lines: str, unheard: str | None
+) -> None:
+    """Whoever watches jobs of this machine heard of a cluster's job of that name, before that was told apart."""
+    (tmp_path / "backupd.toml").write_text(TOLD_BY + lines)
+    configuration = load_fleet(tmp_path / "fleet.toml", lambda _: InventoryHosts()).configuration
+    _notifier(configuration)  # as the control host starts
+    for said in (capsys.readouterr().err, fleet("check").stdout):
+        assert ("notifies nobody of the fleet's backups that" in said) is (unheard is not None)
+        assert unheard is None or f"notifies nobody of the fleet's backups that {unheard}\n" in said
 
 
 def test_the_files_faults_are_told_before_any_host_is_asked(

@@ -35,16 +35,17 @@ class _Known:
     listed: tuple[ListedHost, ...]
 
     @property
-    def only_listed(self) -> frozenset[str]:
-        """The hosts that have no table in the file."""
-        return frozenset(one.name for one in self.listed) - dict(named(self.document, "hosts")).keys()
+    def placed_by_inventory(self) -> frozenset[str]:
+        """The hosts that it lists and whose cluster no table of theirs in the file says."""
+        placed = {name for name, table in named(self.document, "hosts") if isinstance(table.get("cluster"), str)}
+        return frozenset(one.name for one in self.listed) - placed
 
     @property
     def clusters(self) -> dict[str, list[str]]:
         """Those first of which the file says anything: where two cannot both be, the inventory's is left out."""
         found, ours = clusters_of(self.document, self.listed), dict(named(self.document, "clusters"))
         of_inventory = {
-            name for name, hosts in found.items() if name not in ours and self.only_listed.issuperset(hosts)
+            name for name, hosts in found.items() if name not in ours and self.placed_by_inventory.issuperset(hosts)
         }
         return {name: found[name] for name in sorted(found, key=lambda one: one in of_inventory)}
 
@@ -112,7 +113,7 @@ def _without_ids(known: _Known) -> dict[str, str]:
     found: dict[str, str] = {}
     for bad in bad_ids(known.document, clusters):
         blamed = [bad.only] if bad.only else clusters[bad.cluster]
-        if known.only_listed.issuperset(blamed) and (bad.only or bad.cluster not in ours):
+        if known.placed_by_inventory.issuperset(blamed) and (bad.only or bad.cluster not in ours):
             found |= {host: quoted(host) for host in blamed}
     return found
 

@@ -184,9 +184,11 @@ def test_while_nobody_knows_the_inventory_a_host_of_the_file_that_can_be_no_clus
     assert len(file.problems) == 2
 
 
-def test_a_host_of_the_inventory_whose_backups_can_have_no_id_is_left_out_and_told() -> None:
+@pytest.mark.parametrize("table", ["", f"[hosts.{'m' * 60}]\nport=2222\n"])
+def test_a_host_of_the_inventory_whose_backups_can_have_no_id_is_left_out_and_told(table: str) -> None:
+    """Also where the file says how it is reached."""
     long = "m" * 60
-    every = f"{LISTED}[policies.default]\nmember='all'"
+    every = f"{LISTED}{table}[policies.default]\nmember='all'"
     clusters, (problem,) = with_problems(every, ListedHost("db1", cluster="a"), ListedHost(long, cluster="a"))
     assert clusters == {"a": ("db1",)}
     assert f'hosts whose backups could have no run ids of their own are left out: "{long}'[:60] in problem

@@ -21,7 +21,15 @@ from backupd.operations.upkeep.prune import prune
 from backupd.operations.upkeep.recover import dead_runs
 from backupd.policy.retries import passes
 from backupd.targets.directory import DirectoryTarget
-from backupd.vocabulary.errors import Cancelled, CleanupIncomplete, SnapshotError, TargetAway, VerificationError
+from backupd.vocabulary.errors import (
+    Busy,
+    Cancelled,
+    CleanupIncomplete,
+    SnapshotError,
+    TargetAway,
+    TargetError,
+    VerificationError,
+)
 from backupd.vocabulary.records import HoldingKind, RunStatus
 from tests.fakes.server import SETTINGS
 from tests.fakes.target import MemoryTarget
@@ -262,6 +270,34 @@ def test_a_copy_to_a_target_that_hung_is_published_by_nobody_once_it_answers_aga
     monkeypatch.setattr("backupd.operations.hanging_targets._SILENT_SECONDS", PATIENCE_SECONDS)
     assert copy(world) is not None
     assert [(one.target, one.is_there) for one in world.row().backups] == [("vault", True), ("offsite", True)]
+    assert left(world) == []
+
+
+@pytest.mark.parametrize("verb", ["owner", "remove"])
+def test_a_copy_that_fails_ends_although_the_target_hangs_that_its_objects_are_to_be_removed_from(
+    request: pytest.FixtureRequest, world: World, storage: Storage, verb: str
+) -> None:
+    """Whoever stands there may remove, whenever the storage answers: nothing of this run is written there till then."""
+    world.back_up()
+    offsite = request.getfixturevalue("offsite")
+
+    def fail() -> None:
+        storage.hang(verb, of=offsite)
+        raise TargetError("no space left")
+
+    world.at["offsite.reading"] = fail
+    with pytest.raises(TargetError, match="no space left") as caught:
+        copy(world)
+    assert "clean-up incomplete: target offsite does not answer: offsite/nightly/r1" in "".join(caught.value.__notes__)
+    world.at.clear()
+    with pytest.raises(Busy, match="clean-up-of-copy-to-offsite"):
+        copy(world)
+    recover(world)
+    assert COPY_REMAINS in left(world)
+    answers_again(storage)
+    assert offsite.backups() == []
+    recover(world)
+    assert copy(world) is not None
     assert left(world) == []
 
 

@@ -9,7 +9,7 @@ and where to. Refuses to overwrite anything, and to change what is on the target
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from backupd.archive.governor import CopyGovernor
 from backupd.archive.resealing import NewReaders
 from backupd.archive.sealing import at_most_sealed
-from backupd.host.holdings import held
+from backupd.host.holdings import held, not_waiting_for_ever
 from backupd.host.signals import shielded
 from backupd.operations.copies.fan_out import Copies
 from backupd.operations.copies.publishing import Published, publish_copies
@@ -101,7 +101,7 @@ def copy_run(
     the destination, or the catalogue has it as a holding for `recover`.
 
     Raises:
-        Busy: the run is alive, or is being pruned, recovered or copied there by another process.
+        Busy: the run is alive, or is being pruned, recovered or copied there; or who cleans up there was left behind.
         UsageError: it has no backup on the origin; or that is encrypted, is to be for others, and no identity opens it.
         Refused: that one is broken or not this machine's, or the destination has something of this run already, or has
             its backup for others, or may not have what is not encrypted. Nothing was touched.
@@ -112,6 +112,8 @@ def copy_run(
     """
     claims, catalogue = route.tools.claims, route.ownership.catalogue
     with claims.beside(run_id, f"copy-to-{route.destination.name}"), claims.reading(run_id):
+        with _clean_up_of(route, run_id):
+            """An earlier copy's, which was left behind in a call, would remove this one."""
         run = catalogue.run(run_id)  # as it is now that nobody removes it
         source = _source(route, run)
         there = run.backup_on(route.destination.name)
@@ -288,8 +290,9 @@ def _copied(
 
     def remove(holding: Holding) -> None:
         copies.require_ended(target.name)
-        answer_of(target, partial(ownership.require_ours, target))  # else it may be another machine's by now, whole
-        releases[HoldingKind.PARTIAL](holding)
+        with _clean_up_of(route, source.run_id):
+            ownership.require_ours(target)  # else it may be another machine's by now, whole
+            releases[HoldingKind.PARTIAL](holding)
 
     size = sum(stored.stored_bytes for stored in manifest.objects)
     pacing = CopyGovernor(
@@ -303,7 +306,8 @@ def _copied(
             claim.kept = True
         done.append(one)
 
-    with held(journal, holding, {**releases, HoldingKind.PARTIAL: remove}) as claim, copies, ExitStack() as renewing:
+    bounded = not_waiting_for_ever(remove, where=f"target {target.name}")
+    with held(journal, holding, {**releases, HoldingKind.PARTIAL: bounded}) as claim, copies, ExitStack() as renewing:
         with shielded():  # a signal between its thread's start and the block would leave the thread behind
             renewing.enter_context(ownership.renewal([target], lost=copies.drop))
         began = time.monotonic()
@@ -340,13 +344,17 @@ def _copied(
     )
 
 
+def _clean_up_of(route: CopyRoute, run_id: str) -> AbstractContextManager[None]:
+    """Nobody copies this run there or recovers it for as long as a thread is in this, one that was left behind too."""
+    return route.tools.claims.beside(run_id, f"clean-up-of-copy-to-{route.destination.name}")
+
+
 def _holding(route: CopyRoute, source: BackupSource) -> Holding:
     """As that of a backup's own copy; the source tells the two apart."""
     name, machine = route.destination.name, route.destination.machine
     detail = {"target": name, "machine": machine, "job": source.job, "backup": source.run_id}
-    return Holding(
-        HoldingKind.PARTIAL, f"{name}/{source.job}/{source.run_id}", {**detail, "source": source.target.name}
-    )
+    detail["source"] = source.target.name
+    return Holding(HoldingKind.PARTIAL, f"{name}/{source.job}/{source.run_id}", detail)
 
 
 def _sent(

@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TICK_SECONDS = 0.1  # until a signal is looked for again
+_MOMENT_SECONDS = 1.0  # between two looks at the most, on a busy host too: else nobody looked
 _END_SECONDS = 5.0  # for what is half done when a signal comes
 
 
@@ -55,6 +56,27 @@ def goes_on(thread: threading.Thread, *, after_seconds: float) -> bool:
         return thread.is_alive()
 
 
+class TimeWaited:
+    """How long somebody has waited who looks several times a second. Where all of the process was stopped (SIGSTOP, a
+    frozen cgroup), whoever was waited for was so as well: of what lies between two looks no more than a moment counts.
+    """
+
+    def __init__(self) -> None:
+        self._looked_at = time.monotonic()
+        self._seconds = 0.0
+
+    def begin_again(self) -> None:
+        """There was a sign of life."""
+        self._seconds = 0.0
+
+    def seconds(self) -> float:
+        """Since it began, as of this look."""
+        now = time.monotonic()
+        self._seconds += min(now - self._looked_at, _MOMENT_SECONDS)
+        self._looked_at = now
+        return self._seconds
+
+
 def answered(
     ask: Callable[[], T],
     *,
@@ -65,8 +87,8 @@ def answered(
 ) -> T:
     """What `ask` returns, or raises, in a thread of this name. A signal ends the wait, and leaves `ask` some seconds.
 
-    It may take so long from its last sign of life on, an instant of the monotonic clock. `idle` is called several times
-    a second, and ends the wait as a signal does where it raises.
+    It may take so long from its last sign of life on, an instant of the monotonic clock; see `TimeWaited`. `idle` is
+    called several times a second, and ends the wait as a signal does where it raises.
 
     Raises:
         TimeoutError: it has done neither in time, and may do so later.
@@ -81,10 +103,15 @@ def answered(
             errors.append(error)
 
     thread = threading.Thread(target=work, name=name, daemon=True)
-    began = time.monotonic()
+    waiting, seen = TimeWaited(), last_sign()
 
     def left() -> float:
-        return max(began, last_sign()) + within_seconds - time.monotonic()
+        nonlocal seen
+        waited = waiting.seconds()
+        if (sign := last_sign()) != seen:
+            seen, waited = sign, 0.0
+            waiting.begin_again()
+        return within_seconds - waited
 
     try:
         begin(thread)

@@ -6,11 +6,10 @@ time-outs of their own.
 """
 
 import math
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from backupd.host.daemon_thread import answered
+from backupd.host.daemon_thread import TimeWaited, answered
 from backupd.targets import Target
 from backupd.vocabulary.errors import TargetAway
 from backupd.vocabulary.units import format_duration
@@ -53,7 +52,7 @@ class Silence:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._given = self._seen = 0
-        self._since: float | None = None  # by the clock of who waits: a thread that had nothing to do is not silent
+        self._waited: TimeWaited | None = None  # of who waits: a thread that had nothing to do is not silent
 
     def end(self) -> None:
         """It has given something, or is asked only now."""
@@ -65,10 +64,10 @@ class Silence:
         Raises:
             TargetAway: it has given nothing for too long.
         """
-        now, most = time.monotonic(), silent_seconds(self._target)
-        if self._since is None or self._seen != self._given:
-            self._seen, self._since = self._given, now
-        elif now - self._since > most:
+        most = silent_seconds(self._target)
+        if self._waited is None or self._seen != self._given:
+            self._seen, self._waited = self._given, TimeWaited()
+        elif self._waited.seconds() > most:
             raise no_answer(self._target, most)
 
 

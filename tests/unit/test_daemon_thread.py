@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,6 +46,35 @@ def test_a_call_that_does_not_end_is_left_to_itself(hanging: threading.Event) ->
     assert caught.value.errno == errno.ETIMEDOUT
     (thread,) = (thread for thread in threading.enumerate() if thread.name == "hangs")
     assert thread.daemon
+
+
+class StoppedOnce:
+    """A clock of a process that is stopped for an hour as this is let go, and goes on as fast as it is looked at."""
+
+    def __init__(self) -> None:
+        self.now, self.stops = 100.0, False
+
+    def __call__(self) -> float:
+        self.now += 3600.0 if self.stops else 0.01
+        self.stops = False
+        return self.now
+
+
+def test_of_the_time_in_which_the_process_was_stopped_nearly_nothing_is_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As by SIGSTOP, or in a frozen cgroup: what is waited for was stopped as well."""
+    clock, came = StoppedOnce(), threading.Event()
+    monkeypatch.setattr("backupd.host.daemon_thread.time", SimpleNamespace(monotonic=clock))
+    looks: list[int] = []
+
+    def idle() -> None:
+        looks.append(1)
+        clock.stops = len(looks) == 1
+        if len(looks) == 3:
+            came.set()
+
+    assert answered(came.wait, within_seconds=60, name="asking", idle=idle)
 
 
 def test_a_signal_ends_the_wait_for_a_call_that_does_not_end(

@@ -16,7 +16,7 @@ from queue import Full, Queue
 from typing import Self
 
 from backupd.archive import Sink
-from backupd.host.daemon_thread import begin, goes_on
+from backupd.host.daemon_thread import TimeWaited, begin, goes_on
 from backupd.host.priority import give_way_copying
 from backupd.host.signals import shielded
 from backupd.operations.hanging_targets import no_answer, silent_seconds
@@ -104,11 +104,17 @@ class Copies:
             self._writers += writers
             for writer in writers:
                 begin(writer.thread)
-            yield _FanOut(self, writers)
+            fan_out = _FanOut(self, writers)
+            yield fan_out
+
+            def look() -> None:
+                fan_out.require_answers()
+                idle()
+
             for writer in writers:
-                writer.put(None, idle)
+                writer.put(None, look)
             for writer in writers:
-                writer.wait(idle)
+                writer.wait(look)
             self.require_some()
         finally:
             self._end(writers)
@@ -203,10 +209,15 @@ class _FanOut:
 
     def write(self, data: bytes) -> None:
         """Hand a block to every target that is left; waits for the slowest."""
-        taken = [writer.put(data) for writer in self._writers]
+        taken = [writer.put(data, self.require_answers) for writer in self._writers]
         if not any(taken):
             self._copies.require_some()
             raise _Abandoned
+
+    def require_answers(self) -> None:
+        """A target that has not returned from a call for too long fails, whichever is waited for."""
+        for writer in self._writers:
+            writer.require_answer()
 
 
 class _Writer:
@@ -228,15 +239,15 @@ class _Writer:
         self._failed = failed
         self._abandoned = unwanted
         self._asked_at: float | None = None  # monotonic: when the call began that it is in
+        self._waited: tuple[float, TimeWaited] | None = None  # for the call that began then
         self._queue: Queue[bytes | None] = Queue(_BLOCKS_PER_QUEUE)
 
-    def put(self, block: bytes | None, idle: Callable[[], None] = lambda: None) -> bool:
+    def put(self, block: bytes | None, idle: Callable[[], None]) -> bool:
         """Hand over a block, None after the last one; False where nobody takes it any more."""
         while not self._abandoned.is_set():
             try:
                 self._queue.put(block, timeout=_TICK_SECONDS)
             except Full:
-                self._require_answer()
                 idle()
             else:
                 return True
@@ -245,7 +256,6 @@ class _Writer:
     def wait(self, idle: Callable[[], None]) -> None:
         """Return when the object is durable, or the writer has ended otherwise."""
         while not self._abandoned.is_set() and goes_on(self.thread, after_seconds=_TICK_SECONDS):
-            self._require_answer()
             idle()
 
     def abandon(self) -> None:
@@ -284,10 +294,14 @@ class _Writer:
             self._asked_at = None
             self.busy_seconds += time.monotonic() - began
 
-    def _require_answer(self) -> None:
-        """A target that has not returned from a call for too long fails."""
+    def require_answer(self) -> None:
+        """To be called again and again while somebody waits: a target that does not return from a call fails."""
         asked_at, most = self._asked_at, silent_seconds(self.target, self.bytes)
-        if asked_at is not None and time.monotonic() - asked_at > most:
+        if asked_at is None or self._abandoned.is_set():
+            return
+        if self._waited is None or self._waited[0] != asked_at:
+            self._waited = asked_at, TimeWaited()
+        elif self._waited[1].seconds() > most:
             self._failed(self, no_answer(self.target, most))
 
     def _blocks(self) -> Iterator[bytes]:

@@ -237,9 +237,15 @@ class DirectoryTarget(OwnedFolder):
     def _backups_of(self, job: str) -> list[StoredBackup]:
         with suppress(*_NOT_THERE), self._root.within(self._machine, job) as (_, folder):
             names = filter(is_backups, _folders(folder))
-            found = [_found(job, folder / name, where=self.location(job, name)) for name in names]
+            found = [self._found(job, folder / name) for name in names]
             return [backup for backup in found if backup is not None]
         return []
+
+    def _found(self, job: str, folder: Path) -> StoredBackup | None:
+        """None where it was removed meanwhile. Where one cannot be looked into it is named: a person must find it."""
+        where = self.location(job, folder.name)
+        with self._root.explained(f"look into {where} on"):
+            return _found(job, folder, where=where)
 
     def _names_of(self, job: str, backup_id: str, *names: str) -> list[str] | None:
         """Those of these names that are in its folder; None where that is not there."""

@@ -238,8 +238,7 @@ class SftpTarget(OwnedFolder):
         with self._root.explained("list"):
             self._line.ask(self._root.present)
             ours = f"{self._root.path}/{self._machine}"
-            jobs = filter(is_jobs, self._folders(ours))
-            return [job for job in jobs if BINLOG in self._folders(f"{ours}/{job}")]
+            return [job for job in filter(is_jobs, self._folders(ours)) if BINLOG in self._folders(f"{ours}/{job}")]
 
     def remove_segments(self, job: str, names: Sequence[str]) -> None:
         """Remove them, and what dead writers left; see the contract."""
@@ -251,14 +250,16 @@ class SftpTarget(OwnedFolder):
     def backups(self, job: str | None = None) -> Sequence[StoredBackup]:
         """What lies there; see the contract. The clock is that machine's."""
         with self._root.explained("list"):
-            sftp = self._line.ask(self._root.present)
-            ours = f"{self._root.path}/{self._machine}"
+            sftp, ours = self._line.ask(self._root.present), f"{self._root.path}/{self._machine}"
             jobs = [job_part(job)] if job is not None else filter(is_jobs, self._folders(ours))
+            runs = [(each, run) for each in jobs for run in filter(is_backups, self._folders(f"{ours}/{each}"))]
             found: Flight[StoredBackup | None] = Flight(self._line, sftp, self._config.timeout_seconds)
-            for each in jobs:
-                for run in filter(is_backups, self._folders(f"{ours}/{each}")):
-                    found.add(backup_in(sftp, ours, each, run))
-            seen = [found.oldest() for _ in range(len(found))]
+            for each, run in runs:
+                found.add(backup_in(sftp, ours, each, run))
+            seen: list[StoredBackup | None] = []
+            for each, run in runs:
+                with self._root.explained(f"look into {ours}/{each}/{run} on"):  # a person must find it
+                    seen.append(found.oldest())
         return [backup for backup in seen if backup is not None]
 
     def attach(self, job: str, backup_id: str, name: str, content: bytes) -> None:

@@ -526,6 +526,27 @@ def test_what_vanishes_while_it_is_listed_is_left_out(tmp_path: Path, monkeypatc
     assert [one.backup_id for one in target.backups(JOB)] == ["run-2"]
 
 
+@pytest.mark.parametrize("verb", ["scandir", "lstat"])
+def test_a_folder_that_cannot_be_looked_into_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Nothing of the job is listed for it, which may be a whole backup: somebody has to find it."""
+    target = DirectoryTarget("store", tmp_path, machine=MACHINE)
+    for run in ("run-1", "run-2"):
+        with target.writing(JOB, run, NAME) as writer:
+            writer.write(b"x")
+    asked, real = (os, os.scandir) if verb == "scandir" else (Path, Path.lstat)
+
+    def fails(path: Any) -> Any:
+        if Path(path).name == "run-1":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return real(path)
+
+    monkeypatch.setattr(asked, verb, fails)
+    with pytest.raises(TargetError, match=f"could not look into {tmp_path}/{MACHINE}/{JOB}/run-1 on target store"):
+        target.backups(JOB)
+
+
 def test_a_jobs_folder_that_got_another_backup_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = DirectoryTarget("store", tmp_path, machine=MACHINE)
     put(target, b"x")

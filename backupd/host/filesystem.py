@@ -149,10 +149,19 @@ def opened_plain(path: Path, *, beneath: Path, owners: Collection[int] = ()) -> 
     *folders, name = path.relative_to(beneath).parts
     if name == "..":
         raise OSError(errno.EXDEV, "it leads out of its folder", str(path))
-    with _within(folders, beneath=beneath) as descriptor:
+    with _named_whole(path), _within(folders, beneath=beneath) as descriptor:
         file = open(name, "rb", opener=partial(_open_plain, owners=owners, dir_fd=descriptor))  # noqa: SIM115
     with file:
         yield file
+
+
+@contextmanager
+def _named_whole(path: Path) -> Iterator[None]:
+    """An error in the block is of this path, whatever part of it was asked for."""
+    try:
+        yield
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(path)) from error
 
 
 def read_plain(path: Path, *, beneath: Path, at_most: int, owners: Collection[int] = ()) -> bytes:

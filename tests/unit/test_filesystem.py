@@ -110,6 +110,15 @@ def test_what_is_neither_file_nor_folder_is_not_opened_to_be_known(tmp_path: Pat
         identity(tmp_path / "nothing")
 
 
+@pytest.mark.parametrize("plant", [lambda _path: None, os.mkfifo, lambda path: path.symlink_to("elsewhere")])
+def test_what_is_no_file_is_told_with_its_folders(tmp_path: Path, plant: Callable[[Path], object]) -> None:
+    (tmp_path / "shop").mkdir()
+    plant(tmp_path / "shop" / "t.isl")
+    with pytest.raises(OSError, match="t.isl") as caught:
+        read_plain(tmp_path / "shop" / "t.isl", beneath=tmp_path, at_most=10)
+    assert caught.value.filename == str(tmp_path / "shop" / "t.isl")
+
+
 def test_folders_are_made_where_they_are_missing_and_through_no_link(tmp_path: Path) -> None:
     inside, outside = tmp_path / "in", tmp_path / "out"
     inside.mkdir()
@@ -147,7 +156,7 @@ def test_no_file_goes_for_one_that_is_not_there_where_proc_is_not_mounted(
     monkeypatch.setattr("backupd.host.filesystem._OPENED", tmp_path / "proc/self/fd")
     with pytest.raises(OSError, match="/proc is not mounted") as told:
         read_plain(tmp_path / "file", beneath=tmp_path, at_most=4)
-    assert (told.value.errno, told.value.filename) == (errno.ENOSYS, "file")
+    assert (told.value.errno, told.value.filename) == (errno.ENOSYS, str(tmp_path / "file"))
     with pytest.raises(FileNotFoundError):
         read_plain(tmp_path / "gone", beneath=tmp_path, at_most=4)
 

@@ -35,14 +35,14 @@ def require_no_server_in(folder: Path) -> None:
     here = os.path.realpath(folder)
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended, or is another user's
-            name = _name(process)
-            cwd = process / "cwd"
-            if name not in _SERVERS:
+            if not is_server(int(process.name)):  # first: who stands in a folder that hangs keeps nobody waiting
                 continue
+            cwd = process / "cwd"
             removed = next((at for at in _removed(cwd.readlink(), process) if at.is_relative_to(here)), None)
             if removed is not None or cwd.samefile(folder):
                 raise Refused(
-                    f"a running server has {removed or folder} as its datadir: {name}, process {process.name}",
+                    f"a running server has {removed or folder} as its datadir:"
+                    f" {_name(process)}, process {process.name}",
                     hint="do not empty it: the server may still have deleted files open. SELECT the data you need first"
                     " (a dump no longer finds those tables), then stop the server; or restore into another folder",
                 )

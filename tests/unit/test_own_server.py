@@ -15,8 +15,9 @@ import pytest
 from backupd.mysql import DATA_DIRECTORY
 from backupd.mysql.layout import configured, explained_datadir, links, require_open, require_own, require_server_of
 from backupd.mysql.login import Login
+from backupd.mysql.running_servers import require_no_server_in
 from backupd.mysql.session import Session
-from backupd.vocabulary.errors import ServerError
+from backupd.vocabulary.errors import Refused, ServerError
 
 UUID, OTHER = "0dd1a2f4-8a51-11ee-b9d1-0242ac120002", "99999999-8a51-11ee-b9d1-0242ac120002"
 HERE = socket.gethostname()
@@ -91,11 +92,12 @@ input()
 
 
 @contextmanager
-def holding(file: Path, *, name: str = "mariadbd") -> Iterator[int]:
-    """A process of this name that has the file open as a server has."""
+def holding(file: Path, *, name: str = "mariadbd", within: Path | None = None) -> Iterator[int]:
+    """A process of this name, at work in this folder, that has the file open as a server has."""
     file.touch()
     argv = [sys.executable, "-c", _SERVER, str(file), name]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+    pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=nowhere, cwd=within) as server:
         assert server.stdout is not None
         server.stdout.readline()
         yield server.pid
@@ -176,6 +178,21 @@ def test_so_is_a_server_of_another_name_which_is_known_by_the_files_that_it_has_
             with pytest.raises(ServerError, match=f"process {container} answers, and another one, process {host}, has"):
                 require_server_of(answering(tmp_path, container), tmp_path)
             theirs.unlink(missing_ok=True)
+
+
+def test_a_server_of_another_name_is_found_in_its_folder_and_a_mere_visitor_is_none(tmp_path: Path) -> None:
+    """Nothing is restored into the folder of one, empty as it may be."""
+    datadir = tmp_path / "data"
+    datadir.mkdir()
+    with holding(tmp_path / "notes", name="bash", within=datadir):
+        require_no_server_in(datadir)
+    with holding(datadir / "ibdata1", name="mysqld-debug", within=datadir) as server:
+        (datadir / "ibdata1").unlink()
+        with pytest.raises(Refused, match=f"server has {datadir} as its datadir: mysqld-debug, process {server}"):
+            require_no_server_in(datadir)
+        datadir.rmdir()
+        with pytest.raises(Refused, match=f"server has {datadir} as its datadir: mysqld-debug, process {server}"):
+            require_no_server_in(tmp_path)
 
 
 def test_who_answers_for_a_server_need_not_be_it(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def opened_plain(path: Path, *, beneath: Path, owners: Collection[int] = ()) -> 
     Raises:
         OSError: it is not there, is no such file, or is behind a link.
     """
-    *folders, name = path.relative_to(beneath).parts
+    *folders, name = path.relative_to(beneath).parts or ("..",)
     if name == "..":
         raise OSError(errno.EXDEV, "it leads out of its folder", str(path))
     with _named_whole(path), _within(folders, beneath=beneath) as descriptor:
@@ -175,6 +175,19 @@ def read_plain(path: Path, *, beneath: Path, at_most: int, owners: Collection[in
     if len(found) > at_most:
         raise OSError(errno.EFBIG, f"it has more than {at_most} bytes", str(path))
     return found
+
+
+def read_plain_or_linked(path: Path, *, at_most: int) -> bytes:
+    """The same, but by a link of the file's own name too. What is behind that belongs to the owner of the folder that
+    the link is in: it is no way either to have us read a stranger's file.
+
+    Raises:
+        OSError: as of `read_plain`, or it is another's, or behind one more link.
+    """
+    owners: Collection[int] = ()
+    if path.is_symlink():
+        owners, path = (path.parent.stat().st_uid,), path.parent / path.readlink()
+    return read_plain(path, beneath=path.parent, at_most=at_most, owners=owners)
 
 
 def _open_plain(name: str, _flags: int, *, owners: Collection[int], dir_fd: int) -> int:

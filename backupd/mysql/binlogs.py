@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from backupd.host.filesystem import opened_plain, read_plain
+from backupd.host.filesystem import opened_plain, read_plain_or_linked
 from backupd.mysql.binlog.grouping import TELLING, Grouping
 from backupd.mysql.binlog.layout import BINLOG_CHECKPOINT, HEADER, HEADER_BYTES, MAGIC, START_ENCRYPTION
 from backupd.vocabulary.errors import ServerError
@@ -49,9 +49,12 @@ def listed_paths(index: Path) -> tuple[Path, ...]:
         ServerError: it cannot be read or lists none.
     """
     try:
-        text = read_plain(index, beneath=index.parent, at_most=_LARGEST_INDEX).decode(errors="surrogateescape")
+        text = read_plain_or_linked(index, at_most=_LARGEST_INDEX).decode(errors="surrogateescape")
     except OSError as error:
-        raise ServerError(f"cannot read the binlog's index: {error}") from error
+        raise ServerError(
+            f"cannot read the binlog's index: {error}",
+            hint="run backupd as root; is log_bin_index right? Behind a link it must belong to the owner of its folder",
+        ) from error
     paths = tuple(Path(line) for line in text.splitlines() if line)
     if not paths:
         raise ServerError(f"the binlog's index {index} lists no binlog", hint="check it: is log_bin_index right?")

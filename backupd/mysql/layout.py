@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pymysql.constants import ER
 
-from backupd.host.filesystem import opened_plain, read_plain
+from backupd.host.filesystem import opened_plain, read_plain, read_plain_or_linked
 from backupd.mysql import ABSOLUTE_LINK, DATA_DIRECTORY, KEYS
 from backupd.mysql.aria_control import CONTROL_FILE
 from backupd.mysql.facts import key_files
@@ -205,7 +205,7 @@ def _holder(path: Path) -> int | None:
 def _kept_uuid(datadir: Path) -> str:
     """By which MySQL's server knows itself again; empty where there is none."""
     try:
-        kept = read_plain(datadir / "auto.cnf", beneath=datadir, at_most=_LONGEST_AUTO_CNF)
+        kept = read_plain_or_linked(datadir / "auto.cnf", at_most=_LONGEST_AUTO_CNF)
     except FileNotFoundError:
         return ""
     found = re.search(r"^server-uuid=(\S+)\s*$", kept.decode(errors="replace"), re.MULTILINE)

@@ -112,14 +112,27 @@ def test_a_binlog_that_is_gone_by_the_end_of_the_lock_ends_the_run_at_once_and_s
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("plant", [os.mkfifo, lambda path: path.symlink_to(path.with_name("bin.000002"))])
-def test_what_is_no_file_is_not_opened_as_the_live_binlog(apart: World, plant: Callable[[Path], object]) -> None:
+@pytest.mark.parametrize(
+    ("plant", "said", "hint"),
+    [
+        (os.mkfifo, "could not be opened", "was it purged"),
+        (
+            lambda path: path.symlink_to(path.with_name("bin.000002")),
+            "is a symbolic link",
+            "put the whole folder behind",
+        ),
+    ],
+)
+def test_what_is_no_file_is_not_opened_as_the_live_binlog(
+    apart: World, plant: Callable[[Path], object], said: str, hint: str
+) -> None:
     """Whoever owns the folder could have root wait for ever, or store another file."""
     (folder(apart) / "bin.000003").unlink()
     plant(folder(apart) / "bin.000003")
     error = apart.try_to_back_up()
     assert isinstance(error, SnapshotError)
-    assert "bin.000003 could not be opened" in error.message
+    assert f"bin.000003 {said}" in error.message
+    assert hint in error.hint
     assert_failed_and_clean(apart, apart.row(), error, ExitStatus.SNAPSHOT)
 
 
@@ -147,6 +160,13 @@ def test_earlier_binlogs_before_a_gap_are_not_stored_and_that_is_told(apart: Wor
     row = apart.back_up(job=apart.job(copy=CopyConfig(include_binlogs=True)))
     assert stored(apart) == {f"{FOLDER}/bin.000003": b"3" * 1100, f"{FOLDER}/bin.index": b"./bin.000003\n"}
     assert row.attention == ("2 binlogs before bin.000003 are not stored: bin.000002 could not be opened",)
+
+
+def test_earlier_binlogs_up_to_one_behind_a_link_are_not_stored_and_that_is_told(apart: World) -> None:
+    (folder(apart) / "bin.000002").rename(apart.base / "moved")
+    (folder(apart) / "bin.000002").symlink_to("../moved")
+    row = apart.back_up(job=apart.job(copy=CopyConfig(include_binlogs=True)))
+    assert row.attention == ("2 binlogs before bin.000003 are not stored: bin.000002 is a symbolic link",)
 
 
 @pytest.mark.parametrize("numbers", [(1, 2), range(1, 9)], ids=["fewer", "more"])

@@ -111,7 +111,7 @@ def test_a_file_that_is_no_binlog_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("plant", [os.mkfifo, lambda path: path.symlink_to(path.with_name("elsewhere"))])
-def test_only_a_file_is_read_as_a_binlog_or_its_index(tmp_path: Path, plant: Callable[[Path], object]) -> None:
+def test_only_a_file_is_read_as_a_binlog(tmp_path: Path, plant: Callable[[Path], object]) -> None:
     """Whoever owns the folder could have root wait for ever, or read another file."""
     binlog(tmp_path, START, name="elsewhere")
     plant(tmp_path / "bin.000001")
@@ -119,9 +119,21 @@ def test_only_a_file_is_read_as_a_binlog_or_its_index(tmp_path: Path, plant: Cal
         committed_end(tmp_path / "bin.000001")
     with pytest.raises(ServerError, match=r"cannot read the binlog bin\.000001"):
         needed_by_recovery(tmp_path, ("bin.000001",))
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("plant", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_only_a_file_is_read_as_the_index(tmp_path: Path, plant: Callable[[Path], object]) -> None:
     plant(tmp_path / "bin.index")
-    with pytest.raises(ServerError, match="cannot read the binlog's index"):
+    with pytest.raises(ServerError, match="cannot read the binlog's index") as caught:
         listed(tmp_path / "bin.index")
+    assert "log_bin_index" in caught.value.hint
+
+
+def test_an_index_may_be_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "kept.index").write_text("./bin.000001\n")
+    (tmp_path / "bin.index").symlink_to("kept.index")
+    assert listed(tmp_path / "bin.index") == ("bin.000001",)
 
 
 def test_a_folder_of_binlogs_may_be_behind_a_link(tmp_path: Path) -> None:

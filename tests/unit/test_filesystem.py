@@ -13,6 +13,7 @@ from backupd.host.filesystem import (
     make_folders,
     open_if_plain,
     read_plain,
+    read_plain_or_linked,
     remove_tree,
     require_no_way_out,
     write_among_others,
@@ -114,9 +115,20 @@ def test_what_is_neither_file_nor_folder_is_not_opened_to_be_known(tmp_path: Pat
 def test_what_is_no_file_is_told_with_its_folders(tmp_path: Path, plant: Callable[[Path], object]) -> None:
     (tmp_path / "shop").mkdir()
     plant(tmp_path / "shop" / "t.isl")
-    with pytest.raises(OSError, match="t.isl") as caught:
+    with pytest.raises(OSError, match=r"t\.isl") as caught:
         read_plain(tmp_path / "shop" / "t.isl", beneath=tmp_path, at_most=10)
     assert caught.value.filename == str(tmp_path / "shop" / "t.isl")
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("leads_to", ["/etc/passwd", "/dev/zero", "/", "..", "link", "fifo", "nothing"])
+def test_by_a_link_only_a_file_of_the_folder_s_owner_is_read(tmp_path: Path, leads_to: str) -> None:
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 65534, -1)
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to(leads_to)
+    with pytest.raises(OSError, match=r"\[Errno"):
+        read_plain_or_linked(tmp_path / "link", at_most=1 << 20)
 
 
 def test_folders_are_made_where_they_are_missing_and_through_no_link(tmp_path: Path) -> None:

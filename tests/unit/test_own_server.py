@@ -137,6 +137,14 @@ def test_a_server_s_uuid_is_not_looked_for_in_a_file_without_end(tmp_path: Path)
         require_own({"server_uuid": UUID}, tmp_path, far_address=None)
 
 
+def test_a_server_s_uuid_may_be_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    told = mysql(tmp_path / "kept", kept=OTHER)
+    (tmp_path / "auto.cnf").symlink_to("kept/auto.cnf")
+    with pytest.raises(ServerError, match=f"auto.cnf there has {OTHER}"):
+        require_own(told, tmp_path, far_address=None)
+
+
 def test_a_datadir_behind_a_link_is_the_server_s_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "large").mkdir()
     (tmp_path / "mysql").symlink_to("large")

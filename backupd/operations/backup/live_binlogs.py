@@ -67,7 +67,8 @@ class LiveBinlogs:
             try:
                 file = self.keep(path.name)
             except SnapshotError:
-                why = f"{path.name} could not be opened"
+                is_link = (self.folder / path.name).is_symlink()
+                why = f"{path.name} is a symbolic link" if is_link else f"{path.name} could not be opened"
                 break
             held.append(WholeBinlog(self.file(path.name), path.name, os.fstat(file.fileno()).st_size))
         self.earlier = tuple(reversed(held))
@@ -94,6 +95,11 @@ class LiveBinlogs:
         try:
             self._open[name] = self.owed.enter_context(opened_plain(path, beneath=self.folder))
         except OSError as error:
+            if path.is_symlink():  # what it leads to would be stored, and whoever owns the folder chooses that
+                raise SnapshotError(
+                    f"the binlog {path} is a symbolic link, and none is followed there",
+                    hint="nothing was stored; move the file back, or put the whole folder behind a link instead",
+                ) from error
             raise SnapshotError(
                 f"the binlog {path} could not be opened: {error.strerror}",
                 hint="nothing was stored; was it purged at that moment? Start the backup again",

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator
 from backupd.mysql.binlog.event_statements import EventStatus
 from backupd.mysql.facts import flavour_of
 from backupd.mysql.session import Row, Session
-from backupd.mysql.sqltext import quoted
+from backupd.mysql.sqltext import literal, quoted
 from backupd.vocabulary.servers import Flavour
 
 _EVENTS = (
     "SELECT EVENT_SCHEMA AS `schema`, EVENT_NAME AS name, DEFINER AS definer, STATUS AS status,"
-    " CHARACTER_SET_CLIENT AS client, COLLATION_CONNECTION AS collation FROM information_schema.EVENTS"
+    " CHARACTER_SET_CLIENT AS client, COLLATION_CONNECTION AS collation, SQL_MODE AS mode"
+    " FROM information_schema.EVENTS"
 )
 _OF_MARIADB = "SELECT db AS `schema`, name, status FROM mysql.event"  # information_schema has none yet
 _VERBS = {EventStatus.ENABLED: "ENABLE", EventStatus.DISABLED: "DISABLE"}  # what was left to another server, and is not
@@ -88,10 +89,13 @@ def leave_to_the_source(session: Session, *, called: str) -> None:
 
 
 def _statements(row: Row, verb: str) -> Iterator[str]:
-    """What an ALTER EVENT does not name becomes the session's own: who it runs as, the character set of its words."""
+    """What an ALTER EVENT does not name becomes the session's own: who it runs as, the character set of its words, and
+    the SQL mode that they are read in.
+    """
     user, _, host = (row["definer"] or "").rpartition("@")
     schema, name = _name(row)
     definer, event = f"{quoted(user)}@{quoted(host)}", f"{quoted(schema)}.{quoted(name)}"
+    yield f"SET SESSION sql_mode = {literal(row['mode'] or '')}"
     if f"{definer}{event}".isascii():
         yield f"SET SESSION character_set_client = {row['client']}, collation_connection = {row['collation']}"
     yield f"ALTER DEFINER = {definer} EVENT {event} {verb}"

@@ -58,12 +58,18 @@ def test_no_histogram_of_mysql_s_is_left_of_which_anybody_could_read_values(serv
 
 def test_a_server_that_becomes_a_replica_leaves_its_events_to_its_source(server: ServerContainer) -> None:
     with server.session() as session:
-        session.execute("CREATE EVENT t.`purge it` ON SCHEDULE EVERY 1 DAY DO DELETE FROM t.innodb WHERE v = 'old'")
-        before = session.value("SELECT definer FROM information_schema.EVENTS WHERE event_name = 'purge it'")
+        modes = session.value("SELECT @@SESSION.sql_mode") or ""
+        session.execute("SET SESSION sql_mode = 'ANSI_QUOTES,NO_ZERO_DATE'")  # in which its words are read
+        session.execute("CREATE EVENT t.`purge it` ON SCHEDULE EVERY 1 DAY DO DELETE FROM t.innodb WHERE \"v\" = 'old'")
+        session.execute("SET SESSION sql_mode = %s", modes)
+        told = "SELECT CONCAT(definer, ' ', sql_mode) FROM information_schema.EVENTS WHERE event_name = 'purge it'"
+        before = session.value(told)
+        assert before is not None
+        assert before.endswith("ANSI_QUOTES,NO_ZERO_DATE")
         leave_to_the_source(session, called="SLAVE" if server.flavour is Flavour.MARIADB else "REPLICA")
         [status] = event_statuses(session).values()
         assert status is EventStatus.ELSEWHERE
-        assert session.value("SELECT definer FROM information_schema.EVENTS WHERE event_name = 'purge it'") == before
+        assert session.value(told) == before
         session.execute("DROP EVENT t.`purge it`")
 
 

@@ -4,11 +4,9 @@ from typing import cast
 
 import pytest
 
-from backupd.mysql.binlog.applying import _require_well, _statements
-from backupd.mysql.seeding import Words
+from backupd.mysql.binlog.applying import _require_well
 from backupd.mysql.session import Session
 from backupd.vocabulary.errors import ServerError, Undecided, VerificationError
-from backupd.vocabulary.servers import Position
 
 # As MariaDB 10.11.19 and MySQL 9.7.4 say it.
 _NO_PLUGIN = (
@@ -61,14 +59,8 @@ def test_a_tablespace_outside_of_the_copy_is_named_as_the_reason() -> None:
     said = "Error 'The DATAFILE location must be in a known directory.' on query. Default database: ''. Query: '…'"
     told = refusal(3121, said)
     assert isinstance(told, VerificationError)
-    assert "makes a tablespace outside of the restored copy: Error 'The DATAFILE" in told.message
+    assert "makes a table or a tablespace outside of the restored copy: Error 'The DATAFILE" in told.message
     assert "a moment before this place" in told.hint
-
-
-def test_an_applier_of_mysqls_makes_no_table_outside_of_the_copy() -> None:
-    """As a client's of 9.7.4, with STRICT_TRANS_TABLES: `<DATA DIRECTORY> option ignored`, a warning."""
-    told = list(_statements(Words.MYSQL, Position("bin.000001", 4), 0))
-    assert "SET GLOBAL sql_mode = CONCAT(@@global.sql_mode, ',NO_DIR_IN_CREATE')" in told[:-1]
 
 
 @pytest.mark.parametrize(

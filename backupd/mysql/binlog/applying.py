@@ -17,8 +17,9 @@ without `gtid_mode`:
   kept up to date all the same.
 - The place that MariaDB says it has executed is not moved by its Stop event at a file's end. Hence the last event of
   each relay log is a rotation to where it ends.
-- What the log puts into a folder of its own (DATA DIRECTORY) is made in the copy: by NO_DIR_IN_CREATE, which is in no
-  event, on MySQL; by `skip-symbolic-links` on MariaDB, which with STRICT_TRANS_TABLES makes an error of the other.
+- What the log puts into a folder of its own (DATA DIRECTORY) is made in the copy by MariaDB with `skip-symbolic-links`.
+  MySQL refuses folders that are not in `innodb_directories` (3121). With NO_DIR_IN_CREATE it would not, and keep that
+  mode in every routine, trigger and event that the applier makes.
 - MySQL writes what it finds emptied, MEMORY tables, into its own binlog: with the source's server_uuid that would be
   the source's next GTID, which would then not be applied.
 - A server that was started with `--skip-grant-tables` refuses what the log says of accounts (error 1290), until it has
@@ -75,7 +76,7 @@ _OTHERWISE = (
 _FIRST_EVENT = 4  # where it begins in a relay log
 _READ_ALL = "has read all relay log"  # said by the one that reads, which without others also applies
 _NO_SUCH_TABLE = 1146  # ER_NO_SUCH_TABLE
-_ELSEWHERE = 3121  # ER_WRONG_FILE_NAME: MySQL's of CREATE TABLESPACE … ADD DATAFILE outside of its folders
+_ELSEWHERE = 3121  # ER_WRONG_FILE_NAME: MySQL's of DATA DIRECTORY and ADD DATAFILE outside of its folders
 _NO_SUCH_PLUGIN = 1524  # ER_PLUGIN_IS_NOT_LOADED
 _CREATE_LOADED = (
     r"CREATE\s+(OR\s+REPLACE\s+)?(AGGREGATE\s+)?FUNCTION\s+(IF\s+NOT\s+EXISTS\s+)?\S+\s+RETURNS\s+\w+\s+SONAME"
@@ -255,7 +256,6 @@ def _statements(words: Words, start: Position, appliers: int) -> Iterator[str]:
         name = "slave" if words is Words.OLD_MYSQL else "replica"
         yield f"SET GLOBAL {name}_preserve_commit_order = ON"
         yield f"SET GLOBAL {name}_parallel_workers = {appliers:d}"
-        yield "SET GLOBAL sql_mode = CONCAT(@@global.sql_mode, ',NO_DIR_IN_CREATE')"
     word = source_word(words)
     what = "REPLICATION SOURCE" if word == "SOURCE" else word
     by_file = f"{word}_USE_GTID = no" if words is Words.MARIADB else f"{word}_AUTO_POSITION = 0"
@@ -348,7 +348,7 @@ def _require_well(session: Session, row: Row) -> None:
         )
     if number == _ELSEWHERE:
         raise VerificationError(
-            f"the log after {where} makes a tablespace outside of the restored copy: {said}",
+            f"the log after {where} makes a table or a tablespace outside of the restored copy: {said}",
             hint="restore from a backup that was taken after this statement (name RUN), or a moment before this place",
         )
     if number in _UNREADABLE:

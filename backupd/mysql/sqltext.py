@@ -15,8 +15,11 @@ _NAME = r"`(?:[^`]|``)*`"
 _FOR_SOME_VERSIONS = r"/\*M?!(?:[0-9]{5,6})?|\*/"  # MySQL tells partitions and newer words so, MariaDB COMPRESSED
 _PLAIN = r"[^'\"`\\;#/*\-\x00-\x08\x0b-\x1f\x7f]|-(?!-)|/(?!\*)|\*(?!/)"
 _DEFINITION = re.compile(rf"(?:{_STRING}|{_NAME}|{_FOR_SOME_VERSIONS}|{_PLAIN})*+", re.DOTALL)
-# A terminal acts on these, or shows what follows in another order; halves of surrogate pairs have no encoding.
-_ACTS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# A terminal acts on these, or shows what follows in another order; editors begin a line at some; tags are not seen at
+# all; halves of surrogate pairs have no encoding.
+_ACTS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]"
+)
 _DELIMITER = re.compile(r"^\s*delimiter\b", re.IGNORECASE | re.MULTILINE)
 
 
@@ -47,10 +50,10 @@ def comment(text: str) -> str:
 def typed(text: str) -> str:
     """Comment lines that are this text again once each has lost its first three characters, for a person who types it.
 
-    A terminal acts on nothing in it: where a control character is told by its number, or lines ended with CR LF, a line
-    before it says that it is not the same.
+    A terminal acts on nothing in it: where a character that it could act on is told by its number, or lines ended with
+    CR LF, a line before it says that it is not the same.
     """
-    safe = _ACTS.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n"))
+    safe = _ACTS.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
     told = (
         [] if safe == text else ["# this is not the same text: it had control characters, or lines that end with CR LF"]
     )

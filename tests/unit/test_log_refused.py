@@ -4,9 +4,11 @@ from typing import cast
 
 import pytest
 
-from backupd.mysql.binlog.applying import _require_well
+from backupd.mysql.binlog.applying import _require_well, _statements
+from backupd.mysql.seeding import Words
 from backupd.mysql.session import Session
 from backupd.vocabulary.errors import ServerError, Undecided, VerificationError
+from backupd.vocabulary.servers import Position
 
 # As MariaDB 10.11.19 and MySQL 9.7.4 say it.
 _NO_PLUGIN = (
@@ -61,6 +63,12 @@ def test_a_tablespace_outside_of_the_copy_is_named_as_the_reason() -> None:
     assert isinstance(told, VerificationError)
     assert "makes a table or a tablespace outside of the restored copy: Error 'The DATAFILE" in told.message
     assert "a moment before this place" in told.hint
+
+
+@pytest.mark.parametrize("words", Words)
+def test_an_old_mysql_which_refuses_no_folder_of_the_log_makes_none(words: Words) -> None:
+    said = any("NO_DIR_IN_CREATE" in one for one in _statements(words, Position("bin.000001", 4), 0))
+    assert said == (words is Words.OLD_MYSQL)
 
 
 @pytest.mark.parametrize(

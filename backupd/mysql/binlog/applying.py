@@ -18,8 +18,8 @@ without `gtid_mode`:
 - The place that MariaDB says it has executed is not moved by its Stop event at a file's end. Hence the last event of
   each relay log is a rotation to where it ends.
 - What the log puts into a folder of its own (DATA DIRECTORY) is made in the copy by MariaDB with `skip-symbolic-links`.
-  MySQL refuses folders that are not in `innodb_directories` (3121). With NO_DIR_IN_CREATE it would not, and keep that
-  mode in every routine, trigger and event that the applier makes.
+  MySQL refuses folders that are not in `innodb_directories` (3121) from 8.0.21 on. Before it is told NO_DIR_IN_CREATE,
+  which no event has; a server keeps that mode in each routine, trigger and event that the applier makes.
 - MySQL writes what it finds emptied, MEMORY tables, into its own binlog: with the source's server_uuid that would be
   the source's next GTID, which would then not be applied.
 - A server that was started with `--skip-grant-tables` refuses what the log says of accounts (error 1290), until it has
@@ -256,6 +256,8 @@ def _statements(words: Words, start: Position, appliers: int) -> Iterator[str]:
         name = "slave" if words is Words.OLD_MYSQL else "replica"
         yield f"SET GLOBAL {name}_preserve_commit_order = ON"
         yield f"SET GLOBAL {name}_parallel_workers = {appliers:d}"
+    if words is Words.OLD_MYSQL:
+        yield "SET GLOBAL sql_mode = CONCAT(@@global.sql_mode, ',NO_DIR_IN_CREATE')"
     word = source_word(words)
     what = "REPLICATION SOURCE" if word == "SOURCE" else word
     by_file = f"{word}_USE_GTID = no" if words is Words.MARIADB else f"{word}_AUTO_POSITION = 0"

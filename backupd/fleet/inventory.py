@@ -82,19 +82,11 @@ def _text(content: bytes) -> str:
 
 
 def _require_no_half(hosts: Sequence[ListedHost], kept: Sequence[ListedHost] | None, last_good: Path) -> None:
-    """A cut INI or YAML file is often a good one that is shorter, or that lacks the groups which say clusters."""
+    """A cut INI or YAML file is often a good one that is shorter. Clusters are no sign: they may move to fleet.toml."""
     if kept is not None and len(kept) >= _MANY and len(hosts) * 2 < len(kept):
         raise BadInventory(
             f"lists {len(hosts)} hosts, the last good one {len(kept)}: it looks half-written"
             f" (if it is right, remove {last_good})"
-        )
-    in_cluster = {one.name for one in kept or () if one.cluster is not None}
-    still = [one for one in hosts if one.name in in_cluster]
-    lost = [one for one in still if one.cluster is None]
-    if lost and len(lost) * 2 > len(still) and (len(lost) == len(still) or len(still) >= _MANY):
-        raise BadInventory(
-            f"has no cluster for {len(lost)} of {len(still)} hosts for which the last good one has some: it looks"
-            f" half-written (if it is right, remove {last_good})"
         )
 
 

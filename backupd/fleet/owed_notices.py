@@ -1,7 +1,8 @@
 """Notices that people are owed: each is in the fleet's database until it was told, and never owed again.
 
 Knows: that a control host may be killed within anything. What it was telling then is told again by the next one: a
-notice may come twice, and is never lost. Of one that cannot be read people are told just that.
+notice may come twice, and is never lost. Of one that cannot be read people are told just that, once; it stays, for
+whoever can read it, such as a newer backupd.
 """
 
 from collections.abc import Collection
@@ -49,19 +50,32 @@ class OwedNotices:
         query = select(_NOTICES.subject, _NOTICES.notice).where(_NOTICES.notice.is_not(None))
         with explained(), reading(self._engine).connect() as connection:
             rows = connection.execute(query.order_by(_NOTICES.at, _NOTICES.subject)).all()
-        return [(row.subject, _readable(row.subject, row.notice)) for row in rows]
+        unreadable = [_unreadable(row.subject) for row in rows if not isinstance(row.notice, Notice)]
+        untold = set(self.never_owed(unreadable)) if unreadable else set()
+        waiting: list[tuple[str, Notice]] = []
+        for row in rows:
+            if isinstance(row.notice, Notice):
+                waiting.append((row.subject, row.notice))
+            elif (about := _unreadable(row.subject)) in untold:
+                waiting.append((about, _substitute(row.subject, row.notice)))
+        return waiting
 
     def told(self, about: str) -> None:
-        """People have heard of it."""
+        """People have heard of it: a row says so, also where there was none, as of one that cannot be read."""
         with explained(), self._engine.begin() as connection:
+            added(connection, tables.notices, {"subject": about, "at": datetime.now(UTC)})
             connection.execute(update(tables.notices).where(_NOTICES.subject == about).values(notice=None))
 
 
-def _readable(about: str, notice: Notice | FleetDatabaseError) -> Notice:
-    if isinstance(notice, Notice):
-        return notice
-    said = f"there is something to tell of {about!r}, which cannot be read: {notice.message}"
-    return Notice(NoticeKind.ATTENTION, "", datetime.now(UTC), about, said, {"hint": notice.hint}, cluster="")
+def _unreadable(about: str) -> str:
+    """What the substitute of the notice about this is about."""
+    return f"unreadable {about}"
+
+
+def _substitute(about: str, error: FleetDatabaseError) -> Notice:
+    """Of the gravest kind: what cannot be read may be a failed backup, and many want to hear of nothing less."""
+    said = f"there is something to tell of {about!r}, which cannot be read: {error.message}"
+    return Notice(NoticeKind.FAILED, "", datetime.now(UTC), about, said, {"hint": error.hint}, cluster="")
 
 
 def _storable(notice: Notice) -> Notice:

@@ -39,7 +39,10 @@ def title(notice: Notice) -> str:
 
 def _whose(notice: Notice) -> str:
     if notice.cluster is not None:
-        return f"{notice.job} of cluster {notice.cluster}" if notice.cluster else "the fleet"
+        if notice.cluster:
+            return f"{notice.job} of cluster {notice.cluster}"
+        # Of the whole fleet nothing fails but that a notice can be read.
+        return "a notice of the fleet" if notice.kind is NoticeKind.FAILED else "the fleet"
     if notice.job or notice.target:
         return notice.job or f"target {notice.target}"
     if notice.kind in (NoticeKind.ALARM, NoticeKind.OVER):

@@ -12,10 +12,22 @@ from sqlalchemy import text
 from backupd.fleet.owed_notices import OwedNotices
 from backupd.fleet.records import Records
 from backupd.notifications.fanout import Fanout, Subscriber
+from backupd.notifications.words import title
 from backupd.operations.fleet import telling
 from backupd.operations.fleet.telling import OwedTelling
 from backupd.vocabulary.errors import FleetDatabaseAway, FleetDatabaseError, NotificationError
 from backupd.vocabulary.schedule import Notice, NoticeKind
+
+
+class Taking:
+    """A channel that takes everything."""
+
+    def __init__(self) -> None:
+        self.taken: list[Notice] = []
+
+    def deliver(self, notice: Notice) -> None:
+        """See `NotificationChannel`."""
+        self.taken.append(notice)
 
 
 class RefusedOnce(OwedNotices):
@@ -92,8 +104,31 @@ def test_one_that_cannot_be_read_is_told_as_such_and_keeps_no_other_from_being_t
     with OwedTelling(records.notices, told.append):
         pass
     assert [one.subject for one in told] == ["a", "b", "c"]
-    assert (told[1].kind, told[1].cluster) == (NoticeKind.ATTENTION, "")
     assert "there is something to tell of 'b', which cannot be read" in told[1].text
+    assert title(told[1]).endswith(": a notice of the fleet failed")
+    assert records.notices.waiting() == []
+
+
+def test_one_that_cannot_be_read_reaches_who_hears_of_failures_only_and_stays_for_who_can_read_it(
+    records: Records,
+) -> None:
+    def changed(old: str, new: str) -> None:
+        with records.engine.begin() as connection:
+            connection.execute(text(f"UPDATE fleet_notices SET notice = replace(notice, '{old}', '{new}')"))
+
+    owe(records, "a")
+    changed("failed", "of-a-newer-kind")
+    channel = Taking()
+    fanout = Fanout([Subscriber("pager", frozenset([NoticeKind.FAILED]), frozenset(), channel)])
+    for _start in range(2):
+        with OwedTelling(records.notices, fanout.tell_somebody):
+            pass
+        (substitute,) = channel.taken
+    assert "cannot be read" in substitute.text
+    changed("of-a-newer-kind", "failed")
+    with OwedTelling(records.notices, fanout.tell_somebody):
+        pass
+    assert [one.text for one in channel.taken[1:]] == ["it failed"]
     assert records.notices.waiting() == []
 
 
@@ -167,14 +202,8 @@ def test_what_one_of_several_has_taken_and_what_nobody_wants_is_told(records: Re
             """See `NotificationChannel`."""
             raise NotificationError(f"{notice.subject} is refused", hint="see it")
 
-    class Good:
-        """A channel that takes everything."""
-
-        def deliver(self, notice: Notice) -> None:
-            """See `NotificationChannel`."""
-
     failed, none = frozenset([NoticeKind.FAILED]), frozenset[str]()
-    some = [Subscriber("refusing", failed, none, Refusing()), Subscriber("good", failed, none, Good())]
+    some = [Subscriber("refusing", failed, none, Refusing()), Subscriber("good", failed, none, Taking())]
     owe(records, "a")
     with OwedTelling(records.notices, Fanout(some).tell_somebody):
         pass

@@ -19,6 +19,7 @@ class NotificationChannel(Protocol):
         """The other side has taken it. Returns or raises within the channel's own deadline.
 
         Raises:
-            NotificationError: it has not, or nobody knows.
+            PerhapsNotified: some have taken it, or may have.
+            NotificationError: nobody has.
             ConfigurationError: a secret that is needed for it cannot be had.
         """

@@ -10,7 +10,7 @@ import re
 from backupd.config import AppriseConfig
 from backupd.config.secrets import private_text
 from backupd.notifications.words import body, title
-from backupd.vocabulary.errors import NotificationError, missing_package
+from backupd.vocabulary.errors import NotificationError, PerhapsNotified, missing_package
 from backupd.vocabulary.schedule import Notice, NoticeKind
 
 _GRAVITY = {
@@ -52,7 +52,7 @@ class Apprise:
         self._config = config
 
     def deliver(self, notice: Notice) -> None:
-        """See `NotificationChannel`; where one of several services fails, all count as undelivered."""
+        """See `NotificationChannel`; where one of several services fails, that is an error."""
         named = f"notifications.{self._config.name}"
         try:
             from apprise import Apprise as Services
@@ -75,15 +75,15 @@ class Apprise:
             if "overflow_mode" not in vars(service):  # nor does its address say otherwise, by ?overflow=
                 # One message, the sentence first: parts would be dozens by SMS, and seconds apart beyond our deadline.
                 service.overflow_mode = OverflowMode.TRUNCATE
-        if not services.notify(
+        told = services.notify(
             title=_inert(title(notice)),
             body=_inert(body(notice)),
             body_format=NotifyFormat.TEXT,
             notify_type=_GRAVITY[notice.kind],
-        ):
-            raise NotificationError(
-                f"{named}: apprise could not notify every service", hint="try its own command `apprise -v`"
-            )
+        )
+        if not told:
+            kind = PerhapsNotified if told.success_count else NotificationError
+            raise kind(f"{named}: apprise could not notify every service", hint="try its own command `apprise -v`")
 
 
 def _inert(text: str) -> str:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from backupd.host.authorities import system_tls
-from backupd.vocabulary.errors import ConfigurationError, NotificationError
+from backupd.vocabulary.errors import ConfigurationError, NotificationError, PerhapsNotified
 
 
 @contextmanager
@@ -53,12 +53,16 @@ def tls(ca: Path | None) -> ssl.SSLContext:
     return context
 
 
-def undelivered(where: str, error: Exception, *, took: float, deadline: float) -> NotificationError:
-    """In words: who it was, and why. What the other side has said is no part of it: it may repeat a secret."""
+def undelivered(where: str, error: Exception, *, took: float, deadline: float, sent: bool) -> NotificationError:
+    """In words: who it was, and why. What the other side has said is no part of it: it may repeat a secret.
+
+    Once all was `sent` that it needs, it may have taken it, whatever became of its answer.
+    """
+    kind = PerhapsNotified if sent else NotificationError
     if isinstance(error, ssl.SSLCertVerificationError):
         fact = f"{where} has a certificate that is not trusted: {error.verify_message}"
         return NotificationError(fact, hint="set ca to the authority that signed it: ca = FILE")
     if took >= deadline or isinstance(error, TimeoutError):
-        return NotificationError(f"{where} did not answer within {deadline:g} s", hint="is it up and reachable?")
+        return kind(f"{where} did not answer within {deadline:g} s", hint="is it up and reachable?")
     reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
-    return NotificationError(f"{where} cannot be reached: {reason}", hint="is it up, and is the port right?")
+    return kind(f"{where} cannot be reached: {reason}", hint="is it up, and is the port right?")

@@ -12,12 +12,13 @@ from queue import Empty, SimpleQueue
 
 from backupd.host.daemon_thread import begin
 from backupd.notifications import NotificationChannel
-from backupd.vocabulary.errors import BackupdError, NotificationError
+from backupd.vocabulary.errors import BackupdError, NotificationError, PerhapsNotified
 from backupd.vocabulary.schedule import Notice, NoticeKind
 
 log = logging.getLogger(__name__)
 
 LONGEST_SECONDS = 30.0  # that a run is kept waiting by all of them together, each time that it tells something
+_PATIENCE = 3  # times as long, where no run waits: a channel whose own deadline is over by then says whom it reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,11 @@ class Delivery:
     seconds: float
     error: BackupdError | None
 
+    @property
+    def may_be_heard(self) -> bool:
+        """Somebody has it, or may have: another try could tell them twice."""
+        return self.error is None or isinstance(self.error, PerhapsNotified)
+
 
 class Fanout:
     """The `Notifier` over any number of channels."""
@@ -52,22 +58,22 @@ class Fanout:
 
     def tell(self, notice: Notice) -> None:
         """See `Notifier`. Returns within the deadline of all."""
-        self._told(notice)
+        self._told(notice, self._within_seconds)
 
     def tell_somebody(self, notice: Notice) -> None:
-        """The same for whoever tries again where nobody was told.
+        """The same for whoever tries again where nobody was told, and has more time.
 
         Raises:
-            NotificationError: there are some who want to hear of it, and no channel of theirs has taken it.
+            NotificationError: there are some who want to hear of it, and it has certainly reached none of them.
         """
-        told = self._told(notice)
-        if told and all(delivery.error is not None for delivery in told):
+        told = self._told(notice, _PATIENCE * self._within_seconds)
+        if told and not any(delivery.may_be_heard for delivery in told):
             raise NotificationError("no notification was delivered", hint="see the log for the reason of each")
 
-    def _told(self, notice: Notice) -> list[Delivery]:
+    def _told(self, notice: Notice, within_seconds: float) -> list[Delivery]:
         """What became of it on each channel that wants it."""
         wanted = [subscriber for subscriber in self.subscribers if subscriber.wants(notice)]
-        told = self.deliver(wanted, notice)
+        told = self._delivered(wanted, notice, within_seconds)
         for delivery in told:
             if delivery.error is not None:
                 log.warning(
@@ -78,6 +84,9 @@ class Fanout:
 
     def deliver(self, subscribers: Sequence[Subscriber], notice: Notice) -> list[Delivery]:
         """What became of it on each of these, whatever they want to hear of, in their order."""
+        return self._delivered(subscribers, notice, self._within_seconds)
+
+    def _delivered(self, subscribers: Sequence[Subscriber], notice: Notice, within_seconds: float) -> list[Delivery]:
         answers: SimpleQueue[Delivery] = SimpleQueue()
         began = time.monotonic()
         for subscriber in subscribers:
@@ -91,17 +100,17 @@ class Fanout:
         known: dict[str, Delivery] = {}
         while len(known) < len(subscribers):
             try:
-                delivery = answers.get(timeout=max(0.0, began + self._within_seconds - time.monotonic()))
+                delivery = answers.get(timeout=max(0.0, began + within_seconds - time.monotonic()))
             except Empty:
                 break
             known[delivery.name] = delivery
-        return [known.get(subscriber.name) or self._late(subscriber) for subscriber in subscribers]
+        return [known.get(subscriber.name) or _late(subscriber, within_seconds) for subscriber in subscribers]
 
-    def _late(self, subscriber: Subscriber) -> Delivery:
-        error = NotificationError(
-            (f"it did not finish within {self._within_seconds:g} s"), hint="backupd stopped waiting"
-        )
-        return Delivery(subscriber.name, self._within_seconds, error)
+
+def _late(subscriber: Subscriber, within_seconds: float) -> Delivery:
+    """It goes on beyond that, and may yet succeed."""
+    error = PerhapsNotified(f"it did not finish within {within_seconds:g} s", hint="backupd stopped waiting")
+    return Delivery(subscriber.name, within_seconds, error)
 
 
 def _own_jobs(notice: Notice) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
+from typing import Any
 
 from jinja2 import TemplateError
 
@@ -20,7 +21,7 @@ from backupd.config import MailConfig, MailSecurity
 from backupd.config.secrets import line_in
 from backupd.notifications.connection import ended_after, tls, undelivered
 from backupd.notifications.words import body, title
-from backupd.vocabulary.errors import NotificationError
+from backupd.vocabulary.errors import NotificationError, PerhapsNotified
 from backupd.vocabulary.schedule import Notice
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,21 @@ log = logging.getLogger(__name__)
 _PORTS = {MailSecurity.STARTTLS: 587, MailSecurity.TLS: 465, MailSecurity.NONE: 25}
 
 Page = Callable[[Notice], str]  # the text of an HTML file that loads nothing
+
+
+class _Client(smtplib.SMTP):
+    """It remembers whether it began to send a mail's content, which the server may have taken from then on."""
+
+    has_sent_data = False
+
+    def data(self, msg: Any) -> tuple[int, bytes]:
+        """See `smtplib.SMTP`: by it `send_message` sends the content, once there is somebody to get it."""
+        self.has_sent_data = True
+        return super().data(msg)
+
+
+class _ClientOfTls(_Client, smtplib.SMTP_SSL):
+    """The same over TLS from the first byte."""
 
 
 class Mail:
@@ -39,7 +55,7 @@ class Mail:
         self._deadline_seconds = deadline_seconds
 
     def deliver(self, notice: Notice) -> None:
-        """See `NotificationChannel`; where the server takes it for some recipients only, it counts as undelivered."""
+        """See `NotificationChannel`; where the server takes it for some recipients only, that is an error."""
         config, deadline = self._config, self._deadline_seconds
         client = _client(config, deadline)
         port = config.port or _PORTS[config.security]
@@ -54,18 +70,17 @@ class Mail:
                 refused = client.send_message(message(notice, replace(config, recipients=reached), self._page))
                 with contextlib.suppress(smtplib.SMTPException, OSError):  # it has been taken: how we part is the same
                     client.quit()
-        except smtplib.SMTPServerDisconnected as error:
-            raise undelivered(where, error, took=time.monotonic() - began, deadline=deadline) from None
-        except smtplib.SMTPException as error:
-            raise _refused(where, error) from None
-        except OSError as error:
-            raise undelivered(where, error, took=time.monotonic() - began, deadline=deadline) from None
+        except (smtplib.SMTPException, OSError) as error:
+            if isinstance(error, smtplib.SMTPException) and not isinstance(error, smtplib.SMTPServerDisconnected):
+                raise _refused(where, error) from None
+            took, sent = time.monotonic() - began, client.has_sent_data
+            raise undelivered(where, error, took=took, deadline=deadline, sent=sent) from None
         finally:
             client.close()
         lacking = [f"refused {', '.join(refused)}"] if refused else []
         lacking += [_lacks_utf8(barred)] if barred else []
         if lacking:
-            raise NotificationError(f"{where} {' and '.join(lacking)}", hint="the other recipients got the mail")
+            raise PerhapsNotified(f"{where} {' and '.join(lacking)}", hint="the other recipients got the mail")
 
     def _log_in(self, client: smtplib.SMTP) -> None:
         config = self._config
@@ -116,14 +131,14 @@ def _lacks_utf8(addresses: tuple[str, ...]) -> str:
     return f"lacks SMTPUTF8, which it would need for {', '.join(addresses)}"
 
 
-def _client(config: MailConfig, seconds: float) -> smtplib.SMTP:
+def _client(config: MailConfig, seconds: float) -> _Client:
     """Not connected yet, so that its socket can be seen while it connects. The name of ours is given, never asked for:
     smtplib would ask a name server, without a deadline."""
     ours = socket.gethostname()
     if config.security is MailSecurity.TLS:
-        client: smtplib.SMTP = smtplib.SMTP_SSL(timeout=seconds, local_hostname=ours, context=tls(config.ca))
+        client: _Client = _ClientOfTls(timeout=seconds, local_hostname=ours, context=tls(config.ca))
     else:
-        client = smtplib.SMTP(timeout=seconds, local_hostname=ours)
+        client = _Client(timeout=seconds, local_hostname=ours)
     # What the certificate is compared with; the constructor sets it only where it connects at once (Python 3.11).
     vars(client)["_host"] = config.address
     return client

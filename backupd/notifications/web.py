@@ -42,21 +42,24 @@ def post(
     """It was answered with success (2xx); the answer itself is not read.
 
     Raises:
-        NotificationError: it was not, or with something else, or not in time.
+        PerhapsNotified: all was sent, and no answer came, or not in time.
+        NotificationError: it was answered with something else, or could not be sent.
         ConfigurationError: `ca` cannot be used.
     """
     parts = urlsplit(address)
     where = f"{parts.scheme}://{parts.netloc}"
     connection = _connection(parts, ca, deadline_seconds)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    began = time.monotonic()
+    began, sent = time.monotonic(), False
     try:
         with ended_after(deadline_seconds, lambda: connection.sock):
             connection.connect()
             connection.request("POST", path, body, {"User-Agent": f"backupd/{__version__}", **headers})
+            sent = True
             status = connection.getresponse().status
     except (OSError, HTTPException) as error:
-        raise undelivered(where, error, took=time.monotonic() - began, deadline=deadline_seconds) from None
+        took = time.monotonic() - began
+        raise undelivered(where, error, took=took, deadline=deadline_seconds, sent=sent) from None
     finally:
         connection.close()
     if not 200 <= status < 300:

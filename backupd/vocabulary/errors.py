@@ -276,6 +276,10 @@ class NotificationError(BackupdError):
     exit_status = ExitStatus.USAGE
 
 
+class PerhapsNotified(NotificationError):
+    """A notification was not delivered to all, or nobody knows: another try could tell somebody twice."""
+
+
 class CommandError(BackupdError):
     """Another program failed, was not found, or passed its deadline. Adapters wrap it in their own kind."""
 

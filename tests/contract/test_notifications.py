@@ -2,6 +2,7 @@
 
 import json
 import logging
+import smtplib
 import ssl
 import sys
 import threading
@@ -24,7 +25,7 @@ from backupd.notifications.mail import Mail
 from backupd.notifications.ping import Ping
 from backupd.notifications.webhook import Webhook
 from backupd.report.notice_html import notice_page
-from backupd.vocabulary.errors import BackupdError, ConfigurationError, NotificationError
+from backupd.vocabulary.errors import BackupdError, ConfigurationError, NotificationError, PerhapsNotified
 from backupd.vocabulary.schedule import Notice, NoticeKind
 from tests.contract.certificates import Certificate, certificate
 from tests.contract.peers import MailPeer, Manner, WebPeer, mail_server, page_of, web_server, words_of
@@ -215,7 +216,19 @@ def test_a_recipient_that_is_refused_is_named_and_the_others_get_the_mail() -> N
     with mail_server(MailPeer(refused=("boss@example.com",))) as peer:
         error = undelivered(Mail(mail_config(peer.port), notice_page))
     assert "refused boss@example.com" in error.message
+    assert isinstance(error, PerhapsNotified)
     assert len(peer.mails) == 1
+
+
+def test_a_mail_whose_content_was_sent_may_have_been_taken_and_none_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: object) -> None:
+        raise smtplib.SMTPServerDisconnected("gone")
+
+    for verb, perhaps in {"mail": False, "rcpt": False, "data": True}.items():
+        with monkeypatch.context() as patched, mail_server(MailPeer()) as peer:
+            patched.setattr(smtplib.SMTP, verb, lost)
+            error = undelivered(Mail(mail_config(peer.port), notice_page))
+        assert isinstance(error, PerhapsNotified) is perhaps, verb
 
 
 JOSE = "jos\u00e9@example.com"
@@ -261,12 +274,15 @@ def test_a_mail_server_that_does_not_want_us_is_told_of(manner: Manner) -> None:
     with mail_server(MailPeer(manner=manner)) as peer:
         error = undelivered(Mail(mail_config(peer.port), notice_page))
     assert f"mail server 127.0.0.1:{peer.port}" in error.message
+    assert not isinstance(error, PerhapsNotified)
 
 
 def test_nobody_listening_is_told_of() -> None:
     with mail_server(MailPeer()) as peer:
         pass
-    assert "Connection refused" in undelivered(Mail(mail_config(peer.port), notice_page)).message
+    error = undelivered(Mail(mail_config(peer.port), notice_page))
+    assert "Connection refused" in error.message
+    assert not isinstance(error, PerhapsNotified)
 
 
 # --- the web ----------------------------------------------------------------------------------------------------------
@@ -318,6 +334,7 @@ def test_an_answer_that_is_no_success_is_told_and_nothing_followed(status: int, 
     assert f"http://127.0.0.1:{peer.port} answered {status}" in error.message
     assert CANARY not in f"{error!r} {error.message} {error.hint}"
     assert other.requests == []
+    assert not isinstance(error, PerhapsNotified)
     assert len(peer.requests) == 1  # and never twice
 
 
@@ -334,6 +351,14 @@ def test_a_web_server_that_hangs_up_is_told_of() -> None:
     with web_server(WebPeer(manner=Manner.HANGING_UP)) as peer:
         error = undelivered(Webhook(webhook_config(url=f"http://127.0.0.1:{peer.port}/")))
     assert "cannot be reached" in error.message
+    assert isinstance(error, PerhapsNotified)  # it was sent
+
+
+def test_a_web_server_that_is_not_there_has_certainly_heard_nothing() -> None:
+    with web_server(WebPeer()) as peer:
+        pass
+    error = undelivered(Webhook(webhook_config(url=f"http://127.0.0.1:{peer.port}/")))
+    assert not isinstance(error, PerhapsNotified)
 
 
 @pytest.mark.parametrize(
@@ -490,7 +515,15 @@ def test_a_service_of_apprise_that_fails_is_told_and_its_address_not_shown(
     with caplog.at_level(logging.DEBUG), web_server(WebPeer(status=500)) as peer:
         error = undelivered(apprise(secret(f"json://user:{CANARY}@127.0.0.1:{peer.port}/{CANARY}")))
     assert "could not notify every service" in error.message
+    assert not isinstance(error, PerhapsNotified)
     assert CANARY not in caplog.text + error.message
+
+
+def test_where_one_service_of_apprise_has_it_and_another_fails_some_may_have_heard(secret: Callable[..., Path]) -> None:
+    with web_server(WebPeer()) as good, web_server(WebPeer(status=500)) as bad:
+        error = undelivered(apprise(secret(f"json://127.0.0.1:{good.port}/\njson://127.0.0.1:{bad.port}/")))
+    assert isinstance(error, PerhapsNotified)
+    assert len(good.requests) == 1
 
 
 @pytest.mark.parametrize("line", [f"nonsense://{CANARY}", CANARY])

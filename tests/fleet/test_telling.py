@@ -11,11 +11,12 @@ from sqlalchemy import text
 
 from backupd.fleet.owed_notices import OwedNotices
 from backupd.fleet.records import Records
+from backupd.notifications import NotificationChannel
 from backupd.notifications.fanout import Fanout, Subscriber
 from backupd.notifications.words import title
 from backupd.operations.fleet import telling
 from backupd.operations.fleet.telling import OwedTelling
-from backupd.vocabulary.errors import FleetDatabaseAway, FleetDatabaseError, NotificationError
+from backupd.vocabulary.errors import FleetDatabaseAway, FleetDatabaseError, NotificationError, PerhapsNotified
 from backupd.vocabulary.schedule import Notice, NoticeKind
 
 
@@ -213,3 +214,34 @@ def test_what_one_of_several_has_taken_and_what_nobody_wants_is_told(records: Re
     with OwedTelling(records.notices, Fanout(some[:1]).tell_somebody):
         pass
     assert records.notices.waiting() == []
+
+
+def test_what_somebody_may_have_heard_of_is_not_told_again(records: Records) -> None:
+    tried = list[str]()
+    let_go = threading.Event()
+
+    class PartlyRefused:
+        """A mail server that refuses one recipient of two."""
+
+        def deliver(self, notice: Notice) -> None:
+            """See `NotificationChannel`."""
+            tried.append(f"partly {notice.subject}")
+            raise PerhapsNotified("refused one", hint="the other recipients got the mail")
+
+    class Slow:
+        """A relay that takes every mail, after all patience."""
+
+        def deliver(self, notice: Notice) -> None:
+            """See `NotificationChannel`."""
+            tried.append(f"slow {notice.subject}")
+            assert let_go.wait(60)
+
+    channels: dict[str, NotificationChannel] = {"partly": PartlyRefused(), "slow": Slow()}
+    for name, channel in channels.items():
+        owe(records, name)
+        alone = Subscriber(name, frozenset(NoticeKind), frozenset(), channel)
+        with OwedTelling(records.notices, Fanout([alone], within_seconds=0.01).tell_somebody):
+            pass
+        assert records.notices.waiting() == []
+    let_go.set()
+    assert tried == ["partly partly", "slow slow"]

@@ -25,18 +25,21 @@ from sqlalchemy import (
     delete,
     or_,
     select,
+    type_coerce,
     update,
     values,
 )
 
 from backupd.fleet import tables
 from backupd.fleet.cluster_summaries import summary
+from backupd.fleet.columns import ToldJson
 from backupd.fleet.database import added, address, engine_for, explained, insert_into, reading
+from backupd.fleet.machines import ToldMachines, is_older, with_machines
 from backupd.fleet.owed_notices import OwedNotices
 from backupd.fleet.rows import backup_of, row_of, seen_of
 from backupd.fleet.schema import prepare, require
 from backupd.policy.cluster_status import WatchedCluster
-from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.errors import FleetDatabaseError, UsageError
 from backupd.vocabulary.fleet import (
     OVER,
     ClusterSummary,
@@ -247,11 +250,18 @@ class Records:
 
     def saw(self, seen: SeenHost) -> SeenHost:
         """The host was asked, and is returned with what the records know besides: since when it has been this machine,
-        and which it was before. One that did not answer keeps what it told last.
+        and which it was before. One that did not answer keeps what it told last; of two answers the newer one counts,
+        whichever comes here first.
         """
+        told = type_coerce(tables.hosts.c.described, ToldJson(ToldMachines)).label("told")
+        query = select(tables.hosts, told).where(tables.hosts.c.host == seen.host)
         with self._writing() as connection:
-            row = connection.execute(select(tables.hosts).where(tables.hosts.c.host == seen.host)).one_or_none()
-            now = _since(seen, None if row is None else seen_of(row))
+            now, row = with_machines(seen, None, None), connection.execute(query).one_or_none()
+            if row is not None:
+                if is_older(seen, before := seen_of(row), datetime.now(UTC)):
+                    return before
+                earlier = None if isinstance(row.told, FleetDatabaseError) else row.told
+                now = with_machines(seen, earlier, row.answered_at)
             values = {name: getattr(now, name) for name in ("host", "answered_at", "described", "problem")}
             _replace(connection, tables.hosts, values, only=("problem",) if now.described is None else None)
         return now
@@ -366,15 +376,3 @@ def _replace(
     add = insert_into(connection, table).values(dict(row))
     changed = {name: add.excluded[name] for name in only or row if name not in keys}
     connection.execute(add.on_conflict_do_update(index_elements=keys, set_=changed))
-
-
-def _since(seen: SeenHost, before: SeenHost | None) -> SeenHost:
-    """The same, with the instant since when it has been the machine that it tells, and the one that it was before."""
-    if seen.described is None:
-        return seen
-    since, was = seen.answered_at, ""
-    if before is not None and (earlier := before.described) is not None:
-        was = earlier.machine
-        if was == seen.described.machine:
-            since, was = earlier.machine_since or before.answered_at, earlier.machine_before
-    return replace(seen, described=replace(seen.described, machine_since=since, machine_before=was))

@@ -18,7 +18,8 @@ _LONGEST: Final = 500  # characters of a sentence
 
 def believed_description(told: HostDescription, now: datetime) -> HostDescription:
     """Without good backups and proofs that are yet to come, and what only the fleet's records know."""
-    return replace(told, jobs=tuple(_job(one, now) for one in told.jobs), machine_since=None, machine_before="")
+    jobs = tuple(_job(one, now) for one in told.jobs)
+    return replace(told, jobs=jobs, machine_since=None, machine_before="", machines={})
 
 
 def believed_state(told: RunState, now: datetime) -> RunState:

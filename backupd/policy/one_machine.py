@@ -1,15 +1,15 @@
 """Hosts that are one machine, though a fleet takes them for several: whose data is in their backups?
 
 Knows: what makes two hosts one machine, the name of its identity, and that this alone says little: a clone has that
-name too, one machine may have several servers, and a host may lie. Only where a job of both is of one server as well
-would a backup be of the other's data. Then whoever has been that machine for longer keeps its backups: else any host
-could end another's by telling its name.
+name too, one machine may have several servers, and a host may lie. Only where jobs that they owe are of one server as
+well would a backup be of the other's data. Then whoever was that machine first keeps its backups: else any host could
+end another's by telling its name. A name that has not answered since is likely to be retired, and stops nobody.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from backupd.vocabulary.escaping import some
@@ -17,10 +17,10 @@ from backupd.vocabulary.fleet import SeenHost
 
 ONE_MACHINE_HINT: Final = (
     "if one has the other's address: correct it in fleet.toml or the inventory; if one was cloned from the other: type"
-    " `backupd identity new` on the clone"
+    " `backupd identity new` on the clone; if it was renamed: remove the old name from the inventory"
 )
 _SHOWN: Final = 5
-_AT_ONCE: Final = timedelta(hours=1)  # who have been one machine since then: neither has been it for longer
+_AT_ONCE: Final = timedelta(hours=1)  # who told one machine first within it: neither was first
 
 
 class CountedCluster(Protocol):
@@ -73,8 +73,8 @@ def alike(seen: Mapping[str, SeenHost], counted: CountedAs) -> dict[str, list[st
 
 
 def taken_for_another(seen: Mapping[str, SeenHost], counted: CountedAs) -> dict[str, str]:
-    """The hosts whose backups would be of another's data, by their machine and its server, and which have not been that
-    machine for longer; with a sentence each.
+    """The hosts whose backups would be of another's data, by their machine and its server, where the other still
+    answers and was not that machine after them; with a sentence each.
 
     Within a cluster one machine under two names is no harm: there is one set of data, and one backup at a time.
     """
@@ -85,8 +85,9 @@ def taken_for_another(seen: Mapping[str, SeenHost], counted: CountedAs) -> dict[
                 other
                 for other in hosts
                 if counted[other] != counted[host]
-                and _have_one_server(seen[host], seen[other], {*counted[host].jobs} & {*counted[other].jobs})
+                and _servers(seen[host], counted[host].jobs) & _servers(seen[other], counted[other].jobs)
                 and not _was_first(seen[host], seen[other])
+                and _answers_since(seen[other], _first_told(seen[host]))
             ]
             if others:
                 found[host] = (
@@ -109,22 +110,27 @@ def _apart(one: SeenHost, said: str) -> SeenHost:
     return replace(one, described=replace(one.described, jobs=jobs), problem=said)
 
 
-def _have_one_server(one: SeenHost, other: SeenHost, owed: set[str]) -> bool:
-    """Of a job that both clusters owe, both tell the same server."""
-    first, second = _servers(one), _servers(other)
-    return any(first.get(job) == second[job] for job in owed & second.keys())
-
-
-def _servers(one: SeenHost) -> dict[str, str]:
-    """By job, where it is known."""
-    return {job.job: job.server for job in one.described.jobs if job.server} if one.described is not None else {}
+def _servers(one: SeenHost, owed: Collection[str]) -> set[str]:
+    """Those of the jobs that its cluster owes, where they are known."""
+    told = () if one.described is None else one.described.jobs
+    return {job.server for job in told if job.server and job.job in owed}
 
 
 def _was_first(one: SeenHost, other: SeenHost) -> bool:
     """It was this machine when the other was not yet, or nobody knows since when one of them has been it."""
-    since = [None if each.described is None else each.described.machine_since for each in (one, other)]
-    first, second = since
+    first, second = _first_told(one), _first_told(other)
     return first is None or second is None or first + _AT_ONCE < second
+
+
+def _first_told(one: SeenHost) -> datetime | None:
+    """When it told first that it is the machine that it is now, whatever it was in between."""
+    told = one.described
+    return None if told is None else told.machines.get(told.machine, told.machine_since)
+
+
+def _answers_since(one: SeenHost, then: datetime | None) -> bool:
+    """It answered when it was asked last, or has answered since then."""
+    return not one.problem or (one.answered_at is not None and then is not None and one.answered_at >= then)
 
 
 def _named(hosts: Sequence[str], counted: CountedAs) -> str:

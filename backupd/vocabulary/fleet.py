@@ -8,7 +8,8 @@ due.
 Instants are aware `datetime` in UTC, durations float seconds, sizes bytes.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
 from typing import Final
@@ -62,8 +63,11 @@ class HostDescription:
     clock: datetime  # when it answered
     jobs: tuple[DescribedJob, ...]
     clock_ahead_seconds: float | None = None  # of the control host's, which fills it in when it has the answer
-    machine_since: datetime | None = None  # when its host told this machine first; of the fleet's records, no agent's
-    machine_before: str = ""  # that it was until then, by these records
+    # Of the fleet's records, no agent's: since when its host has been this machine without a break, which one it was
+    # until then, and when it told each of its machines first.
+    machine_since: datetime | None = None
+    machine_before: str = ""
+    machines: Mapping[str, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -263,7 +263,8 @@ def test_an_upgraded_database_knows_whose_each_backup_is(records: Records, url: 
 
 
 def test_a_host_that_does_not_answer_keeps_what_it_told_last(records: Records) -> None:
-    told = HostDescription("shop-1-0badcafe", "1.0", (1, 1), _NOW, (), machine_since=_NOW)
+    known = {"shop-1-0badcafe": _NOW}
+    told = HostDescription("shop-1-0badcafe", "1.0", (1, 1), _NOW, (), machine_since=_NOW, machines=known)
     records.saw(SeenHost("shop-1", _NOW, told))
     records.saw(SeenHost("shop-1", None, None, "connection refused"))
     records.saw(SeenHost("shop-2", None, None, "no route"))
@@ -279,7 +280,8 @@ _UNREADABLE = "cannot be read: the fleet's database contains an invalid value: "
 
 
 def test_a_host_of_which_the_database_has_something_else_has_a_problem_and_hides_no_other(records: Records) -> None:
-    told = HostDescription("shop-1-0badcafe", "1.0", (1, 1), _NOW, (), machine_since=_NOW)
+    known = {"shop-1-0badcafe": _NOW}
+    told = HostDescription("shop-1-0badcafe", "1.0", (1, 1), _NOW, (), machine_since=_NOW, machines=known)
     for host in ("mail-1", "shop-1", "shop-2"):
         records.saw(SeenHost(host, _NOW, told))
     records.saw(SeenHost("shop-2", None, None, "no route"))
@@ -413,6 +415,44 @@ def test_since_when_a_host_has_been_its_machine_is_remembered_and_which_it_was_b
             assert records.seen() == [now]
             since.append((now.described.machine_since, now.described.machine_before))
     assert since == [(_NOW, ""), (_NOW, ""), (_NOW, ""), (_NOW + 4 * day, "db1-0a1b2c3d")]
+
+
+def told_by_db1(records: Records, machine: str, at: datetime) -> HostDescription:
+    now = records.saw(SeenHost("db1", at, HostDescription(machine, "1", (1, 1), at, ()))).described
+    assert now is not None
+    return now
+
+
+@pytest.mark.parametrize("unreadable", [False, True])
+def test_one_odd_look_takes_from_no_host_that_it_was_a_machine_first(records: Records, unreadable: bool) -> None:
+    """Nor does a record that a newer backupd has written, with a word that this one does not know."""
+    day = timedelta(days=1)
+    told_by_db1(records, "db1-0a1b2c3d", _NOW - 300 * day)
+    told_by_db1(records, "db9-0a1b2c3d", _NOW - day)
+    if unreadable:
+        with records.engine.begin() as connection:
+            newer = "UPDATE fleet_hosts SET described = replace(described, '\"jobs\"', '\"works\"')"
+            connection.execute(text(newer))
+        assert records.seen()[0].described is None
+    now = told_by_db1(records, "db1-0a1b2c3d", _NOW)
+    assert (now.machine_since, now.machine_before) == (_NOW, "db9-0a1b2c3d"), "it has moved, and people are told"
+    assert now.machines == {"db1-0a1b2c3d": _NOW - 300 * day, "db9-0a1b2c3d": _NOW - day}
+    for number in range(20):
+        now = told_by_db1(records, f"liar-{number}", _NOW + timedelta(seconds=number))
+    assert len(now.machines) == 8
+    assert now.machines["db1-0a1b2c3d"] == _NOW - 300 * day
+
+
+def test_an_answer_that_comes_after_a_newer_one_changes_nothing(records: Records) -> None:
+    newer = told_by_db1(records, "db1-0a1b2c3d", _NOW)
+    assert told_by_db1(records, "db9-0a1b2c3d", _NOW - timedelta(seconds=1)) == newer
+    assert [one.described for one in records.seen()] == [newer]
+
+
+def test_an_answer_counts_though_a_wrong_clock_has_left_one_that_is_yet_to_come(records: Records) -> None:
+    told_by_db1(records, "db1-0a1b2c3d", datetime(2999, 1, 1, tzinfo=UTC))
+    assert told_by_db1(records, "db9-0a1b2c3d", _NOW).machine == "db9-0a1b2c3d"
+    assert [one.answered_at for one in records.seen()] == [_NOW]
 
 
 def test_hosts_are_found_by_the_machine_that_they_told(records: Records) -> None:

@@ -259,8 +259,10 @@ def test_a_host_that_is_the_machine_of_another_cluster_s_makes_no_backup(control
 
 def test_where_every_member_is_another_cluster_s_machine_it_is_missed_and_says_so(control: Control) -> None:
     lead_to_db9(control, "db1", "db2")
+    for host in ("db1", "db2"):
+        control.records.saw(SeenHost(host, datetime.now(UTC), control.agents.hosts[host].describe()))
     other = with_another_cluster(control, FakeHost("db9", server="uuid-9"))
-    other.away = True  # what it told last counts
+    other.away = True  # what it told last counts: it has answered since
     with closing_window() as window:
         missed = control.backup(members=("db1", "db2"), **window)
     assert missed.state is FleetState.MISSED
@@ -272,6 +274,13 @@ def test_a_machine_that_is_in_one_cluster_under_two_names_makes_its_backup(contr
     """It is the same data, whichever name it goes by."""
     control.agents.hosts["db2"].machine = "db1-0badcafe"
     with_another_cluster(control, FakeHost("db9"))
+    assert control.backup(members=("db1", "db2")).state is FleetState.DONE
+
+
+def test_a_host_that_was_renamed_makes_its_backup_though_its_old_name_is_in_the_inventory(control: Control) -> None:
+    """The old name answered until it was switched off; that it does no longer, whoever chooses a member asks first."""
+    lead_to_db9(control, "db1", "db2")
+    with_another_cluster(control, FakeHost("db9", server="uuid-9")).away = True
     assert control.backup(members=("db1", "db2")).state is FleetState.DONE
 
 

@@ -179,7 +179,9 @@ def test_what_has_not_been_yet_is_not_believed() -> None:
     assert ended.ended_at is not None
     assert ended.started_at is not None
     assert now <= ended.started_at <= ended.ended_at <= datetime.now(UTC)
-    assert answering(replace(DESCRIBED, machine_since=far)).describe().machine_since is None  # the records know that
+    claimed = replace(DESCRIBED, machine_since=far, machine_before="db9", machines={DESCRIBED.machine: now})
+    told_now = answering(claimed).describe()  # the records know that
+    assert (told_now.machine_since, told_now.machine_before, told_now.machines) == (None, "", {})
     near = datetime.now(UTC) + timedelta(seconds=30)  # a sound host's clock may be so far ahead
     assert answering(replace(STATE, ended_at=near)).status("r1").ended_at == near
     run: RunDetails = Maker(Having.AS_LITTLE_AS_IT_MUST)(RunDetails)

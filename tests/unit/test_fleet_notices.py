@@ -3,14 +3,16 @@
 import logging
 import socket
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 from backupd.config.fleet_reading import FleetFile
 from backupd.fleet.records import Records
 from backupd.notifications.words import document, title
+from backupd.operations.fleet import fleet_notices
 from backupd.operations.fleet.fleet_notices import (
     notice_of,
     tell_end,
@@ -163,7 +165,9 @@ def test_hosts_of_two_clusters_that_are_one_machine_and_one_server_are_told_once
     assert "backupd identity new" in notice.detail["hint"]
 
 
-def test_hosts_of_one_machine_with_two_servers_are_told_once_and_none_is_stopped(records: Records) -> None:
+def test_hosts_of_one_machine_with_two_servers_are_told_once_a_day_and_none_is_stopped(
+    records: Records, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counted = {host: CountsAs(host, ("nightly",)) for host in ("bills", "users")}
     for host in counted:
         records.saw(seen(host, source(server=f"uuid of {host}"), machine="db4-0a1b2c3d"))
@@ -172,6 +176,15 @@ def test_hosts_of_one_machine_with_two_servers_are_told_once_and_none_is_stopped
     assert notice.text == "bills of cluster bills, users of cluster users have one identity, db4-0a1b2c3d"
     assert not tell_one_machine(records, counted)
     assert owed_now(records) == []
+    monkeypatch.setattr(fleet_notices, "datetime", _Tomorrow)
+    assert not tell_one_machine(records, counted)
+    assert [one.text for one in owed_now(records)] == [notice.text]
+
+
+class _Tomorrow(datetime):
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return super().now(tz) + timedelta(days=1)
 
 
 def test_a_host_behind_which_another_machine_is_now_is_told(records: Records) -> None:

@@ -119,7 +119,10 @@ class Chooser:
         others = {host: one for host, one in last.items() if host not in seen}
         told = ask_hosts(others, self.agents, at_once=_SIDE_BY_SIDE, seen_to=self.seen_to)
         now = {host: self.records.saw(one.seen) for host, one in told.items()}
-        return others | {host: one for host, one in now.items() if one.described is not None}
+        return {
+            host: one if one.described is not None else replace(others[host], problem=one.problem)
+            for host, one in now.items()
+        }
 
     def _until_asked_again(self, looked: int) -> float:
         waits = self.patience.ask_again_seconds

@@ -98,14 +98,14 @@ def tell_own_clock(records: Records, seen: Iterable[SeenHost]) -> None:
 
 
 def tell_one_machine(records: Records, counted: CountedAs) -> Collection[str]:
-    """Hosts of different clusters that are one machine, by what they told last: once, and once a day those of which
-    some make no backup because of that. The latter are returned.
+    """Hosts of different clusters that are one machine, by what they told last: once a day. Those that make no
+    backup because of that are returned.
     """
     seen = {one.host: one for one in records.seen()}
     apart = taken_for_another(seen, counted)
     for machine, hosts in alike(seen, counted).items():
         text = f"{some([f'{host} of cluster {counted[host].cluster}' for host in hosts], _SHOWN)} have one identity"
-        text, subject = f"{text}, {machine}", f"machine {machine} of {' '.join(hosts)}"
+        text, subject = f"{text}, {machine}", f"{datetime.now(UTC).date()} machine {machine} of {' '.join(hosts)}"
         if stopped := [host for host in hosts if host in apart]:
             text += f", and one server: no backup of {some(stopped, _SHOWN)} begins"
             subject = f"{datetime.now(UTC).date()} machine {machine}"

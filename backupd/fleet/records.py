@@ -267,7 +267,7 @@ class Records:
         return now
 
     def seen(self, machines: Collection[str] | None = None) -> list[SeenHost]:
-        """All hosts that were ever asked, by name, or those whose last answer names one of these machines.
+        """All hosts that were ever asked, by name, or those that are or were one of these machines, by what is kept.
 
         One whose fact cannot be read has that as its problem.
         """

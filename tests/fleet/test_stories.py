@@ -116,10 +116,13 @@ class Control:
         self.at_slot: list[Callable[[], object]] = []  # one for each try that gets its slot
         self.slots_given_back: list[str] = []
 
+    def chooser(self) -> Chooser:
+        """As this fleet is counted now."""
+        return Chooser(self.records, self.agents, self.wishes, lambda _: self.terms, _QUICK, counted=self.counted)
+
     def backup(self, **changed: Any) -> FleetBackup:
         """What became of it."""
-        chooser = Chooser(self.records, self.agents, self.wishes, lambda _: self.terms, _QUICK, counted=self.counted)
-        stories = NightStories(chooser, self.told.append)
+        stories = NightStories(self.chooser(), self.told.append)
         one = owed(self.agents, **changed)
         self.records.owe([FleetBackup(one, FleetState.WAITING)])
         self.wishes.read()
@@ -278,9 +281,10 @@ def test_a_machine_that_is_in_one_cluster_under_two_names_makes_its_backup(contr
 
 
 def test_a_host_that_was_renamed_makes_its_backup_though_its_old_name_is_in_the_inventory(control: Control) -> None:
-    """The old name answered until it was switched off; that it does no longer, whoever chooses a member asks first."""
+    """The old name answered until it was switched off: whoever chooses a member learns that at its first look."""
     lead_to_db9(control, "db1", "db2")
     with_another_cluster(control, FakeHost("db9", server="uuid-9")).away = True
+    assert control.chooser().fit(owed(control.agents, members=("db1", "db2")), ()).host is not None
     assert control.backup(members=("db1", "db2")).state is FleetState.DONE
 
 

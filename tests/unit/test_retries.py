@@ -61,6 +61,7 @@ def test_a_bug_is_not_tried_again(error: BaseException) -> None:
 def test_the_table_of_the_docstring_names_every_error() -> None:
     table = inspect.getdoc(passes) or ""
     families = {errors.BackupdError, errors.UsageError, errors.ConfigurationError, errors.NotificationError}
+    families |= {errors.PerhapsNotified}
     families |= {errors.CommandError, errors.UnexpectedOutput, errors.LabError, errors.ProbeError}
     families |= {errors.CatalogueError, errors.CatalogueUnavailable}  # `1, 2, 12, 13`
     missing = [

@@ -250,12 +250,16 @@ def _words(place: BinlogPlace | None) -> str:
 def _statements(words: Words, start: Position, appliers: int) -> Iterator[str]:
     """What makes the server apply the logs, and nothing else, in the order in which the source committed."""
     if words is Words.MARIADB:
-        yield f"SET GLOBAL slave_parallel_threads = {appliers:d}"
-        yield "SET GLOBAL slave_parallel_mode = 'optimistic'"
+        yield from (
+            f"SET GLOBAL slave_parallel_threads = {appliers:d}",
+            "SET GLOBAL slave_parallel_mode = 'optimistic'",
+        )
     else:
         name = "slave" if words is Words.OLD_MYSQL else "replica"
-        yield f"SET GLOBAL {name}_preserve_commit_order = ON"
-        yield f"SET GLOBAL {name}_parallel_workers = {appliers:d}"
+        yield from (
+            f"SET GLOBAL {name}_preserve_commit_order = ON",
+            f"SET GLOBAL {name}_parallel_workers = {appliers:d}",
+        )
     if words is Words.OLD_MYSQL:
         yield "SET GLOBAL sql_mode = CONCAT(@@global.sql_mode, ',NO_DIR_IN_CREATE')"
     word = source_word(words)

@@ -13,10 +13,8 @@ Tried on MariaDB 10.11.19, and the same log of InnoDB, MyISAM, MEMORY, DDL, LOAD
 without `gtid_mode`:
 - CHANGE MASTER with a relay log and without the source's file and offset is accepted. Parallel appliers then crash the
   server (`compare_log_names`), for they compare the name of that file with the next one's. Hence both are always given.
-- With MASTER_USE_GTID the server removes all relay logs when it starts its appliers. Without it `gtid_slave_pos` is
-  kept up to date all the same.
-- The place that MariaDB says it has executed is not moved by its Stop event at a file's end. Hence the last event of
-  each relay log is a rotation to where it ends.
+- MASTER_USE_GTID has the server remove all relay logs as appliers start; without it `gtid_slave_pos` is kept, too.
+- MariaDB's executed place is not moved by a file's Stop event. Hence each relay log ends with a rotation to its end.
 - What the log puts into a folder of its own (DATA DIRECTORY) is made in the copy by MariaDB with `skip-symbolic-links`.
   MySQL refuses folders that are not in `innodb_directories` (3121) from 8.0.21 on. Before it is told NO_DIR_IN_CREATE,
   which no event has; a server keeps that mode in each routine, trigger and event that the applier makes.
@@ -250,16 +248,12 @@ def _words(place: BinlogPlace | None) -> str:
 def _statements(words: Words, start: Position, appliers: int) -> Iterator[str]:
     """What makes the server apply the logs, and nothing else, in the order in which the source committed."""
     if words is Words.MARIADB:
-        yield from (
-            f"SET GLOBAL slave_parallel_threads = {appliers:d}",
-            "SET GLOBAL slave_parallel_mode = 'optimistic'",
-        )
+        yield f"SET GLOBAL slave_parallel_threads = {appliers:d}"
+        yield "SET GLOBAL slave_parallel_mode = 'optimistic'"
     else:
         name = "slave" if words is Words.OLD_MYSQL else "replica"
-        yield from (
-            f"SET GLOBAL {name}_preserve_commit_order = ON",
-            f"SET GLOBAL {name}_parallel_workers = {appliers:d}",
-        )
+        yield f"SET GLOBAL {name}_preserve_commit_order = ON"
+        yield f"SET GLOBAL {name}_parallel_workers = {appliers:d}"
     if words is Words.OLD_MYSQL:
         yield "SET GLOBAL sql_mode = CONCAT(@@global.sql_mode, ',NO_DIR_IN_CREATE')"
     word = source_word(words)

@@ -44,9 +44,8 @@ class _Known:
     def clusters(self) -> dict[str, list[str]]:
         """Those first of which the file says anything: where two cannot both be, the inventory's is left out."""
         found, ours = clusters_of(self.document, self.listed), dict(named(self.document, "clusters"))
-        of_inventory = {
-            name for name, hosts in found.items() if name not in ours and self.placed_by_inventory.issuperset(hosts)
-        }
+        placed = self.placed_by_inventory
+        of_inventory = {name for name, hosts in found.items() if name not in ours and placed.issuperset(hosts)}
         return {name: found[name] for name in sorted(found, key=lambda one: one in of_inventory)}
 
     def without(self, hosts: Collection[str]) -> "_Known":
@@ -109,11 +108,11 @@ def _nameless(known: _Known) -> dict[str, str]:
 
 def _without_ids(known: _Known) -> dict[str, str]:
     """Those because of which a backup would have no id, or another's; each as it is told."""
-    clusters, ours = known.clusters, dict(named(known.document, "clusters"))
+    clusters, ours, placed = known.clusters, dict(named(known.document, "clusters")), known.placed_by_inventory
     found: dict[str, str] = {}
     for bad in bad_ids(known.document, clusters):
         blamed = [bad.only] if bad.only else clusters[bad.cluster]
-        if known.placed_by_inventory.issuperset(blamed) and (bad.only or bad.cluster not in ours):
+        if placed.issuperset(blamed) and (bad.only or bad.cluster not in ours):
             found |= {host: quoted(host) for host in blamed}
     return found
 

@@ -70,7 +70,7 @@ class RememberedSteps:
 
 
 def carry(stories: NightStories, owed: OwedBackup, steps: RememberedSteps) -> None:
-    """To its end, however often it has to wait."""
+    """To its end, however often it has to wait: as an engine does, for as long as the story says."""
     later: Later | None = None
     while (later := stories.backup(owed, later and json.loads(json.dumps(later.so_far)), steps)) is not None:
         time.sleep(max((later.at - datetime.now(UTC)).total_seconds(), 0.0))

@@ -61,7 +61,7 @@ class ControlHost:
         tell: Tell,
         tick_seconds: float = 5.0,
     ) -> None:
-        """`tell` may take half a minute for each notice, and raises where nobody has heard of it: it is told again."""
+        """`tell` may take a minute and a half for a notice, and raises where nobody has heard of it: it comes again."""
         self._engine = engine
         self._stories = stories
         self._nights = nights

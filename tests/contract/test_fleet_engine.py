@@ -221,20 +221,21 @@ def test_what_waits_is_left_alone_by_an_older_control_host_that_takes_over(tmp_p
     database = create_engine(world.url)
     live = text("SELECT status FROM workflow_status WHERE workflow_uuid LIKE '%#%' AND status <> 'SUCCESS'")
 
-    def taken_up() -> bool:
+    def rest_is(status: str) -> bool:
         with database.connect() as connection:
-            return connection.execute(live).scalars().all() == ["PENDING"]
+            return connection.execute(live).scalars().all() == [status]
 
     try:
         engine = world.engine()
         engine.submit([owed("c1", "later", seconds=2.0)])
         first = world.serve()
         world.until("put off", times=2)
+        _until(lambda: rest_is("DELAYED"))  # and not in the midst of being put off
         first.kill()
         first.wait()
         world.kind = "dbos-before"
         older = world.serve()
-        _until(taken_up)
+        _until(lambda: rest_is("PENDING"))
         engine.submit([owed("c2")])
         world.until("recorded")
         _until(lambda: engine.going() == ["20261126-c1-later"])

@@ -16,9 +16,9 @@ from tests.contract.peers import MailPeer, mail_server, page_of, words_of
 from tests.docs.places import typed
 from tests.story.world import World
 
-SETTINGS = """
+_SETTINGS = """
 [jobs.nightly.schedules.backup]
-cron = "0 3 * * *"
+cron = "0 {hour} * * *"
 retries = 1
 start_within = "12h"
 [service]
@@ -35,6 +35,15 @@ recipients = ["dba@example.com"]
 """
 
 
+# Half a day off, at whatever hour this is run: a slot that is due before a retry would take its place.
+_NEXT_SLOT = (datetime.now(UTC) + timedelta(hours=12)).replace(minute=0)
+
+
+def settings(port: int) -> str:
+    """Of a job that is due once a day."""
+    return _SETTINGS.format(port=port, hour=_NEXT_SLOT.hour)
+
+
 @pytest.fixture
 def peer() -> Iterator[MailPeer]:
     """The mail server of whoever is woken."""
@@ -49,7 +58,7 @@ def terminal(
     """`backupd` on that host, as its schedule starts it."""
     terminal = Terminal(world, monkeypatch, capsys)
     with terminal.configuration.open("a") as file:
-        file.write(SETTINGS.format(port=peer.port))
+        file.write(settings(peer.port))
     return terminal
 
 
@@ -123,7 +132,7 @@ def test_a_failure_at_three(terminal: Terminal, peer: MailPeer, world: World) ->
     assert terminal.run("run", "nightly", "--run-id", "r2").status == ExitStatus.SNAPSHOT
     failed = peer.mails[1]
     assert failed["Subject"].endswith(": nightly failed")
-    assert f"\nnext try: the backup of {tomorrow():%Y-%m-%d} 03:00 UTC\n" in words_of(failed)
+    assert f"\nnext try: the backup of {_NEXT_SLOT:%Y-%m-%d %H:%M} UTC\n" in words_of(failed)
     assert lines_after("type now", failed)[-1] == "backupd run nightly  # once the cause is gone: take the backup now"
 
     world.at.clear()
@@ -149,12 +158,6 @@ def test_what_the_runbook_says_to_type_then(terminal: Terminal, peer: MailPeer, 
     assert terminal.run(*run).status == ExitStatus.OK
     assert terminal.run(*status).stdout.startswith("nightly: OK\n")
     assert peer.mails[-1]["Subject"].endswith(": nightly is good again")
-
-
-def tomorrow() -> datetime:
-    """When it is three o'clock next."""
-    now = datetime.now(UTC)
-    return now if now.hour < 3 else now + timedelta(days=1)
 
 
 def test_the_first_failure_of_all_says_that_there_is_no_copy(terminal: Terminal, peer: MailPeer, world: World) -> None:

@@ -7,7 +7,7 @@ from backupd.vocabulary.errors import LockNotGranted
 from tests.contract.peers import MailPeer, mail_server, words_of
 from tests.docs.stage import Host, Stage, host
 from tests.story.test_digest import sample_digest
-from tests.story.test_failure_at_three import SETTINGS, fail, started
+from tests.story.test_failure_at_three import fail, settings, started
 from tests.web.sample import NOW, sample_site
 
 
@@ -17,7 +17,7 @@ def play(stage: Stage) -> None:
     with host(stage) as db1, mail_server(MailPeer()) as peer:
         db1.runs("run", "nightly", "--run-id", "good")
         db1.types("status", "nightly", "--nagios")
-        db1.configure(SETTINGS.format(port=peer.port))
+        db1.configure(settings(peer.port))
         with db1.world.catalogue() as catalogue:
             started(catalogue, "r1")
         fail(db1.world, LockNotGranted("the lock was not granted in 10 tries", hint="wait"))

@@ -183,7 +183,7 @@ class GcsConfig:
     accept_unencrypted: Flag = False
 
 
-_MODEST_PART, _MODEST_PARTS = 8 << 20, 3
+_MODEST_PART, _MODEST_PARTS = 6 << 20, 3
 _LARGEST_PART, _LARGEST_BLOCK = 5 << 30, 4000 << 20  # what S3 and Google take of one, and what Azure does
 
 TargetConfig = DirectoryConfig | SftpConfig | S3Config | AzureConfig | GcsConfig

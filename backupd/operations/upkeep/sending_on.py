@@ -20,7 +20,7 @@ from backupd.targets import BackupSource, Target
 from backupd.vocabulary.errors import VerificationError
 from backupd.vocabulary.storage import StoredObject
 
-_BLOCK_BYTES = 1 << 20  # at most, to a writer: what waits in its queue is in memory
+_BLOCK_BYTES = 256 << 10  # at most: what waits in the queues on the way to a store that is slow is in memory
 
 
 def send_as_it_is(source: BackupSource, stored: StoredObject, copies: Copies, pacing: Governor) -> StoredObject:

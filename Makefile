@@ -37,7 +37,7 @@ demo-targets: setup-python setup-lab setup-s3 ## one job on a folder, an SFTP an
 	$(BIN)/backupd lab run --rows 5000 --load 20 -- python -m tests.bench.three_targets
 
 # The one that takes longest goes last, so that what is wrong is seen early.
-test: check thorough-tests docker-tests lab-tests ## every promise but those of figures, packages and a daemon's long life (29 minutes on two processors)
+test: check thorough-tests docker-tests lab-tests ## every promise but those of figures, packages, clouds, big fleets and a long life (29 minutes on two processors)
 
 check: lint types imports tests ## after every change: what takes no whole run, server or lab (about a minute)
 

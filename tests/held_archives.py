@@ -6,11 +6,12 @@ from typing import Any
 
 from backupd.policy import reach as by_rows
 from backupd.policy import roll_forward
-from backupd.policy.binlog_chain import ChainRow, PlacedBackup, rows
+from backupd.policy.binlog_chain import ChainRow, PlacedBackup
 from backupd.policy.moments import BeforeGtid, Moment, ToGtid, ToPosition, ToTime
 from backupd.policy.reach import Reach
 from backupd.policy.roll_forward import RestorePlan, is_in
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
+from tests.fakes.chain_rows import rows
 
 
 class HeldArchive:

@@ -204,7 +204,7 @@ def _revision(connection: Connection, path: Path) -> str | None:
     """The file's revision; None for a file without tables."""
     names = inspect(connection).get_table_names()
     if not names:
-        if connection.exec_driver_sql("PRAGMA page_count").scalar_one() > 1:  # it had some: never begin anew over them
+        if connection.exec_driver_sql("PRAGMA page_count").scalar_one() > 1:  # it had some: never start again over them
             raise CatalogueError(f"the catalogue {path} is damaged: its tables cannot be found", hint=DAMAGED)
         return None
     found = None

@@ -31,10 +31,10 @@ def list_command(
     ctx: typer.Context,
     *,
     since: SinceOption = None,
-    limit: Annotated[int, typer.Option(min=1, max=quantities.MOST_ROWS, help="How many to show, newest first.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=quantities.MOST_ROWS, help="How many to show: the newest.")] = 50,
     json: JsonOption = False,
 ) -> None:
-    """List what happened to runs, backups and schedules, in order."""
+    """List what happened to runs, backups and schedules, the oldest of it first."""
     from backupd.operations import context
 
     begin, _ = span(since, None, now=datetime.now(UTC))

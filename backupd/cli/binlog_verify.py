@@ -27,7 +27,7 @@ def verify(
     target: Annotated[
         str | None, typer.Option("--target", help="Only the archive on this target.", show_default=False)
     ] = None,
-    share: Annotated[
+    sample: Annotated[
         str | None,
         typer.Option(metavar="P%", help="Read only a random sample of the segments of this size.", show_default=False),
     ] = None,
@@ -44,7 +44,7 @@ def verify(
     from backupd.operations import context
     from backupd.operations.restore.verify import share_of
 
-    manner = ReadBack(1.0 if share is None else share_of(share), identities_in(identity), quiet=json)
+    manner = ReadBack(1.0 if sample is None else share_of(sample), identities_in(identity), quiet=json)
     configuration = context.configuration(ctx.obj.config)
     context.job(configuration, job)
     errors: list[BackupdError] = []

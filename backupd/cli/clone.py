@@ -121,7 +121,9 @@ def clone(
     followed = _source(source, source_user, source_password_file)
     if moment is None and (run_id is None or job is not None):
         raise UsageError(
-            "name the run to clone", hint="RUN is an id or latest[:JOB]; --job takes a moment, such as --latest"
+            "name the run to clone",
+            hint="RUN is an id, latest[:JOB], latest-good[:JOB] or as-of=TIME[:JOB]; --job takes a moment, such as"
+            " --to-latest",
         )
     configuration, identities = context.configuration(ctx.obj.config), identities_in(identity)
     with context.catalogue(configuration) as catalogue, log_applied() as applied:

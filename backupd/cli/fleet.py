@@ -21,7 +21,7 @@ _MODULES: Mapping[str, str] = {  # in the order of the help
     "run": "fleet_run",
     "cancel": "fleet_run",
     "pause": "fleet_pause",
-    "unpause": "fleet_pause",
+    "resume": "fleet_pause",
     "pages": "fleet_pages",
 }
 

@@ -1,4 +1,4 @@
-"""`backupd fleet pause` and `unpause`: a person's word that nothing of a cluster, a host or the fleet begins."""
+"""`backupd fleet pause` and `resume`: a person's word that nothing of a cluster, a host or the fleet begins."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +22,7 @@ def pause(
     all_of_it: Annotated[bool, typer.Option("--all", help="The whole fleet.")] = False,
     note: Annotated[str, typer.Option(help="Reason, shown with it from now on.")] = "",
 ) -> None:
-    """Begin no backup of a cluster, by a host, or at all until `fleet unpause`. Backups in progress continue.
+    """Begin no backup of a cluster, by a host, or at all until `fleet resume`. Backups in progress continue.
 
     What cannot begin before its window closes is missed, and is reported as such.
     """
@@ -35,7 +35,7 @@ def pause(
     )
 
 
-def unpause(
+def resume(
     ctx: typer.Context,
     name: _Name = None,
     *,
@@ -52,7 +52,7 @@ def unpause(
     if not ended:
         raise UsageError(f"{name or 'the fleet'} is not paused", hint="see `backupd fleet status`")
     for one in ended:
-        records.unpause(one.scope, one.name)
+        records.resume(one.scope, one.name)
         say(f"{_called(one.scope, one.name)} is no longer paused")
 
 

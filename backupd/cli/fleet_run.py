@@ -21,7 +21,9 @@ def run(
     name: Annotated[str, typer.Argument(metavar="CLUSTER|HOST", help="A cluster, or the one host that is to do it.")],
     *,
     job: Annotated[str | None, typer.Option(metavar="JOB", help="One of the cluster's jobs; default: all.")] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when it has ended, with status 3 if it failed.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the end; exit status 3 unless every backup is done.")
+    ] = False,
 ) -> None:
     """Ask the control host for a backup now: outside of windows, before all that is planned, within slots.
 
@@ -81,7 +83,7 @@ def _tell_whether_paused(records: "Records", owed: "Sequence[OwedBackup]") -> No
             hosts = wishes.paused_hosts(one.members)
             said = "; ".join(f"{host}: {why}" for host, why in hosts.items())
         if said is not None:
-            tell(f"{said}; backup {one.id} waits for `backupd fleet unpause`")
+            tell(f"{said}; backup {one.id} waits for `backupd fleet resume`")
 
 
 def _tell_whether_served(records: "Records") -> None:

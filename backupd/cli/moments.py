@@ -41,18 +41,18 @@ ToTimeOption = Annotated[
 ]
 ToGtidOption = Annotated[
     str | None,
-    typer.Option(metavar="GTID", help="Roll forward up to this transaction, and with it.", show_default=False),
+    typer.Option(metavar="GTID", help="Roll forward through this transaction.", show_default=False),
 ]
 BeforeGtidOption = Annotated[
     str | None,
-    typer.Option(metavar="GTID", help="Roll forward up to this transaction, without it.", show_default=False),
+    typer.Option(metavar="GTID", help="Roll forward to just before this transaction.", show_default=False),
 ]
 ToPositionOption = Annotated[
     str | None,
     typer.Option(metavar="FILE:OFFSET", help="Roll forward to this place in the server's binlog.", show_default=False),
 ]
 LatestOption = Annotated[
-    bool, typer.Option("--latest", help="Roll forward to the last transaction that is archived.", show_default=False)
+    bool, typer.Option("--to-latest", help="Roll forward to the last transaction that is archived.", show_default=False)
 ]
 JobOption = Annotated[
     str | None,
@@ -61,7 +61,7 @@ JobOption = Annotated[
 
 _PLACE = re.compile(r"[^:]{1,200}\.[0-9]{6,10}:[0-9]{1,18}", re.ASCII)
 _TOLD = 5  # names of tables
-ONE_MOMENT = "give one of --to-time, --to-gtid, --before-gtid, --to-position and --latest"
+ONE_MOMENT = "give one of --to-time, --to-gtid, --before-gtid, --to-position and --to-latest"
 
 
 def moment_of(

@@ -18,7 +18,7 @@ def recover(ctx: typer.Context) -> None:
     from backupd.host.signals import cancellable
     from backupd.operations import context
     from backupd.operations.upkeep.notices import tell_of_the_dead
-    from backupd.operations.upkeep.recover import dead_runs
+    from backupd.operations.upkeep.recover import clean_up_dead_runs
     from backupd.service.systemd import Notify
 
     configuration = context.configuration_or_defaults(ctx.obj.config)
@@ -29,7 +29,7 @@ def recover(ctx: typer.Context) -> None:
     ):
         tools = wiring.host_tools(configuration, catalogue.identity().name)
         finishing, released = wiring.finishing(configuration), Notify(os.environ).ready
-        recovery = dead_runs(catalogue, tools, finishing=finishing, released=released)
+        recovery = clean_up_dead_runs(catalogue, tools, finishing=finishing, released=released)
         notifier, answers = wiring.notifier(configuration), failure_answers(configuration)
         tell_of_the_dead(notifier, catalogue, recovery.runs, answers=answers)
     for run_id in recovery.runs:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from backupd.operations.tools import HostTools
     from backupd.targets import BackupSource
     from backupd.vocabulary.records import RunDetails
-from backupd.vocabulary.storage import Manifest
+    from backupd.vocabulary.storage import Manifest
 
 _MOUNT_POINT = Path("MOUNT-POINT")  # of a volume that a person mounts later
 
@@ -124,56 +124,23 @@ def restore(
     from backupd.operations import context
     from backupd.operations.restore.on_record import Deed, on_record
 
+    asked = _Asked(run_id, job, to, into_volume, into, schema, tables, by)
     if overwrite_leftovers and into_volume is None:
         raise UsageError("--overwrite-leftovers belongs to --into-volume", hint="omit it, or add --into-volume VG/LV")
     moment = moment_of(to_time, to_gtid, before_gtid, to_position, latest=latest)
+    if moment is None:
+        asked.require_fits(prepare_replica=prepare_replica, dry_run=dry_run, json=json)
+    else:
+        asked.require_fits_a_moment(more=prepare_replica or dry_run or json)
+    chosen = () if tables is None else tables_in(",".join(tables))
+    configuration, identities = context.configuration(ctx.obj.config), identities_in(identity)
     if moment is not None:
-        if into is not None:
-            raise UsageError(
-                "--into cannot load tables as of a moment",
-                hint="use --tables DB.T --to DIR with the moment, then import the files as the output says",
-            )
-        if to is None or [into_volume, into, schema, by].count(None) != 4 or prepare_replica or dry_run or json:
-            raise UsageError(
-                "a restore to a moment needs --to DIR, and takes --tables but no other option of restores",
-                hint="give --to DIR, and --tables if you like; what a replica needs is printed anyway",
-            )
-        chosen = () if tables is None else tables_in(",".join(tables))
-        configuration, identities = context.configuration(ctx.obj.config), identities_in(identity)
+        assert to is not None
         wanted_moment = AskedMoment(moment, run_id, job)
         if restore_moment(configuration, wanted_moment, to=to, target=target, identities=identities, tables=chosen):
             raise typer.Exit(ExitStatus.ATTENTION)
         return
-    if run_id is None:
-        raise UsageError("name the run to restore", hint="RUN is an id or latest[:JOB]")
-    if job is not None:
-        raise UsageError(
-            "--job belongs to a moment, and none was given", hint="omit --job, or add --latest or --to-time"
-        )
-    if [to, into_volume, into].count(None) != 2:
-        raise UsageError(
-            "give one place to restore to",
-            hint="--to DIR, or --into-volume VG/LV, or --tables DB.T --into HOST --as NAME",
-        )
-    if (into is None) != (schema is None) or (into is not None and tables is None):
-        raise UsageError(
-            "--into HOST and --as NAME belong together, and need --tables",
-            hint="give all three: --tables DB.T --into HOST --as NAME; NAME must not exist there",
-        )
-    if by is not None and into is None:
-        raise UsageError("--by belongs to --into", hint="--tables DB.T --into HOST --as NAME --by rows")
-    if (dry_run and into is None) or (json and not dry_run):
-        raise UsageError(
-            "--dry-run belongs to --into, and --json to --dry-run",
-            hint="--tables DB.T --into HOST --as NAME --dry-run --json",
-        )
-    if tables is not None and (into_volume is not None or prepare_replica):
-        raise UsageError(
-            ("single tables can only be restored into a folder or a running server, and make no replica"),
-            hint="with --tables, give --to DIR, or --into HOST --as NAME",
-        )
-    chosen = () if tables is None else tables_in(",".join(tables))
-    configuration, identities = context.configuration(ctx.obj.config), identities_in(identity)
+    assert run_id is not None
     server = None if into is None else _server(configuration, into, schema or "", chosen, by)
     with context.catalogue(configuration) as catalogue:
         run = run_of(configuration, catalogue, run_id, target=target)
@@ -183,24 +150,90 @@ def restore(
         with cancellable(), unpruned(configuration, run), share_done("restored") as copied:
             confined = not configuration.restore.unconfined
             wanted = _Wanted(run, sources, identities, copied, prepare_replica=prepare_replica, confined=confined)
+            tools = wiring.host_tools(configuration, catalogue.identity().name)
             if server is not None and dry_run:
-                tools = wiring.host_tools(configuration, catalogue.identity().name)
                 _plan(wanted.of(chosen), server, tools, catalogue, json=json)
                 return
             place = server.told if server else to.absolute() if to is not None else str(into_volume)
-            asked = {"tables": list(map(str, chosen))} if chosen else {}
-            with on_record(catalogue, run.run_id, Deed.RESTORE, place, sources, telling=tell, **asked) as done:
+            named = {"tables": list(map(str, chosen))} if chosen else {}
+            with on_record(catalogue, run.run_id, Deed.RESTORE, place, sources, telling=tell, **named) as done:
                 if to is not None:
                     done.attentions.extend(_to_folder(wanted, to, chosen))
                 elif into_volume is not None:
                     blanks = wiring.blank_volumes(overwrite_leftovers=overwrite_leftovers)
-                    tools = wiring.host_tools(configuration, catalogue.identity().name)
                     done.attentions.extend(_into_volume(wanted, into_volume, tools, blanks, catalogue))
                 elif server is not None:
-                    tools = wiring.host_tools(configuration, catalogue.identity().name)
                     done.attentions.extend(_into_server(wanted.of(chosen), server, tools, catalogue))
     if done.attentions:
         raise typer.Exit(ExitStatus.ATTENTION)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is to be restored, and to where, as it was typed."""
+
+    run_id: str | None
+    job: str | None
+    to: Path | None
+    into_volume: str | None
+    into: str | None
+    schema: str | None
+    tables: "Sequence[str] | None"
+    by: LoadingWay | None
+
+    def require_fits_a_moment(self, *, more: bool) -> None:
+        """A moment is restored into a folder, with `more` options for nothing else.
+
+        Raises:
+            UsageError: something else was asked for.
+        """
+        if self.into is not None:
+            raise UsageError(
+                "--into cannot load tables as of a moment",
+                hint="use --tables DB.T --to DIR with the moment, then import the files as the output says",
+            )
+        if self.to is None or [self.into_volume, self.schema, self.by].count(None) != 3 or more:
+            raise UsageError(
+                "a restore to a moment needs --to DIR, and takes --tables but no other option of restores",
+                hint="give --to DIR, and --tables if you like; what a replica needs is printed anyway",
+            )
+
+    def require_fits(self, *, prepare_replica: bool, dry_run: bool, json: bool) -> None:
+        """A run and one place are named, and the options belong to it.
+
+        Raises:
+            UsageError: not so.
+        """
+        if self.run_id is None:
+            raise UsageError(
+                "name the run to restore", hint="RUN is an id, latest[:JOB], latest-good[:JOB] or as-of=TIME[:JOB]"
+            )
+        if self.job is not None:
+            raise UsageError(
+                "--job belongs to a moment, and none was given", hint="omit --job, or add --to-latest or --to-time"
+            )
+        if [self.to, self.into_volume, self.into].count(None) != 2:
+            raise UsageError(
+                "give one place to restore to",
+                hint="--to DIR, or --into-volume VG/LV, or --tables DB.T --into HOST --as NAME",
+            )
+        if (self.into is None) != (self.schema is None) or (self.into is not None and self.tables is None):
+            raise UsageError(
+                "--into HOST and --as NAME belong together, and need --tables",
+                hint="give all three: --tables DB.T --into HOST --as NAME; NAME must not exist there",
+            )
+        if self.by is not None and self.into is None:
+            raise UsageError("--by belongs to --into", hint="--tables DB.T --into HOST --as NAME --by rows")
+        if (dry_run and self.into is None) or (json and not dry_run):
+            raise UsageError(
+                "--dry-run belongs to --into, and --json to --dry-run",
+                hint="--tables DB.T --into HOST --as NAME --dry-run --json",
+            )
+        if self.tables is not None and (self.into_volume is not None or prepare_replica):
+            raise UsageError(
+                "single tables can only be restored into a folder or a running server, and make no replica",
+                hint="with --tables, give --to DIR, or --into HOST --as NAME",
+            )
 
 
 def _tell_where_its_archive_leads(run: "RunDetails", catalogue: "Catalogue", configuration: "Configuration") -> None:
@@ -214,7 +247,7 @@ def _tell_where_its_archive_leads(run: "RunDetails", catalogue: "Catalogue", con
         rolled = leads_to_of(run, catalogue, configuration)
     if rolled is not None:
         wanted = "To include all of it" if rolled.to_the_end else "To restore a moment until then"
-        moment = "--latest" if rolled.to_the_end else "--to-time TIME"
+        moment = "--to-latest" if rolled.to_the_end else "--to-time TIME"
         tell(
             f"this restores the backup alone, as of {to_the_second(rolled.since)}; the binlog archive reaches"
             f" {to_the_second(rolled.until)}. {wanted}: backupd restore {run.run_id} {moment} --to DIR"
@@ -335,27 +368,22 @@ def _into_volume(
     wanted: _Wanted, name: str, tools: "HostTools", blanks: "BlankVolumes", catalogue: "Catalogue"
 ) -> "Sequence[str]":
     from backupd.mysql.restored_owner import restored_owner
-    from backupd.operations.restore.as_recorded import open_as_recorded
-    from backupd.operations.restore.into_folder import unpack_objects
+    from backupd.operations.restore.into_folder import restore_at
     from backupd.operations.restore.into_volume import restore_into_volume
     from backupd.operations.restore.next_copy import agreed
-    from backupd.operations.restore.unfinished import filling
 
     manifest, sources = agreed(wanted.sources, wanted.identities)
     steps = ""
 
     def fill(at: Path) -> None:
         nonlocal steps
-        with filling(at, {"run": manifest.run_id, "job": manifest.job}):
-            itself = unpack_objects(
-                *(sources, manifest),
-                to=at,
-                identities=wanted.identities,
-                copied=wanted.copied,
-                confined=wanted.confined,
-            )
+        with restore_at(
+            *(at, sources, manifest),
+            identities=wanted.identities,
+            copied=wanted.copied,
+            confined=wanted.confined,
+        ):
             steps = wanted.steps(manifest, at, _MOUNT_POINT)
-            open_as_recorded(at, itself)
         owner = restored_owner(at / manifest.datadir, seen_as=_MOUNT_POINT / manifest.datadir)
         steps = f"{owner}{steps}"
 

@@ -63,8 +63,15 @@ class Word(TypeDecorator[StrEnum]):
         return None if value is None else value.value
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> StrEnum | None:  # noqa: ARG002
-        """The word."""
-        return None if value is None else self.kind(value)
+        """The word.
+
+        Raises:
+            FleetDatabaseError: there is something else.
+        """
+        try:
+            return None if value is None else self.kind(value)
+        except ValueError as error:
+            raise _invalid(value) from error
 
 
 class Json(TypeDecorator[Any]):
@@ -125,10 +132,14 @@ def from_json(adapter: "TypeAdapter[Any]", text: str) -> Any:
     try:
         return adapter.validate_python(json.loads(text))
     except (ValidationError, ValueError, RecursionError) as error:
-        raise FleetDatabaseError(
-            f"the fleet's database contains an invalid value: {text!r:.80}",
-            hint="a newer backupd, or something else, has written it: use that one; do not discard the database for it",
-        ) from error
+        raise _invalid(text) from error
+
+
+def _invalid(value: object) -> FleetDatabaseError:
+    return FleetDatabaseError(
+        f"the fleet's database contains an invalid value: {value!r:.80}",
+        hint="a newer backupd, or something else, has written it: use that one; do not discard the database for it",
+    )
 
 
 def _plain(value: Any) -> Any:

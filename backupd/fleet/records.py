@@ -281,7 +281,7 @@ class Records:
         """Nothing of it begins; an earlier pause is replaced."""
         self._replace(tables.pauses, {"scope": scope, "name": name, "note": note, "at": datetime.now(UTC)})
 
-    def unpause(self, scope: PauseScope, name: str) -> bool:
+    def resume(self, scope: PauseScope, name: str) -> bool:
         """It goes on; False where it was not paused."""
         wanted = (tables.pauses.c.scope == scope, tables.pauses.c.name == name)
         with self._writing() as connection:

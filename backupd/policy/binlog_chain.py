@@ -2,7 +2,7 @@
 
 Knows: when a segment continues another, rows without a gap, where in a row a backup stands. Pure values.
 
-A row may lead from one server's log to another's that took its place: there files and offsets begin anew, and only
+A row may lead from one server's log to another's that took its place: there files and offsets start again, and only
 GTIDs tell that nothing is missing or twice. Places are compared within one server's part of it.
 
 A row ends where a server of a later series goes on: a copy is rolled forward by a server of the backup's own, which
@@ -191,33 +191,6 @@ def _place_differs(before: BinlogSegment, after: BinlogSegment) -> str:
     if (after.file.rpartition(".")[0], file_number(after.file), after.start) == (base, following, FIRST_OFFSET):
         return ""
     return f"{after.name} begins at {after.file}:{after.start} instead of the start of the binlog after {before.file}"
-
-
-def rows(segments: Iterable[BinlogSegment]) -> tuple[ChainRow, ...]:
-    """All rows without a gap, as long as they can be, by chain and number; the order of the segments means nothing.
-
-    A segment that is there several times counts once. Where its copies differ in what they say of it, it is in no row.
-    """
-    by_name: dict[tuple[str, str, str, int], BinlogSegment] = {}
-    ambiguous: set[tuple[str, str, str, int]] = set()
-    for segment in segments:
-        key = (segment.machine, segment.job, segment.chain, segment.number)
-        if by_name.setdefault(key, segment).digest != segment.digest:
-            ambiguous.add(key)
-    found: list[ChainRow] = []
-    row: list[BinlogSegment] = []
-    for key in sorted(by_name):
-        segment = by_name[key]
-        if row and (reason := _parts(row[-1], segment, key in ambiguous)):
-            found.append(ChainRow(tuple(row), "" if row[-1].chain != segment.chain else reason))
-            row = []
-        if key not in ambiguous:
-            row.append(segment)
-    return (*found, *([ChainRow(tuple(row), "")] if row else []))
-
-
-def _parts(before: BinlogSegment, after: BinlogSegment, ambiguous: bool) -> str:
-    return f"{after.name} is there with different contents" if ambiguous else leads_on(before, after)
 
 
 def continuations(backup: PlacedBackup, found: Sequence[ChainRow]) -> list[tuple[BinlogSegment, ...]]:

@@ -177,7 +177,7 @@ def _fallback(terms: ClusterTerms, job: str, seen: Mapping[str, SeenHost]) -> It
         fact = f"no member backs up job {job} by itself when the control host is away"
         yield _warning(subject, fact, f"on one member at least, add {schedule} with a cron and fallback_after")
     if always := [host for host, one in told.items() if one.fallback_after_seconds == 0]:
-        fact = f"{some(always, _SHOWN)} backs up job {job} by its own schedule too, whatever the fleet does"
+        fact = f"job {job} is also backed up by its own schedule on {some(always, _SHOWN)}, whatever the fleet does"
         yield _warning(subject, fact, f"add fallback_after to {schedule} there")
     if short := {
         host: one.fallback_after_seconds
@@ -185,8 +185,8 @@ def _fallback(terms: ClusterTerms, job: str, seen: Mapping[str, SeenHost]) -> It
         if one.fallback_after_seconds and one.fallback_after_seconds < FALLBACK_SECONDS
     }:
         fact = (
-            f"{some(list(short), _SHOWN)} waits only {roughly(min(short.values()))} for the control host,"
-            f" and then backs up job {job} beside the fleet"
+            f"fallback_after of job {job} is only {roughly(min(short.values()))} on {some(list(short), _SHOWN)}:"
+            " when the control host is away for so long, backups begin there beside the fleet's"
         )
         yield _warning(
             subject,

@@ -35,7 +35,7 @@ class TryAgain:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
+class TriesOver:
     """It has ended so."""
 
     state: FleetState
@@ -44,7 +44,7 @@ class GivenUp:
 
 def judged(
     owed: OwedBackup, tries: Sequence[FleetTry], rule: TryRule, now: datetime, *, cancel_wanted: bool = False
-) -> TryAgain | GivenUp:
+) -> TryAgain | TriesOver:
     """What follows from these tries, of which the last has ended.
 
     A run that was cancelled counts as what people wanted only where they wanted it of the fleet: a host that is
@@ -52,17 +52,17 @@ def judged(
     """
     last = tries[-1]
     if last.status in GOOD:
-        return GivenUp(FleetState.DONE)
+        return TriesOver(FleetState.DONE)
     if cancel_wanted and last.status in (RunStatus.CANCELLED, None):
-        return GivenUp(FleetState.CANCELLED, last.said)
+        return TriesOver(FleetState.CANCELLED, last.said)
     if last.status is None:
-        return GivenUp(FleetState.FAILED, last.said)  # whatever runs there may run still: no other member may begin
+        return TriesOver(FleetState.FAILED, last.said)  # whatever runs there may run still: no other member may begin
     if len(tries) > rule.retries:
-        return GivenUp(FleetState.FAILED, last.said)
+        return TriesOver(FleetState.FAILED, last.said)
     wait = min(timedelta(seconds=rule.retry_after_seconds) * 2 ** (len(tries) - 1), _LONGEST_WAIT)
     begin = earliest_beginning(owed, now + wait)
     if begin is None:
-        return GivenUp(FleetState.FAILED, f"{last.said}; its window closes before another try")
+        return TriesOver(FleetState.FAILED, f"{last.said}; its window closes before another try")
     return TryAgain(begin, last.said)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from backupd.policy.inventory import MOST_HOSTS, BadInventory, Group
 from backupd.vocabulary.errors import UsageError, missing_package
-from backupd.vocabulary.faults import quoted
 
 MOST_BYTES = 32 << 20
 _DEEPEST = 60  # tables within tables
@@ -275,8 +274,3 @@ def _table(value: Any) -> dict[str, Any]:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-def shown(fact: str, source: str) -> str:
-    """The sentence on an inventory."""
-    return f"the inventory of {quoted(source)} {fact}"

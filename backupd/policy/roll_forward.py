@@ -152,7 +152,7 @@ def _require_moment(moment: Moment) -> None:
 
 
 def _require_one_history(moment: Moment, having: Sequence[BinlogSegment], *, named: bool) -> None:
-    """What is named is named once. After a RESET, or on a server that was restored, names and numbers begin anew.
+    """What is named is named once. After a RESET, or on a server that was restored, names and numbers start again.
 
     Raises:
         UsageError: it is in two logs; who names the backup says which one is meant, but for places of two servers.
@@ -334,7 +334,7 @@ def _nearest(at: datetime, within: Reach, found: Sequence[ChainRow]) -> str:
     newest = max(found, key=lambda row: (row.chain, row.segments[-1].number), default=None)
     if before is not None and after is None and newest is not None and newest.last_at == before.until:
         return (
-            f"--latest restores everything that is archived, with the transaction of {shown(before.until)};"
+            f"--to-latest restores everything that is archived, with the transaction of {shown(before.until)};"
             " --to-time with that time would leave it out"
         )
     told = [] if before is None else [f"before it: {_end_of(before)}"]

@@ -105,7 +105,7 @@ def _figures(run: RunDetails) -> Iterator[Figure]:
     yield "snapshot_seconds", "snapshot taken in", phases.get(Phase.SNAPSHOT), duration
     yield "penalty_initial_ratio", "penalty at first", penalty.initial_ratio, ratio
     yield "penalty_settled_ratio", "penalty when copying", penalty.settled_ratio, ratio
-    yield "settle_seconds", "settled after", phases.get(Phase.SETTLE), duration
+    yield "settle_seconds", "settle wait", phases.get(Phase.SETTLE), duration
     yield "copy_seconds", "copied in", copy, duration
     yield "copy_bytes_per_second", "copy rate", backup.bytes_read / copy if backup and copy else None, speed
     for stage in ("read", "compress", "encrypt"):

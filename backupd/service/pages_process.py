@@ -1,6 +1,6 @@
 """A process that shows pages: started as soon as its port is ours, again where it has ended, and gone when it is to be.
 
-Knows: how it ends, how long its last word may take, how often it may begin anew, what of our environment it is given.
+Knows: how it ends, how long its last word may take, how often it may start again, what of our environment it is given.
 What it is started with is another's to say.
 """
 

@@ -13,7 +13,6 @@ of besides has a CRC32 of botocore's, and the MD5 that it had before: MinIO unti
 import base64
 import configparser
 import hashlib
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -32,8 +31,6 @@ from backupd.vocabulary.errors import ConfigurationError, TargetError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

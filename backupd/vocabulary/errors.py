@@ -51,7 +51,7 @@ _MEANINGS = {
     ExitStatus.CANCELLED: "cancelled",
     ExitStatus.PROBE: "probe or bench: its load or the disk under it failed",
     ExitStatus.CATALOGUE: "the catalogue cannot be opened, read or written",
-    ExitStatus.UNDECIDED: "undecided: the drill ran into a limit of its own",
+    ExitStatus.UNDECIDED: "undecided: this host ran out of memory, room or time; nothing was learned about the backup",
     ExitStatus.TERMINATED: "terminated by the system: SIGTERM or SIGHUP",
 }
 

@@ -13,12 +13,12 @@ from pyrage import x25519
 
 from backupd.catalogue.database import direct
 from backupd.operations.ownership import ownership_of, signer_of
-from backupd.operations.restore.unfinished import INCOMPLETE
 from backupd.operations.restore.unfinished_marker import Unfinished, to_text
 from backupd.policy.moments import Latest
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogSegment
 from backupd.vocabulary.errors import ExitStatus
 from backupd.vocabulary.records import Drill
+from backupd.vocabulary.storage import MARKER
 from tests.binlog_archives import Archiver, WrittenBinlogs, written_binlogs
 from tests.cli.terminal import Ended, Terminal
 from tests.contract.mariadb import mariadb
@@ -312,7 +312,7 @@ def test_no_run_is_read_of_which_nothing_is_left(
         connection.execute("UPDATE runs SET ended_at = 'no instant' WHERE run_id = 'r1'")
     listed = terminal.run("binlog", "list", "nightly", "--target", "vault", "--json")
     assert [one["run_id"] for one in listed.document["backups"]] == ["r2"]
-    reached = terminal.run("restore", "--latest", "--job", "nightly", "--to", str(world.base / "to"))
+    reached = terminal.run("restore", "--to-latest", "--job", "nightly", "--to", str(world.base / "to"))
     assert f"from run r2 and {len(archived) - 3} binlog segments after it" in reached.stderr
 
 
@@ -325,7 +325,7 @@ def test_a_backup_that_is_restored_alone_tells_where_its_archive_leads_on_to(
     followed_by(world, archived[3], "r1")
     said = terminal.run("restore", "r1", "--to", str(world.base / "alone")).stderr
     assert "this restores the backup alone, as of " in said
-    assert "To include all of it: backupd restore r1 --latest --to DIR" in said
+    assert "To include all of it: backupd restore r1 --to-latest --to DIR" in said
 
 
 def test_another_machine_s_backup_is_led_on_by_no_archive_of_this_one(
@@ -348,7 +348,7 @@ def test_who_restores_a_backup_of_before_a_gap_is_not_told_to_use_latest(
     archiver.catalogue.add_segment(other, spooled=False)
     said = terminal.run("restore", "r1", "--to", str(world.base / "alone")).stderr
     assert "To restore a moment until then: backupd restore r1 --to-time TIME --to DIR" in said
-    refused = terminal.run("restore", "r1", "--latest", "--to", str(world.base / "latest"))
+    refused = terminal.run("restore", "r1", "--to-latest", "--to", str(world.base / "latest"))
     assert "there is a gap between the last good backup and the newest segments" in refused.stderr
 
 
@@ -371,10 +371,10 @@ def test_a_backup_whose_drill_failed_leads_to_a_moment_where_it_is_named(
     archived = archiver.archive(written.origin, written.pieces(SMALL))
     placed(world, archived[3], "r1")
     archiver.catalogue.record_drill(Drill("r1", ok=False, checks=(), seconds=1.0, at=datetime.now(UTC)))
-    refused = terminal.run("restore", "--latest", "--job", "nightly", "--to", str(world.base / "to"))
+    refused = terminal.run("restore", "--to-latest", "--job", "nightly", "--to", str(world.base / "to"))
     assert refused.status == ExitStatus.USAGE
     assert "run r1 is passed over: its last drill failed. To use it all the same, name it" in refused.stderr
-    named = terminal.run("restore", "r1", "--latest", "--to", str(world.base / "to"))
+    named = terminal.run("restore", "r1", "--to-latest", "--to", str(world.base / "to"))
     assert "the last drill of run r1 failed; it is used because you named it" in named.stderr
     assert f"from run r1 and {len(archived) - 3} binlog segments after it" in named.stderr
 
@@ -388,14 +388,14 @@ def test_what_another_job_s_restore_has_begun_is_not_gone_on_with(
     with terminal.configuration.open("a") as file:
         file.write('\n[jobs.billing]\nhost = "db1"\ntargets = ["vault"]\n[jobs.billing.binlog]\n')
     (to := world.base / "to").mkdir()
-    (to / INCOMPLETE).write_text(to_text(Unfinished("nightly", "r1", "of nothing", moment=str(Latest()))))
+    (to / MARKER).write_text(to_text(Unfinished("nightly", "r1", "of nothing", moment=str(Latest()))))
     for command in (("restore",), ("clone", "--as-replica")):
-        refused = terminal.run(*command, "--to", str(to), "--job", "billing", "--latest")
+        refused = terminal.run(*command, "--to", str(to), "--job", "billing", "--to-latest")
         assert refused.status == ExitStatus.USAGE
         assert "unfinished restore of something else: run r1 of job nightly to the latest moment" in refused.stderr
         assert f"or discard it: rm -r {to}" in refused.stderr
         assert "from run r1" not in refused.stderr
-    named = terminal.run("restore", "r1", "--to", str(world.base / "another"), "--job", "billing", "--latest")
+    named = terminal.run("restore", "r1", "--to", str(world.base / "another"), "--job", "billing", "--to-latest")
     assert named.status == ExitStatus.USAGE
     assert "run r1 is of job nightly, not of billing\nhint: omit --job, or the run" in named.stderr
 

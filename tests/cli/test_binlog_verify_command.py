@@ -63,7 +63,7 @@ def test_a_changed_segment_is_named_with_status_9_and_found_again_where_it_was_r
     victim = files(terminal)[1]
     content = victim.read_bytes()
     victim.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    ended = terminal.run("binlog", "verify", "nightly", "--share", "100%")
+    ended = terminal.run("binlog", "verify", "nightly", "--sample", "100%")
     assert ended.status == ExitStatus.VERIFICATION
     assert victim.name in ended.stderr
     assert "take one now" in ended.stderr

@@ -106,7 +106,7 @@ COMMANDS = [
     *(["fleet"], *(["fleet", name] for name in ("check", "plan"))),
     *(
         ["fleet", name]
-        for name in ("status", "history", "report", "pages", "serve", "run", "cancel", "pause", "unpause")
+        for name in ("status", "history", "report", "pages", "serve", "run", "cancel", "pause", "resume")
     ),
     *(["bench"], ["bench", "layouts"], ["bench", "show"], ["bench", "compare"]),
     *(["lab"], ["lab", "run"], ["lab", "shell"], ["lab", "clean"]),

@@ -237,7 +237,7 @@ def test_so_is_what_is_found_on_the_way_to_a_moment(
 
     monkeypatch.setattr(moments, "way_to", way)
     lose_all(world, monkeypatch)
-    ended = terminal.run(*how, "--latest", "--to", str(world.base / "to"))
+    ended = terminal.run(*how, "--to-latest", "--to", str(world.base / "to"))
     assert ended.status == ExitStatus.VERIFICATION
     assert broken(world).keys() == {"vault", "offsite"}
 

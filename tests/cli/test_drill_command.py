@@ -285,7 +285,7 @@ def test_a_drill_of_a_moment_that_ends_without_a_result_is_on_record_with_its_mo
     terminal: Terminal, world: World, of_moment: Drills
 ) -> None:
     of_moment.error = UsageError("/srv has 10 B free, and the backup needs 99 B", hint="make room")
-    assert terminal.run("drill", "--latest").status == 2
+    assert terminal.run("drill", "--to-latest").status == 2
     (drill,) = world.row("r2").drills
     assert (drill.moment, drill.ok) == (MOMENT, False)
     assert drill.undecided.startswith("it ended without a result: /srv has 10 B free")
@@ -300,10 +300,10 @@ def test_a_drill_of_a_moment_that_ends_without_a_result_is_on_record_with_its_mo
     ("words", "sentence"),
     [
         (("--to-time", "random", "--to-gtid", "0-1-7"), "a moment is either drawn or named"),
-        (("--seed", "7", "--latest"), "--seed belongs to --to-time random"),
+        (("--seed", "7", "--to-latest"), "--seed belongs to --to-time random"),
         (("--to-time", "random", "r1", "--job", "nightly"), "both a run and a job were given"),
         (("--to-time", "random"), "no job archives its binlog"),
-        (("--latest", "--job", "nightly"), "job nightly archives no binlog"),
+        (("--to-latest", "--job", "nightly"), "job nightly archives no binlog"),
         (("--to-time", "random", "r1"), "there is no moment that a drill could restore"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`backupd fleet run`, `cancel`, `pause` and `unpause`: what a person types is in the records, for whoever serves."""
+"""`backupd fleet run`, `cancel`, `pause` and `resume`: what a person types is in the records, for whoever serves."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,7 +78,7 @@ def test_who_asks_for_a_backup_of_what_is_paused_is_told_what_it_waits_for(fleet
     ended = fleet("run", "orders")
     assert ended.status == ExitStatus.OK
     assert "cluster orders is paused: the disks are replaced" in ended.stderr
-    assert "backupd fleet unpause" in ended.stderr
+    assert "backupd fleet resume" in ended.stderr
 
 
 def test_who_asks_for_a_backup_by_a_host_that_is_paused_is_told_too(fleet: Type, records: Records) -> None:
@@ -198,17 +198,17 @@ def test_a_pause_stands_until_it_is_ended(
     assert ended.stdout == f"{called} is paused: upgrade\n"
     assert "backs itself up once fallback_after has passed" in ended.stderr
     assert [(pause.scope, pause.name, pause.note) for pause in records.pauses()] == [(scope, name, "upgrade")]
-    assert fleet("unpause", *words).status == ExitStatus.OK
+    assert fleet("resume", *words).status == ExitStatus.OK
     assert records.pauses() == list[FleetPause]()
-    assert fleet("unpause", *words).status == ExitStatus.USAGE
+    assert fleet("resume", *words).status == ExitStatus.USAGE
 
 
 def test_a_pause_of_what_has_left_the_fleet_can_be_ended(fleet: Type, records: Records) -> None:
     records.pause(PauseScope.FLEET, "", "upgrade")
     records.pause(PauseScope.HOST, "db9", "its disks are replaced")
-    ended = fleet("unpause", "db9")
+    ended = fleet("resume", "db9")
     assert (ended.status, ended.stdout) == (ExitStatus.OK, "host db9 is no longer paused\n")
-    assert fleet("unpause", "").status == ExitStatus.USAGE
+    assert fleet("resume", "").status == ExitStatus.USAGE
     assert [(pause.scope, pause.name) for pause in records.pauses()] == [(PauseScope.FLEET, "")]
 
 

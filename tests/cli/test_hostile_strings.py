@@ -64,7 +64,7 @@ OVER_A_HOSTILE_HOST: dict[str, list[list[str]]] = {  # RUN, PROBE and BENCH stan
     "fleet run": [["shop"], [ARGUMENT, "--job", ARGUMENT]],
     "fleet cancel": [["shop"], [ARGUMENT, "--note", ARGUMENT]],
     "fleet pause": [["shop"], [ARGUMENT, "--note", ARGUMENT], ["--all"]],
-    "fleet unpause": [["shop"], [ARGUMENT], ["--all"]],
+    "fleet resume": [["shop"], [ARGUMENT], ["--all"]],
     "fleet status": [[], ["--json"], ["--nagios"]],  # over hostile records: tests/cli/test_fleet_view.py
     "fleet history": [[], ["--json"], ["--csv"]],
     "fleet report": [[], ["--json"], ["--month", "2026-11"], ["--html", "night.html"]],

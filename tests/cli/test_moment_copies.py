@@ -30,9 +30,10 @@ from backupd.operations.restore.into_folder import unpacked_bytes
 from backupd.operations.restore.moment import moment_copy, to_moment
 from backupd.operations.restore.moment.moment_copy import copy_at_moment
 from backupd.operations.restore.moment.to_moment import restore_to_moment
-from backupd.operations.restore.unfinished import INCOMPLETE, unfinished_in
+from backupd.operations.restore.unfinished import unfinished_in
 from backupd.policy.moments import BeforeGtid, ToGtid
 from backupd.vocabulary.errors import Cancelled, NotHeld, ServerError, UsageError
+from backupd.vocabulary.storage import MARKER
 from tests.archive_site import Moment, Site, rows_of, started_on
 from tests.contract.mariadb import mariadb, wait_until
 from tests.contract.test_exporting import source
@@ -121,8 +122,8 @@ def test_the_second_before_the_accident_is_reached_over_a_kill_and_an_interrupti
     killed.start()
     killed.join()
     assert killed.exitcode == -signal.SIGKILL
-    assert (to / INCOMPLETE).exists()
-    refused = site.run("restore", "--to", str(to), "--latest", expect=2)
+    assert (to / MARKER).exists()
+    refused = site.run("restore", "--to", str(to), "--to-latest", expect=2)
     assert f"unfinished restore of something else: run {RUN} of job nightly to the moment before" in refused.stderr
     (to / "of the killed server").touch()
     told: list[str] = []
@@ -132,7 +133,7 @@ def test_the_second_before_the_accident_is_reached_over_a_kill_and_an_interrupti
     assert not (to / "of the killed server").exists()
     assert "run the same command to continue" in (cancelled.value.hint or "")
     assert not (to / RELAY_FOLDER).exists()
-    site.run("restore", "--to", str(to), "--latest", expect=2)
+    site.run("restore", "--to", str(to), "--to-latest", expect=2)
     done = site.run("restore", "--to", str(to), *asked)
     assert "continuing the interrupted restore at" in done.stderr
     assert "restoring\n" not in done.stderr
@@ -169,9 +170,9 @@ def test_what_was_applied_for_a_replica_becomes_no_other_copy_and_the_other_way_
     with pytest.raises(Cancelled):
         copy(as_replica=as_replica, applied=interrupt)
     if not noted:
-        marker = json.loads((to / INCOMPLETE).read_text())
+        marker = json.loads((to / MARKER).read_text())
         marker.pop("as_replica", None)
-        (to / INCOMPLETE).write_text(json.dumps(marker))
+        (to / MARKER).write_text(json.dumps(marker))
     told.clear()
     copy(as_replica=as_replica ^ noted, applied=lambda _progress: None)
     wanted = "for a server that is no replica" if not as_replica ^ noted else "for a replica"
@@ -397,7 +398,7 @@ def test_an_export_that_is_killed_leaves_a_folder_that_is_marked(history: Histor
     killed = multiprocessing.get_context("fork").Process(target=exporting, args=(history, to), kwargs={"ends": end})
     killed.start()
     killed.join()
-    assert (to / INCOMPLETE).exists()
+    assert (to / MARKER).exists()
     done = site.run("restore", "--to", str(to), "--tables", "t.innodb,t.more", "--before-gtid", drop)
     assert "was killed while a server worked on these files: restoring all files again" in done.stderr
     assert (to / "tables" / "t" / "more.sql").exists()
@@ -420,7 +421,7 @@ def test_a_table_that_was_not_there_costs_no_other(history: History, tmp_path: P
 def test_a_table_that_never_was_is_refused_before_anything_is_restored(history: History, tmp_path: Path) -> None:
     site, _, _ = history
     to = tmp_path / "to"
-    refused = site.run("restore", "--to", str(to), "--tables", "t.inodb", "--latest", expect=2)
+    refused = site.run("restore", "--to", str(to), "--tables", "t.inodb", "--to-latest", expect=2)
     assert "t.inodb" in refused.stderr
     assert not to.exists()
 

@@ -161,7 +161,7 @@ def test_a_host_without_a_server_of_the_series_says_nothing_of_the_moment(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--to-time", "random", "--latest"), "a moment is either drawn or named"),
+        (("--to-time", "random", "--to-latest"), "a moment is either drawn or named"),
         (("--seed", "7"), "--seed belongs to --to-time random"),
         (("--to-time", "2020-01-01"), "the oldest good backup is of"),
         ((RUN, "--job", "nightly"), "both a run and a job were given"),

@@ -56,7 +56,7 @@ TO_LOAD = ("restore", "r1", "--tables", "shop.orders", "--into", "db1", "--as", 
         (("--into", "db1", "--tables", "a.b"), "--into HOST and --as NAME belong together", "give all three"),
         (("--to", "/x", "--tables", "a.b", "--as", "x"), "--into HOST and --as NAME belong together", "give all three"),
         (
-            ("--into", "db1", "--as", "x", "--tables", "a.b", "--latest"),
+            ("--into", "db1", "--as", "x", "--tables", "a.b", "--to-latest"),
             "--into cannot load tables as of a moment",
             "use --tables DB.T --to DIR with the moment",
         ),

@@ -52,7 +52,7 @@ def test_what_was_restored_and_where_it_stands_is_told(history: History, tmp_pat
         (("--before-gtid", "nonsense"), "'nonsense' is not the GTID of a transaction"),
         (("--to-time", "2026-10-25 02:30 Europe/Berlin"), "was shown twice, as the clocks were put back"),
         (("--to-position", "bin.000001"), "is not a binlog position"),
-        (("--latest", "--to-time", "2026-01-01"), "two moments cannot be restored at once"),
+        (("--to-latest", "--to-time", "2026-01-01"), "two moments cannot be restored at once"),
     ],
 )
 def test_a_moment_that_cannot_be_reached_is_refused_and_nothing_is_made(
@@ -69,7 +69,7 @@ def test_a_job_that_left_the_configuration_is_named_with_a_hint(history: History
     without = tmp_path / "backupd.toml"
     text = site.configuration.read_text()
     without.write_text(text.replace("[jobs.nightly", "[jobs.daily"))
-    words = ["--config", str(without), "restore", BACKUPS[0], "--to", str(tmp_path / "to"), "--latest"]
+    words = ["--config", str(without), "restore", BACKUPS[0], "--to", str(tmp_path / "to"), "--to-latest"]
     refused = subprocess.run([*site.command()[:4], *words], capture_output=True, text=True, check=False)
     assert refused.returncode == 2, refused.stderr
     assert "no job 'nightly'" in refused.stderr

@@ -16,11 +16,12 @@ from backupd.archive.segment_bytes import unseal
 from backupd.mysql.binlog.layout import BEGINNINGS, BETWEEN_TRANSACTIONS
 from backupd.mysql.binlog.sifting import BinlogBytes
 from backupd.operations.binlog.tools import minute
-from backupd.policy.binlog_chain import ChainRow, rows
+from backupd.policy.binlog_chain import ChainRow
 from backupd.policy.segment_file import from_line
 from backupd.vocabulary.binlogs import BinlogSegment
 from tests.archive_site import Site
 from tests.contract.mariadb import PASSWORD, MariadbServer, mariadb, wait_until
+from tests.fakes.chain_rows import rows
 from tests.processes import children
 from tests.share import seeded
 

@@ -152,7 +152,7 @@ def test_a_failover_under_load_leaves_no_gap_and_moments_of_both_servers_are_res
         with started_on(to) as server, server.session() as root:
             assert root.value("SELECT @@GLOBAL.gtid_slave_pos") == (expected.gtid if expected else last)
             assert expected is None or rows_of(root) == expected.rows
-    assert "drill to the latest moment: proven" in site.run("drill", "--job", "nightly", "--latest").stdout
+    assert "drill to the latest moment: proven" in site.run("drill", "--job", "nightly", "--to-latest").stdout
 
 
 def test_what_the_replica_wrote_on_its_own_before_is_a_gap_that_is_told(servers: Pair) -> None:

@@ -52,11 +52,11 @@ def test_a_moment_has_the_times_of_the_server_where_the_host_goes_by_another_zon
     with server_in(zone) as server:
         site = Site(tmp_path, server)
         rows = written(site)
-        done = site.run("restore", "--to", str(tmp_path / "to"), "--latest")
+        done = site.run("restore", "--to", str(tmp_path / "to"), "--to-latest")
         assert "time zone" not in done.stderr
         with started_on(tmp_path / "to") as restored, restored.session() as root:
             assert rows_of(root) == rows
-        assert "proven" in site.run("drill", "--latest").stdout
+        assert "proven" in site.run("drill", "--to-latest").stdout
 
 
 def test_a_zone_that_has_no_name_is_told_and_nothing_is_proven_until_somebody_names_it(tmp_path: Path) -> None:
@@ -65,16 +65,16 @@ def test_a_zone_that_has_no_name_is_told_and_nothing_is_proven_until_somebody_na
         site = Site(tmp_path, server)
         rows = written(site)
         told = "the time zone of the server that wrote the log is not known"
-        guessed = ("restore", "--to", str(tmp_path / "guessed"), "--latest")
+        guessed = ("restore", "--to", str(tmp_path / "guessed"), "--to-latest")
         assert told in site.run(*guessed, expect=ExitStatus.ATTENTION).stderr
         scrub = tmp_path / "scrub.sql"
         scrub.write_text("DELETE FROM t.days;\n")
-        clone = ("clone", "--to", str(tmp_path / "clone"), "--scrub", str(scrub), "--latest")
+        clone = ("clone", "--to", str(tmp_path / "clone"), "--scrub", str(scrub), "--to-latest")
         assert told in site.run(*clone, expect=ExitStatus.ATTENTION).stderr
-        undecided = site.run("drill", "--latest", expect=ExitStatus.UNDECIDED).stderr
+        undecided = site.run("drill", "--to-latest", expect=ExitStatus.UNDECIDED).stderr
         assert told in undecided
         assert "name that time zone by TZ=ZONE" in undecided
-        assert told not in site.run("restore", "--to", str(tmp_path / "to"), "--latest", TZ=rule).stderr
+        assert told not in site.run("restore", "--to", str(tmp_path / "to"), "--to-latest", TZ=rule).stderr
         with started_on(tmp_path / "to") as restored, restored.session() as root:
             assert rows_of(root) == rows
 

@@ -326,6 +326,17 @@ def test_what_cannot_be_read_is_no_reason_to_discard_the_database(records: Recor
     assert caught.value.hint.endswith("do not discard the database for it")
 
 
+def test_a_word_of_a_later_backupd_is_told_and_is_no_bug(records: Records) -> None:
+    records.keep(done("shop"))
+    records.pause(PauseScope.FLEET, "", "")
+    with records.engine.begin() as connection:
+        connection.execute(text("UPDATE fleet_backups SET state = 'postponed'"))
+        connection.execute(text("UPDATE fleet_pauses SET scope = 'rack'"))
+    for ask in (records.history, records.pauses):
+        with pytest.raises(FleetDatabaseError, match=r"contains an invalid value: '(postponed|rack)'"):
+            ask()
+
+
 def test_a_pause_stands_until_it_is_ended(records: Records) -> None:
     records.pause(PauseScope.CLUSTER, "shop", "migration")
     records.pause(PauseScope.CLUSTER, "shop", "still")
@@ -333,8 +344,8 @@ def test_a_pause_stands_until_it_is_ended(records: Records) -> None:
     assert [(pause.scope, pause.name, pause.note) for pause in records.pauses()] == [
         *((PauseScope.CLUSTER, "shop", "still"), (PauseScope.FLEET, "", ""))
     ]
-    assert records.unpause(PauseScope.CLUSTER, "shop")
-    assert not records.unpause(PauseScope.CLUSTER, "shop")
+    assert records.resume(PauseScope.CLUSTER, "shop")
+    assert not records.resume(PauseScope.CLUSTER, "shop")
 
 
 def test_wishes_and_the_one_at_work_are_remembered(records: Records) -> None:

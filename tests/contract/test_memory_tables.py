@@ -45,12 +45,12 @@ def test_a_moment_is_reached_though_rows_are_changed_that_no_copy_has(site: Site
         "UPDATE t.fleeting, t.innodb SET t.fleeting.v = 7, t.innodb.v = 'both'",
         "INSERT INTO t.innodb (v) VALUES ('behind them')",
     )
-    done = site.run("restore", "--to", str(tmp_path / "to"), "--latest")
+    done = site.run("restore", "--to", str(tmp_path / "to"), "--to-latest")
     assert "t.fleeting (MEMORY) stays empty" in done.stderr
     with started_on(tmp_path / "to") as restored, restored.session() as root:
         assert {**rows_of(root), "fleeting": None} == {**rows, "fleeting": None}
         assert root.value("SELECT COUNT(*) FROM t.fleeting") == "0"
-    assert "proven" in site.run("drill", "--latest").stdout
+    assert "proven" in site.run("drill", "--to-latest").stdout
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,6 @@ def test_where_rows_and_definitions_cannot_be_told_apart_the_reason_is_told(
     site: Site, tmp_path: Path, other: str
 ) -> None:
     written(site, other, "UPDATE t.fleeting SET v = 5 WHERE id = 1")
-    done = site.run("restore", "--to", str(tmp_path / "to"), "--latest", expect=ExitStatus.VERIFICATION)
+    done = site.run("restore", "--to", str(tmp_path / "to"), "--to-latest", expect=ExitStatus.VERIFICATION)
     assert "changes rows of t.fleeting that no copy has" in done.stderr
     assert "ENGINE = InnoDB" in done.stderr

@@ -50,7 +50,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
 
 def test_everything_is_as_the_source_had_it(source: Source, tmp_path: Path) -> None:
     assert source.statuses["a purge`s"] == source.statuses["turned_on"] == source.statuses["renamed"] == "ENABLED"
-    source.site.run("restore", "--to", str(tmp_path / "to"), "--latest")
+    source.site.run("restore", "--to", str(tmp_path / "to"), "--to-latest")
     with started_on(tmp_path / "to") as server, server.session() as root:
         assert objects_of(root, Flavour.MARIADB) == source.objects
 
@@ -70,7 +70,7 @@ def test_an_interrupted_restore_goes_on_with_the_events_as_they_were_there(sourc
             applied=interrupt,
         )
         restore_to_moment(found.forward, found.manifest, found.sources, to=to)
-    assert "continuing the interrupted restore" in source.site.run("restore", "--to", str(to), "--latest").stderr
+    assert "continuing the interrupted restore" in source.site.run("restore", "--to", str(to), "--to-latest").stderr
     with started_on(to) as server, server.session() as root:
         assert objects_of(root, Flavour.MARIADB) == source.objects
 
@@ -78,7 +78,7 @@ def test_an_interrupted_restore_goes_on_with_the_events_as_they_were_there(sourc
 def test_a_replica_leaves_its_sources_events_to_it_whether_the_log_says_anything_of_them(
     source: Source, tmp_path: Path
 ) -> None:
-    source.site.run("clone", "--to", str(tmp_path / "clone"), "--as-replica", "--latest")
+    source.site.run("clone", "--to", str(tmp_path / "clone"), "--as-replica", "--to-latest")
     with started_on(tmp_path / "clone", "--server-id=8") as replica, replica.session() as root:
         found = statuses_of(root)
     ran = [name for name, status in source.statuses.items() if status == "ENABLED"]

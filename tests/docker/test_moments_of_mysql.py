@@ -183,8 +183,8 @@ def test_the_log_is_applied_whatever_became_of_the_servers_gtid_mode(
                 root.execute(f"INSERT INTO t.orders (v) VALUES ('{mode}')")
                 end, rows = binlog_source(root), rows_of(root)
                 wait_until(lambda: site.stored_to(binlog_source(root).end))
-    assert "proven" in site.run("drill", "--latest").stdout
-    site.run("restore", "--to", str(tmp_path / "to"), "--latest")
+    assert "proven" in site.run("drill", "--to-latest").stdout
+    site.run("restore", "--to", str(tmp_path / "to"), "--to-latest")
     with started_on(tmp_path / "to", programs, Flavour.MYSQL, f"--gtid-mode={modes[-1]}") as restored:
         reached, found = now(restored)
         assert (found, reached.gtid) == (rows, end.gtid)

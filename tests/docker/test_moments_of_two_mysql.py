@@ -118,7 +118,7 @@ def test_the_archive_goes_on_with_the_replica_that_takes_the_place_of_its_source
     asked = [
         ("--to-time", moments[0].at.isoformat()),
         ("--to-gtid", last_of(moments[1], segments[-1].origin.uuid)),
-        ("--latest",),
+        ("--to-latest",),
     ]
     for number, (words, moment) in enumerate(zip(asked, moments, strict=True)):
         reached(site, programs, tmp_path / f"to-{number}", moment, *words)
@@ -152,7 +152,7 @@ def test_a_server_that_was_seeded_by_gtid_purged_is_archived_without_a_gap_over_
             last = write(site, 100)
     assert gaps(site) == []
     assert gtid.is_within(given, last.gtid)
-    reached(site, programs, tmp_path / "to", last, "--latest")
+    reached(site, programs, tmp_path / "to", last, "--to-latest")
 
 
 def last_of(moment: Moment, uuid: str) -> str:
@@ -183,4 +183,4 @@ def test_statements_are_applied_in_the_time_zone_of_the_server_that_wrote_them(
                 root.execute("ALTER TABLE t.hours MODIFY at DATETIME")
             moment = site.moment()
             wait_until(lambda: site.stored(moment.gtid))
-        reached(site, programs, tmp_path / "to", moment, "--latest")
+        reached(site, programs, tmp_path / "to", moment, "--to-latest")

@@ -49,7 +49,7 @@ def tree() -> list[tuple[tuple[str, ...], Any]]:
 def _lines(root: TyperGroup) -> Iterator[str]:
     yield "# Commands"
     yield ""
-    yield "Every command takes `--help`. Commands that have a result take `--json` and then print exactly one"
+    yield "Every command takes `--help`. Where a command takes `--json`, it then prints exactly one"
     yield "[JSON document](json.md). stdout carries results only; progress, warnings and errors go to stderr."
     yield "How a command ends is told by its [exit status](exit-statuses.md)."
     yield ""

@@ -22,6 +22,7 @@ FOREIGN = (
     "asks no server",
     "backup is given up",
     "backup was given up",
+    "begin anew",
     "begins anew",
     "begun then",
     "by default made from",

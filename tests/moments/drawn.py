@@ -52,7 +52,7 @@ class _Draw:
             yield self._around_file(number)
         yield self._around_large()
         yield (self._time(self._any()) for _ in range(10))
-        yield iter([Drawn("the latest", ("--latest",), len(self._record.log))])
+        yield iter([Drawn("the latest", ("--to-latest",), len(self._record.log))])
 
     def _around_backups(self) -> Iterator[Drawn]:
         for run, number in zip(BACKUPS, (self._first, self._second), strict=True):

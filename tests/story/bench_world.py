@@ -12,7 +12,7 @@ from backupd.host.process import ChildLedger
 from backupd.operations.measure.bench import plan_bench, run_bench
 from backupd.operations.measure.bench_steps import BenchTelling
 from backupd.operations.tools import BenchTools, HostTools, Instruments, Versions
-from backupd.operations.upkeep.recover import dead_runs
+from backupd.operations.upkeep.recover import clean_up_dead_runs
 from backupd.operations.upkeep.recovery import Recovery
 from backupd.vocabulary.benches import BenchHost, BenchPlan, BenchRecord, BenchRequest, LayoutBench, PublishedTable
 from backupd.vocabulary.errors import CommandError, SnapshotError
@@ -190,7 +190,7 @@ class BenchWorld:
     def recover(self) -> Recovery:
         """What `backupd recover` does: in one go."""
         with self.world.catalogue() as catalogue:
-            recovery = dead_runs(catalogue, self.tools)
+            recovery = clean_up_dead_runs(catalogue, self.tools)
         recovery.require_complete()
         return recovery
 

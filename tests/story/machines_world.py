@@ -670,7 +670,7 @@ class Machines:
     def _recover(self, host: Host, _number: int = 0, _more: int = 0) -> None:
         def act() -> None:
             with host.catalogue() as catalogue:
-                for holding in recover.dead_runs(catalogue, host.tools, finishing=host.finishing).finished:
+                for holding in recover.clean_up_dead_runs(catalogue, host.tools, finishing=host.finishing).finished:
                     run_id, target = holding.detail["backup"], holding.detail["target"]
                     if (target, run_id) not in published and self._is_live(run_id, target):
                         self.violations.append(Violation(f"machine {number} has finished run {run_id}, which is alive"))

@@ -14,11 +14,10 @@ from backupd.mysql.proof import Recovered
 from backupd.mysql.replica_files import STATEMENTS_FILE
 from backupd.mysql.seeding import Following, ReplicationSource, ReplicaWish, Seeded, Words
 from backupd.operations.restore.clone import clone, new_server_id, require_another_id
-from backupd.operations.restore.unfinished import INCOMPLETE
 from backupd.vocabulary.errors import ServerError, TargetError, UsageError, VerificationError
 from backupd.vocabulary.records import Check
 from backupd.vocabulary.servers import Position
-from backupd.vocabulary.storage import Manifest
+from backupd.vocabulary.storage import MARKER, Manifest
 from tests.fakes.target import BELIEVED
 from tests.full_disk import no_room_for
 from tests.story.world import World
@@ -87,7 +86,7 @@ def test_a_clone_is_whole_and_says_how_it_is_started(
     assert f"datadir = {made.datadir}" in made.option_file.read_text()
     assert "START SLAVE;" in made.statements_file.read_text()
     names = {path.name for path in made.datadir.iterdir()}
-    assert names & {INCOMPLETE, "bin.000001", "bin.index", "auto.cnf"} == set()
+    assert names & {MARKER, "bin.000001", "bin.index", "auto.cnf"} == set()
 
 
 def test_nobody_else_can_enter_a_clone_as_long_as_we_work_in_it(

@@ -18,7 +18,7 @@ from backupd.config import CopyConfig, SettleConfig
 from backupd.host.process import start_time
 from backupd.operations.backup.run import run_backup
 from backupd.operations.restore.verify import verify_backup
-from backupd.operations.upkeep.recover import dead_runs
+from backupd.operations.upkeep.recover import clean_up_dead_runs
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import BackupdError, CatalogueError, ExitStatus
 from backupd.vocabulary.records import HoldingKind, Phase, RunDetails, RunStatus
@@ -111,7 +111,7 @@ def test_a_release_that_fails_keeps_the_good_backup_and_names_what_is_left(
     assert world.target.manifest("nightly", "r1").run_id == "r1"
     assert any(kind in thing for thing in world.left())
     with world.catalogue() as catalogue:
-        recovery = dead_runs(catalogue, world.tools)
+        recovery = clean_up_dead_runs(catalogue, world.tools)
     recovery.require_complete()
     assert world.left() == []
     assert world.row().status is RunStatus.ATTENTION
@@ -163,7 +163,7 @@ def test_a_catalogue_that_cannot_be_written_any_more_leaves_nothing_on_the_host(
         assert (children_of_ours() - before, world.database.locked, world.stored()) == (set(), False, [])
     assert world.row().status is RunStatus.RUNNING
     with world.catalogue() as catalogue:
-        dead_runs(catalogue, world.tools, finishing=world.finishing).require_complete()
+        clean_up_dead_runs(catalogue, world.tools, finishing=world.finishing).require_complete()
     assert world.left() == []
     assert world.row().status is RunStatus.FAILED
 

@@ -15,7 +15,7 @@ from backupd.host.signals import cancellable
 from backupd.operations.ownership import ownership_of
 from backupd.operations.restore.verify import verify_backup
 from backupd.operations.upkeep.prune import prune
-from backupd.operations.upkeep.recover import dead_runs
+from backupd.operations.upkeep.recover import clean_up_dead_runs
 from backupd.operations.upkeep.recovery import Recovery
 from backupd.targets import BackupSource, Target
 from backupd.vocabulary.errors import Cancelled, TargetError
@@ -190,7 +190,9 @@ def test_who_waits_for_the_clean_up_does_not_wait_for_it(world: World) -> None:
     world.at.clear()
     world.at["target.reading"] = lambda: happened.append("read back")
     with world.catalogue() as catalogue:
-        dead_runs(catalogue, world.tools, finishing=world.finishing, released=lambda: happened.append("released"))
+        clean_up_dead_runs(
+            catalogue, world.tools, finishing=world.finishing, released=lambda: happened.append("released")
+        )
     assert happened[:2] == ["released", "read back"]
     assert world.row("r1").status is RunStatus.ATTENTION
 
@@ -199,7 +201,7 @@ def test_another_recovery_that_is_quicker_leaves_nothing_to_do(world: World) -> 
     die_at(world, "target.reading")
     quicker: list[Recovery] = []
     with world.catalogue() as catalogue:
-        slower = dead_runs(
+        slower = clean_up_dead_runs(
             catalogue, world.tools, finishing=world.finishing, released=lambda: quicker.append(recover(world))
         )
     assert [len(one.finished) for one in (*quicker, slower)] == [1, 0]
@@ -223,7 +225,7 @@ def test_a_run_that_died_once_one_target_had_its_backup_says_which(world: World,
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
     wait_until_dead(world, "r1")
     with world.catalogue() as catalogue:
-        dead_runs(catalogue, world.tools)
+        clean_up_dead_runs(catalogue, world.tools)
     row = world.row()
     assert row.status is RunStatus.ATTENTION
     assert "its process died before the run ended; the backup is on vault" in row.attention

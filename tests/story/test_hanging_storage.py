@@ -18,7 +18,7 @@ from backupd.operations.backup.run import run_backup
 from backupd.operations.hanging_targets import silent_seconds
 from backupd.operations.ownership import ownership_of
 from backupd.operations.upkeep.prune import prune
-from backupd.operations.upkeep.recover import dead_runs
+from backupd.operations.upkeep.recover import clean_up_dead_runs
 from backupd.policy.retries import passes
 from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import (
@@ -383,7 +383,7 @@ def test_host_and_server_are_released_before_a_target_is_asked_for_what_dead_run
     seen: list[list[str]] = []
     storage.hang(verb, lambda: seen.append([each for each in left(world) if not each.startswith("lock file ")]))
     with world.catalogue() as catalogue:
-        recovery = dead_runs(
+        recovery = clean_up_dead_runs(
             catalogue, world.tools, finishing=world.finishing, released=lambda: seen.append(["released"])
         )
         with pytest.raises(CleanupIncomplete, match="vault/nightly/r1 is left: target vault does not answer"):
@@ -398,7 +398,7 @@ def test_a_target_that_hangs_is_asked_once_however_much_dead_runs_left_on_it(wor
     with world.catalogue() as catalogue:
         one = next(holding for _, holding in catalogue.holdings("r1") if holding.kind is HoldingKind.PARTIAL)
         catalogue.hold("r1", replace(one, name="vault/nightly/r0", detail={**one.detail, "backup": "r0"}))
-        assert len(dead_runs(catalogue, world.tools).left) == 2
+        assert len(clean_up_dead_runs(catalogue, world.tools).left) == 2
     assert storage.asked == ["owner"]
 
 

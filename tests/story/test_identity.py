@@ -13,7 +13,7 @@ from backupd.operations.backup.phases import BackupTelling
 from backupd.operations.ownership import Ownership, ownership_of
 from backupd.operations.upkeep.prune import Pruning, prune
 from backupd.operations.upkeep.rebuild import rebuild
-from backupd.operations.upkeep.recover import dead_runs
+from backupd.operations.upkeep.recover import clean_up_dead_runs
 from backupd.operations.upkeep.recovery import Recovery
 from backupd.policy.owner_record import OwnerRecord
 from backupd.targets.directory import DirectoryTarget
@@ -57,7 +57,7 @@ def clone(world: World, base: Path) -> World:
 
 def recover(world: World) -> Recovery:
     with world.catalogue() as catalogue:
-        return dead_runs(catalogue, world.tools)
+        return clean_up_dead_runs(catalogue, world.tools)
 
 
 def prune_job(world: World) -> Pruning:

@@ -14,10 +14,10 @@ from random import Random
 import pytest
 
 from backupd.operations.restore.into_folder import restore
-from backupd.operations.restore.unfinished import INCOMPLETE
 from backupd.operations.restore.verify import verify_backup
 from backupd.policy import manifest as manifests
 from backupd.vocabulary.errors import BackupdError, NotAsRecorded
+from backupd.vocabulary.storage import MARKER
 from tests.mutations import (
     MANIFEST,
     Stored,
@@ -69,7 +69,7 @@ def test_no_mutation_brings_anything_back_but_what_was_stored(stored: Stored, tm
         try:
             restore([stored.source(mutated(seed, stored.objects))], to=to, identities=stored.identities)
         except NotAsRecorded:
-            (to / INCOMPLETE).unlink()
+            (to / MARKER).unlink()
             assert files_in(to) == stored.files
         except BackupdError:
             refused += 1

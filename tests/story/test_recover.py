@@ -27,7 +27,7 @@ from backupd.host.process import start_time
 from backupd.host.signals import cancellable
 from backupd.lvm import Snapshots
 from backupd.operations.backup.phases import BackupTelling
-from backupd.operations.upkeep.recover import dead_runs
+from backupd.operations.upkeep.recover import clean_up_dead_runs
 from backupd.operations.upkeep.recovery import Recovery
 from backupd.targets import Target
 from backupd.vocabulary.errors import Busy, Cancelled, CleanupIncomplete, ExitStatus, NoRoom, SnapshotError, UsageError
@@ -92,7 +92,7 @@ def wait_until_dead(world: World, run_id: str) -> None:
 
 def recover(world: World) -> Recovery:
     with world.catalogue() as catalogue:
-        return dead_runs(catalogue, world.tools, finishing=world.finishing)
+        return clean_up_dead_runs(catalogue, world.tools, finishing=world.finishing)
 
 
 @pytest.mark.exhaustive
@@ -205,7 +205,7 @@ def test_the_catalogue_alone_is_enough(world: World) -> None:
     die_at(world, "target.writing")
     snapshots: Snapshots = WithoutTagSearch(world.host, world.name)
     with world.catalogue() as catalogue:
-        dead_runs(catalogue, replace(world.tools, snapshots=snapshots)).require_complete()
+        clean_up_dead_runs(catalogue, replace(world.tools, snapshots=snapshots)).require_complete()
     assert (world.left(), world.stored()) == ([], [])
 
 
@@ -308,7 +308,7 @@ def test_a_backup_that_was_complete_is_never_removed(world: World) -> None:
             )
             shutil.copytree(world.backups / "r1", world.backups / "r2")
             run.complete((Backup("vault", str(world.vault), 1, 1, 1, "0" * 64),))
-        dead_runs(catalogue, world.tools).require_complete()
+        clean_up_dead_runs(catalogue, world.tools).require_complete()
         assert catalogue.holdings() == []
         assert catalogue.run("r2").status is RunStatus.SUCCESS
     assert (world.backups / "r2" / "manifest.json").exists()
@@ -329,7 +329,7 @@ def test_a_stray_child_of_a_dead_run_is_ended(world: World) -> None:
     stray = subprocess.Popen(["sleep", "60"], start_new_session=True)
     with world.catalogue() as catalogue, catalogue.open_run("nightly", "db1", run_id="r1") as run:
         run.started(stray.pid, start_time(stray.pid) or 0, "sleep", must_finish=False)
-        dead_runs(catalogue, world.tools).require_complete()
+        clean_up_dead_runs(catalogue, world.tools).require_complete()
         assert catalogue.holdings() == []
         run.complete((Backup("vault", str(world.vault), 1, 1, 1, "0" * 64),))
     assert stray.wait(60) < 0
@@ -348,10 +348,10 @@ def test_a_file_system_that_is_still_being_made_is_left_until_its_program_has_en
         run.hold(Holding(HoldingKind.FILESYSTEM, "labvg/restored", {"uuid": "0b5f"}))
         run.started(4711, 1, "mkfs.xfs", must_finish=True)
         with pytest.raises(CleanupIncomplete, match=r"file-system labvg/restored is left: process 4711 \(mkfs"):
-            dead_runs(catalogue, world.tools).require_complete()
+            clean_up_dead_runs(catalogue, world.tools).require_complete()
         assert (names, len(catalogue.holdings("r1"))) == ([], 2)
         world.also_released = {**wipe, HoldingKind.CHILD: lambda _holding: None}
-        dead_runs(catalogue, world.tools).require_complete()
+        clean_up_dead_runs(catalogue, world.tools).require_complete()
         assert (names, catalogue.holdings("r1")) == (["labvg/restored"], [])
         run.complete((Backup("vault", str(world.vault), 1, 1, 1, "0" * 64),))
 

@@ -14,10 +14,10 @@ import pytest
 
 from backupd.host.signals import cancellable
 from backupd.operations.restore.into_folder import require_room, restore
-from backupd.operations.restore.unfinished import INCOMPLETE
 from backupd.targets import BackupSource
 from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import Cancelled, TargetError, UsageError, VerificationError
+from backupd.vocabulary.storage import MARKER
 from tests.fakes.target import BELIEVED, MACHINE
 from tests.story.world import FILES, World
 
@@ -78,12 +78,12 @@ def test_a_folder_that_is_not_empty_is_refused_and_stays_as_it_is(backed_up: Wor
 
 def test_a_restore_that_was_cut_short_is_told_apart_and_left_alone(backed_up: World, tmp_path: Path) -> None:
     (tmp_path / "to").mkdir()
-    (tmp_path / "to" / INCOMPLETE).write_text("{}")
+    (tmp_path / "to" / MARKER).write_text("{}")
     (tmp_path / "to" / "ibdata1").write_text("half")
     with pytest.raises(UsageError, match="interrupted restore") as refused:
         restore(copies(backed_up), to=tmp_path / "to")
     assert "rm -r" in refused.value.hint
-    assert set(files_in(tmp_path / "to")) == {INCOMPLETE, "ibdata1"}
+    assert set(files_in(tmp_path / "to")) == {MARKER, "ibdata1"}
 
 
 def test_a_file_in_the_way_is_a_sentence(backed_up: World, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_an_unfinished_backup_is_never_restored(backed_up: World, tmp_path: Path
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(backed_up: World, tmp_path: Path) -> None:
     to = tmp_path
-    while room := max(0, PATH_MAX - len(INCOMPLETE) - len(str(to)) - 1):  # a path with no room for any name below it
+    while room := max(0, PATH_MAX - len(MARKER) - len(str(to)) - 1):  # a path with no room for any name below it
         to = to / ("x" * min(200, room))
         to.mkdir()
     with pytest.raises(UsageError, match="cannot be"):
@@ -164,10 +164,10 @@ def test_a_restore_that_is_cancelled_at_once_leaves_the_folder_as_it_was(
 
 def test_while_it_is_not_whole_the_folder_says_so(backed_up: World, tmp_path: Path) -> None:
     marked: list[bool] = []
-    backed_up.at["target.reading"] = lambda: marked.append((tmp_path / "restored" / INCOMPLETE).exists())
+    backed_up.at["target.reading"] = lambda: marked.append((tmp_path / "restored" / MARKER).exists())
     restore(copies(backed_up), to=tmp_path / "restored")
     assert marked == [True, True, True]  # the index too, by which it is compared before the marker goes
-    assert not (tmp_path / "restored" / INCOMPLETE).exists()
+    assert not (tmp_path / "restored" / MARKER).exists()
 
 
 def test_a_folder_without_room_is_refused_before_anything_is_read(backed_up: World, tmp_path: Path) -> None:

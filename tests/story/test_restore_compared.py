@@ -12,9 +12,9 @@ from backupd.archive.unpack import Unpacking
 from backupd.mysql.tablefiles import tables_in
 from backupd.operations.restore import wanted_objects
 from backupd.operations.restore.into_folder import restore, unpack_objects
-from backupd.operations.restore.unfinished import INCOMPLETE
 from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import ExitStatus, NotAsRecorded, Unreadable
+from backupd.vocabulary.storage import MARKER
 from tests.fakes.target import MACHINE
 from tests.story.stored import JOB, RUN, Stream, files_in, put_in, unpacked
 from tests.story.test_restore_resumed import Failing, source
@@ -71,7 +71,7 @@ def test_a_file_that_is_not_as_recorded_is_named_and_the_folder_is_kept_and_comp
     assert found.value.exit_status is ExitStatus.VERIFICATION
     assert found.value.message.endswith("; and 2 more")
     assert f"{to} is kept: fix that" in found.value.hint
-    assert (to / INCOMPLETE).exists()
+    assert (to / MARKER).exists()
     for i in range(7):
         (to / "shop" / f"t{i}.ibd").write_bytes(b"%d" % i)
         os.utime(to / "shop" / f"t{i}.ibd", ns=(0, 1_700_000_000_500_000_000))
@@ -115,7 +115,7 @@ def test_an_index_that_is_lost_costs_the_comparison_and_nothing_else(vault: Path
     path.write_bytes(path.read_bytes()[:-4] + b"oops")
     with pytest.raises(NotAsRecorded, match="cannot be compared: index"):
         restore([source(Failing(vault))], to=to)
-    (to / INCOMPLETE).unlink()
+    (to / MARKER).unlink()
     assert files_in(to) == unpacked(STREAMS)
 
 

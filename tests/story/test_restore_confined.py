@@ -14,12 +14,13 @@ from backupd.mysql.relocation import Relocation
 from backupd.operations.restore.into_folder import restore, unpack_objects
 from backupd.operations.restore.next_copy import agreed
 from backupd.operations.restore.restored_copy import hand_over
-from backupd.operations.restore.unfinished import INCOMPLETE, filling, resumable
+from backupd.operations.restore.unfinished import filling, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
 from backupd.targets import BackupSource
 from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import BackupdError, Cancelled, NotHeld, UsageError
 from backupd.vocabulary.servers import Position
+from backupd.vocabulary.storage import MARKER
 from tests.fakes.target import BELIEVED, MACHINE
 from tests.story.stored import DEFAULT_ACLS, JOB, RUN, Stream, files_in, put_in
 from tests.unconfinable import without
@@ -67,7 +68,7 @@ def test_what_the_folder_itself_cannot_be_is_told_before_a_server_works_in_it(
 ) -> None:
     vault, to, fchmod = put_in(tmp_path / "vault", BENIGN), tmp_path / "to", os.fchmod
     to.mkdir()
-    (to / f"{INCOMPLETE}.itself").mkdir()  # of one that was killed
+    (to / f"{MARKER}.itself").mkdir()  # of one that was killed
 
     def refused(descriptor: int, bits: int) -> None:
         if bits == 0o750:
@@ -123,7 +124,7 @@ def test_a_mark_that_somebody_else_has_made_is_not_gone_on_from(tmp_path: Path) 
     with pytest.raises(Cancelled), resumable(tmp_path, Unfinished(JOB, RUN, "digest")) as folder:
         folder.save(what.objects)
         raise Cancelled("cancelled")
-    os.chown(tmp_path / INCOMPLETE, SOMEBODY, SOMEBODY)
+    os.chown(tmp_path / MARKER, SOMEBODY, SOMEBODY)
     with pytest.raises(UsageError, match="is not backupd's"), resumable(tmp_path, Unfinished(JOB, RUN, "digest")):
         raise AssertionError("gone on")
 
@@ -135,17 +136,17 @@ def test_what_is_stopped_as_it_is_handed_over_is_gone_on_with(tmp_path: Path) ->
     with pytest.raises(Cancelled, match="cancelled"), resumable(tmp_path, what) as folder:
         datadir.mkdir()
         os.chown(datadir, SOMEBODY, SOMEBODY)
-        for written in (tmp_path / "replica.sql", datadir / INCOMPLETE):
+        for written in (tmp_path / "replica.sql", datadir / MARKER):
             written.touch()
         with folder.worked_in():
             folder.stands(at, as_replica=False)
-        (tmp_path / f"{INCOMPLETE}.new").touch()  # of one that was killed as it wrote it
+        (tmp_path / f"{MARKER}.new").touch()  # of one that was killed as it wrote it
         hand_over(Relocation(tmp_path, "data", datadir), None, made=True)
         raise Cancelled("cancelled")
     with resumable(tmp_path, what) as folder:
         assert folder.reached == at
     given = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.stat().st_uid == SOMEBODY}
-    assert given == {"data", f"data/{INCOMPLETE}", "replica.sql"}
+    assert given == {"data", f"data/{MARKER}", "replica.sql"}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
@@ -153,12 +154,12 @@ def test_a_folder_that_is_named_by_a_link_is_handed_over_as_any(tmp_path: Path) 
     copy, linked = tmp_path / "copy", tmp_path / "linked"
     (copy / "data").mkdir(parents=True)
     os.chown(copy / "data", SOMEBODY, SOMEBODY)
-    for written in (copy / "replica.sql", copy / INCOMPLETE, copy / "data" / INCOMPLETE):
+    for written in (copy / "replica.sql", copy / MARKER, copy / "data" / MARKER):
         written.touch()
     linked.symlink_to(copy)
     hand_over(Relocation(linked, "data", Path("/srv/data")), None, made=False)
     assert {str(path.relative_to(copy)) for path in copy.rglob("*") if path.stat().st_uid == SOMEBODY} == {
-        *("data", f"data/{INCOMPLETE}", "replica.sql")
+        *("data", f"data/{MARKER}", "replica.sql")
     }
 
 

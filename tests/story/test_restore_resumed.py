@@ -20,10 +20,10 @@ from backupd.archive.unpack import Unpacking
 from backupd.archive.unpack_progress import TrackedMembers
 from backupd.host.signals import cancellable
 from backupd.operations.restore.into_folder import restore
-from backupd.operations.restore.unfinished import INCOMPLETE
 from backupd.targets import BackupSource
 from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import Busy, Cancelled, HostExhausted, TargetError, UsageError, VerificationError
+from backupd.vocabulary.storage import MARKER
 from tests.fakes.target import BELIEVED, MACHINE
 from tests.story.stored import FRAME_BYTES, JOB, RUN, Stream, content, files_in, put, put_in, tar, unpacked
 
@@ -132,7 +132,7 @@ def source(target: DirectoryTarget) -> BackupSource:
 
 def recorded(to: Path, name: str = "data-1.tar.zst") -> int:
     """Up to where in this object's tar stream a restore can go on."""
-    offset: int = json.loads((to / INCOMPLETE).read_text())["objects"].get(name, {"offset": 0})["offset"]
+    offset: int = json.loads((to / MARKER).read_text())["objects"].get(name, {"offset": 0})["offset"]
     return offset
 
 
@@ -176,11 +176,11 @@ def test_after_a_target_was_lost_the_same_restore_goes_on_and_fetches_less(
     with pytest.raises(TargetError, match="the line is dead") as lost:
         restore([source(Late(vault, gives=size * 7 // 8, monkeypatch=monkeypatch))], to=to)
     assert f"{to} keeps what was restored so far: run the same command" in lost.value.__notes__[0]
-    assert (to / INCOMPLETE).exists()
+    assert (to / MARKER).exists()
     again = Failing(vault)
     restore([source(again)], to=to)
     assert whole(to)
-    assert not (to / INCOMPLETE).exists()
+    assert not (to / MARKER).exists()
     assert again.read["data-1.tar.zst"] < size * 2 // 3
     assert "data-2.tar.zst" not in again.read  # it was done
 
@@ -323,7 +323,7 @@ def test_what_is_unpacked_already_needs_no_more_room(vault: Path, to: Path, monk
     """A large file that was cut short is written anew in the place of what is there of it."""
     with pytest.raises(TargetError):
         restore([source(Failing(vault, gives=stored_bytes(vault, "data-1.tar.zst") * 7 // 8))], to=to)
-    there = sum(path.lstat().st_blocks * 512 for path in to.rglob("*") if not path.is_dir() and path.name != INCOMPLETE)
+    there = sum(path.lstat().st_blocks * 512 for path in to.rglob("*") if not path.is_dir() and path.name != MARKER)
     needed = sum(len(tar(stream)[0]) for stream in STREAMS.values())
     assert there > MIB
     has_free(monkeypatch, needed - there)

@@ -8,9 +8,9 @@ import pytest
 from backupd.archive.encryption import read_identities
 from backupd.mysql.tablefiles import tables_in
 from backupd.operations.restore.into_folder import restore
-from backupd.operations.restore.unfinished import INCOMPLETE
 from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import TargetError, UsageError, VerificationError
+from backupd.vocabulary.storage import MARKER
 from tests.fakes.target import MACHINE
 from tests.story.stored import content, files_in, put, put_in
 from tests.story.test_restore_resumed import Failing, source, stored_bytes
@@ -82,7 +82,7 @@ def test_an_unknown_table_is_refused_before_anything_is_written(vault: Path, to:
 def test_an_interrupted_one_goes_on_and_only_as_the_same(vault: Path, to: Path) -> None:
     with pytest.raises(TargetError, match="the line is dead"):
         restore([source(Failing(vault, gives=5 * MIB))], to=to, tables=tables_in("shop.large,shop.small"))
-    assert (to / INCOMPLETE).exists()
+    assert (to / MARKER).exists()
     with pytest.raises(UsageError, match=r"something else: run r1 of job nightly, only shop\.large,shop\.small"):
         restore([source(Failing(vault))], to=to)
     restore([source(Failing(vault))], to=to, tables=tables_in("shop.large,shop.small"))

@@ -23,7 +23,6 @@ from backupd.mysql.tablefiles import Table, tables_in
 from backupd.operations.restore import into_folder, tables_into_folder
 from backupd.operations.restore.table_export import FOLDER, Exported
 from backupd.operations.restore.tables_into_folder import RestoredTables, restore_tables
-from backupd.operations.restore.unfinished import INCOMPLETE
 from backupd.vocabulary.errors import (
     BackupdError,
     HostExhausted,
@@ -34,7 +33,7 @@ from backupd.vocabulary.errors import (
     UsageError,
     VerificationError,
 )
-from backupd.vocabulary.storage import Manifest
+from backupd.vocabulary.storage import MARKER, Manifest
 from tests.story.stored import files_in
 from tests.story.test_restore_resumed import Failing, source
 from tests.story.test_restore_tables import BINLOGS, EVERYBODY_S, SMALL, to, vault
@@ -87,8 +86,8 @@ def test_what_was_killed_while_a_server_worked_in_it_is_marked_and_restored_anew
 ) -> None:
     monkeypatch.setattr(tables_into_folder, "export", Recovering(tmp_path / "killed"))
     restored(vault, to)
-    assert not (to / INCOMPLETE).exists()
-    assert (tmp_path / "killed" / INCOMPLETE).exists(), "whoever finds the folder takes it for whole"
+    assert not (to / MARKER).exists()
+    assert (tmp_path / "killed" / MARKER).exists(), "whoever finds the folder takes it for whole"
     monkeypatch.setattr(tables_into_folder, "export", lambda *_asked, **_more: ())
     restored(vault, tmp_path / "killed")
     assert files_in(tmp_path / "killed") == SMALL_ALONE

@@ -15,7 +15,7 @@ from backupd.operations.backup import preflight
 from backupd.operations.backup.contents import run_section
 from backupd.operations.backup.phases import BackupTelling
 from backupd.operations.backup.run import run_backup
-from backupd.operations.upkeep.recover import dead_runs
+from backupd.operations.upkeep.recover import clean_up_dead_runs
 from backupd.targets.directory import DirectoryTarget
 from backupd.vocabulary.errors import CatalogueError, ExitStatus, Refused, TargetError
 from backupd.vocabulary.records import HoldingKind, Level, Phase, RunStatus
@@ -231,7 +231,7 @@ def test_a_copy_that_cannot_be_removed_is_named_and_left_to_recover(world: World
     assert any("clean-up incomplete: removing is denied" in text for text in row.attention)
     other.remove = remove  # type: ignore[method-assign]
     with world.catalogue() as catalogue:
-        recovery = dead_runs(catalogue, world.tools)
+        recovery = clean_up_dead_runs(catalogue, world.tools)
     assert HoldingKind.PARTIAL in {holding.kind for holding in recovery.given_back}
     assert (on(other), world.left()) == (set(), [])
     assert world.target.manifest("nightly", "r1").run_id == "r1"  # the good copy is no remains
@@ -260,7 +260,7 @@ def test_a_catalogue_that_fails_once_a_run_is_complete_costs_no_copy_of_it(
     assert (row.status, [backup.target for backup in row.backups]) == (RunStatus.SUCCESS, ["vault", "offsite"])
     assert world.target.manifest("nightly", "r1") == other.manifest("nightly", "r1")
     with world.catalogue() as catalogue:
-        dead_runs(catalogue, world.tools).require_complete()
+        clean_up_dead_runs(catalogue, world.tools).require_complete()
     assert world.left() == []
     assert world.target.manifest("nightly", "r1") == other.manifest("nightly", "r1")
 

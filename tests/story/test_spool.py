@@ -16,7 +16,7 @@ from backupd.operations.backup import copying, storing
 from backupd.operations.backup.phases import BackupTelling
 from backupd.operations.restore.verify import verify_backup
 from backupd.operations.tools import FilesystemRoom
-from backupd.operations.upkeep.recover import dead_runs
+from backupd.operations.upkeep.recover import clean_up_dead_runs
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import ExitStatus, GaveUp
 from backupd.vocabulary.records import HoldingKind, Phase, RunStatus
@@ -175,7 +175,7 @@ def test_what_a_killed_run_left_in_the_spool_is_removed_by_row_or_by_its_name_al
     others[2].symlink_to(others[0])
     others[3].write_text("")
     with world.catalogue() as catalogue:
-        recovery = dead_runs(catalogue, world.tools)
+        recovery = clean_up_dead_runs(catalogue, world.tools)
     assert [(holding.kind, holding.name) for holding in recovery.given_back if holding.kind is HoldingKind.SPOOL] == [
         (HoldingKind.SPOOL, str(folder))
     ]
@@ -192,14 +192,14 @@ def test_what_a_killed_run_left_is_not_given_back_while_the_spool_s_disk_is_not_
     if beneath:
         world.spool.mkdir()
     with world.catalogue() as catalogue:
-        recovery = dead_runs(catalogue, world.tools)
+        recovery = clean_up_dead_runs(catalogue, world.tools)
         assert [holding.kind for holding, _ in recovery.left] == [HoldingKind.SPOOL]
         assert "the spool's file system is not mounted" in recovery.left[0][1]
         assert f"mount it on {world.spool}, then" in recovery.hints[0]
         if beneath:
             world.spool.rmdir()
         away.rename(world.spool)
-        dead_runs(catalogue, world.tools).require_complete()
+        clean_up_dead_runs(catalogue, world.tools).require_complete()
     assert world.left() == []
 
 
@@ -217,11 +217,11 @@ def test_what_a_killed_run_left_on_a_disk_that_fails_is_named_and_given_back_onc
     with world.catalogue() as catalogue:
         with monkeypatch.context() as failing:
             failing.setattr(Path, "lstat", fail)
-            recovery = dead_runs(catalogue, world.tools)
+            recovery = clean_up_dead_runs(catalogue, world.tools)
         folder = world.places.spool_folder(world.spool, world.name, "r1")
         assert [why for _, why in recovery.left] == [f"{folder} cannot be read: Input/output error"]
         assert recovery.hints == ("repair the spool's disk, then `backupd recover`",)
-        dead_runs(catalogue, world.tools).require_complete()
+        clean_up_dead_runs(catalogue, world.tools).require_complete()
     assert world.left() == []
 
 
@@ -239,7 +239,7 @@ def test_one_job_s_dead_spool_stops_neither_another_job_nor_the_rest_of_a_recove
     assert world.back_up().status is RunStatus.SUCCESS
     assert "could not be searched" not in caplog.text
     with world.catalogue() as catalogue:
-        dead_runs(catalogue, world.tools).require_complete()
+        clean_up_dead_runs(catalogue, world.tools).require_complete()
     assert f"{world.spool} could not be searched for leftovers of dead runs: Stale file handle" in caplog.text
 
 
@@ -269,7 +269,7 @@ def test_the_spool_is_entered_before_it_is_made_and_a_live_run_s_is_left_alone(w
         world.at.clear()
         with world.catalogue() as other:
             held.append({holding.kind for _, holding in other.holdings("r1")})
-            dead_runs(other, world.tools)
+            clean_up_dead_runs(other, world.tools)
         kept.append(world.places.spool_folder(world.spool, world.name, "r1").exists())
 
     world.at["host.mount"] = recover_beside

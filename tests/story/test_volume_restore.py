@@ -11,7 +11,7 @@ import pytest
 from backupd.host.process import ChildLedger
 from backupd.host.signals import cancellable
 from backupd.operations.restore.into_volume import FilledVolume, needed_bytes, restore_into_volume
-from backupd.operations.upkeep.recover import dead_runs
+from backupd.operations.upkeep.recover import clean_up_dead_runs
 from backupd.vocabulary.errors import (
     BackupdError,
     Busy,
@@ -64,7 +64,7 @@ class Somebody:
 
     def recovers(self) -> None:
         with self.world.catalogue() as catalogue:
-            dead_runs(catalogue, self.world.tools).require_complete()
+            clean_up_dead_runs(catalogue, self.world.tools).require_complete()
 
     def held(self) -> list[HoldingKind]:
         with self.world.catalogue() as catalogue:

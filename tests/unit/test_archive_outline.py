@@ -14,11 +14,12 @@ from backupd.catalogue import archive_outline, binlog_tables, tables
 from backupd.catalogue.store import Catalogue
 from backupd.operations.binlog.placed_backups import placed_backups
 from backupd.operations.binlog.rolling import leads_to, rolled_forward
-from backupd.policy.binlog_chain import ChainRow, PlacedBackup, rows
+from backupd.policy.binlog_chain import ChainRow, PlacedBackup
 from backupd.policy.reach import reach as reach_by_rows
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment
 from backupd.vocabulary.records import Drill, DrilledMoment, RunDetails
 from tests.binlog_segments import BEGAN, begun_by, chain_of, upgraded
+from tests.fakes.chain_rows import rows
 from tests.held_archives import reach
 from tests.share import examples
 from tests.unit.catalogues import catalogue, path

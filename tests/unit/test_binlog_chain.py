@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backupd.policy import gtid
-from backupd.policy.binlog_chain import PlacedBackup, continuations, covering, follows, order, rows
+from backupd.policy.binlog_chain import PlacedBackup, continuations, covering, follows, order
 from backupd.policy.moments import Latest, ToGtid, ToTime
 from backupd.vocabulary.binlogs import BinlogPlace, BinlogSegment, SegmentOrigin
 from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.servers import Flavour
 from tests.binlog_segments import BEGAN, CHAIN, FIRST, UUID, begun_by, chain_of, following, upgraded
+from tests.fakes.chain_rows import rows
 from tests.held_archives import plan
 from tests.share import examples
 
@@ -138,10 +139,10 @@ def test_what_a_later_series_has_logged_is_refused_and_the_end_before_it_is_name
     for moment in (Latest(), ToTime(BEGAN + timedelta(seconds=35)), ToGtid("0-1-33")):
         with pytest.raises(UsageError, match="cannot be restored") as refused:
             plan([taken], [*old, new], moment, now=BEGAN + timedelta(days=1))
-        assert "--latest restores everything" not in (refused.value.hint or "")
+        assert "--to-latest restores everything" not in (refused.value.hint or "")
     with pytest.raises(UsageError) as alone:
         plan([taken], old, ToTime(BEGAN + timedelta(seconds=35)), now=BEGAN + timedelta(days=1))
-    assert "--latest restores everything" in (alone.value.hint or "")
+    assert "--to-latest restores everything" in (alone.value.hint or "")
 
 
 def test_sets_of_gtids_are_compared_as_sets() -> None:

@@ -6,13 +6,14 @@ from datetime import timedelta
 import pytest
 
 from backupd.operations.restore.moment.log_to_moment import tells_places
-from backupd.policy.binlog_chain import PlacedBackup, continuations, rows
+from backupd.policy.binlog_chain import PlacedBackup, continuations
 from backupd.policy.failover import Agreement, ArchivedEnd, History, agreement
 from backupd.policy.moments import Latest, ToGtid, ToPosition
 from backupd.policy.segment_file import from_line, signed, to_line
 from backupd.vocabulary.binlogs import BinlogPlace
 from backupd.vocabulary.errors import UsageError
 from tests.binlog_segments import BEGAN, FIRST, UUID, chain_of, following
+from tests.fakes.chain_rows import rows
 from tests.held_archives import plan
 from tests.signers import signer
 

@@ -153,13 +153,16 @@ def test_a_job_that_waits_for_a_fleet_which_never_makes_it_is_refused() -> None:
 
 def test_a_member_that_goes_by_its_own_schedule_too_is_told() -> None:
     (one,) = findings(db2=good("db2", fallback_after_seconds=0.0))
-    assert one.detail == "db2 backs up job nightly by its own schedule too, whatever the fleet does"
+    assert one.detail == "job nightly is also backed up by its own schedule on db2, whatever the fleet does"
 
 
 def test_a_member_that_waits_for_less_than_two_questions_is_told() -> None:
     (one,) = findings(db2=good("db2", fallback_after_seconds=3600.0))
     assert one.level is Level.WARNING
-    assert one.detail == "db2 waits only 1h for the control host, and then backs up job nightly beside the fleet"
+    assert one.detail == (
+        "fallback_after of job nightly is only 1h on db2: when the control host is away for so long, backups begin"
+        " there beside the fleet's"
+    )
     assert "write 12h or more as fallback_after" in one.hint
 
 

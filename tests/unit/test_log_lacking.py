@@ -8,12 +8,13 @@ from backupd.mysql.binlog.source import BinlogSource, ServerBinlog
 from backupd.mysql.unlocked import HeldNothing
 from backupd.operations.binlog.log_gaps import lacked_meanwhile, record_lacking, whole_since
 from backupd.operations.binlog.start_points import new_beginning
-from backupd.policy.binlog_chain import PlacedBackup, continuations, rows
+from backupd.policy.binlog_chain import PlacedBackup, continuations
 from backupd.policy.segment_file import from_line, to_line
 from backupd.vocabulary.binlogs import CATALOGUE_LOST, ArchiveGap, BinlogPlace, SegmentOrigin
 from backupd.vocabulary.servers import Flavour, Position
 from backupd.vocabulary.storage import Backup
 from tests.binlog_segments import BEGAN, CHAIN, FIRST, UUID, chain_of
+from tests.fakes.chain_rows import rows
 from tests.unit.catalogues import catalogue, path
 
 __all__ = ["catalogue", "path"]

@@ -14,11 +14,12 @@ from backupd.catalogue.store import Catalogue
 from backupd.host.claims import Claims
 from backupd.operations.binlog.segment_reader import SegmentReader
 from backupd.operations.binlog.verifying import SegmentsVerified, verify_segments
-from backupd.policy.binlog_chain import PlacedBackup, rows
+from backupd.policy.binlog_chain import PlacedBackup
 from backupd.policy.reach import Hole, reach
 from backupd.vocabulary.binlogs import ArchiveGap, BinlogPlace
 from backupd.vocabulary.errors import TargetError, VerificationError
 from tests.binlog_segments import FIRST, StoredSegment, lay_segments, sealed_chain
+from tests.fakes.chain_rows import rows
 from tests.fakes.target import MemoryTarget
 from tests.signers import signer
 from tests.unit.catalogues import catalogue, path

@@ -11,12 +11,12 @@ from backupd.catalogue.store import Catalogue
 from backupd.operations.upkeep import rebuild_segments as module
 from backupd.operations.upkeep.rebuild import RecordedHere
 from backupd.operations.upkeep.rebuild_segments import SegmentsRebuilt, rebuild_segments, require_rebuilt
-from backupd.policy.binlog_chain import rows
 from backupd.policy.trust import Trust
 from backupd.policy.typed_json import digests
 from backupd.vocabulary.binlogs import LOST_EVERYWHERE, ArchiveGap, BinlogSegment, TableChange
 from backupd.vocabulary.errors import TargetError, Unreadable, Untrusted, VerificationError
 from tests.binlog_segments import BEGAN, FIRST, lay_segments, sealed_chain
+from tests.fakes.chain_rows import rows
 from tests.fakes.target import MemoryTarget
 from tests.signers import signer
 from tests.unit.catalogues import catalogue, path

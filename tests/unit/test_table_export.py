@@ -9,8 +9,9 @@ import pytest
 from backupd.host.filesystem import opened_plain, read_plain
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.table_export import FOLDER, _new_folder, _no_import, _Place, export
-from backupd.operations.restore.unfinished import INCOMPLETE, unfinished_in
+from backupd.operations.restore.unfinished import unfinished_in
 from backupd.vocabulary.errors import UsageError
+from backupd.vocabulary.storage import MARKER
 from tests.unit.test_directory_target import device_or_pipe, seen_opened
 from tests.unit.test_seeding import MARIADB, MYSQL
 
@@ -94,7 +95,7 @@ def test_what_is_no_file_in_a_copy_is_not_even_opened(tmp_path: Path, monkeypatc
     opened = seen_opened(monkeypatch)
     with pytest.raises(OSError, match="not the file that should be there"):
         read_plain(tmp_path / "x", beneath=tmp_path, at_most=4)
-    device_or_pipe(tmp_path / INCOMPLETE)
+    device_or_pipe(tmp_path / MARKER)
     assert unfinished_in(tmp_path) is None
     assert opened == []
     assert read_plain(tmp_path / "y", beneath=tmp_path, at_most=6) == b"a file"

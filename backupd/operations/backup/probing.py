@@ -42,7 +42,7 @@ def of_program(job: JobConfig, tools: Tools) -> Iterator[Finding]:
             attention=True,
         )
     elif not (job.settle.enabled and job.settle.probe):
-        yield ok("sysbench", "not needed: settle.probe is off")
+        yield ok("sysbench", f"not needed: settle.{'probe' if job.settle.enabled else 'enabled'} is false")
     elif tools.probe is None:
         yield Finding(
             "sysbench",

@@ -1,7 +1,8 @@
 """One backup: lock, snapshot, unlock, wait until it is cheap, copy, send what was spooled, verify, publish.
 
-Read `run_backup`, then `_take`, then `point_in_time.snapshot_under_lock` aloud. Everything that is made on the host is
-entered into `owed` and released in reverse order, whatever happens; the lock is the inner `with` and ends first.
+Read `run_backup`, then `_snapshot_and_copy`, then `point_in_time.snapshot_under_lock` aloud. Everything that is made on
+the host is entered into `owed` and released in reverse order, whatever happens; the lock is the inner `with` and ends
+first.
 """
 
 import logging
@@ -86,7 +87,7 @@ def run_backup(
         )
         with shielded():  # a signal between its thread's start and the block would leave the thread behind
             claimed.enter_context(cost_meter)
-        dead = recover.dead_runs(catalogue, tools, every_disk=False, targets=job.targets, spool=job.copy.spool)
+        dead = recover.clean_up_dead_runs(catalogue, tools, every_disk=False, targets=job.targets, spool=job.copy.spool)
         telling.begun(dead.runs)
         phases = claimed.enter_context(phases_of(job, run, telling))
         with phases.enter(Phase.PREFLIGHT):
@@ -114,7 +115,7 @@ def run_backup(
             plan = plan_snapshot(
                 ready.volume, ready.group, run_id, job.snapshot, past, tuning=tunings.get(ready.volume.uuid)
             )
-            ready = _taken(ready, ownership)  # last: a run that is refused has written nothing there
+            ready = _own_folders(ready, ownership)  # last: a run that is refused has written nothing there
         copy_seconds = copy_forecast(job, tools, catalogue, ready)
         copies = Copies(ready.targets, job.name, run_id, ledger=run)
         renewal = ownership.renewal(ready.targets, lost=copies.drop)
@@ -126,7 +127,7 @@ def run_backup(
             cost_meter=cost_meter,
         )
         with ExitStack() as unfinished:
-            partial = {
+            unpublished = {
                 target.name: unfinished.enter_context(_held_objects(attempt, target)) for target in ready.targets
             }
             unfinished.enter_context(copies)
@@ -134,17 +135,17 @@ def run_backup(
                 unfinished.enter_context(renewal)
             with _spool(attempt) as spool:
                 with cost_meter.settled(ready.volume), ExitStack() as owed:
-                    copied = _take(attempt, owed, spool)
+                    copied = _snapshot_and_copy(attempt, owed, spool)
                     with phases.enter(Phase.RELEASE):  # nothing watches its hooks: what they undo, they undo wholly
                         owed.close()  # the snapshot costs the server until it is gone, so it goes before what can wait
                 objects = send_spooled(attempt, copied)
-            backups = _verify_and_publish(attempt, objects, partial)
+            backups = _verify_and_publish(attempt, objects, unpublished)
             _note_missing_copies(attempt, backups)
             cost_meter.told_after()
             run.complete(backups)
 
 
-def _taken(ready: Ready, ownership: Ownership) -> Ready:
+def _own_folders(ready: Ready, ownership: Ownership) -> Ready:
     """This machine's folders on the targets are its own to write to; a target where one is not is unusable.
 
     Raises:
@@ -191,7 +192,7 @@ def _spool(attempt: Attempt) -> AbstractContextManager[Spool | None]:
     )
 
 
-def _take(attempt: Attempt, owed: ExitStack, spool: Spool | None) -> Copied:
+def _snapshot_and_copy(attempt: Attempt, owed: ExitStack, spool: Spool | None) -> Copied:
     """From the baseline to the last byte read, and the hooks after it.
 
     What is made on the host is in `owed` when this returns or raises.
@@ -238,7 +239,7 @@ def _must_finish_by(deadline: Deadline | None) -> float | None:
 
 
 def _verify_and_publish(
-    attempt: Attempt, objects: tuple[StoredObject, ...], partial: Mapping[str, Claim]
+    attempt: Attempt, objects: tuple[StoredObject, ...], unpublished: Mapping[str, Claim]
 ) -> tuple[Backup, ...]:
     """Each target's copy is a backup as soon as it was read back, and stays one whatever becomes of the others.
 
@@ -252,7 +253,7 @@ def _verify_and_publish(
     backups: dict[str, Backup] = {}
 
     def published(one: Published) -> None:
-        name, claim = one.target.name, partial[one.target.name]
+        name, claim = one.target.name, unpublished[one.target.name]
         with shielded():
             run.published(one.backup, claim.holding, ordinal=order.index(name))
             claim.kept = True

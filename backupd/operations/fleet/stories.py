@@ -18,7 +18,7 @@ from backupd.fleet.records import Records
 from backupd.operations.fleet.choosing import Chooser
 from backupd.operations.fleet.results import keep_result
 from backupd.operations.fleet.watching import Watch
-from backupd.policy.fleet_tries import GivenUp, TryAgain, judged
+from backupd.policy.fleet_tries import TriesOver, TryAgain, judged
 from backupd.policy.night_times import earliest_beginning
 from backupd.vocabulary.fleet import OVER, FleetBackup, FleetState, FleetTry, OwedBackup, try_id
 from backupd.vocabulary.records import RunStatus
@@ -52,7 +52,7 @@ class NightStories:
                 return Later(at, _so_far(tries, at, turn, chosen["said"]))
             if chosen["ended"]:
                 why = chosen["said"] if chosen.get("whole") else _after(tries, chosen["said"])
-                end = GivenUp(FleetState(chosen["ended"]), why)
+                end = TriesOver(FleetState(chosen["ended"]), why)
                 break
             answer: Any = steps.attempt(chosen["host"], len(tries) + 1, turn)
             if "not_begun" in answer:
@@ -60,7 +60,7 @@ class NightStories:
                 continue
             tries.append(_try_from(answer))
             judgement = _judgement_from(steps.step(f"judge {len(tries)}", self._judging(owed, tries)))
-            if isinstance(judgement, GivenUp):
+            if isinstance(judgement, TriesOver):
                 end = judgement
                 break
             not_before, turn, said = judgement.at, 0, ""
@@ -118,7 +118,7 @@ class NightStories:
 
         return act
 
-    def _end(self, owed: OwedBackup, tries: Sequence[FleetTry], end: GivenUp, steps: StorySteps) -> None:
+    def _end(self, owed: OwedBackup, tries: Sequence[FleetTry], end: TriesOver, steps: StorySteps) -> None:
         backup = FleetBackup(owed, end.state, tuple(tries), said=end.said)
         steps.step("record", lambda: self._record(backup))
         if tries:
@@ -219,7 +219,7 @@ def _try_from(answer: Mapping[str, Any]) -> FleetTry:
     )
 
 
-def _judgement_from(answer: Any) -> TryAgain | GivenUp:
+def _judgement_from(answer: Any) -> TryAgain | TriesOver:
     if "again_at" in answer:
         return TryAgain(datetime.fromisoformat(answer["again_at"]), answer["said"])
-    return GivenUp(FleetState(answer["state"]), answer["said"])
+    return TriesOver(FleetState(answer["state"]), answer["said"])

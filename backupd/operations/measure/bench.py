@@ -78,7 +78,7 @@ def run_bench(
         catalogue.open_run("", "", run_id=run_id, kind=RunKind.BENCH) as run,
         _claimed(request, tools, run_id),
     ):
-        recover.dead_runs(catalogue, tools)
+        recover.clean_up_dead_runs(catalogue, tools)
         found = _look(request, tools, bench_tools)
         _require_as_agreed(found.plan, agreed)
         steps = BenchSteps(request, found.plan, tools, bench_tools, catalogue, run, telling or BenchTelling())

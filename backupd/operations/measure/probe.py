@@ -59,7 +59,7 @@ def measure(
         ExitStack() as claimed,
     ):
         if not holds_group:
-            recover.dead_runs(catalogue, tools, every_disk=False, targets=())
+            recover.clean_up_dead_runs(catalogue, tools, every_disk=False, targets=())
         mount, volume = ground.find(subject, tools)
         if not holds_group:  # a live run's snapshot is not refused, but waited for
             claimed.enter_context(tools.claims.volume_group(volume.vg, run_id))

@@ -23,7 +23,7 @@ from backupd.mysql.relocation import Relocation, owner_of
 from backupd.mysql.tablefiles import Table
 from backupd.operations.restore.as_recorded import open_as_recorded, require_as_recorded
 from backupd.operations.restore.next_copy import AgreedCopies, ObjectCopy, agreed, content_of
-from backupd.operations.restore.unfinished import INCOMPLETE, Filling, resumable
+from backupd.operations.restore.unfinished import Filling, filling, resumable
 from backupd.operations.restore.unfinished_marker import Unfinished
 from backupd.operations.restore.wanted_objects import (
     WantedPart,
@@ -35,7 +35,7 @@ from backupd.operations.restore.wanted_objects import (
 )
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import BackupdError, Cancelled, HostExhausted, TargetError, UsageError
-from backupd.vocabulary.storage import Manifest
+from backupd.vocabulary.storage import MARKER, Manifest
 from backupd.vocabulary.units import compared_sizes, rounded_size
 
 if TYPE_CHECKING:
@@ -194,6 +194,29 @@ def unpack_objects(
     return require_as_recorded(to, copies)
 
 
+@contextmanager
+def restore_at(
+    mount_point: Path,
+    sources: Sequence[BackupSource],
+    manifest: Manifest,
+    *,
+    identities: "Identities | None" = None,
+    copied: _TellCopied = lambda _done, _total: None,
+    confined: bool = True,
+) -> Iterator[None]:
+    """The backup is unpacked into a new file system before the block, and open to its server after it.
+
+    Raises:
+        As `unpack_objects`. An interrupted one is not continued: its file system goes.
+    """
+    with filling(mount_point, {"run": manifest.run_id, "job": manifest.job}):
+        itself = unpack_objects(
+            sources, manifest, to=mount_point, identities=identities, copied=copied, confined=confined
+        )
+        yield
+        open_as_recorded(mount_point, itself)
+
+
 def require_room(to: Path, manifest: Manifest, *, there: int = 0, log: int = 0, staging: bool = False) -> None:
     """Raise when the restored files cannot fit; bytes of them are `there` already, and so many of a `log` are applied
     to them. In the `staging` folder a share has to stay free: by default the catalogue lies beside it.
@@ -212,7 +235,7 @@ def occupied_bytes(to: Path) -> int:
     """
     blocks = 0
     with suppress(OSError):
-        if (to / INCOMPLETE).exists():
+        if (to / MARKER).exists():
             for folder, _, files in os.walk(to):
                 blocks += sum((Path(folder) / name).lstat().st_blocks for name in files)
     return blocks * 512

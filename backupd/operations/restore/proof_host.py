@@ -5,7 +5,6 @@ a backup that was made up is drilled in the same bounds as every other, and its 
 machine whose backup it should be has another on record. Refuses to choose: `proof_order` does.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,8 +29,6 @@ from backupd.vocabulary.storage import Manifest
 
 if TYPE_CHECKING:
     from backupd.archive.encryption import Identities
-
-log = logging.getLogger(__name__)
 
 _ANYBODYS = Trust(unsigned=True)
 

@@ -46,10 +46,9 @@ from backupd.vocabulary.errors import (
 from backupd.vocabulary.servers import Position
 from backupd.vocabulary.storage import MARKER
 
-INCOMPLETE = MARKER  # in the folder while it is not whole
-_NEXT = f"{INCOMPLETE}.new"  # becomes the marker
+_NEXT = f"{MARKER}.new"  # becomes the marker
 _INTERRUPTIONS = (Cancelled, HostExhausted, TargetError)  # what passes
-MARKERS = frozenset({INCOMPLETE, _NEXT})  # ours alone for as long as they are there: others' are not believed
+MARKERS = frozenset({MARKER, _NEXT})  # ours alone for as long as they are there: others' are not believed
 
 
 class Filling:
@@ -246,11 +245,11 @@ def _begun(to: Path, what: Unfinished | None) -> Unfinished | None:
         UsageError: it is marked for something else.
     """
     try:
-        (to / INCOMPLETE).lstat()  # in a folder whose path leaves no room for a name nothing can be marked
-        with opened_plain(to / INCOMPLETE, beneath=to) as file:
+        (to / MARKER).lstat()  # in a folder whose path leaves no room for a name nothing can be marked
+        with opened_plain(to / MARKER, beneath=to) as file:
             if os.fstat(file.fileno()).st_uid != os.geteuid():
                 raise UsageError(
-                    f"{to / INCOMPLETE} is not backupd's", hint=("something else created it: empty the folder first")
+                    f"{to / MARKER} is not backupd's", hint=("something else created it: empty the folder first")
                 )
             text = file.read().decode()
     except FileNotFoundError:
@@ -312,7 +311,7 @@ def _require_empty(to: Path) -> None:
         entries = {entry.name for entry in to.iterdir()}
     except OSError as error:
         raise UsageError(f"{to} cannot be read: {error.strerror}", hint="pass a folder") from error
-    if INCOMPLETE in entries:
+    if MARKER in entries:
         raise UsageError(f"{to} has an interrupted restore", hint=f"empty it first: rm -r {to}")
     if entries - OWN_TO_A_FILE_SYSTEM - {_NEXT}:  # of one that was killed before it had marked the folder
         raise UsageError(
@@ -351,7 +350,7 @@ def _mark(to: Path, text: str) -> None:
 def _write(to: Path, text: str) -> None:
     """The marker has this text or the one before, whatever happens."""
     write_among_others(to, _NEXT, text)
-    (to / _NEXT).rename(to / INCOMPLETE)
+    (to / _NEXT).rename(to / MARKER)
     sync_folder(to)
 
 
@@ -359,7 +358,7 @@ def _finish(to: Path) -> None:
     try:
         sync_filesystem(to)
         (to / _NEXT).unlink(missing_ok=True)
-        (to / INCOMPLETE).unlink()
+        (to / MARKER).unlink()
         sync_folder(to)
     except OSError as error:
         raise UsageError(f"{to} cannot be written: {error.strerror}", hint="check its disk") from error
@@ -373,7 +372,7 @@ def _forget(to: Path, what: Unfinished) -> None:
         try:
             _write(to, to_text(replace(what, objects={}, reached=None)))
         except OSError:  # a disk that is full
-            os.truncate(to / INCOMPLETE, 0)
+            os.truncate(to / MARKER, 0)
 
 
 def _empty_after(error: BaseException, to: Path, *, remove: bool) -> None:
@@ -386,8 +385,8 @@ def _empty_after(error: BaseException, to: Path, *, remove: bool) -> None:
 
 def _empty(to: Path, *, remove: bool = False, marked: bool = False) -> None:
     """As it was; the marker goes last, unless the folder stays `marked`."""
-    for entry in sorted(to.iterdir(), key=lambda entry: entry.name == INCOMPLETE):
-        if marked and entry.name == INCOMPLETE:
+    for entry in sorted(to.iterdir(), key=lambda entry: entry.name == MARKER):
+        if marked and entry.name == MARKER:
             continue
         if entry.is_dir() and not entry.is_symlink():
             if entry.name not in OWN_TO_A_FILE_SYSTEM:

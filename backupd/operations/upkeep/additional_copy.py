@@ -89,7 +89,7 @@ def clean_up(route: CopyRoute) -> None:
     """
     catalogue, name = route.ownership.catalogue, route.destination.name
     if any(holding.detail.get("target") == name for _, holding in catalogue.holdings()):
-        recover.dead_runs(catalogue, route.tools, every_disk=False, targets=(name,))
+        recover.clean_up_dead_runs(catalogue, route.tools, every_disk=False, targets=(name,))
 
 
 def copy_run(

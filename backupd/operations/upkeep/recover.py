@@ -47,7 +47,7 @@ _NOT_YET = (
 )
 
 
-def dead_runs(
+def clean_up_dead_runs(
     catalogue: Catalogue,
     tools: HostTools,
     *,

@@ -50,9 +50,11 @@ def play(stage: Stage) -> None:
 
 
 def _file(folder: Path) -> str:
-    """The example of `docs/pages/fleet.md`, with a database and somebody to tell."""
+    """The example of `docs/pages/fleet.md`, with the paths of this host."""
     page = (PAGES / "fleet.md").read_text()
-    _, _, rest = page.partition('```toml\n[control]\nzone = "Europe/Berlin"\n')
-    hosts, _, _ = rest.partition("```")
-    own = f'database = "{folder}/fleet.sqlite"\nnotifications = "{folder}/told-by.toml"\n'
-    return f'[control]\nzone = "Europe/Berlin"\n{own}{hosts}'
+    _, begins, rest = page.partition("```toml\n[control]\n")
+    example, _, _ = rest.partition("```")
+    told_by = "/etc/backupd/backupd.toml"
+    assert begins
+    assert told_by in example
+    return f'[control]\ndatabase = "{folder}/fleet.sqlite"\n{example.replace(told_by, f"{folder}/told-by.toml")}'

@@ -1,6 +1,5 @@
 """What can go wrong between here and a real OpenSSH server: never a false success, never a hang, always a sentence."""
 
-import asyncio
 import gc
 import os
 import shutil
@@ -670,7 +669,7 @@ def test_a_server_that_returns_more_than_it_was_asked_for_is_not_asked_for_all_t
             return bytes(size + 5)
 
     with pytest.raises(TargetError, match="15 bytes were returned where 10 were asked for") as told:
-        asyncio.run(read_exactly(cast(asyncssh.SFTPClientFile, File()), 0, 10))
+        read_exactly(cast(asyncssh.SFTPClientFile, File()), 0, 10).send(None)  # by hand: a browser's loop may run here
     assert asked == [10]
     assert told.value.hint
 

@@ -150,9 +150,13 @@ def restore(
         with cancellable(), unpruned(configuration, run), share_done("restored") as copied:
             confined = not configuration.restore.unconfined
             wanted = _Wanted(run, sources, identities, copied, prepare_replica=prepare_replica, confined=confined)
-            tools = wiring.host_tools(configuration, catalogue.identity().name)
+
+            def tools() -> "HostTools":
+                """A restore into a folder goes without them: who this machine is need not be known."""
+                return wiring.host_tools(configuration, catalogue.identity().name)
+
             if server is not None and dry_run:
-                _plan(wanted.of(chosen), server, tools, catalogue, json=json)
+                _plan(wanted.of(chosen), server, tools(), catalogue, json=json)
                 return
             place = server.told if server else to.absolute() if to is not None else str(into_volume)
             named = {"tables": list(map(str, chosen))} if chosen else {}
@@ -161,9 +165,9 @@ def restore(
                     done.attentions.extend(_to_folder(wanted, to, chosen))
                 elif into_volume is not None:
                     blanks = wiring.blank_volumes(overwrite_leftovers=overwrite_leftovers)
-                    done.attentions.extend(_into_volume(wanted, into_volume, tools, blanks, catalogue))
+                    done.attentions.extend(_into_volume(wanted, into_volume, tools(), blanks, catalogue))
                 elif server is not None:
-                    done.attentions.extend(_into_server(wanted.of(chosen), server, tools, catalogue))
+                    done.attentions.extend(_into_server(wanted.of(chosen), server, tools(), catalogue))
     if done.attentions:
         raise typer.Exit(ExitStatus.ATTENTION)
 

@@ -83,6 +83,13 @@ def test_a_drill_that_finds_a_copy_damaged_proves_the_other_alone(terminal: Term
     assert (again.status, with_proof(world)) == (ExitStatus.OK, ["offsite"])
 
 
+def test_a_good_drill_leaves_no_proof_beside_a_copy_that_it_has_not_read(terminal: Terminal, world: World) -> None:
+    assert terminal.run("drill", "r1").status == ExitStatus.OK
+    assert with_proof(world) == ["vault"]
+    assert terminal.run("drill", "r1", "--target", "offsite").status == ExitStatus.OK
+    assert with_proof(world) == ["vault", "offsite"]
+
+
 def test_a_drill_that_fails_for_damage_is_told_beside_the_damaged_copy(terminal: Terminal, world: World) -> None:
     flip(world)
     assert terminal.run("drill", "r1", "--target", "vault").status == ExitStatus.VERIFICATION

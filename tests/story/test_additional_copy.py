@@ -138,6 +138,7 @@ def leave_drill(world: World) -> Drill:
     drill = Drill("r1", ok=True, checks=(Check("starts", True, "yes", "yes"),), seconds=1.0, at=world.row().started_at)
     with world.catalogue() as catalogue:
         source = BackupSource(world.target, "nightly", "r1", catalogue.trust(world.name))
+        source.was_read.set()
         leave_proof([source], drill, ownership_of(catalogue, world.tools), host="db1")
     return drill
 

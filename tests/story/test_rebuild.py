@@ -101,11 +101,11 @@ def test_what_drills_proved_comes_back_with_the_backup(catalogue: Catalogue, emp
         own = Check("checks.orders", ok, "at least 1", "0\n\x1b", asked="SELECT 'é'\n  -- why")
         drill = Drill("r1", ok, (Check("tables", ok, "3", "3"), own), 7.5, NOW + timedelta(hours=hours))
         catalogue.record_drill(drill)
-        assert leave_proof([BackupSource(here, "nightly", "r1", BELIEVED)], drill, ownership, host="db1") == ()
+        assert leave_proof([was_read(here)], drill, ownership, host="db1") == ()
     for hours, moment in ((3, DrilledMoment("GTID 0-1-7", NOW)), (4, DrilledMoment("the latest moment"))):
         drill = Drill("r1", True, (), 7.5, NOW + timedelta(hours=hours), moment=moment)
         catalogue.record_drill(drill)
-        assert leave_proof([BackupSource(here, "nightly", "r1", BELIEVED)], drill, ownership, host="db1") == ()
+        assert leave_proof([was_read(here)], drill, ownership, host="db1") == ()
     here.stored["nightly", "r1", "proof-20200101T000000Z.json"] = b'{"run_id": "r1", "ok": true}'
     here.stored["nightly", "r1", "proof-20200102T000000Z.json"] = b"[" * 100_000
     rebuild(here, empty, BELIEVED).require_complete()
@@ -120,7 +120,7 @@ def test_a_proof_has_room_for_all_the_checks_that_a_job_can_have(catalogue: Cata
     own = DrillCheckConfig(name="a" * 41, sql=widest, equals=widest)
     checks = (judged(own, [(f"{widest}?",)], taken_at=NOW),) * MOST_CHECKS
     drill = Drill("r1", False, checks, 7.5, NOW)
-    source = BackupSource(here, "nightly", "r1", BELIEVED)
+    source = was_read(here)
     assert leave_proof([source], drill, ownership, host="db1") == ()
     assert proofs_of(source) == (drill,)
 
@@ -133,9 +133,7 @@ def test_a_proof_that_cannot_be_left_is_told(catalogue: Catalogue, tmp_path: Pat
         here.calls, here.fail_at_call = 0, 1
     else:
         assert here.succeed(OwnerRecord(here.machine, 2, "e" * 32, "a-clone", NOW))
-    (told,) = leave_proof(
-        [BackupSource(here, "nightly", "r1", BELIEVED)], Drill("r1", True, (), 1.0, NOW), ownership, host="db1"
-    )
+    (told,) = leave_proof([was_read(here)], Drill("r1", True, (), 1.0, NOW), ownership, host="db1")
     assert "could not be stored on target here; a rebuilt catalogue will not have it" in told
 
 
@@ -144,8 +142,15 @@ def test_no_proof_is_left_beside_another_machines_backup(catalogue: Catalogue, t
     theirs = here.of_machine("db2-0a1b2c3e")
     before = dict(here.stored)
     drill = Drill("r1", True, (), 1.0, NOW)
-    assert leave_proof([BackupSource(theirs, "nightly", "r1", BELIEVED)], drill, ownership, host="db2") == ()
+    assert leave_proof([was_read(theirs)], drill, ownership, host="db2") == ()
     assert here.stored == before
+
+
+def was_read(target: MemoryTarget) -> BackupSource:
+    """The run's backup there, as it is once a drill has read it."""
+    source = BackupSource(target, "nightly", "r1", BELIEVED)
+    source.was_read.set()
+    return source
 
 
 def owned(catalogue: Catalogue, folder: Path) -> tuple[MemoryTarget, Ownership]:

@@ -268,6 +268,7 @@ def test_only_drills_that_a_known_key_has_signed_count(backed_up: World) -> None
         ownership = ownership_of(catalogue, backed_up.tools)
         asked = source(backed_up)
         result = Drill("r1", True, (Check("tables", True, "3", "3"),), 7.5, NOW)
+        asked.was_read.set()
         assert leave_proof([asked], result, ownership, host="db1") == ()
         trust = catalogue.trust(machine)
     folder = backed_up.backups / "r1"

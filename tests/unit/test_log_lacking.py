@@ -88,6 +88,15 @@ def test_a_backup_that_found_the_log_off_tells_it_where_nobody_received(catalogu
     assert lacked_meanwhile(catalogue, JOB, SOURCE) == ""
 
 
+def test_a_backup_that_found_the_log_off_is_not_forgotten_behind_many_later_ones(catalogue: Catalogue) -> None:
+    archived(catalogue)
+    for number in range(60):
+        with catalogue.open_run(JOB, "db1", run_id=f"r{number}") as run:
+            run.position(Position() if number == 0 else Position("binlog.000007", 504))
+            run.complete((Backup("vault", "/v", 5000, 400, 12, "ab" * 32),))
+    assert lacked_meanwhile(catalogue, JOB, SOURCE) == "the server's binlog was off when run r0 looked"
+
+
 def test_a_backup_without_a_lock_says_nothing_of_the_log(catalogue: Catalogue) -> None:
     """Its place is unknown until a drill has found it, whether the log is on or off."""
     archived(catalogue)
@@ -135,6 +144,18 @@ def test_what_was_backed_up_before_the_log_was_whole_begins_no_chain_and_is_roll
             [backup],
         )
         assert (beginning.backup is not None) is fits
+
+
+def test_a_backup_of_a_clock_that_was_ahead_begins_no_chain() -> None:
+    """It may have been taken before the log lacked changes, whatever it says."""
+    now = datetime.now(UTC)
+    source = replace(
+        SOURCE, origin=replace(FIRST.origin, whole_since=now - HOUR), files=(ServerBinlog(FIRST.file, 1004),)
+    )
+    end = BinlogPlace(FIRST.file, 1004)
+    for taken_at, begins in ((now + HOUR, False), (now - HOUR / 2, True)):
+        backup = PlacedBackup("r1", BinlogPlace(FIRST.file, 504), "0-1-5", taken_at)
+        assert (new_beginning(source, end, None, [backup]).backup == backup) is begins
 
 
 def test_from_when_on_a_log_was_whole_is_told_with_each_segment() -> None:

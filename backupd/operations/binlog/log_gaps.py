@@ -6,7 +6,7 @@ again, and tells so in its segments.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from backupd.catalogue.store import Catalogue
 from backupd.mysql import UNLOCKED
@@ -16,7 +16,7 @@ from backupd.policy.binlog_chain import is_same_server
 from backupd.policy.gtid import is_within, state_of
 from backupd.vocabulary.binlogs import CATALOGUE_LOST, NOT_LOGGED, ArchiveGap, BinlogSegment
 
-_RUNS = 50  # the newest backups, which are asked for what they found
+_BEFORE_ITS_SNAPSHOT = timedelta(days=1)  # a run has begun at the most: its hooks, the wait for its lock
 
 
 def record_lacking(catalogue: Catalogue, job: str, why: str, *, at: datetime) -> ArchiveGap | None:
@@ -73,7 +73,7 @@ def lacked_meanwhile(catalogue: Catalogue, job: str, source: BinlogSource) -> st
 
 
 def _off_when_backed_up(catalogue: Catalogue, job: str, since: datetime) -> str:
-    for run in catalogue.runs(job=job, ours=True, limit=_RUNS):
+    for run in catalogue.runs(job=job, ours=True, since=since - _BEFORE_ITS_SNAPSHOT, limit=None):
         at, position = run.snapshot_by or run.started_at, run.position
         if run.lock is not None and run.lock.strategy == UNLOCKED:  # its place is not known before a drill finds it
             continue

@@ -99,16 +99,19 @@ def new_beginning(
 ) -> Beginning:
     """A new chain: from the newest of the good backups on, if the server still has what followed it; else from that
     whose run goes on, which nothing would lead on from once it is good; else from the end. What was backed up before
-    the log was whole is no beginning.
+    the log was whole is no beginning; nor is one that a clock which was ahead has dated later than now: nobody knows
+    what came after it.
 
     Another server has the same places: what was backed up while its log was archived is none of this one's. With
     `anew`, what followed those backups has just been archived, up to where the log could not be gone on with.
     """
-    chain = new_chain(datetime.now(UTC), after="" if last is None else last.chain)
+    now = datetime.now(UTC)
+    chain = new_chain(now, after="" if last is None else last.chain)
     is_behind = last is not None and (anew or not is_same_server(last.origin, source.origin))
     archived_at = last.received_at if last is not None and is_behind else None
     since = [at for at in (archived_at, source.origin.whole_since) if at is not None]
-    own = [each for each in backups if source.has(each.place) and all(each.taken_at > at for at in since)]
+    dated = [each for each in backups if each.has_come(now) and all(each.taken_at > at for at in since)]
+    own = [each for each in dated if source.has(each.place)]
     backup = next((each for each in own if each.good), None) or next((each for each in own if each.live), None)
     if backup is not None:
         place, gtids = backup.place, backup.gtid

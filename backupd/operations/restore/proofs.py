@@ -42,13 +42,14 @@ _SIGNED = b"backupd drill 1\0"  # before the digest that is signed: such a signa
 def leave_proof(sources: Sequence[BackupSource], drill: Drill, ownership: Ownership, *, host: str) -> tuple[str, ...]:
     """The drill's result lies beside each of these copies; in words, where it could not be written.
 
-    Nothing is written beside another machine's; nor beside a copy that did not give what was taken from another one,
-    where the result is good: it is no proof of that.
+    Nothing is written beside another machine's. A good one only beside the copies that were read, and gave all that was
+    asked of them: it is no proof of another, which may be broken.
     """
     here, signer = ownership.require_here().name, ownership.signer()
     failed = []
     for source in sources:
-        if source.target.machine != here or (drill.ok and source.failures):
+        unproven = not source.was_read.is_set() or source.failures
+        if source.target.machine != here or (drill.ok and unproven):
             continue
         try:
             ownership.require_ours(source.target)

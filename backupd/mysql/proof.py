@@ -23,16 +23,16 @@ atomic image of the locked server, its binlog cut at the recorded offset:
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
 from backupd.mysql.canary import canary_check, moments
 from backupd.mysql.facts import binlog_header
+from backupd.mysql.long_values import ANOTHER, page_size_of, unreadable
 from backupd.mysql.own_limits import ran_out
 from backupd.mysql.scratch import RunningServer
 from backupd.mysql.session import Row, Session
-from backupd.mysql.sqltext import quoted
 from backupd.mysql.tablefiles import Table
 from backupd.policy import gtid
 from backupd.vocabulary.errors import ServerError, Undecided, VerificationError
@@ -46,7 +46,6 @@ log = logging.getLogger(__name__)
 NO_POSITION = "no position"
 
 _TABLES_AT_ONCE = 50
-_ANOTHER = "take it from another backup; `backupd drill` checks all tables of one"
 _MORE = "nothing was learned about the table: try again with more memory or disk space"
 _SHOWN = 5  # damaged tables that a check names
 
@@ -72,7 +71,7 @@ _LSN = {  # the first pattern that is found, at its last place
 }
 
 _TABLES = """
-    SELECT TABLE_SCHEMA AS `schema`, TABLE_NAME AS name FROM information_schema.TABLES
+    SELECT TABLE_SCHEMA AS `schema`, TABLE_NAME AS name, ENGINE AS engine FROM information_schema.TABLES
     WHERE TABLE_TYPE NOT LIKE '%VIEW' AND TABLE_SCHEMA NOT IN ('information_schema', 'performance_schema')
     AND NOT (TABLE_SCHEMA = 'mysql' AND TABLE_NAME IN ('general_log', 'slow_log'))
     ORDER BY TABLE_SCHEMA, TABLE_NAME
@@ -97,7 +96,7 @@ class TableResult:
     table: str
     ok: bool
     text: str
-    outdated: bool = False  # an earlier server made it: nothing of it is read before what its text asks for
+    unchecked: bool = False  # its engine has no check, or an earlier server made it, which wants it rebuilt first
 
 
 def prove(server: RunningServer, manifest: Manifest, *, found: "Recovered | None" = None) -> Iterator[Check]:
@@ -114,7 +113,7 @@ def prove(server: RunningServer, manifest: Manifest, *, found: "Recovered | None
     yield from position_checks(manifest.position, found, lsn=manifest.lsn)
     if manifest.canary:
         yield canary_check(moments(server.session, manifest.run_id))
-    yield tables_check(check_tables(server.session))
+    yield tables_check(check_tables(server))
 
 
 def with_its_end(server: RunningServer, checks: Iterable[Check]) -> tuple[Check, ...]:
@@ -163,8 +162,9 @@ def position_checks(recorded: Position, found: Recovered, *, lsn: int | None) ->
     return (*_binlog_checks(recorded, found), *_lsn_checks(lsn, found.lsn), _prepared_check(found.prepared))
 
 
-def check_tables(session: Session) -> Iterator[TableResult]:
-    """CHECK TABLE … MEDIUM for every table but the server's own logs: it reads all rows and all indexes.
+def check_tables(server: RunningServer) -> Iterator[TableResult]:
+    """CHECK TABLE … MEDIUM for every table but the server's own logs: it reads all rows and all indexes, but no value
+    that InnoDB keeps outside of its row. These are read besides.
 
     There may be hundreds of thousands: 200,031 are named in 3 to 4 s, and empty ones checked at 5,500 a second
     (MariaDB 10.11.19), so nothing is kept of them but their names.
@@ -173,14 +173,27 @@ def check_tables(session: Session) -> Iterator[TableResult]:
         Undecided: the server had no memory or no room to check one.
         ServerError: the session is over.
     """
-    names = [f"{quoted(schema or '')}.{quoted(name or '')}" for schema, name in session.rows(_TABLES)]
-    for start in range(0, len(names), _TABLES_AT_ONCE):
-        rows = session.query(f"CHECK TABLE {', '.join(names[start : start + _TABLES_AT_ONCE])} MEDIUM")
-        yield from table_results(rows)
+    session = server.session
+    tables = [
+        (Table(schema or "", name or ""), (engine or "").lower() == "innodb")
+        for schema, name, engine in session.rows(_TABLES)
+    ]
+    page_size = page_size_of(server)
+    for start in range(0, len(tables), _TABLES_AT_ONCE):
+        batch = tables[start : start + _TABLES_AT_ONCE]
+        rows = session.query(f"CHECK TABLE {', '.join(table.in_sql for table, _ in batch)} MEDIUM")
+        results = list(table_results(rows))
+        yield from (one for one in results if not one.ok)  # told whatever befalls the server after it
+        innodb = {str(table): table for table, is_innodb in batch if is_innodb}
+        for one in results:
+            if one.ok:
+                table = None if one.unchecked else innodb.get(one.table)
+                yield one if table is None else _with_long_values(server, one, table, page_size)
 
 
 def table_results(rows: Sequence[Row]) -> Iterator[TableResult]:
-    """CHECK TABLE's rows, one result for each table. "Not supported" is a note, and no fault of the table's.
+    """CHECK TABLE's rows, one result for each table. "Not supported" is a note, and neither a fault of the table's nor
+    a check of it.
 
     Nor is it one that a later server than its maker's wants to rebuild it (tried on MariaDB 10.11.19 with a UNIQUE key
     of a BLOB from before MDEV-27653): the table is used as before, and every other backup has it so as well.
@@ -192,11 +205,17 @@ def table_results(rows: Sequence[Row]) -> Iterator[TableResult]:
         lines = [(row["Msg_type"] or "", row["Msg_text"] or "") for row in said]
         kinds = {kind.lower() for kind, _ in lines}
         outdated = kinds == {"error"} and all(_OUTDATED.match(text) for _, text in lines)
-        ok = outdated or ("error" not in kinds and (("status", "OK") in lines or kinds == {"note"}))
+        unchecked = outdated or kinds == {"note"}
+        ok = unchecked or ("error" not in kinds and ("status", "OK") in lines)
         if not ok and (limit := _limit(lines)):
             raise Undecided(f"the server ran out of resources while it checked {table}: {limit}", hint=_MORE)
         text = "; ".join(f"{kind}: {text}" for kind, text in lines)
-        yield TableResult(table, ok, text, outdated)
+        yield TableResult(table, ok, text, unchecked)
+
+
+def _with_long_values(server: RunningServer, result: TableResult, table: Table, page_size: int) -> TableResult:
+    said = unreadable(server, table, page_size=page_size)
+    return replace(result, ok=False, text=f"error: {said}") if said else result
 
 
 def _limit(lines: Sequence[tuple[str, str]]) -> str:
@@ -210,10 +229,11 @@ def _limit(lines: Sequence[tuple[str, str]]) -> str:
     return limits[0] if limits and all(limits) else ""
 
 
-def require_whole(session: Session, table: Table, called: str, *, hint: str = _ANOTHER) -> None:
-    """No page of it is damaged: a server that passes over missing tables passes over damaged rows as well.
+def require_whole(session: Session, table: Table, called: str, *, hint: str = ANOTHER) -> None:
+    """CHECK TABLE finds no damage: a server that passes over missing tables passes over damaged rows as well. Of values
+    that InnoDB keeps outside of their rows it says nothing (`long_values`).
 
-    Of an outdated one nobody can say; that is logged.
+    Of one that could not be checked nobody can say; that is logged.
 
     Raises:
         VerificationError: one is.
@@ -222,7 +242,7 @@ def require_whole(session: Session, table: Table, called: str, *, hint: str = _A
     for result in table_results(session.query(f"CHECK TABLE {table.in_sql} MEDIUM")):
         if not result.ok:
             raise VerificationError(f"{called} is damaged: {result.text}", hint=hint)
-        if result.outdated:
+        if result.unchecked:
             log.warning("%s could not be checked: %s", called, result.text)
 
 
@@ -235,12 +255,12 @@ def tables_check(results: Iterable[TableResult]) -> Check:
         ServerError: the results ended with it, and none before was damaged.
     """
     count, damaged, said, ended = 0, 0, [], ""
-    outdated: list[str] = []
+    unchecked: list[str] = []
     try:
         for result in results:
             count += 1
-            if result.outdated:
-                outdated.append(f"{result.table}: {result.text}")
+            if result.unchecked:
+                unchecked.append(f"{result.table}: {result.text}")
             if not result.ok:
                 damaged += 1
                 said += [f"{result.table}: {result.text}"] if damaged <= _SHOWN else []
@@ -250,12 +270,12 @@ def tables_check(results: Iterable[TableResult]) -> Check:
         ended = error.message
     if damaged > _SHOWN:
         said.append(f"and {damaged - _SHOWN} more")
-    found = said or [f"{count - len(outdated)} tables OK"]
-    if outdated:
-        found.append(f"not checked: {some(outdated, _SHOWN)}")
+    found = said or [f"{count - len(unchecked)} tables OK"]
+    if unchecked:
+        found.append(f"not checked: {some(unchecked, _SHOWN)}")
     if ended:
         found.append(f"not all were checked: {ended}")
-    ok = count > len(outdated) and not damaged
+    ok = count > len(unchecked) and not damaged
     return Check("tables", ok=ok, expected=f"{count} tables OK", found="; ".join(found))
 
 
@@ -270,9 +290,13 @@ def _binlog_checks(recorded: Position, found: Recovered) -> Iterator[Check]:
         "gtid", ok=gtid.same(found.gtid, recorded.gtid), expected=recorded.gtid or "none", found=found.gtid or "none"
     )
     if found.innodb_binlog is not None:
-        last = found.innodb_binlog
-        ok = _in_binlog_order(last) <= _in_binlog_order((name, offset))
-        yield Check("innodb's last commit", ok=ok, expected=f"not after {name}:{offset}", found=f"{last[0]}:{last[1]}")
+        file, at = found.innodb_binlog
+        ahead = _number(file) - _number(name) if file.rpartition(".")[0] == name.rpartition(".")[0] else None
+        # A replica that logs nothing of its own has its source's, one that was reset an earlier log's: neither decides.
+        is_of_it = ahead is not None and ahead <= 1
+        told = f"{file}:{at}" + ("" if is_of_it else ", of another log")
+        ok = not is_of_it or (_number(file), at) <= (_number(name), offset)
+        yield Check("innodb's last commit", ok=ok, expected=f"not after {name}:{offset}", found=told)
 
 
 def _lsn_checks(recorded: int | None, found: int | None) -> Iterator[Check]:
@@ -305,7 +329,7 @@ def _recovered_lsn(error_log: str, flavour: Flavour) -> int | None:
     return int(told[-1]) if told else None
 
 
-def _in_binlog_order(at: tuple[str, int]) -> tuple[int, int]:
-    """`bin.000009` before `bin.000010`; the base name may have changed, the number only grows."""
-    number = at[0].rpartition(".")[2]
-    return (int(number) if number.isdigit() else 0, at[1])
+def _number(file: str) -> int:
+    """Of `bin.000010` 10."""
+    number = file.rpartition(".")[2]
+    return int(number) if number.isdigit() else 0

@@ -39,6 +39,11 @@ class StatementError(ServerError):
         return "server-error"
 
     @property
+    def timed_out(self) -> bool:
+        """The server had not answered when we stopped waiting: the session is over."""
+        return not self.number and "timed out" in self.said
+
+    @property
     def denied(self) -> bool:
         """The user lacks a privilege."""
         return self.number in _DENIED

@@ -34,6 +34,7 @@ from backupd.mysql.keyring import keyring_options, require_known_keyring
 from backupd.mysql.own_limits import LONGEST_LINE, ran_out
 from backupd.mysql.recorded import is_binlog, judged, libraries
 from backupd.mysql.recovery import recovery_seconds, redo_bytes, stop_seconds
+from backupd.mysql.refusals import StatementError
 from backupd.mysql.relocation import Relocation, owner_of, read_from_copy, require_self_contained
 from backupd.mysql.scratch_account import Account, account_for
 from backupd.mysql.scratch_places import ScratchPlaces, prepared, private_folder
@@ -362,6 +363,8 @@ def _within_limits(process: "Popen[bytes]", places: ScratchPlaces) -> Iterator[N
             ) from error
         if said := ran_out(places.said):
             raise Undecided(f"the server on the restored files ran out of resources: {said}", hint=_MORE) from error
+        if process.returncode is None and isinstance(error, StatementError) and error.timed_out:
+            raise Undecided(f"the server on the restored files took too long: {error.message}", hint=_MORE) from error
         raise
 
 

@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 from backupd.config import LockStrategy
 from backupd.lab import server
@@ -24,6 +26,7 @@ from backupd.lab.options import ServerKind
 from backupd.lab.servers import SOFTWARE
 from backupd.lab.site import LabSite, host_site
 from backupd.mysql.proof import check_tables
+from backupd.mysql.scratch import RunningServer
 from backupd.mysql.server import MysqlServer
 from backupd.mysql.session import Login, Session, connector
 from backupd.mysql.tablefiles import Table
@@ -101,6 +104,7 @@ def _asked(site: LabSite) -> Mapping[str, float]:
     live = MysqlServer(connector(login))
     facts = live.facts()
     with _root(site) as restored:
+        checked = cast(RunningServer, SimpleNamespace(session=restored, error_log=""))
         questions: dict[str, Callable[[], object]] = {
             "what kind of server it is": live.facts,
             "its privileges": lambda: live.missing_grants(LockStrategy.AUTO),
@@ -110,7 +114,7 @@ def _asked(site: LabSite) -> Mapping[str, float]:
             "what it replicates": live.replication,
             "how it stands in a cluster": live.membership,
             "its tablespaces": lambda: live.tablespaces(facts),
-            "the tables to be checked": lambda: next(check_tables(restored)),
+            "the tables to be checked": lambda: next(check_tables(checked)),
             "the engine of one table": lambda: engine_of(restored, _table(0)),
         }
         return {name: _seconds(question) for name, question in questions.items()}

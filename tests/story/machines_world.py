@@ -17,7 +17,8 @@ What passes all the same, and why it hides nothing:
 - A damaged backup is nobody's last one: it may go with the others.
 
 Processes are killed by freezing them: from that call on no target does anything for them, and afterwards their
-catalogue is what it was then. The steps of a run before its first object are a fake's: `_take` stores what it is told.
+catalogue is what it was then. The steps of a run before its first object are a fake's: `_snapshot_and_copy` stores what
+it is told.
 """
 
 import hashlib
@@ -294,8 +295,8 @@ class Renewing(Ownership):
         return renewal
 
 
-def _take(attempt: Any, _owed: ExitStack, _spool: None) -> Copied:
-    """What `run._take` of a backup does, without a server and a volume: two objects of this run."""
+def _snapshot_and_copy(attempt: Any, _owed: ExitStack, _spool: None) -> Copied:
+    """What `run._snapshot_and_copy` of a backup does, without a server and a volume: two objects of this run."""
     run_id = attempt.run.run_id
     attempt.run.position(Position("bin.000001", 4))
     objects = []
@@ -317,7 +318,7 @@ def simulated(hosts: Callable[[], Sequence[Host]]) -> Iterator[None]:
         return host.ownership(catalogue, tools)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backup_run, "_take", _take)
+        patch.setattr(backup_run, "_snapshot_and_copy", _snapshot_and_copy)
         patch.setattr(backup_run, "ownership_of", ownership_of)
         patch.setattr(recover, "ownership_of", ownership_of)
         yield

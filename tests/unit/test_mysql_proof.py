@@ -71,6 +71,14 @@ def test_each_difference_is_one_failed_check(wrong: dict[str, object], name: str
     assert failed(position_checks(RECORDED, found, lsn=900)) == [name]
 
 
+@pytest.mark.parametrize("told", [("source.000010", 4), ("bin.000051", 5120)])
+def test_innodbs_last_commit_in_another_log_decides_nothing(told: tuple[str, int]) -> None:
+    """As of a replica that logs nothing of its own and was made of a source, or whose log was reset."""
+    checks = position_checks(RECORDED, replace(FOUND, innodb_binlog=told), lsn=900)
+    assert failed(checks) == []
+    assert f"{told[0]}:{told[1]}, of another log" in [check.found for check in checks]
+
+
 def test_innodbs_last_commit_may_lie_in_an_earlier_binlog_and_may_be_none() -> None:
     for earlier in (("bin.000008", 999_999), None):
         assert failed(position_checks(RECORDED, replace(FOUND, innodb_binlog=earlier), lsn=900)) == []
@@ -252,6 +260,13 @@ def test_a_table_that_an_earlier_server_made_is_restored(caplog: pytest.LogCaptu
     require_whole(cast(Session, Checking()), Table("a", "u"), "a.u in this backup")
     (told,) = [record.getMessage() for record in caplog.records]
     assert told.startswith("a.u in this backup could not be checked: error: Table rebuild required.")
+
+
+def test_a_table_whose_engine_has_no_check_is_told_as_not_checked() -> None:
+    text = "The storage engine for the table doesn't support check"
+    check = tables_check(table_results([row("a.ok", "status", "OK"), row("a.merged", "note", text)]))
+    assert (check.ok, check.found) == (True, f"1 tables OK; not checked: a.merged: note: {text}")
+    assert not tables_check(table_results([row("a.merged", "note", text)])).ok
 
 
 def test_no_table_at_all_is_no_proof() -> None:

@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from backupd.host.filesystem import MORE_ROOM, explained_write, opened_plain
 from backupd.mysql.file_names import file_name
+from backupd.mysql.long_values import require_long_values
 from backupd.mysql.proof import require_whole
 from backupd.mysql.recorded import judged
 from backupd.mysql.relocation import Relocation
@@ -192,17 +193,18 @@ def exported(
     session, named = server.session, table.in_sql
     if is_sequence(session, table):
         return _sequence(session, to, manifest, table)
-    row = session.one(f"SHOW CREATE TABLE {named}") or {}
+    definition = (session.one(f"SHOW CREATE TABLE {named}") or {}).get("Create Table") or ""
     engine = engine_of(session, table) or "unknown"
     imported = engine == _TRANSPORTABLE
     if imported:
         await_rollback(session, table, telling)
     require_whole(session, table, f"{table}, as restored,")
+    if imported:
+        require_long_values(server, table, f"{table}, as restored,")
     session.execute(f"FLUSH TABLES {named} {'FOR EXPORT' if imported else 'WITH READ LOCK'}")
     files = _copied(to, manifest, table)  # they do not change until the tables are unlocked
     session.execute("UNLOCK TABLES")
     statements = files[0].with_name(f"{file_name(table.name)}.sql")
-    definition = row.get("Create Table") or ""
     require_definition(definition)
     attention = _no_rows(manifest, table, engine, files) or _no_import(manifest, table, engine, definition, files)
     if attention is None:

@@ -18,6 +18,7 @@ from backupd.mysql.loading_schema import (
     publish,
     remove_loading,
 )
+from backupd.mysql.long_values import require_long_values
 from backupd.mysql.proof import require_whole
 from backupd.mysql.refusals import StatementError
 from backupd.mysql.row_differences import TableDifference
@@ -166,6 +167,7 @@ class TableLoading:
         shape = planned.shape
         self.telling(f"checking {shape.table}")
         require_whole(self.scratch.session, shape.table, f"{shape.table} in this backup")
+        require_long_values(self.scratch, shape.table, f"{shape.table} in this backup")
         rows = None
         if planned.tablespace is not None and plan.datadir is not None:
             rows = self._by_tablespace(to, shape, planned.tablespace, plan.datadir)

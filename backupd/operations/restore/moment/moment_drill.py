@@ -191,7 +191,7 @@ class _Proving:
         found = minutes_there(server.session)
         if logged.has_minutes or found:
             yield minutes_check(logged.minutes, found)
-        yield tables_check(check_tables(server.session))
+        yield tables_check(check_tables(server))
         yield from self._own(server, manifest)
 
     def _scratch(self, manifest: Manifest) -> ScratchServer:

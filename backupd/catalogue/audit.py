@@ -216,6 +216,11 @@ def entry(row: RowMapping) -> AuditEntry:
     return AuditEntry(row["number"], at, str(row["event"]), str(row["subject"]), told)
 
 
+def _mapping(value: object) -> Mapping[str, Any]:
+    """What a row tells by names; of a damaged one nothing: that it is damaged is told by its digest."""
+    return value if isinstance(value, dict) else {}
+
+
 def chain(connection: Connection, *, each: Callable[[AuditEntry], object] = lambda _: None) -> AuditChain:
     """All of it, read once; what stands behind a fault is taken as it stands there.
 
@@ -244,8 +249,8 @@ def chain(connection: Connection, *, each: Callable[[AuditEntry], object] = lamb
         if row["event"] in by_event:
             by_event[row["event"]].setdefault(row["subject"], row["number"])
         if row["event"] in (Event.RUN_ENDED, Event.IMPORTED, Event.COPIED):
-            written = told.detail.get("manifests", {})
-            backups = {(row["subject"], target): sha256 for target, sha256 in told.detail.get("backups", {}).items()}
+            written = _mapping(told.detail.get("manifests"))
+            backups = {(row["subject"], target): sha for target, sha in _mapping(told.detail.get("backups")).items()}
             stored |= backups
             told_by |= dict.fromkeys(backups, row["number"])
             manifests |= {(row["subject"], target): value for target, value in written.items()}

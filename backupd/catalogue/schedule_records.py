@@ -4,6 +4,7 @@ Knows: that a slot is taken once, and so is each of its tries.
 """
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +19,8 @@ from backupd.catalogue.file import CatalogueFile
 from backupd.policy.timetable import Timetable
 from backupd.vocabulary.alarms import OpenAlarm
 from backupd.vocabulary.schedule import Activity, NoticeKind, Pause, Slot, SlotState
+
+log = logging.getLogger(__name__)
 
 Key = tuple[str, Activity]  # a job and an activity
 
@@ -214,15 +217,32 @@ def _scheduled(connection: Connection) -> dict[Key, Scheduled]:
     query = select(table.c.event, table.c.subject, table.c.detail).order_by(table.c.number)
     found: dict[Key, Scheduled] = {}
     for row in connection.execute(query.where(table.c.event.in_((Event.SCHEDULED, Event.UNSCHEDULED)))):
-        detail = json.loads(row.detail)
-        key = row.subject, Activity(detail["activity"])
-        if row.event == Event.UNSCHEDULED:
-            found.pop(key, None)
+        try:
+            key, scheduled = _told(row.subject, row.event, json.loads(row.detail))
+        except (KeyError, TypeError, ValueError, RecursionError):
+            # A damaged row of years ago ends no schedule: of what it told, the daemon tells again.
+            log.warning("the audit chain has a damaged row about job %s: see `backupd audit verify`", row.subject)
         else:
-            timetable = Timetable(detail["cron"], detail["zone"], detail["offset_seconds"])
-            owed = datetime.fromisoformat(detail["owed"]) if "owed" in detail else None
-            found[key] = Scheduled(timetable, datetime.fromisoformat(detail["since"]), owed)
+            found.pop(key, None)
+            found |= {} if scheduled is None else {key: scheduled}
     return found
+
+
+def _told(job: str, event: str, detail: Any) -> tuple[Key, Scheduled | None]:
+    """Of which job's activity, and how it goes from then on; None: it does not."""
+    key = job, Activity(detail["activity"])
+    if event == Event.UNSCHEDULED:
+        return key, None
+    timetable = Timetable(str(detail["cron"]), str(detail["zone"]), float(detail["offset_seconds"]))
+    owed = _instant(detail["owed"]) if "owed" in detail else None
+    return key, Scheduled(timetable, _instant(detail["since"]), owed)
+
+
+def _instant(text: str) -> datetime:
+    instant = datetime.fromisoformat(text)
+    if instant.tzinfo is None:
+        raise ValueError(f"an instant needs a time zone: {text}")
+    return instant
 
 
 def _reschedule(

@@ -2,8 +2,8 @@
 
 CHECK TABLE does not follow them. MySQL's manual says so ("CHECK TABLE Usage Notes for InnoDB Tables"), and so it is: a
 table is "OK" one of whose LONGTEXTs has a damaged page. Worse, MariaDB 10.11.19 gives such a value as empty, without
-an error or a warning: only its error log tells. So they are read, and the log with them. Knows: which columns may have
-such values, and how a server tells that a page was none.
+an error or a warning: only its error log tells. (MySQL 9.7.0 dies.) So they are read, and the log with them. Knows:
+which columns may have such values, and how a server tells that a page was none.
 """
 
 import re

@@ -4,6 +4,7 @@ Each page of a catalogue with rows in every table is zeroed, or changed by some 
 nothing that was acknowledged is lost: SQLite keeps no checksums, so that a changed letter within a text is a text.
 """
 
+import json
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,7 +16,9 @@ import pytest
 
 from backupd.catalogue.database import direct
 from backupd.catalogue.store import Catalogue
+from backupd.policy.timetable import Timetable
 from backupd.vocabulary.errors import CatalogueError, ExitStatus, UsageError
+from backupd.vocabulary.schedule import Activity
 from tests.many_runs import JOBS, make_catalogue
 from tests.share import seeded
 
@@ -66,6 +69,7 @@ def read_everything(catalogue: Catalogue) -> dict[str, str]:
     catalogue.pauses()
     catalogue.audit_entries(limit=None)
     catalogue.audit_trail()
+    catalogue.gone_by()
     catalogue.identity()
     return {run.run_id: run.status.value for run in listed}
 
@@ -123,6 +127,29 @@ def test_a_sound_catalogue_is_whole(path: Path) -> None:
         catalogue.require_whole()
         assert catalogue.rows() > RUNS
     assert path.stat().st_size % PAGE == 0
+
+
+@pytest.mark.parametrize(
+    "detail",
+    ['{"activity": "bacjup"}', '{"activity": "backup", "cron": "0 2 * * *"}', "[]", "{", '{"activity": []}', "[" * 9999]
+    + [
+        json.dumps({"activity": "backup", "cron": "0 2 * * *", "zone": "UTC", "offset_seconds": 0.0, "since": since})
+        for since in ("2026-11-20", "2026-11-20T04:00:00", 7)
+    ],
+)
+def test_a_damaged_row_of_the_audit_chain_ends_no_schedule(path: Path, detail: str) -> None:
+    timetable = Timetable("0 2 * * *", "UTC", 0.0)
+    with Catalogue.open(path) as catalogue:
+        catalogue.go_by({("nightly", Activity.BACKUP): timetable}, since=datetime.now(UTC))
+    with direct(path, busy_timeout_seconds=1) as database:
+        database.execute("DROP TRIGGER audit_no_update")
+        database.execute("UPDATE audit SET detail = ? WHERE event = 'scheduled'", (detail,))
+        database.execute("UPDATE audit SET detail = '{\"backups\": [], \"manifests\": 1}' WHERE event = 'run-ended'")
+    with Catalogue.open(path) as catalogue:
+        assert catalogue.gone_by() == {}
+        assert catalogue.audit_trail().chain.first_fault is not None
+        catalogue.go_by({("nightly", Activity.BACKUP): timetable}, since=datetime.now(UTC))
+        assert list(catalogue.gone_by()) == [("nightly", Activity.BACKUP)]
 
 
 @pytest.mark.exhaustive

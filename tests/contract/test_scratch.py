@@ -567,6 +567,13 @@ def test_no_session_ends_because_it_waits_for_another_one(late_image: Image) -> 
             assert int(session.value("SELECT @@session.wait_timeout") or 0) == 365 * 24 * 60 * 60
 
 
+def test_an_answer_that_takes_too_long_says_nothing_of_the_backup(late_image: Image) -> None:
+    with late_image.scratch().running() as server, server.another_session(answer_seconds=1) as impatient:
+        with pytest.raises(Undecided, match="took too long"), server.within_limits():
+            impatient.query("SELECT SLEEP(30)")
+        assert server.session.value("SELECT 1") == "1"
+
+
 def test_a_copy_without_its_binlog_starts_and_has_no_position(image: Image) -> None:
     without = replace(image.manifest, position=Position(), binlog=None, canary=None)
     with ScratchServer(image.folder, without, start_seconds=50).running() as server:

@@ -16,7 +16,7 @@ from backupd.policy.binlog_chain import is_same_server
 from backupd.policy.gtid import is_within, state_of
 from backupd.vocabulary.binlogs import CATALOGUE_LOST, NOT_LOGGED, ArchiveGap, BinlogSegment
 
-_BEFORE_ITS_SNAPSHOT = timedelta(days=1)  # a run has begun at the most: its hooks, the wait for its lock
+_BEFORE_ITS_SNAPSHOT = timedelta(days=1)  # at the most, its run began: its hooks, the wait for its lock
 
 
 def record_lacking(catalogue: Catalogue, job: str, why: str, *, at: datetime) -> ArchiveGap | None:

@@ -99,6 +99,9 @@ class RunJournal(ChildLedger, Protocol):
     def finished_manifest(self, text: str) -> None:
         """All copies are written: from now on `recover` can finish what this process does not; until the run ends."""
 
+    def leave_copies(self) -> None:
+        """The run is about to fail, and its copies stay for `recover`: its end keeps the finished manifest for them."""
+
     def published(self, backup: Backup, holding: Holding, *, ordinal: int) -> None:
         """This backup is there, whatever becomes of the run; what it was held by is struck. Both or neither.
 

@@ -48,6 +48,7 @@ class RunRecord:
         self.has_begun = False
         self.has_backup = False
         self.is_complete = False
+        self._leaves_copies = False
         self._engine = engine
         self._path = path
         self._lock = threading.RLock()
@@ -176,6 +177,10 @@ class RunRecord:
         """All copies are written: from now on `recover` can finish what this process does not; until the run ends."""
         self._keep(tables.pending_manifests, {"text": text})
 
+    def leave_copies(self) -> None:
+        """The run is about to fail, and its copies stay for `recover`: its end keeps the finished manifest for them."""
+        self._leaves_copies = True
+
     def published(self, backup: Backup, holding: Holding, *, ordinal: int) -> None:
         """This backup is there, whatever becomes of the run; what it was held by is struck. Both or neither."""
         row = self._row(tables.backups, {**to_row(backup), "ordinal": ordinal})
@@ -281,7 +286,7 @@ class RunRecord:
             else:
                 kept = self._row(tables.errors, to_row(cause))
                 ended = ending(self.run_id, status_of(cause))
-                self._write(kept, ended, strike_manifest(self.run_id), audit.run_ended(self.run_id))
+                self._write(kept, ended, *self._nothing_to_finish(), audit.run_ended(self.run_id))
         except CatalogueError as second:
             error.add_note(f"and the run could not be recorded as finished: {second.message}")
 
@@ -296,10 +301,13 @@ class RunRecord:
                 *result,
                 ending(self.run_id, RunStatus.SUCCESS),
                 heed.values(status=RunStatus.ATTENTION),
-                strike_manifest(self.run_id),
+                *self._nothing_to_finish(),
                 audit.run_ended(self.run_id),
             )
             self.is_complete = True
+
+    def _nothing_to_finish(self) -> list[Step]:
+        return [] if self._leaves_copies else [strike_manifest(self.run_id)]
 
     def _seconds(self, phase: Phase, seconds: float, *, add: bool) -> Executable:
         table = tables.phases

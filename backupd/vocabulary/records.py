@@ -32,6 +32,8 @@ class Phase(StrEnum):
 
 DIED: Final = "died"  # the code of the error of a run whose process died without reporting one
 DEATH: Final = "its process died"  # how a text of attention begins of such a run whose copy is a backup all the same
+UNRECORDED: Final = "its run could not write to the catalogue"  # so of one that ended with that error, and left a copy
+FINISHED_LATER: Final = (DEATH, UNRECORDED)
 
 _ALMOST_A_SECOND: Final = timedelta(microseconds=999_999)
 _AFTER_THE_SNAPSHOT: Final = (Phase.SETTLE, Phase.COPY, Phase.RELEASE, Phase.SEND, Phase.VERIFY)
@@ -281,7 +283,7 @@ class RunDetails:
     @property
     def seconds(self) -> float | None:
         """From its begin to its end; see `lasted`."""
-        finished_later = any(text.startswith(DEATH) for text in self.attention)
+        finished_later = any(text.startswith(FINISHED_LATER) for text in self.attention)
         return None if finished_later else lasted(self.started_at, self.ended_at, self.error)
 
     @property

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from backupd.vocabulary.errors import ExitStatus, SnapshotError
+from backupd.catalogue.record import RunRecord
+from backupd.vocabulary.errors import CatalogueUnavailable, ExitStatus, SnapshotError
 from backupd.vocabulary.records import Check, Drill, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
 from backupd.vocabulary.storage import Backup
@@ -195,6 +196,27 @@ def test_a_dead_run_whose_copy_is_a_backup_is_told_of_once(terminal: Terminal, p
     (of_the_dead,) = [document for document in told(peer) if document["subject"] == "r1"]
     assert of_the_dead["kind"] == "attention"
     assert "its process died; `backupd recover` finished it on vault" in of_the_dead["text"]
+
+
+def test_a_run_that_could_not_record_its_backup_is_told_of_twice(
+    terminal: Terminal, peer: WebPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it has failed, and that there is a backup after all."""
+
+    def full(*_what: object, **_how: object) -> None:
+        raise CatalogueUnavailable("the catalogue cannot be written: no space left", hint="free some space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunRecord, "published", full)
+        ended = terminal.run("run", "nightly", "--run-id", "r1")
+    assert ended.status == ExitStatus.CATALOGUE
+    assert "the copy on vault could not be recorded: the catalogue cannot be written: no space left" in ended.stderr
+    assert "then `backupd recover`: the copy on vault stays" in ended.stderr
+    assert "it is now a complete backup" in terminal.run("recover").stdout
+    terminal.run("recover")
+    failed, good = [document for document in told(peer) if document["kind"] != "started"]
+    assert (failed["kind"], failed["subject"], good["kind"], good["subject"]) == ("failed", "r1", "attention", "r1")
+    assert "its run could not write to the catalogue; `backupd recover` finished it on vault" in good["text"]
 
 
 @pytest.mark.parametrize("kind", [RunKind.BENCH, RunKind.PROBE])

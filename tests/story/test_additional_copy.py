@@ -32,6 +32,7 @@ from backupd.targets.listing import unknown_beside
 from backupd.vocabulary.errors import (
     Busy,
     Cancelled,
+    CatalogueUnavailable,
     NoRoom,
     NotOurs,
     Refused,
@@ -453,7 +454,7 @@ def test_a_run_that_died_is_recovered_before_it_is_copied(world: World, offsite:
     """What `recover` makes of its copies, nobody knows yet."""
     with world.catalogue() as catalogue:
         catalogue._write(update(tables.runs).values(status=RunStatus.RUNNING))
-    with pytest.raises(Refused, match="run r1 died before it finished") as refused:
+    with pytest.raises(Refused, match="run r1 did not finish") as refused:
         copy(world)
     assert refused.value.hint == "run `backupd recover` first"
     assert list(offsite.folder.iterdir()) == []
@@ -561,6 +562,31 @@ def test_killed_after_it_was_published_it_is_a_backup_of_a_run_that_has_not_chan
     after = world.row()
     assert replace(after, backups=after.backups[:1]) == before
     assert [one.target for one in after.backups] == ["vault", "offsite"]
+    with world.catalogue() as catalogue:
+        check_trail(catalogue.audit_trail(), [world.target, offsite], ["nightly"]).require_sound()
+
+
+@pytest.mark.parametrize("finish", [recover, copy], ids=["recover", "the next copy"])
+def test_one_that_cannot_be_recorded_stays_and_is_a_backup_later(
+    world: World, offsite: ToldTarget, monkeypatch: pytest.MonkeyPatch, finish: Callable[[World], object]
+) -> None:
+    def full(*_what: object, **_how: object) -> None:
+        raise CatalogueUnavailable("the catalogue cannot be written: no space left", hint="free some space")
+
+    before = world.row()
+    with monkeypatch.context() as patch, pytest.raises(CatalogueUnavailable) as caught:
+        patch.setattr(Catalogue, "copied", full)
+        copy(world)
+    assert caught.value.message.startswith("the copy on offsite could not be recorded: ")
+    assert caught.value.hint.startswith("free some space; then `backupd recover`")
+    assert world.row() == before
+    assert is_whole(offsite)
+    finish(world)
+    assert is_whole(offsite)
+    after = world.row()
+    assert replace(after, backups=after.backups[:1]) == before
+    assert [one.target for one in after.backups] == ["vault", "offsite"]
+    assert world.left() == []
     with world.catalogue() as catalogue:
         check_trail(catalogue.audit_trail(), [world.target, offsite], ["nightly"]).require_sound()
 

@@ -4,12 +4,14 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from backupd.catalogue.record import RunRecord
 from backupd.catalogue.store import Catalogue
 from backupd.host.signals import cancellable
 from backupd.operations.ownership import ownership_of
@@ -18,8 +20,9 @@ from backupd.operations.upkeep.prune import prune
 from backupd.operations.upkeep.recover import clean_up_dead_runs
 from backupd.operations.upkeep.recovery import Recovery
 from backupd.targets import BackupSource, Target
-from backupd.vocabulary.errors import Cancelled, TargetError
-from backupd.vocabulary.records import RunStatus
+from backupd.vocabulary.errors import Cancelled, CatalogueUnavailable, ExitStatus, TargetError
+from backupd.vocabulary.penalty import READ_BACK
+from backupd.vocabulary.records import UNRECORDED, RunStatus
 from tests.fakes.target import BELIEVED
 from tests.story.test_recover import die_at, recover, wait_until_dead
 from tests.story.world import ToldTarget, World
@@ -298,3 +301,111 @@ def test_what_another_machine_has_taken_while_it_was_read_back_is_neither_publis
     (why,) = [why for _, why in recover(world).left]
     assert "another machine uses this identity" in why
     assert world.stored() == before
+
+
+# --- a run that lives, and cannot record what it has published -------------------------------------------------------
+
+
+FullForAMoment = Callable[..., threading.Event]
+
+
+@pytest.fixture
+def full_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> FullForAMoment:
+    """The disk will be full when a run tells this of that target, which is also when `then` is called.
+
+    All else can be written. The event that is returned is set as soon as it was full.
+    """
+
+    def fill(verb: str, target: str, then: Callable[[], None] = lambda: None) -> threading.Event:
+        tell, is_full = getattr(RunRecord, verb), threading.Event()
+
+        def told(record: RunRecord, what: Any, *others: Any, **how: Any) -> None:
+            if f"'{target}'" in str(what) or f"{READ_BACK}{target}" in str(what):
+                is_full.set()
+                then()
+                raise CatalogueUnavailable("the catalogue cannot be written: no space left", hint="free some space")
+            tell(record, what, *others, **how)
+
+        monkeypatch.setattr(RunRecord, verb, told)
+        return is_full
+
+    return fill
+
+
+def require_finished(world: World, targets: Sequence[Target], copies: Collection[str]) -> None:
+    """`recover` makes backups of these copies; all targets have one then, and the record agrees with itself."""
+    recovery = recover(world)
+    recovery.require_complete()
+    assert {copy.detail["target"] for copy in recovery.finished} == copies
+    assert [is_whole(target) for target in targets] == [True] * len(targets)
+    row = world.row()
+    assert (row.status, row.error, row.seconds) == (RunStatus.ATTENTION, None, None)
+    assert {backup.target for backup in row.backups} == {target.name for target in targets}
+    assert {f"{UNRECORDED}; `backupd recover` finished it on {name}" for name in copies} <= set(row.attention)
+    assert not any("died" in text for text in row.attention)
+    assert (world.left(), recover(world)) == ([], Recovery((), (), ()))
+    with world.catalogue() as catalogue:
+        assert catalogue.pending_manifest("r1") is None
+        assert catalogue.audit_trail().chain.first_fault is None
+        assert catalogue.run_counts()["nightly"][RunStatus.FAILED] == 1
+
+
+def await_(event: threading.Event) -> None:
+    assert event.wait(30)
+
+
+def test_a_backup_that_cannot_be_recorded_is_not_removed(world: World, full_for_a_moment: FullForAMoment) -> None:
+    full_for_a_moment("published", "vault")
+    error = world.try_to_back_up()
+    assert error is not None
+    assert error.exit_status is ExitStatus.CATALOGUE
+    assert error.message.startswith("the copy on vault could not be recorded: ")
+    assert error.hint.startswith("free some space; then `backupd recover`: the copy on vault stays")
+    assert is_whole(world.target)
+    row = world.row()
+    assert (row.status, row.backups) == (RunStatus.FAILED, ())
+    assert row.error is not None
+    assert (row.error.message, row.error.hint) == (error.message, error.hint)
+    require_finished(world, [world.target], {"vault"})
+
+
+def test_the_next_run_and_retention_take_nothing_from_it(
+    world: World, full_for_a_moment: FullForAMoment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full_for_a_moment("published", "vault")
+    assert world.try_to_back_up() is not None
+    monkeypatch.undo()
+    world.back_up("r2")
+    with world.catalogue() as catalogue:
+        pruning = prune(world.job(), world.tools.targets, catalogue, ownership=ownership_of(catalogue, world.tools))
+    assert pruning.removed == ()
+    assert on(world.target) == {"r1", "r2"}
+    recover(world).require_complete()
+    assert (is_whole(world.target), world.row("r1").status) == (True, RunStatus.ATTENTION)
+
+
+@pytest.mark.parametrize(("first", "second"), [("vault", "offsite"), ("offsite", "vault")])
+@pytest.mark.parametrize("verb", ["published", "throughput"])
+def test_one_that_cannot_be_recorded_costs_no_other_copy(
+    world: World, both: tuple[Target, Target], full_for_a_moment: FullForAMoment, verb: str, first: str, second: str
+) -> None:
+    """The other one is still being read back by then."""
+    is_full = full_for_a_moment(verb, first)
+    world.at[f"{second.replace('vault', 'target')}.reading"] = lambda: await_(is_full)
+    error = world.try_to_back_up()
+    assert error is not None
+    assert error.exit_status is ExitStatus.CATALOGUE
+    world.at.clear()
+    is_known = verb == "throughput"
+    row = world.row()
+    assert row.status is (RunStatus.ATTENTION if is_known else RunStatus.FAILED)
+    assert [backup.target for backup in row.backups] == [first] * is_known
+    require_finished(world, both, {second} if is_known else {first, second})
+
+
+def test_a_stop_signal_that_comes_then_takes_nothing_either(world: World, full_for_a_moment: FullForAMoment) -> None:
+    full_for_a_moment("published", "vault", lambda: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(Cancelled), cancellable():
+        world.back_up()
+    assert world.row().status is RunStatus.CANCELLED
+    require_finished(world, [world.target], {"vault"})

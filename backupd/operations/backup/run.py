@@ -34,7 +34,7 @@ from backupd.operations.backup.settling import (
 )
 from backupd.operations.copies import spool_folder
 from backupd.operations.copies.fan_out import Copies
-from backupd.operations.copies.publishing import Published, publish_copies
+from backupd.operations.copies.publishing import Published, left_to_recover, publish_copies
 from backupd.operations.hanging_targets import answer_of
 from backupd.operations.ownership import Ownership, ownership_of, require_apart
 from backupd.operations.tools import Tools
@@ -247,20 +247,24 @@ def _verify_and_publish(
 
     Raises:
         TargetError, VerificationError: no target is left.
+        CatalogueError: a backup could not be recorded. Every copy stays where it is, for `recover`.
     """
     copies, run = attempt.copies, attempt.run
     order = [target.name for target in copies.targets]
     backups: dict[str, Backup] = {}
 
+    def held_copies() -> Mapping[str, Claim]:
+        return {target.name: unpublished[target.name] for target in copies.targets}
+
     def published(one: Published) -> None:
         name, claim = one.target.name, unpublished[one.target.name]
-        with shielded():
+        with shielded(), left_to_recover(held_copies, left=run.leave_copies):
             run.published(one.backup, claim.holding, ordinal=order.index(name))
             claim.kept = True
+            run.throughput([one.read_back])
+            if one.unknown:
+                run.attention(unknown_beside(one.unknown, name))
         backups[name] = one.backup
-        run.throughput([one.read_back])
-        if one.unknown:
-            run.attention(unknown_beside(one.unknown, name))
 
     manifest = manifests.signed(_manifest(attempt, objects), attempt.signer)
     run.finished_manifest(manifests.to_text(manifest))

@@ -1,13 +1,13 @@
 """From bytes on the targets to backups: each copy is read back, held against its manifest, published, looked at again.
 
 Read `publish_copy` aloud. Knows: that a target's own listing must be what the manifest says, before the manifest is
-there and after; that no target waits for another one.
+there and after; that no target waits for another one; that a copy which is there is worth more than its record.
 """
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
@@ -17,13 +17,14 @@ from backupd.archive.governor import CopyGovernor
 from backupd.archive.parallel import side_by_side
 from backupd.archive.readahead import Left
 from backupd.host.daemon_thread import answered
+from backupd.host.holdings import Claim
 from backupd.host.priority import give_way
 from backupd.operations.hanging_targets import no_answer, silent_seconds
 from backupd.operations.recorded_copy import copy_on
 from backupd.operations.restore.verify import verify_object
 from backupd.targets import Target
 from backupd.targets.listing import require_listed
-from backupd.vocabulary.errors import TargetError, VerificationError
+from backupd.vocabulary.errors import CatalogueError, TargetError, VerificationError
 from backupd.vocabulary.penalty import READ_BACK, Throughput
 from backupd.vocabulary.storage import Backup, Manifest
 
@@ -89,6 +90,34 @@ def publish_copies(
 
     side_by_side([task(target) for target in targets], idle=tell, at_once=len(targets))
     tell()
+
+
+@contextmanager
+def left_to_recover(
+    copies: Callable[[], Mapping[str, Claim]], *, left: Callable[[], None] = lambda: None
+) -> Iterator[None]:
+    """Record what was published. Where the catalogue cannot be written, no copy is removed: `recover` finishes each.
+
+    A disk that is full for a moment must not cost more than the death of the process would. `copies` are those on which
+    nothing has failed, by target; `left` is called where some of them stay that are not recorded.
+
+    Raises:
+        CatalogueError: the same, with what stays and what finishes it.
+    """
+    try:
+        yield
+    except CatalogueError as error:
+        unrecorded = {name: claim for name, claim in copies().items() if not claim.kept}
+        if not unrecorded:
+            raise
+        for claim in unrecorded.values():
+            claim.kept = True
+        left()
+        where = ", ".join(unrecorded)
+        raise type(error)(
+            f"the copy on {where} could not be recorded: {error.message}",
+            hint=f"{error.hint}; then `backupd recover`: the copy on {where} stays, and is a backup if it is whole",
+        ) from error
 
 
 def publish_copy(

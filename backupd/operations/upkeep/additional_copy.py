@@ -20,7 +20,7 @@ from backupd.archive.sealing import at_most_sealed
 from backupd.host.holdings import held, not_waiting_for_ever
 from backupd.host.signals import shielded
 from backupd.operations.copies.fan_out import Copies
-from backupd.operations.copies.publishing import Published, publish_copies
+from backupd.operations.copies.publishing import Published, left_to_recover, publish_copies
 from backupd.operations.hanging_targets import answer_of, read_from
 from backupd.operations.ownership import Ownership, require_apart
 from backupd.operations.restore.decryption_key import key_of
@@ -200,7 +200,7 @@ def _source(route: CopyRoute, run: RunDetails) -> BackupSource:
             hint=f"it has one on {', '.join(others)}" if others else "see `backupd history`",
         )
     if run.status not in GOOD or catalogue.pending_manifest(run.run_id) is not None:
-        raise Refused(f"run {run.run_id} died before it finished", hint="run `backupd recover` first")
+        raise Refused(f"run {run.run_id} did not finish", hint="run `backupd recover` first")
     if backup.broken:
         raise Refused(
             f"the copy of run {run.run_id} on target {name} is broken: {backup.broken}",
@@ -301,7 +301,7 @@ def _copied(
     holding, done = _holding(route, source), list[Published]()
 
     def published(one: Published) -> None:
-        with shielded():
+        with shielded(), left_to_recover(lambda: {target.name: claim}):
             catalogue.copied(source.run_id, one.backup, holding, source=source.target.name)
             claim.kept = True
         done.append(one)

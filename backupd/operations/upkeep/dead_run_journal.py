@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from backupd.catalogue.store import Catalogue
 from backupd.vocabulary.errors import ExitStatus, UsageError
-from backupd.vocabulary.records import DEATH, DIED, Holding, RunDetails, RunError, RunKind, RunStatus
+from backupd.vocabulary.records import DEATH, DIED, UNRECORDED, Holding, RunDetails, RunError, RunKind, RunStatus
 
 _AGAIN = {
     RunKind.BACKUP: "start the job again when convenient",
@@ -66,6 +66,12 @@ class DeadRunJournal:
         except UsageError:
             return None
         return row if row.run_id == self.run_id else None  # an id may be the beginning of another
+
+
+def why_unfinished(run: RunDetails) -> str:
+    """Why others finish this run, which has ended: its process died, or it told itself what kept it from that."""
+    is_dead = run.error is not None and run.error.code == DIED
+    return DEATH if is_dead or any(text.startswith(DEATH) for text in run.attention) else UNRECORDED
 
 
 def died(kind: RunKind, *, whole: bool, pending: Sequence[Holding]) -> RunError:

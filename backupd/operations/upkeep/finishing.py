@@ -1,4 +1,4 @@
-"""What a dead run had copied whole becomes the backup that it would have been.
+"""What a dead run had copied whole, or one that could not record it, becomes the backup that it would have been.
 
 Knows: that a run keeps its finished manifest in the catalogue before it reads its copies back; what is whole by that
 manifest, and what is not. Nothing is removed here on the word of a target that could not be asked.
@@ -13,10 +13,11 @@ from backupd.catalogue.store import Catalogue
 from backupd.host.signals import shielded
 from backupd.operations.copies.publishing import Published, publish_copies, require_published
 from backupd.operations.recorded_copy import copy_on
+from backupd.operations.upkeep.dead_run_journal import why_unfinished
 from backupd.targets import Target
 from backupd.targets.listing import require_listed, unknown_beside
 from backupd.vocabulary.errors import BackupdError, Cancelled, VerificationError
-from backupd.vocabulary.records import DEATH, Holding
+from backupd.vocabulary.records import Holding
 from backupd.vocabulary.storage import Backup, Manifest
 
 log = logging.getLogger(__name__)
@@ -48,11 +49,11 @@ def finish(
     Reading back can take hours: `require_ours` raises where another machine has written meanwhile. Raises `Cancelled`
     by a signal; what was not recorded by then stays as it is.
     """
-    done = Finished()
+    done, why = Finished(), why_unfinished(catalogue.run(manifest.run_id))
     unread: dict[str, tuple[Target, Holding]] = {}
 
     def record(backup: Backup, holding: Holding, unknown: Sequence[str]) -> None:
-        text = f"{DEATH}; `backupd recover` finished it on {backup.target}"
+        text = f"{why}; `backupd recover` finished it on {backup.target}"
         with shielded():
             catalogue.finish_dead_run(manifest.run_id, backup, holding, text)
             done.finished.append(holding)

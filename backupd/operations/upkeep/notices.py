@@ -20,7 +20,7 @@ from backupd.policy.failed_slots import is_failed
 from backupd.report.words import duration, instant, size
 from backupd.vocabulary.errors import BackupdError, Busy, Cancelled, ExitStatus, Terminated, Undecided
 from backupd.vocabulary.escaping import some
-from backupd.vocabulary.records import DEATH, DIED, GOOD, Finding, Level, RunDetails, RunError, RunStatus
+from backupd.vocabulary.records import DIED, FINISHED_LATER, GOOD, Finding, Level, RunDetails, RunError, RunStatus
 from backupd.vocabulary.schedule import Activity, Notice, NoticeKind, SlotState
 
 if TYPE_CHECKING:  # what a run that is good does without
@@ -225,7 +225,8 @@ def tell_of_the_dead(
     notifier: Notifier, catalogue: Catalogue, run_ids: Iterable[str], *, answers: FailureAnswers
 ) -> None:
     """Of these runs that were recovered, each whose process died is told of, once whoever looks; others are not. Where
-    its copy is a backup all the same, it is told as one that needs attention.
+    its copy is a backup all the same, it is told as one that needs attention, also where the run itself had told of its
+    failure.
 
     Nor is what is no job's: a person began that bench, or that probe of a volume, and no backup hangs on it.
     """
@@ -240,7 +241,7 @@ def tell_of_the_dead(
             if catalogue.first_told(NoticeKind.FAILED, run.job, run_id):
                 found = answers.of(run.job, run.run_id, run.error, catalogue=catalogue)
                 notifier.tell(_death(run, run.error, found))
-        elif any(text.startswith(DEATH) for text in run.attention) and catalogue.first_told(
+        elif any(text.startswith(FINISHED_LATER) for text in run.attention) and catalogue.first_told(
             NoticeKind.ATTENTION, run.job, run_id
         ):
             notifier.tell(ended(catalogue, run))

@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from backupd.catalogue.record import RunRecord
+from backupd.targets import BackupSource
 from backupd.vocabulary.errors import CatalogueUnavailable, ExitStatus, SnapshotError
 from backupd.vocabulary.records import Check, Drill, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, Slot, SlotState
@@ -400,7 +401,13 @@ def drill_well(terminal: Terminal, world: World, monkeypatch: pytest.MonkeyPatch
     with world.catalogue() as catalogue, catalogue.open_run("nightly", "db1", run_id="r1") as run:
         run.complete((Backup("vault", "/vault", bytes_read=1, bytes_stored=1, files=1, sha256=""),))
     good = Drill("r1", True, (Check("tables", True, "3", "3"),), seconds=1, at=datetime.now(UTC))
-    monkeypatch.setattr("backupd.operations.restore.drill.drill", lambda *_, **__: good)
+
+    def drilled(sources: Sequence[BackupSource], *_told: object, **_options: object) -> Drill:
+        for source in sources:
+            source.was_read.set()
+        return good
+
+    monkeypatch.setattr("backupd.operations.restore.drill.drill", drilled)
     assert terminal.run("drill", "r1").status == ExitStatus.OK
 
 

@@ -5,13 +5,15 @@ Knows: how what a manifest tells of a run becomes what the run itself would have
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from backupd.catalogue import tables
-from backupd.catalogue.audit import Event, audit_step, copies_told, run_ended
+from backupd.catalogue.audit import Event, audit_step, carry_out, copies_told, run_ended
 from backupd.catalogue.columns import Fact, to_row
+from backupd.catalogue.drill_steps import Told, is_kept, kept
 from backupd.vocabulary.errors import Untrusted
 from backupd.vocabulary.escaping import encodable
 from backupd.vocabulary.records import DEATH, DIED, GOOD, RunDetails, RunStatus
@@ -20,8 +22,10 @@ _Row = Mapping[str, Any]
 _Wanted = tuple[Table, Sequence[_Row]]
 
 
-def import_run(connection: Connection, run: RunDetails) -> bool:
-    """The run has its rows. Of one that is known, only backups that it was not known to have are added.
+def import_run(connection: Connection, run: RunDetails, *, proofs: Mapping[datetime, Told]) -> bool:
+    """The run has its rows. Of one that is known, only backups and drills that it was not known to have are added.
+
+    `proofs` is what else the chain says of those drills: nobody did them here.
 
     Raises `Untrusted` where another job's or machine's run is known by that id.
     False where nothing was added. A run that is not known as a good one keeps what it has: what is on a target is of
@@ -43,8 +47,10 @@ def import_run(connection: Connection, run: RunDetails) -> bool:
     there = set(connection.execute(have.where(table.c.removed_at.is_(None))).scalars())
     new = tuple(backup for backup in run.backups if backup.target not in there)
     died = known is RunStatus.FAILED and _has_died(connection, run.run_id)
-    if known is not None and not (new and (died or known in GOOD)):
+    if known is not None and not (died or known in GOOD):
         return False
+    if known is not None and not new:
+        return _completed(connection, run, proofs)
     wanted = _rows(run)
     if died:
         wanted = _taken_over(connection, run, wanted)
@@ -64,7 +70,23 @@ def import_run(connection: Connection, run: RunDetails) -> bool:
     )(connection)
     if died:
         run_ended(run.run_id)(connection)
+    if known is not None:
+        _completed(connection, run, proofs)
     return True
+
+
+def _completed(connection: Connection, run: RunDetails, proofs: Mapping[datetime, Told]) -> bool:
+    """The known run has the drills that it lacked, and what they found; whether there were any. None is changed."""
+    drills = [replace(drill, run_id=run.run_id) for drill in run.drills]
+    lacking = [drill for drill in drills if not is_kept(connection, drill)]
+    for drill in lacking:
+        carry_out(connection, kept(drill, proofs.get(drill.at, {})))
+    position = tables.positions
+    has = connection.execute(select(position.c.run_id).where(position.c.run_id == run.run_id)).first() is not None
+    found = run.derived and run.position is not None and not has
+    if found:
+        connection.execute(insert(position).values(_spelt({**_position(run)[0], "run_id": run.run_id})))
+    return bool(lacking) or found
 
 
 def _has_died(connection: Connection, run_id: str) -> bool:
@@ -75,7 +97,7 @@ def _has_died(connection: Connection, run_id: str) -> bool:
 
 def _taken_over(connection: Connection, run: RunDetails, wanted: Sequence[_Wanted]) -> list[_Wanted]:
     """What is to be written of a run that has died, which has failed no longer; what it had told of that is gone."""
-    wanted = [(table, rows) for table, rows in wanted if rows and table is not tables.runs]
+    wanted = [(table, rows) for table, rows in wanted if rows and table not in (tables.runs, tables.drills)]
     for table in (tables.errors, *(table for table, _ in wanted)):
         connection.execute(delete(table).where(table.c.run_id == run.run_id))
     ours = update(tables.runs).where(tables.runs.c.run_id == run.run_id)
@@ -88,13 +110,12 @@ def _taken_over(connection: Connection, run: RunDetails, wanted: Sequence[_Wante
 def _rows(run: RunDetails) -> list[_Wanted]:
     """Of every table that a run writes; samples, pre-flush and the process that it ran in are in no manifest."""
     columns = ("run_id", "kind", "job", "host", "machine", "status", "started_at", "ended_at")
-    position = [] if run.position is None else [{**to_row(run.position), "derived": run.derived}]
     phases = [{"phase": phase, "seconds": seconds} for phase, seconds in run.phases.items()]
     return [
         (tables.runs, [{name: getattr(run, name) for name in columns}]),
         (tables.phases, phases),
         (tables.verdicts, _one(run.verdict)),
-        (tables.positions, position),
+        (tables.positions, _position(run)),
         (tables.locks, _one(run.lock)),
         (tables.snapshots, _one(run.snapshot)),
         (tables.bills, _one(run.bill)),
@@ -105,6 +126,10 @@ def _rows(run: RunDetails) -> list[_Wanted]:
         (tables.pins, _one(run.pin)),
         (tables.drills, [to_row(replace(drill, run_id=run.run_id)) for drill in run.drills]),
     ]
+
+
+def _position(run: RunDetails) -> list[_Row]:
+    return [] if run.position is None else [{**to_row(run.position), "derived": run.derived}]
 
 
 def _spelt(row: _Row) -> _Row:

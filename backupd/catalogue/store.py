@@ -6,13 +6,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Engine, insert, select
+from sqlalchemy import Engine, select
 
-from backupd.catalogue import audit, identities, paging, tables
+from backupd.catalogue import audit, drill_steps, identities, paging, tables
 from backupd.catalogue.agent_records import AgentRecords
-from backupd.catalogue.audit import AuditEntry, Event, Step, Trail, audit_step
+from backupd.catalogue.audit import AuditEntry, Event, Trail, audit_step
 from backupd.catalogue.binlog_segments import BinlogSegments
-from backupd.catalogue.columns import to_row
 from backupd.catalogue.database import BUSY_TIMEOUT_SECONDS, engine_for, engine_for_looking, explained
 from backupd.catalogue.dead_runs import DeadRuns
 from backupd.catalogue.details import Filter, chosen, details, newest_first
@@ -137,25 +136,24 @@ class Catalogue(
 
         `told` is what else the audit chain says of it.
         """
-        self._write(*_drilled(drill, told))
+        self._write(*drill_steps.drilled(drill, told))
 
     def take_in_drill(self, drill: Drill, **told: str | list[str]) -> bool:
         """As `record_drill`, of a drill that was done elsewhere; False where its result was kept already.
 
         Of several processes that read it at once, one keeps it.
         """
-        drills = tables.drills.c
-        known = select(drills.id).where(drills.run_id == drill.run_id, drills.at == drill.at)
         with self._writing() as connection:
-            if connection.execute(known).first() is not None:
+            if drill_steps.is_kept(connection, drill):
                 return False
-            audit.carry_out(connection, _drilled(drill, told))
+            audit.carry_out(connection, drill_steps.drilled(drill, told))
         return True
 
-    def import_run(self, run: RunDetails) -> bool:
+    def import_run(self, run: RunDetails, *, proofs: Mapping[datetime, drill_steps.Told] | None = None) -> bool:
         """The run of a backup that was found on a target has its row, with all that is told of it; see `imported`.
 
-        False where the catalogue knew it, and then nothing is changed.
+        `proofs` is what else the audit chain says of the drills of these instants.
+        False where the catalogue knew it all, and then nothing is changed.
 
         Raises:
             Untrusted: it knows another run of that id.
@@ -163,7 +161,7 @@ class Catalogue(
         from backupd.catalogue.imported import import_run
 
         with self._writing() as connection:
-            return import_run(connection, run)
+            return import_run(connection, run, proofs=proofs or {})
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -383,15 +381,3 @@ class Catalogue(
         """The audit chain, and the rows that it must agree with, at one instant."""
         with self._reading() as connection:
             return audit.trail(connection)
-
-
-def _drilled(drill: Drill, told: Mapping[str, str | list[str]]) -> Sequence[Step]:
-    moment = {} if drill.moment is None else {"moment": drill.moment.name}
-    steps: list[Step] = [
-        insert(tables.drills).values(to_row(drill)),
-        audit_step(Event.DRILLED, drill.run_id, ok=drill.ok, undecided=drill.undecided, **moment, **told),
-    ]
-    if drill.ok and drill.position is not None:
-        row = {**to_row(drill.position), "run_id": drill.run_id, "derived": True}
-        steps.append(insert(tables.positions).prefix_with("OR REPLACE").values(row))
-    return steps

@@ -65,7 +65,8 @@ def rebuild(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")] = False,
 ) -> None:
-    """Add every finished backup of a target that the catalogue lacks, from its manifest; existing rows stay.
+    """Add every finished backup of a target that the catalogue lacks, from its manifest, and results of drills that it
+    lacks; existing rows stay.
 
     Of this machine's own jobs, segments of binlog archives are added as well. Only what a trusted key has signed is
     added: this machine's own, and those given with --trust.

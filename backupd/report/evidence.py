@@ -228,13 +228,16 @@ def _entry_of(drill: Drill, entries: Sequence[AuditEntry]) -> AuditEntry | None:
 
 
 def _as_chained(row: EvidenceRow, entry: AuditEntry) -> EvidenceRow:
-    """With who did it and the copies that were read; of a proof host's drill, with its proof and who took that in."""
+    """With who did it and the copies that were read; of one whose proof was taken in, with that and who took it in."""
     who, proof = _operator(entry), _word(entry, "proof")
     if not proof:
         return replace(row, operator=who, targets=_words(entry, "targets"))
+    targets = tuple(filter(None, [_word(entry, "target")]))
+    if _word(entry, "by") == row.machine:  # its own: `catalogue rebuild` found it, and nobody knows who did it
+        said = f"from proof {proof}" + (f"; taken in by {who}" if who else "")
+        return replace(row, targets=targets, remarks=(*row.remarks, said))
     host = f"proof host {name}" if (name := _word(entry, "by")) else "a proof host"
     said = f"proof {proof}, by {host}" + (f"; taken in by {who}" if who else "")
-    targets = tuple(filter(None, [_word(entry, "target")]))
     return replace(row, operator=host, targets=targets, remarks=(*row.remarks, said))
 
 

@@ -22,8 +22,10 @@ from backupd.host.operator_name import operator
 from backupd.operations.ownership import ownership_of
 from backupd.operations.restore.on_record import Deed, on_record
 from backupd.operations.restore.proofs import leave_proof
+from backupd.operations.upkeep.rebuild import rebuild
 from backupd.report.evidence import EvidenceSources, evidence_rows, not_known
 from backupd.targets import BackupSource, targets_read
+from backupd.targets.names import proof_name
 from backupd.vocabulary.errors import ExitStatus, ServerError, VerificationError
 from backupd.vocabulary.records import Check, Drill
 from tests.cli.terminal import Ended, Terminal
@@ -174,6 +176,21 @@ def test_a_proof_hosts_drill_is_shown_with_its_proof_its_copy_and_the_proof_host
     older = year.run(*EVIDENCE, "--json")
     assert [row["operator"] for row in rows(older, "drill") if row["good"]] == [US, "a proof host", US]
     assert re.search(r"(?m) drill .* vault .* proof host proof-0a1b2c3d .* proven", text)
+
+
+def test_a_drill_that_a_rebuild_found_beside_a_known_backup_is_shown_as_nobodys_with_its_proof(
+    year: Terminal, world: World
+) -> None:
+    at = datetime.now(UTC) + timedelta(seconds=5)
+    with world.catalogue() as catalogue:
+        source = BackupSource(world.target, "nightly", "r1", catalogue.trust(world.name))
+        source.was_read.set()
+        assert leave_proof([source], drilled(at=at), ownership_of(catalogue, world.tools), host="db1") == ()
+        assert rebuild(world.target, catalogue, source.trust).imported == ("r1",)
+    ended = year.run(*EVIDENCE, "--json")
+    told = [row for row in rows(ended, "drill") if row["good"]][-1]
+    assert (told["operator"], told["targets"]) == ("", ["vault"])
+    assert told["remarks"] == [f"from proof {proof_name(at)}; taken in by {US}"]
 
 
 def test_a_scrubbed_clone_is_shown_with_what_ran_and_a_failed_one_with_what_was_to_run(year: Terminal) -> None:

@@ -17,8 +17,10 @@ from backupd.operations.backup.contents import run_section
 from backupd.operations.ownership import Ownership
 from backupd.operations.recorded_copy import copy_on
 from backupd.operations.restore.proofs import leave_proof, proofs_of
+from backupd.operations.upkeep.audit import check_trail
 from backupd.operations.upkeep.dead_run_journal import died
 from backupd.operations.upkeep.rebuild import rebuild
+from backupd.policy import manifest as manifests
 from backupd.policy.owner_record import OwnerRecord
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import TargetError, VerificationError
@@ -111,6 +113,65 @@ def test_what_drills_proved_comes_back_with_the_backup(catalogue: Catalogue, emp
     rebuild(here, empty, BELIEVED).require_complete()
     assert empty.run("r1").drills == catalogue.run("r1").drills
     assert empty.run("r1").doubted
+
+
+def proof_beside(target: MemoryTarget, drill: Drill, ownership: Ownership) -> None:
+    assert leave_proof([was_read(target)], drill, ownership, host="db1") == ()
+
+
+@pytest.mark.parametrize("first", ["here", "there"])
+def test_a_proof_that_lies_beside_one_copy_comes_back_whichever_target_is_read_first(
+    catalogue: Catalogue, empty: Catalogue, tmp_path: Path, first: str
+) -> None:
+    here, ownership = owned(catalogue, tmp_path)
+    there = MemoryTarget("there")
+    back_up(catalogue, "r1", here, there)
+    drill = Drill("r1", True, (Check("tables", True, "3", "3"),), 7.5, NOW + timedelta(hours=1))
+    proof_beside(here, drill, ownership)
+    for target in sorted((here, there), key=lambda target: target.name != first):
+        assert rebuild(target, empty, BELIEVED).imported == ("r1",)
+    assert empty.run("r1").drills == (drill,)
+    assert [rebuild(target, empty, BELIEVED).known for target in (here, there)] == [("r1",), ("r1",)]
+    assert check_trail(empty.audit_trail(), [], []).all_flaws == ()
+
+
+def test_a_catalogue_that_was_set_back_learns_of_the_drills_since(catalogue: Catalogue, tmp_path: Path) -> None:
+    here, ownership = owned(catalogue, tmp_path)
+    back_up(catalogue, "r1", here)
+    catalogue.pin("r1", "note")
+    kept = Drill("r1", True, (Check("tables", True, "3", "3"),), 7.5, NOW + timedelta(hours=1))
+    catalogue.record_drill(kept)
+    proof_beside(here, replace(kept, seconds=99.0), ownership)
+    failed = Drill("r1", False, (Check("tables", False, "3", "2"),), 7.5, NOW + timedelta(hours=2))
+    proof_beside(here, failed, ownership)
+    before = catalogue.run("r1")
+    assert rebuild(here, catalogue, BELIEVED).imported == ("r1",)
+    assert catalogue.run("r1") == replace(before, drills=(kept, failed))
+    assert catalogue.run("r1").doubted
+    told = catalogue.audit_entries(limit=1)[0]
+    assert (told.event, told.detail["ok"], told.detail["target"]) == ("drilled", False, "here")
+    assert (told.detail["proof"], told.detail["by"]) == ("proof-20261121T060000Z.json", here.machine)
+    assert check_trail(catalogue.audit_trail(), [], []).all_flaws == ()
+
+
+def test_a_proof_that_could_not_be_read_is_added_the_next_time_with_the_position_that_it_found(
+    catalogue: Catalogue, empty: Catalogue, tmp_path: Path
+) -> None:
+    here, ownership = owned(catalogue, tmp_path)
+    store(here, "r1")
+    unlocked = replace(here.manifest("nightly", "r1"), locked=False)
+    here.stored["nightly", "r1", "manifest.json"] = manifests.to_text(unlocked).encode()
+    position = Position("binlog.000009", 77, "0-1-120", ())
+    drill = Drill("r1", True, (), 7.5, NOW + timedelta(hours=1), position=position)
+    proof_beside(here, drill, ownership)
+    ((key, content),) = ((key, value) for key, value in here.stored.items() if key[2].startswith("proof-"))
+    here.stored[key] = content[:-9]
+    assert rebuild(here, empty, BELIEVED).imported == ("r1",)
+    assert (empty.run("r1").drills, empty.run("r1").position) == ((), None)
+    here.stored[key] = content
+    assert rebuild(here, empty, BELIEVED).imported == ("r1",)
+    run = empty.run("r1")
+    assert (run.drills, run.position, run.derived) == ((drill,), position, True)
 
 
 def test_a_proof_has_room_for_all_the_checks_that_a_job_can_have(catalogue: Catalogue, tmp_path: Path) -> None:

@@ -147,7 +147,20 @@ def proofs_of(source: BackupSource, hosts: ProofHosts = _NO_HOSTS) -> tuple[Dril
     Raises:
         TargetError: the target cannot be read.
     """
-    return tuple(drill for _, _, drill, _ in _believed(source, hosts))
+    return tuple(drill for drill, _ in told_proofs_of(source, hosts))
+
+
+def told_proofs_of(source: BackupSource, hosts: ProofHosts) -> tuple[tuple[Drill, dict[str, str | list[str]]], ...]:
+    """As `proofs_of`, each with what the audit chain is to say of it: where it was found, and which machine did it,
+    the backup's own or a proof host.
+
+    Raises:
+        TargetError: the target cannot be read.
+    """
+    return tuple(
+        (drill, {"proof": name, "target": source.target.name, "by": by or source.target.machine})
+        for name, _, drill, by in _believed(source, hosts)
+    )
 
 
 def proofs_to_copy(source: BackupSource) -> list[tuple[str, bytes]]:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from backupd.catalogue.store import Catalogue
 from backupd.operations.recorded_copy import copy_on
-from backupd.operations.restore.proofs import ProofHosts, proofs_of
+from backupd.operations.restore.proofs import ProofHosts, told_proofs_of
 from backupd.operations.restore.verify import manifest_of
 from backupd.policy.trust import Trust
 from backupd.targets import BackupSource, Target
@@ -23,7 +23,7 @@ from backupd.vocabulary.binlogs import BinlogSegment
 from backupd.vocabulary.errors import BackupdError, Busy, TargetError, Untrusted, VerificationError, worst_of
 from backupd.vocabulary.escaping import some
 from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reason, Throughput, Verdict
-from backupd.vocabulary.records import Phase, RunDetails, RunStatus, SnapshotFacts
+from backupd.vocabulary.records import Drill, Phase, RunDetails, RunStatus, SnapshotFacts
 from backupd.vocabulary.run_section import LossesSection, SnapshotSection, VerdictSection
 from backupd.vocabulary.servers import LockReceipt
 from backupd.vocabulary.storage import Manifest, StoredBackup
@@ -39,7 +39,7 @@ _Word = TypeVar("_Word", bound=StrEnum)
 class Rebuilding:
     """What was found on the target, by run."""
 
-    imported: tuple[str, ...] = ()  # oldest first
+    imported: tuple[str, ...] = ()  # of which something was added, a backup or results of drills; oldest first
     known: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
     failures: tuple[tuple[str, BackupdError], ...] = ()
@@ -112,7 +112,8 @@ def rebuild(
 ) -> Rebuilding:
     """Every finished backup on the target, of this job where it is named, is in the catalogue; known rows stay.
 
-    The proofs of the proof hosts that have these keys enter with it.
+    The results of its drills enter with it, also of a known one, which may lack some: a good one lies beside those
+    copies alone that were read. Those of the proof hosts that have these keys do so, too.
     `reading` keeps a run's backups from being pruned for the length of its block: else one could be entered as there
     that has just gone. What is pruned meanwhile is passed over.
     Only what is believed enters: by `trust`, and what the catalogue has recorded of the run, on whichever target; and
@@ -133,8 +134,13 @@ def rebuild(
             with reading(one.backup_id):
                 believed = _believed(trust, catalogue, one, target)
                 source = BackupSource(target, one.job, one.backup_id, believed)
-                run = _run(source, proof_keys, None if catalogue.backups_of(one.backup_id) else here)
-                entered = catalogue.import_run(run)
+                manifest = manifest_of(source)
+                if here is not None and not catalogue.backups_of(one.backup_id):
+                    here.require(manifest)
+                hosts = ProofHosts(proof_keys, manifest.digest, manifest.created_at, datetime.now(UTC))
+                proofs = told_proofs_of(source, hosts)
+                run = _run(target, manifest, tuple(drill for drill, _ in proofs))
+                entered = catalogue.import_run(run, proofs={drill.at: told for drill, told in proofs})
         except (Busy, TargetError, VerificationError) as error:
             if isinstance(error, Busy) or _has_been_pruned(catalogue, one, target, since=began):
                 log.info("backup %s of job %s is being removed, or has been", one.backup_id, one.job)
@@ -161,19 +167,9 @@ def _believed(trust: Trust, catalogue: Catalogue, stored: StoredBackup, target: 
     return replace(trust, others=tuple(known))
 
 
-def _run(source: BackupSource, proof_keys: frozenset[str], here: RecordedHere | None) -> RunDetails:
-    """What the catalogue had of it, as far as its manifest was told and in words that this backupd has.
-
-    Raises:
-        TargetError: it cannot be read.
-        VerificationError: it cannot be parsed or believed, or is another backup's.
-    """
-    manifest = manifest_of(source)
-    if here is not None:
-        here.require(manifest)
+def _run(target: Target, manifest: Manifest, drills: tuple[Drill, ...]) -> RunDetails:
+    """What the catalogue had of it, as far as its manifest was told and in words that this backupd has."""
     section = manifest.run
-    hosts = ProofHosts(proof_keys, manifest.digest, manifest.created_at, datetime.now(UTC))
-    drills = proofs_of(source, hosts)
     found = next((drill.position for drill in reversed(drills) if drill.ok and drill.position is not None), None)
     phases = ((_known(Phase, word), seconds) for word, seconds in section.phases.items())
     return RunDetails(
@@ -192,7 +188,7 @@ def _run(source: BackupSource, proof_keys: frozenset[str], here: RecordedHere | 
         snapshot=None if section.snapshot is None else _snapshot(section.snapshot),
         bill=None if section.bill is None else Bill(**asdict(section.bill)),
         losses=None if section.losses is None else _losses(section.losses),
-        backups=(copy_on(source.target, manifest),),
+        backups=(copy_on(target, manifest),),
         drills=drills,
         attention=section.attention,
         throughput=tuple(Throughput(stage.stage, stage.bytes, stage.busy_seconds) for stage in section.throughput),

@@ -12,11 +12,12 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from backupd.catalogue import tables
 from backupd.catalogue.audit import Event, audit_step, carry_out, copies_told, run_ended
-from backupd.catalogue.columns import Fact, to_row
+from backupd.catalogue.columns import Fact, from_row, to_row
 from backupd.catalogue.drill_steps import Told, is_kept, kept
 from backupd.vocabulary.errors import Untrusted
 from backupd.vocabulary.escaping import encodable
 from backupd.vocabulary.records import DEATH, DIED, GOOD, RunDetails, RunStatus
+from backupd.vocabulary.storage import Backup
 
 _Row = Mapping[str, Any]
 _Wanted = tuple[Table, Sequence[_Row]]
@@ -26,6 +27,7 @@ def import_run(connection: Connection, run: RunDetails, *, proofs: Mapping[datet
     """The run has its rows. Of one that is known, only backups and drills that it was not known to have are added.
 
     `proofs` is what else the chain says of those drills: nobody did them here.
+    One that is known to have been there, and is so again, is as broken as it was.
 
     Raises `Untrusted` where another job's or machine's run is known by that id.
     False where nothing was added. A run that is not known as a good one keeps what it has: what is on a target is of
@@ -43,8 +45,10 @@ def import_run(connection: Connection, run: RunDetails, *, proofs: Mapping[datet
             hint="an id is unique; this backup was given another one's id",
         )
     known = None if row is None else row.status
-    have = select(table.c.target).where(table.c.run_id == run.run_id)
-    there = set(connection.execute(have.where(table.c.removed_at.is_(None))).scalars())
+    have = connection.execute(select(table).where(table.c.run_id == run.run_id)).mappings()
+    recorded = {backup.target: backup for backup in (from_row(Backup, row) for row in have)}
+    there = {target for target, backup in recorded.items() if backup.removed_at is None}
+    run = replace(run, backups=tuple(_as_recorded(backup, recorded.get(backup.target)) for backup in run.backups))
     new = tuple(backup for backup in run.backups if backup.target not in there)
     died = known is RunStatus.FAILED and _has_died(connection, run.run_id)
     if known is not None and not (died or known in GOOD):
@@ -68,11 +72,27 @@ def import_run(connection: Connection, run: RunDetails, *, proofs: Mapping[datet
         targets=[backup.target for backup in new],
         **(copies_told(new) if new else {}),
     )(connection)
+    for backup in new:
+        before = recorded.get(backup.target)
+        if backup.removed_at is None and backup.broken not in ("", before.broken if before else ""):
+            audit_step(Event.FOUND_BROKEN, run.run_id, target=backup.target, reason=backup.broken)(connection)
     if died:
         run_ended(run.run_id)(connection)
     if known is not None:
         _completed(connection, run, proofs)
     return True
+
+
+def _as_recorded(backup: Backup, before: Backup | None) -> Backup:
+    """With what was found out about it before, where it is the one that had been there: that a row was struck, because
+    a disk was out for a night, mends nothing. Of an earlier backupd's row the manifest is not known.
+    """
+    if before is None:
+        return backup
+    if before.manifest_digest not in ("", backup.manifest_digest) or before.sha256 != backup.sha256:
+        return backup
+    broken, verified_at = backup.broken or before.broken, before.verified_at or backup.verified_at
+    return replace(backup, broken=broken, verified_at=verified_at)
 
 
 def _completed(connection: Connection, run: RunDetails, proofs: Mapping[datetime, Told]) -> bool:
@@ -103,7 +123,8 @@ def _taken_over(connection: Connection, run: RunDetails, wanted: Sequence[_Wante
     ours = update(tables.runs).where(tables.runs.c.run_id == run.run_id)
     connection.execute(ours.values(status=RunStatus.ATTENTION, ended_at=run.ended_at))
     where = ", ".join(backup.target for backup in run.backups)
-    text = f"{DEATH}; the copy on {where} is complete, and `backupd catalogue rebuild` added it"
+    state = "broken" if any(backup.broken for backup in run.backups) else "complete"
+    text = f"{DEATH}; the copy on {where} is {state}, and `backupd catalogue rebuild` added it"
     return [*wanted, (tables.attentions, [{"text": text}])]
 
 

@@ -240,4 +240,4 @@ def test_a_damaged_manifest_is_status_9_after_the_others_were_read(terminal: Ter
     (world.backups / "r2" / "manifest.json").write_text("{")
     ended = terminal.run("catalogue", "rebuild", "--target", "vault", "--unsigned")
     assert (ended.status, ended.stdout.splitlines()[-1]) == (ExitStatus.VERIFICATION, "2 new, 0 already known")
-    assert "error: not all manifests could be read: r2: " in ended.stderr
+    assert "error: not all backups could be added as good ones: r2: " in ended.stderr

@@ -15,13 +15,14 @@ from backupd.config import JobConfig, RetentionConfig
 from backupd.host.claims import Claims
 from backupd.operations.ownership import Ownership, ownership_of
 from backupd.operations.upkeep.prune import Pruning, after_run, prune
+from backupd.operations.upkeep.rebuild import rebuild
 from backupd.targets.names import proof_name
 from backupd.vocabulary.errors import Busy, TargetAway, TargetError
 from backupd.vocabulary.identity import Machine
 from backupd.vocabulary.records import Check, Drill, RunDetails, RunStatus
 from backupd.vocabulary.storage import Backup, Manifest, StoredBackup
 from tests.contract.test_targets import MANIFEST
-from tests.fakes.target import MACHINE, MemoryTarget
+from tests.fakes.target import BELIEVED, MACHINE, MemoryTarget
 from tests.mutations import sealed
 from tests.story.world import World
 
@@ -239,6 +240,20 @@ def test_what_was_found_broken_and_looks_whole_stays_for_as_long_as_if_it_were(s
     site.back_up("r5", NOW)
     site.prune()
     assert site.on(site.here) == {"r4", "r5"}
+
+
+def test_gutted_backups_that_a_rebuild_entered_count_for_nothing_and_go_with_the_next_good_one(site: Site) -> None:
+    site.nights(3)
+    for run_id, hours in (("x1", 30), ("x2", 1)):
+        site.store(site.here, run_id, NOW - timedelta(hours=hours))
+        del site.here.stored["nightly", run_id, "data-1.tar.zst"]
+    assert [run_id for run_id, _ in rebuild(site.here, site.catalogue, BELIEVED).failures][-2:] == ["x1", "x2"]
+    site.prune()
+    assert site.on(site.here) == {"r2", "r3", "x1", "x2"}
+    site.back_up("r4", NOW)
+    site.prune()
+    assert site.on(site.here) == {"r3", "r4"}
+    assert all("data-1.tar.zst is missing" in site.removed(site.here)[run_id] for run_id in ("x1", "x2"))
 
 
 def test_what_was_found_broken_and_looks_so_goes_once_there_is_a_newer_good_one(site: Site) -> None:

@@ -35,6 +35,7 @@ from tests.fakes.target import BELIEVED, MemoryTarget
 from tests.story.world import World
 
 NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
+GONE_OBJECT = ("nightly", "r1", "data-1.tar.zst")
 
 
 @pytest.fixture
@@ -306,7 +307,7 @@ def test_a_manifest_that_cannot_be_read_is_the_targets_fault(empty: Catalogue) -
     here.calls, here.fail_at_call = 0, 2
     rebuilding = rebuild(here, empty, BELIEVED)
     assert rebuilding.imported == ("r2",)
-    with pytest.raises(TargetError, match="not all manifests could be read: r1"):
+    with pytest.raises(TargetError, match="not all backups could be added as good ones: r1"):
         rebuilding.require_complete()
 
 
@@ -334,6 +335,31 @@ def test_a_run_that_died_by_a_catalogue_of_an_earlier_hour_has_its_backup(catalo
     assert catalogue.run("r1") == found
 
 
+def test_of_a_run_that_died_a_copy_of_which_objects_are_missing_is_not_told_as_complete(catalogue: Catalogue) -> None:
+    here, grave = MemoryTarget("here"), ExitStack()
+    grave.enter_context(catalogue.open_run("nightly", "db1", run_id="r1"))
+    catalogue.end_dead_run("r1", died(RunKind.BACKUP, whole=True, pending=()))
+    store(here, "r1")
+    del here.stored[GONE_OBJECT]
+    assert [run_id for run_id, _ in rebuild(here, catalogue, BELIEVED).failures] == ["r1"]
+    found = catalogue.run("r1")
+    assert found.backup is None
+    assert found.attention == (
+        "its process died; the copy on here is broken, and `backupd catalogue rebuild` added it",
+    )
+
+
+def test_what_lies_beside_a_run_that_failed_is_not_looked_at_more_closely(catalogue: Catalogue) -> None:
+    here = MemoryTarget("here")
+    with pytest.raises(TargetError), catalogue.open_run("nightly", "db1", run_id="r1"):
+        raise TargetError("no room")
+    store(here, "r1")
+    del here.stored[GONE_OBJECT]
+    rebuilding = rebuild(here, catalogue, BELIEVED)
+    assert (rebuilding.known, rebuilding.failures) == (("r1",), ())
+    assert catalogue.run("r1").backups == ()
+
+
 def test_a_run_that_is_still_at_work_is_left_alone(catalogue: Catalogue) -> None:
     here = MemoryTarget("here")
     with catalogue.open_run("nightly", "db1", run_id="r1") as run:
@@ -341,3 +367,67 @@ def test_a_run_that_is_still_at_work_is_left_alone(catalogue: Catalogue) -> None
         assert rebuild(here, catalogue, BELIEVED).imported == ()
         run.complete((copy_on(here, replace(MANIFEST, run_id="r1")),))
     assert len(catalogue.run("r1").backups) == 1
+
+
+def test_a_backup_of_which_objects_are_missing_is_entered_as_a_broken_one_and_told(empty: Catalogue) -> None:
+    """It fills no place among the good ones, and retention can remove it: else nobody could ever strike it."""
+    here = MemoryTarget("here")
+    for run_id in ("r1", "r2", "r3"):
+        store(here, run_id)
+    del here.stored[GONE_OBJECT]
+    here.stored["nightly", "r2", "data-1.tar.zst"] += b"more"
+    rebuilding = rebuild(here, empty, BELIEVED)
+    assert (rebuilding.imported, [run_id for run_id, _ in rebuilding.failures]) == (("r3",), ["r1", "r2"])
+    with pytest.raises(VerificationError, match=r"r1: target here does not list .*data-1.tar.zst is missing; r2: "):
+        rebuilding.require_complete()
+    assert [run.run_id for run in empty.runs() if run.backup is not None] == ["r3"]
+    (lost,) = empty.run("r1").backups
+    assert (lost.removed_at, "data-1.tar.zst is missing" in lost.broken) == (None, True)
+    found = [(entry.event, entry.subject) for entry in reversed(empty.audit_entries())]
+    assert found == [
+        ("imported", "r1"), ("found-broken", "r1"), ("imported", "r2"), ("found-broken", "r2"), ("imported", "r3"),
+    ]  # fmt: skip
+    again = rebuild(here, empty, BELIEVED)
+    assert (again.known, again.failures) == (("r1", "r2", "r3"), ())
+
+
+def test_a_target_that_cannot_say_what_it_has_breaks_no_backup(
+    empty: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = MemoryTarget("here")
+    store(here, "r1")
+    monkeypatch.setattr(here, "objects", lambda _job, _run_id: {})  # and it returns what it does not list
+    rebuilding = rebuild(here, empty, BELIEVED)
+    ((_, error),) = rebuilding.failures
+    assert type(error) is TargetError
+    assert empty.runs() == []
+
+
+@pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "looks whole"])
+def test_what_was_broken_before_its_disk_was_out_is_so_when_it_is_back(catalogue: Catalogue, *, is_gone: bool) -> None:
+    here = MemoryTarget("here")
+    for run_id in ("r1", "r2"):
+        back_up(catalogue, run_id, here)
+    catalogue.verified("r1", "here", NOW)
+    catalogue.found_broken("r1", "here", "data-1.tar.zst is damaged")
+    if is_gone:
+        del here.stored[GONE_OBJECT]
+    catalogue.vanished(["r1"], "here", because="no longer on the target", told_with="r2")
+    rebuilding = rebuild(here, catalogue, BELIEVED)
+    assert rebuilding.known == ("r2",)
+    assert (rebuilding.imported, len(rebuilding.failures)) == (((), 1) if is_gone else (("r1",), 0))
+    (back,) = catalogue.run("r1").backups
+    assert (back.removed_at, back.verified_at) == (None, NOW)
+    assert ("is missing" if is_gone else "data-1.tar.zst is damaged") in back.broken
+    assert [run.run_id for run in catalogue.runs_with_backup("nightly")] == ["r2"]
+
+
+def test_what_is_there_in_place_of_a_broken_one_has_not_its_fault(catalogue: Catalogue) -> None:
+    here = MemoryTarget("here")
+    back_up(catalogue, "r1", here)
+    catalogue.found_broken("r1", "here", "data-1.tar.zst is damaged")
+    catalogue.removed("r1", "here", because="expired")
+    run = catalogue.run("r1")
+    (anew,) = (replace(backup, manifest_digest="f" * 64, broken="", removed_at=None) for backup in run.backups)
+    assert catalogue.import_run(replace(run, backups=(anew,)))
+    assert catalogue.run("r1").backups[0].broken == ""

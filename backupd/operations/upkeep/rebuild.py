@@ -1,8 +1,8 @@
 """The catalogue from what is on a target: for a host whose catalogue was lost, and for one that takes over.
 
-Knows: how a manifest becomes a run with one backup, and that none does which is not believed. Refuses to read an
-object: `verify` does. What a manifest cannot know is what came after it: pins, the seconds of its own writing; and it
-is not told a run's samples.
+Knows: how a manifest becomes a run with one backup, and that none does which is not believed; of what is not all there
+it becomes a broken one. Refuses to read an object: `verify` does. What a manifest cannot know is what came after it:
+pins, the seconds of its own writing; and it is not told a run's samples.
 """
 
 import logging
@@ -19,6 +19,7 @@ from backupd.operations.restore.proofs import ProofHosts, told_proofs_of
 from backupd.operations.restore.verify import manifest_of
 from backupd.policy.trust import Trust
 from backupd.targets import BackupSource, Target
+from backupd.targets.listing import require_listed
 from backupd.vocabulary.binlogs import BinlogSegment
 from backupd.vocabulary.errors import BackupdError, Busy, TargetError, Untrusted, VerificationError, worst_of
 from backupd.vocabulary.escaping import some
@@ -45,10 +46,10 @@ class Rebuilding:
     failures: tuple[tuple[str, BackupdError], ...] = ()
 
     def require_complete(self) -> None:
-        """Raise when a manifest could not be read.
+        """Raise when a backup could not be added, or was added as a broken one.
 
         Raises:
-            VerificationError: one of them cannot be parsed; the first are named.
+            VerificationError: one is broken, or its manifest cannot be parsed; the first are named.
             TargetError: all that failed is that they could not be read.
         """
         if not self.failures:
@@ -56,7 +57,7 @@ class Rebuilding:
         told = some([f"{run_id}: {error.message}" for run_id, error in self.failures], _TOLD, "; ")
         errors = [error for _, error in self.failures]
         worst = worst_of(errors)
-        raise type(worst)(f"not all manifests could be read: {told}", hint=worst.hint)
+        raise type(worst)(f"not all backups could be added as good ones: {told}", hint=worst.hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,9 @@ def rebuild(
     that has just gone. What is pruned meanwhile is passed over.
     Only what is believed enters: by `trust`, and what the catalogue has recorded of the run, on whichever target; and
     what was recorded `here`, where that is asked. A
-    backup whose manifest cannot be read or believed is in `failures`, and keeps no other from being imported.
+    backup whose manifest cannot be read or believed is in `failures`, and keeps no other from being imported. One that
+    is new and not listed whole is there as well, and in the catalogue as a broken one: what is left of it may be needed
+    beside another copy, and retention removes it once there is a newer good one.
 
     Raises:
         TargetError: the target cannot be read at all.
@@ -139,7 +142,8 @@ def rebuild(
                     here.require(manifest)
                 hosts = ProofHosts(proof_keys, manifest.digest, manifest.created_at, datetime.now(UTC))
                 proofs = told_proofs_of(source, hosts)
-                run = _run(target, manifest, tuple(drill for drill, _ in proofs))
+                lost = _lost(catalogue, target, manifest)
+                run = _run(target, manifest, tuple(drill for drill, _ in proofs), broken=lost.message if lost else "")
                 entered = catalogue.import_run(run, proofs={drill.at: told for drill, told in proofs})
         except (Busy, TargetError, VerificationError) as error:
             if isinstance(error, Busy) or _has_been_pruned(catalogue, one, target, since=began):
@@ -148,9 +152,29 @@ def rebuild(
             log.warning("backup %s of job %s: %s", one.backup_id, one.job, error.message)
             failures.append((one.backup_id, error))
         else:
-            (imported if entered else known).append(one.backup_id)
+            if entered and lost is not None:
+                log.warning("backup %s of job %s is broken: %s", one.backup_id, one.job, lost.message)
+                failures.append((one.backup_id, lost))
+            else:
+                (imported if entered else known).append(one.backup_id)
     unfinished = tuple(one.backup_id for one in stored if not one.finished)
     return Rebuilding(tuple(imported), tuple(known), unfinished, tuple(failures))
+
+
+def _lost(catalogue: Catalogue, target: Target, manifest: Manifest) -> VerificationError | None:
+    """What is missing there of a backup that is not on record as being there; of others `verify` tells.
+
+    Raises:
+        TargetError: nobody can tell.
+    """
+    known = catalogue.backups_of(manifest.run_id)
+    if any((backup.target, backup.removed_at) == (target.name, None) for backup in known):
+        return None
+    try:
+        require_listed(target, manifest)
+    except VerificationError as error:
+        return error
+    return None
 
 
 def _has_been_pruned(catalogue: Catalogue, stored: StoredBackup, target: Target, *, since: datetime) -> bool:
@@ -167,7 +191,7 @@ def _believed(trust: Trust, catalogue: Catalogue, stored: StoredBackup, target: 
     return replace(trust, others=tuple(known))
 
 
-def _run(target: Target, manifest: Manifest, drills: tuple[Drill, ...]) -> RunDetails:
+def _run(target: Target, manifest: Manifest, drills: tuple[Drill, ...], *, broken: str) -> RunDetails:
     """What the catalogue had of it, as far as its manifest was told and in words that this backupd has."""
     section = manifest.run
     found = next((drill.position for drill in reversed(drills) if drill.ok and drill.position is not None), None)
@@ -188,7 +212,7 @@ def _run(target: Target, manifest: Manifest, drills: tuple[Drill, ...]) -> RunDe
         snapshot=None if section.snapshot is None else _snapshot(section.snapshot),
         bill=None if section.bill is None else Bill(**asdict(section.bill)),
         losses=None if section.losses is None else _losses(section.losses),
-        backups=(copy_on(target, manifest),),
+        backups=(replace(copy_on(target, manifest), broken=broken),),
         drills=drills,
         attention=section.attention,
         throughput=tuple(Throughput(stage.stage, stage.bytes, stage.busy_seconds) for stage in section.throughput),

@@ -1,9 +1,10 @@
 """Whether the values can be read that InnoDB keeps outside of their rows, in pages of their own.
 
 CHECK TABLE does not follow them. MySQL's manual says so ("CHECK TABLE Usage Notes for InnoDB Tables"), and so it is: a
-table is "OK" one of whose LONGTEXTs has a damaged page. Worse, MariaDB 10.11.19 gives such a value as empty, without
-an error or a warning: only its error log tells. (MySQL 9.7.0 dies.) So they are read, and the log with them. Knows:
-which columns may have such values, and how a server tells that a page was none.
+table is "OK" one of whose LONGTEXTs has a damaged page. Worse, MariaDB 10.11.19 gives such a value short or empty,
+without an error or a warning: only its error log tells. (MySQL 9.7.0 dies.) So they are read, and the log with them.
+Knows: which columns may have such values, and how a server tells that a page was none. Of one that is all zeros MariaDB
+tells nothing.
 """
 
 import re
@@ -27,9 +28,14 @@ _COLUMNS = """
     FROM information_schema.COLUMNS
     WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND EXTRA NOT LIKE '%%VIRTUAL%%'
 """
+_KIND = """
+    SELECT TABLE_TYPE AS type, ROW_FORMAT AS format FROM information_schema.TABLES
+    WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s
+"""
 _IN_ROW = 40  # bytes: a shorter value stays in its row
+_LONGEST_ROW = 16384  # bytes in a page, however large that is (REC_MAX_DATA_SIZE)
 _BESIDES = 300  # bytes of a page, and of a row in it, that are not its columns
-_NO_PAGE = re.compile(r"^.*InnoDB.*(?:page corruption|is corrupt|failed (?:file )?read).*$", re.MULTILINE)
+_TOLD = re.compile(r"^.*\[ERROR\].*InnoDB.*$", re.MULTILINE)  # nothing else is done there that could have an error
 
 
 def require_long_values(server: RunningServer, table: Table, called: str) -> None:
@@ -58,12 +64,16 @@ def unreadable(server: RunningServer, table: Table, *, page_size: int) -> str:
         Undecided: the server had no memory or no room for it.
         StatementError: the session is over.
     """
-    columns = _long_columns(server.session, table, page_size)
+    kind = server.session.one(_KIND, table.schema, table.name) or {}
+    compressed = (kind.get("format") or "").lower() == "compressed"  # into pages of a size of its own
+    columns = _long_columns(server.session, table, 0 if compressed else min(page_size // 2, _LONGEST_ROW))
     if not columns:
         return ""
+    rows = " FOR SYSTEM_TIME ALL" if kind.get("type") == "SYSTEM VERSIONED" else ""
     lengths, before = ", ".join(f"SUM(LENGTH({quoted(name)}))" for name in columns), len(server.error_log)
     try:
-        server.session.query(f"SELECT {lengths} FROM {table.in_sql}")  # noqa: S608 - quoted
+        # No index: one that has all of these columns has their values in itself.
+        server.session.query(f"SELECT {lengths} FROM {table.in_sql}{rows} USE INDEX ()")  # noqa: S608 - quoted
     except StatementError as error:
         if not error.number:
             raise
@@ -73,13 +83,13 @@ def unreadable(server: RunningServer, table: Table, *, page_size: int) -> str:
                 hint="nothing was learned about the table: try again with more memory or disk space",
             ) from error
         return f"reading its long values: {error.said}"
-    told = _NO_PAGE.search(server.error_log, before)
+    told = _TOLD.search(server.error_log, before)
     return f"reading its long values: {told[0].strip()[:LONGEST_LINE]}" if told else ""
 
 
-def _long_columns(session: Session, table: Table, page_size: int) -> list[str]:
-    """Those that may lie outside of a row: none where the longest row fits into half a page, as each has to."""
+def _long_columns(session: Session, table: Table, room: int) -> list[str]:
+    """Those that may lie outside of a row: none where the longest row fits into so many bytes."""
     found = [(row["name"] or "", int(row["bytes"] or 0)) for row in session.query(_COLUMNS, table.schema, table.name)]
-    if sum(most for _, most in found) < page_size // 2 - _BESIDES:
+    if sum(most for _, most in found) < room - _BESIDES:
         return []
     return [name for name, most in found if most > _IN_ROW]

@@ -32,6 +32,7 @@ from backupd.mysql.facts import binlog_header
 from backupd.mysql.long_values import ANOTHER, page_size_of, unreadable
 from backupd.mysql.own_limits import ran_out
 from backupd.mysql.scratch import RunningServer
+from backupd.mysql.seeding import lacks_what_it_received
 from backupd.mysql.session import Row, Session
 from backupd.mysql.tablefiles import Table
 from backupd.policy import gtid
@@ -110,7 +111,7 @@ def prove(server: RunningServer, manifest: Manifest, *, found: "Recovered | None
     """
     if found is None:
         found = recovered(server.session, manifest.position, server.error_log, facts=manifest.server)
-    yield from position_checks(manifest.position, found, lsn=manifest.lsn)
+    yield from position_checks(manifest, found)
     if manifest.canary:
         yield canary_check(moments(server.session, manifest.run_id))
     yield tables_check(check_tables(server))
@@ -157,9 +158,9 @@ def recovered(session: Session, recorded: Position, error_log: str, *, facts: Se
     )
 
 
-def position_checks(recorded: Position, found: Recovered, *, lsn: int | None) -> tuple[Check, ...]:
-    """The recovered position against the recorded one; `lsn` is InnoDB's, read under the lock."""
-    return (*_binlog_checks(recorded, found), *_lsn_checks(lsn, found.lsn), _prepared_check(found.prepared))
+def position_checks(manifest: Manifest, found: Recovered) -> tuple[Check, ...]:
+    """The recovered position against the recorded one, and the redo log's end against that under the lock."""
+    return (*_binlog_checks(manifest, found), *_lsn_checks(manifest.lsn, found.lsn), _prepared_check(found.prepared))
 
 
 def check_tables(server: RunningServer) -> Iterator[TableResult]:
@@ -279,7 +280,8 @@ def tables_check(results: Iterable[TableResult]) -> Check:
     return Check("tables", ok=ok, expected=f"{count} tables OK", found="; ".join(found))
 
 
-def _binlog_checks(recorded: Position, found: Recovered) -> Iterator[Check]:
+def _binlog_checks(manifest: Manifest, found: Recovered) -> Iterator[Check]:
+    recorded = manifest.position
     if recorded.binlog_file is None or recorded.binlog_offset is None:
         yield Check("binlog position", ok=True, expected=NO_POSITION, found=NO_POSITION)
         return
@@ -291,12 +293,20 @@ def _binlog_checks(recorded: Position, found: Recovered) -> Iterator[Check]:
     )
     if found.innodb_binlog is not None:
         file, at = found.innodb_binlog
-        ahead = _number(file) - _number(name) if file.rpartition(".")[0] == name.rpartition(".")[0] else None
-        # A replica that logs nothing of its own has its source's, one that was reset an earlier log's: neither decides.
-        is_of_it = ahead is not None and ahead <= 1
-        told = f"{file}:{at}" + ("" if is_of_it else ", of another log")
-        ok = not is_of_it or (_number(file), at) <= (_number(name), offset)
+        told = f"{file}:{at}"
+        if _has_own_log(manifest, file):
+            ok = (_number(file), at) <= (_number(name), offset)
+        else:
+            ok, told = True, f"{told}, of another log"
         yield Check("innodb's last commit", ok=ok, expected=f"not after {name}:{offset}", found=told)
+
+
+def _has_own_log(manifest: Manifest, file: str) -> bool:
+    """Whether InnoDB's last commit is known to be of the recorded log. A replica that logs nothing of what it receives
+    may have none there: what it was made of, as a clone, has told it a place in its source's log.
+    """
+    same_name = file.rpartition(".")[0] == (manifest.position.binlog_file or "").rpartition(".")[0]
+    return same_name and (manifest.canary is not None or not lacks_what_it_received(manifest))
 
 
 def _lsn_checks(recorded: int | None, found: int | None) -> Iterator[Check]:

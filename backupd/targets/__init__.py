@@ -250,6 +250,7 @@ class BackupSource:
     run_id: str
     trust: Trust  # by which its manifest is believed
     was_read: Event = field(default_factory=Event, compare=False, repr=False)  # set once something was taken from it
+    gave: set[str] = field(default_factory=set, compare=False, repr=False)  # the objects that were taken from it, whole
     failures: list[BackupdError] = field(default_factory=list, compare=False, repr=False)  # why it did not give it all
     damage_told: Event = field(default_factory=Event, compare=False, repr=False)  # set once that it is broken was told
 

@@ -1,15 +1,20 @@
 """Values that InnoDB keeps outside of their rows: CHECK TABLE does not follow them, so they are read."""
 
+import random
 import re
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from backupd.mysql.long_values import require_long_values
+from backupd.mysql.long_values import require_long_values, unreadable
 from backupd.mysql.proof import prove
-from backupd.mysql.session import Session
+from backupd.mysql.scratch import RunningServer
+from backupd.mysql.session import Row, Session
 from backupd.mysql.tablefiles import Table
 from backupd.vocabulary.errors import VerificationError
 from tests.contract.mariadb import MariadbServer, mysql_server
@@ -19,7 +24,7 @@ pytestmark = pytest.mark.thorough
 
 __all__ = ["mysql_server"]
 
-_BLOB_PAGE, _TYPE_AT, _PAGE = 10, 24, 16384  # fil0fil.h: FIL_PAGE_TYPE_BLOB, FIL_PAGE_TYPE
+_BLOB, _TYPE_AT, _PAGE = 10, 24, 16384  # fil0fil.h: FIL_PAGE_TYPE_BLOB, FIL_PAGE_TYPE
 _PATIENCE = 60.0
 
 
@@ -60,14 +65,29 @@ def wait_for_a_checkpoint(session: Session) -> None:
         )
 
 
-def spoil(image: Image) -> None:
-    """A byte of a page that only a long value lies in."""
+def a_bit(page: bytearray, _other: bytes) -> None:
+    page[200] ^= 1
+
+
+def noise(page: bytearray, _other: bytes) -> None:
+    page[:] = random.Random(7).randbytes(_PAGE)
+
+
+def misdirected(page: bytearray, other: bytes) -> None:
+    """As a write to the wrong place leaves it: a sound page, of another number."""
+    page[:] = other
+
+
+def spoil(image: Image, spoilt: Callable[[bytearray, bytes], None]) -> None:
+    """A page that only a long value lies in."""
     (path,) = (image.datadir / "t").glob("long@*.ibd")
-    content = bytearray(path.read_bytes())
-    pages = range(0, len(content), _PAGE)
-    at = next(at for at in pages if struct.unpack_from(">H", content, at + _TYPE_AT)[0] == _BLOB_PAGE)
-    content[at + 200] ^= 1
-    path.write_bytes(content)
+    content = path.read_bytes()
+    pages = [content[at : at + _PAGE] for at in range(0, len(content), _PAGE)]
+    first, second, *_ = (at for at, page in enumerate(pages) if struct.unpack_from(">H", page, _TYPE_AT)[0] == _BLOB)
+    page = bytearray(pages[first])
+    spoilt(page, pages[second])
+    pages[first] = bytes(page)
+    path.write_bytes(b"".join(pages))
 
 
 def test_long_values_that_can_be_read_are_proven(image: Image) -> None:
@@ -75,13 +95,44 @@ def test_long_values_that_can_be_read_are_proven(image: Image) -> None:
         assert [check for check in prove(server, image.manifest) if not check.ok and check.name == "tables"] == []
 
 
-def test_a_damaged_one_fails_the_proof_and_every_use_of_its_table(image: Image) -> None:
-    spoil(image)
+@pytest.mark.parametrize("spoilt", [a_bit, noise, misdirected])
+def test_a_damaged_one_fails_the_proof_and_every_use_of_its_table(
+    image: Image, spoilt: Callable[[bytearray, bytes], None]
+) -> None:
+    spoil(image, spoilt)
     with image.scratch().running() as server:
         (told,) = server.session.query("CHECK TABLE t.`long ``values` MEDIUM")
         assert told["Msg_text"] == "OK"
         (tables,) = (check for check in prove(server, image.manifest) if check.name == "tables")
         assert (tables.ok, "t.long `values: error: reading its long values" in tables.found) == (False, True)
-        assert "corrupted" in tables.found
-        with pytest.raises(VerificationError, match=r"it is damaged: reading its long values: .*corrupted"):
+        assert "[ERROR] InnoDB" in tables.found
+        with pytest.raises(VerificationError, match=r"it is damaged: reading its long values: .*ERROR. InnoDB"):
             require_long_values(server, Table("t", "long `values"), "it")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "(v VARCHAR(3000) NOT NULL) ROW_FORMAT = COMPRESSED KEY_BLOCK_SIZE = 1",
+        "(id INT PRIMARY KEY, v VARCHAR(700) CHARACTER SET latin1, w TEXT, KEY (v), x INT AS (id) VIRTUAL)",
+        "(v TEXT) WITH SYSTEM VERSIONING PARTITION BY SYSTEM_TIME (PARTITION h HISTORY, PARTITION n CURRENT)",
+        "(u UUID, i INET6, b BIT(9), v BLOB, k VARBINARY(8000))",
+    ],
+)
+def test_whatever_may_be_outside_of_a_row_is_read(mysql_server: MariadbServer, made: str) -> None:
+    asked: list[str] = []
+
+    class Told(Session):
+        def query(self, statement: str, *values: object) -> list[Row]:
+            asked.append(statement)
+            return super().query(statement, *values)
+
+    with mysql_server.session() as session:
+        session.execute(f"CREATE OR REPLACE TABLE t.made {made}")
+        session.__class__ = Told
+        server = cast(RunningServer, SimpleNamespace(session=session, error_log=""))
+        assert unreadable(server, Table("t", "made"), page_size=_PAGE) == ""
+        session.execute("DROP TABLE t.made")
+    (reading,) = (statement for statement in asked if "FROM `t`.`made`" in statement)
+    assert "SUM(LENGTH(`v`))" in reading
+    assert ("FOR SYSTEM_TIME ALL" in reading) == ("VERSIONING" in made)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -23,6 +23,7 @@ from backupd.vocabulary.errors import ServerError, Undecided
 from backupd.vocabulary.records import Check
 from backupd.vocabulary.servers import Flavour, Position
 from tests.fakes.server import FACTS
+from tests.unit.test_seeding import MARIADB
 
 MYSQL = replace(FACTS, flavour=Flavour.MYSQL)
 LOGS = Path(__file__).parents[1] / "data" / "mysql"
@@ -44,12 +45,18 @@ class Answers:
         return next(iter(self.answers[statement][0].values()))
 
 
+def checks_of(
+    found: Recovered, recorded: Position = RECORDED, *, lsn: int | None = 900, **told: Any
+) -> tuple[Check, ...]:
+    return position_checks(replace(MARIADB, position=recorded, lsn=lsn, **told), found)
+
+
 def failed(checks: tuple[Check, ...]) -> list[str]:
     return [check.name for check in checks if not check.ok]
 
 
 def test_the_recorded_position_passes_whatever_the_order_of_its_gtids() -> None:
-    assert failed(position_checks(RECORDED, FOUND, lsn=900)) == []
+    assert failed(checks_of(FOUND, RECORDED, lsn=900)) == []
 
 
 @pytest.mark.parametrize(
@@ -68,32 +75,36 @@ def test_the_recorded_position_passes_whatever_the_order_of_its_gtids() -> None:
 )
 def test_each_difference_is_one_failed_check(wrong: dict[str, object], name: str) -> None:
     found = replace(FOUND, **wrong)  # type: ignore[arg-type]
-    assert failed(position_checks(RECORDED, found, lsn=900)) == [name]
+    assert failed(checks_of(found, RECORDED, lsn=900)) == [name]
 
 
-@pytest.mark.parametrize("told", [("source.000010", 4), ("bin.000051", 5120)])
-def test_innodbs_last_commit_in_another_log_decides_nothing(told: tuple[str, int]) -> None:
-    """As of a replica that logs nothing of its own and was made of a source, or whose log was reset."""
-    checks = position_checks(RECORDED, replace(FOUND, innodb_binlog=told), lsn=900)
-    assert failed(checks) == []
-    assert f"{told[0]}:{told[1]}, of another log" in [check.found for check in checks]
+def test_innodbs_last_commit_in_another_log_decides_nothing() -> None:
+    """As of a replica that logs nothing of its own and was made of a source; with a canary its own log has the last."""
+    replica = replace(MARIADB.server, is_replica=True, settings={**MARIADB.server.settings, "log_slave_updates": "OFF"})
+    ahead = replace(FOUND, innodb_binlog=("bin.000051", 5120))
+    assert failed(checks_of(ahead, canary=None)) == ["innodb's last commit"]
+    assert failed(checks_of(ahead, canary="backupd_canary.canary", server=replica)) == ["innodb's last commit"]
+    for told, server in ((ahead, replica), (replace(FOUND, innodb_binlog=("source.000010", 4)), MARIADB.server)):
+        checks = checks_of(told, canary=None, server=server)
+        assert failed(checks) == []
+        assert any(check.found.endswith(", of another log") for check in checks)
 
 
 def test_innodbs_last_commit_may_lie_in_an_earlier_binlog_and_may_be_none() -> None:
     for earlier in (("bin.000008", 999_999), None):
-        assert failed(position_checks(RECORDED, replace(FOUND, innodb_binlog=earlier), lsn=900)) == []
+        assert failed(checks_of(replace(FOUND, innodb_binlog=earlier), RECORDED, lsn=900)) == []
 
 
 def test_a_server_without_binlog_leans_on_the_lsn() -> None:
     found = Recovered(None, None, None, 900, 0)
-    checks = {check.name: check for check in position_checks(Position(), found, lsn=901)}
+    checks = {check.name: check for check in checks_of(found, Position(), lsn=901)}
     assert checks["binlog position"].found == "no position"
     assert not checks["redo log"].ok
-    assert failed(position_checks(Position(), found, lsn=None)) == []
+    assert failed(checks_of(found, Position(), lsn=None)) == []
 
 
 def test_a_prepared_transaction_is_told_and_no_fault() -> None:
-    (check,) = (c for c in position_checks(RECORDED, replace(FOUND, prepared=2), lsn=1) if "prepared" in c.name)
+    (check,) = (c for c in checks_of(replace(FOUND, prepared=2), RECORDED, lsn=1) if "prepared" in c.name)
     assert check.ok
     assert check.found.startswith("2, waiting")
 
@@ -126,7 +137,7 @@ def test_mysqls_tells_how_far_its_log_was_scanned_and_of_innodbs_position_nothin
     log = (LOGS / "recovery-9.7.4.log").read_text()
     found = recovered(cast(Session, Answers(MYSQL_ANSWERS)), recorded, log, facts=MYSQL)
     assert found == Recovered(336, "ce07eaf4-e5b7-11f1-9501-02fc00000001:1-9849", None, 38878468, 0)
-    names = [check.name for check in position_checks(recorded, found, lsn=1)]
+    names = [check.name for check in checks_of(found, recorded, lsn=1)]
     assert names == ["binlog position", "gtid", "redo log", "prepared transactions"]
 
 
@@ -285,4 +296,4 @@ def test_a_mariadb_that_does_not_tell_the_end_of_its_log_tells_it_as_it_has_star
     )
     found = recovered(cast(Session, Answers(MARIADB_ANSWERS)), Position(), log, facts=FACTS)
     assert found.lsn == 868468759
-    assert failed(position_checks(Position(), found, lsn=868468700)) == []
+    assert failed(checks_of(found, Position(), lsn=868468700)) == []

@@ -61,7 +61,9 @@ class AgreedCopies:
             opened = self._opened(number, source)
             source.was_read.set()
             stored = opened.objects[wanted.plain_name]
-            return ask(ObjectCopy(stored, reading_of(source, stored), opened.key))
+            given = ask(ObjectCopy(stored, reading_of(source, stored), opened.key))
+            source.gave.add(wanted.plain_name)
+            return given
 
         return first_given(self._sources, of_copy)
 

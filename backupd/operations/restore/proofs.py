@@ -42,14 +42,14 @@ _SIGNED = b"backupd drill 1\0"  # before the digest that is signed: such a signa
 def leave_proof(sources: Sequence[BackupSource], drill: Drill, ownership: Ownership, *, host: str) -> tuple[str, ...]:
     """The drill's result lies beside each of these copies; in words, where it could not be written.
 
-    Nothing is written beside another machine's. A good one only beside the copies that were read, and gave all that was
-    asked of them: it is no proof of another, which may be broken.
+    Nothing is written beside another machine's. A good one only beside a copy that gave all of the backup: it is no
+    proof of one that may be broken. Where several gave parts of it, it lies beside none.
     """
     here, signer = ownership.require_here().name, ownership.signer()
-    failed = []
+    failed, whole = [], frozenset[str]().union(*(source.gave for source in sources))
     for source in sources:
-        unproven = not source.was_read.is_set() or source.failures
-        if source.target.machine != here or (drill.ok and unproven):
+        gave_all = source.was_read.is_set() and not source.failures and source.gave == whole
+        if source.target.machine != here or (drill.ok and not gave_all):
             continue
         try:
             ownership.require_ours(source.target)

@@ -123,7 +123,7 @@ def recovered_position(server: RunningServer, manifest: Manifest) -> Position:
             )
         return position
     found = recovered(server.session, manifest.position, server.error_log, facts=manifest.server)
-    wrong = [check for check in position_checks(manifest.position, found, lsn=manifest.lsn) if not check.ok]
+    wrong = [check for check in position_checks(manifest, found) if not check.ok]
     if wrong:
         said = "; ".join(f"{check.name}: expected {check.expected}, found {check.found}" for check in wrong)
         raise VerificationError(

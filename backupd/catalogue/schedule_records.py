@@ -6,7 +6,7 @@ Knows: that a slot is taken once, and so is each of its tries.
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from backupd.catalogue.columns import InstantColumn, from_row, to_row
 from backupd.catalogue.file import CatalogueFile
 from backupd.policy.timetable import Timetable
 from backupd.vocabulary.alarms import OpenAlarm
+from backupd.vocabulary.errors import UsageError
 from backupd.vocabulary.schedule import Activity, NoticeKind, Pause, Slot, SlotState
 
 log = logging.getLogger(__name__)
@@ -218,24 +219,32 @@ def _scheduled(connection: Connection) -> dict[Key, Scheduled]:
     found: dict[Key, Scheduled] = {}
     for row in connection.execute(query.where(table.c.event.in_((Event.SCHEDULED, Event.UNSCHEDULED)))):
         try:
-            key, scheduled = _told(row.subject, row.event, json.loads(row.detail))
-        except (KeyError, TypeError, ValueError, RecursionError):
+            detail = json.loads(row.detail)
+            key = row.subject, Activity(detail["activity"])
+            found.pop(key, None)  # what the row has replaced comes back in no case
+            if (scheduled := _told(row.event, detail)) is not None:
+                found[key] = scheduled
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError, UsageError):
             # A damaged row of years ago ends no schedule: of what it told, the daemon tells again.
-            log.warning("the audit chain has a damaged row about job %s: see `backupd audit verify`", row.subject)
-        else:
-            found.pop(key, None)
-            found |= {} if scheduled is None else {key: scheduled}
+            log.warning(
+                "the audit chain has a damaged row about job %s: see `backupd audit verify`; what was due by it while"
+                " the daemon was down may be missing",
+                row.subject,
+            )
     return found
 
 
-def _told(job: str, event: str, detail: Any) -> tuple[Key, Scheduled | None]:
-    """Of which job's activity, and how it goes from then on; None: it does not."""
-    key = job, Activity(detail["activity"])
+def _told(event: str, detail: Any) -> Scheduled | None:
+    """How the activity goes from then on; None: it does not. Raises whatever a damaged row makes raise."""
     if event == Event.UNSCHEDULED:
-        return key, None
-    timetable = Timetable(str(detail["cron"]), str(detail["zone"]), float(detail["offset_seconds"]))
-    owed = _instant(detail["owed"]) if "owed" in detail else None
-    return key, Scheduled(timetable, _instant(detail["since"]), owed)
+        return None
+    scheduled = Scheduled(
+        Timetable(str(detail["cron"]), str(detail["zone"]), float(detail["offset_seconds"])),
+        _instant(detail["since"]),
+        _instant(detail["owed"]) if "owed" in detail else None,
+    )
+    replace(scheduled.timetable, zone="UTC").after(scheduled.since)  # of an unknown zone others tell: it may come back
+    return scheduled
 
 
 def _instant(text: str) -> datetime:

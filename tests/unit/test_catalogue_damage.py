@@ -129,15 +129,20 @@ def test_a_sound_catalogue_is_whole(path: Path) -> None:
     assert path.stat().st_size % PAGE == 0
 
 
+TOLD = {"activity": "backup", "cron": "0 2 * * *", "zone": "UTC", "offset_seconds": 0.0}
+TOLD |= {"since": "2026-11-20T04:00:00+00:00"}
+
+
 @pytest.mark.parametrize(
     "detail",
     ['{"activity": "bacjup"}', '{"activity": "backup", "cron": "0 2 * * *"}', "[]", "{", '{"activity": []}', "[" * 9999]
-    + [
-        json.dumps({"activity": "backup", "cron": "0 2 * * *", "zone": "UTC", "offset_seconds": 0.0, "since": since})
-        for since in ("2026-11-20", "2026-11-20T04:00:00", 7)
-    ],
+    + [json.dumps({**TOLD, "since": since}) for since in ("2026-11-20", "2026-11-20T04:00:00", 7)]
+    + [json.dumps({**TOLD, "cron": cron}) for cron in ("0 3 * * x", "0 3 * *", "")]
+    + [json.dumps({**TOLD, "offset_seconds": offset}) for offset in (1e300, float("nan"), float("inf"))],
 )
-def test_a_damaged_row_of_the_audit_chain_ends_no_schedule(path: Path, detail: str) -> None:
+def test_a_damaged_row_of_the_audit_chain_ends_no_schedule(
+    path: Path, detail: str, caplog: pytest.LogCaptureFixture
+) -> None:
     timetable = Timetable("0 2 * * *", "UTC", 0.0)
     with Catalogue.open(path) as catalogue:
         catalogue.go_by({("nightly", Activity.BACKUP): timetable}, since=datetime.now(UTC))
@@ -147,9 +152,32 @@ def test_a_damaged_row_of_the_audit_chain_ends_no_schedule(path: Path, detail: s
         database.execute("UPDATE audit SET detail = '{\"backups\": [], \"manifests\": 1}' WHERE event = 'run-ended'")
     with Catalogue.open(path) as catalogue:
         assert catalogue.gone_by() == {}
+        assert "what was due by it while the daemon was down may be missing" in caplog.text
         assert catalogue.audit_trail().chain.first_fault is not None
         catalogue.go_by({("nightly", Activity.BACKUP): timetable}, since=datetime.now(UTC))
         assert list(catalogue.gone_by()) == [("nightly", Activity.BACKUP)]
+
+
+def test_a_damaged_row_brings_no_timetable_back_that_it_had_replaced(path: Path) -> None:
+    backup, verify = ("nightly", Activity.BACKUP), ("nightly", Activity.VERIFY)
+    before, now = Timetable("0 2 * * *", "UTC"), Timetable("0 4 * * *", "UTC")
+    with Catalogue.open(path) as catalogue:
+        catalogue.go_by({backup: before, verify: before}, since=datetime(2026, 11, 20, tzinfo=UTC))
+        catalogue.go_by({backup: now, verify: before}, since=datetime(2026, 11, 21, tzinfo=UTC))
+    with direct(path, busy_timeout_seconds=1) as database:
+        database.execute("DROP TRIGGER audit_no_update")
+        database.execute("UPDATE audit SET detail = replace(detail, '0 4 * * *', '0 4 * * x')")
+    with Catalogue.open(path) as catalogue:
+        assert list(catalogue.gone_by()) == [verify]
+        since = datetime(2026, 11, 22, tzinfo=UTC)
+        assert catalogue.go_by({backup: before, verify: before}, since=since)[backup].since == since
+
+
+def test_a_row_of_a_zone_that_is_not_installed_stays(path: Path) -> None:
+    told = {("nightly", Activity.BACKUP): Timetable("0 2 * * *", "Europe/Nowhere")}
+    with Catalogue.open(path) as catalogue:
+        catalogue.go_by(told, since=datetime.now(UTC))
+        assert {key: one.timetable for key, one in catalogue.gone_by().items()} == told
 
 
 @pytest.mark.exhaustive

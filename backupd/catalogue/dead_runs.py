@@ -80,6 +80,10 @@ class DeadRuns(CatalogueFile):
             return str(row["text"])
         return None
 
+    def pending_manifests(self) -> list[str]:
+        """Ids of the runs that have one, live ones among them."""
+        return [row["run_id"] for row in self._read(select(tables.pending_manifests.c.run_id))]
+
     def strike_manifest(self, run_id: str) -> None:
         """Nothing of the run's copies is to be finished any more."""
         self._write(strike_manifest(run_id))

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from backupd.host.signals import cancellable
 from backupd.operations.ownership import ownership_of
 from backupd.operations.restore.verify import verify_backup
 from backupd.operations.upkeep.prune import prune
+from backupd.operations.upkeep.rebuild import rebuild
 from backupd.operations.upkeep.recover import clean_up_dead_runs
 from backupd.operations.upkeep.recovery import Recovery
 from backupd.targets import BackupSource, Target
@@ -379,6 +381,8 @@ def test_the_next_run_and_retention_take_nothing_from_it(
     with world.catalogue() as catalogue:
         pruning = prune(world.job(), world.tools.targets, catalogue, ownership=ownership_of(catalogue, world.tools))
     assert pruning.removed == ()
+    (why,) = [fate.decision.reason for fate in pruning.fates if fate.decision.backup_id == "r1"]
+    assert why == "not in the catalogue: `backupd recover` adds it to the catalogue"
     assert on(world.target) == {"r1", "r2"}
     recover(world).require_complete()
     assert (is_whole(world.target), world.row("r1").status) == (True, RunStatus.ATTENTION)
@@ -401,6 +405,50 @@ def test_one_that_cannot_be_recorded_costs_no_other_copy(
     assert row.status is (RunStatus.ATTENTION if is_known else RunStatus.FAILED)
     assert [backup.target for backup in row.backups] == [first] * is_known
     require_finished(world, both, {second} if is_known else {first, second})
+
+
+def test_once_a_rebuild_has_added_the_other_copy_nothing_is_left_to_finish(
+    world: World, both: tuple[Target, Target], full_for_a_moment: FullForAMoment
+) -> None:
+    leave_one_to_a_rebuild(world, both, full_for_a_moment)
+    recover(world).require_complete()
+    with world.catalogue() as catalogue:
+        assert catalogue.pending_manifest("r1") is None
+    assert (world.left(), world.row().status) == ([], RunStatus.ATTENTION)
+    assert {backup.target for backup in world.row().backups} == {"vault", "offsite"}
+    assert recover(world) == Recovery((), (), ())
+
+
+def test_nor_is_it_where_a_recover_died_before_it_struck_the_manifest(
+    world: World, both: tuple[Target, Target], full_for_a_moment: FullForAMoment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_one_to_a_rebuild(world, both, full_for_a_moment)
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalogue, "strike_manifest", lambda _catalogue, _run_id: None)
+        recover(world)
+    with world.catalogue() as catalogue:
+        assert (catalogue.holdings(), catalogue.pending_manifest("r1") is None) == ([], False)
+    recover(world).require_complete()
+    with world.catalogue() as catalogue:
+        assert catalogue.pending_manifest("r1") is None
+
+
+def wait_until_recorded(world: World) -> None:
+    until = time.monotonic() + 30
+    while not world.row().backups and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def leave_one_to_a_rebuild(world: World, both: tuple[Target, Target], full_for_a_moment: FullForAMoment) -> None:
+    """The run has recorded its copy on vault; the one on offsite it could not, and a rebuild does."""
+    full_for_a_moment("published", "offsite")
+    world.at["offsite.reading"] = lambda: wait_until_recorded(world)
+    assert world.try_to_back_up() is not None
+    world.at.clear()
+    assert [backup.target for backup in world.row().backups] == ["vault"]
+    with world.catalogue() as catalogue:
+        assert rebuild(both[1], catalogue, BELIEVED).imported == ("r1",)
+        assert catalogue.pending_manifest("r1") is not None
 
 
 def test_a_stop_signal_that_comes_then_takes_nothing_either(world: World, full_for_a_moment: FullForAMoment) -> None:

@@ -66,14 +66,15 @@ def drill_folders(tools: HostTools) -> tuple[Path, ...]:
 
 
 def suspects(catalogue: Catalogue, seen: HostLeftovers) -> list[str]:
-    """Runs that hold something, are said to be running, or whose marks are here: dead and live ones.
+    """Runs that hold something, are said to be running, have copies to finish, or whose marks are here: dead and live
+    ones.
 
     A bench's probes are runs of their own, RUN-1 and so on, with snapshots of RUN's scratch volumes: they come before
     it in this order, which is also that of time.
     """
     holding = [run_id for run_id, _ in catalogue.holdings()]
     marked = [run_id for _, run_id in seen.marked]
-    return sorted({*catalogue.unfinished(), *holding, *marked}, reverse=True)
+    return sorted({*catalogue.unfinished(), *catalogue.pending_manifests(), *holding, *marked}, reverse=True)
 
 
 def holdings_of(catalogue: Catalogue, tools: HostTools, run_id: str, seen: HostLeftovers) -> list[Holding]:

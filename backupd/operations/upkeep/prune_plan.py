@@ -104,7 +104,7 @@ def decided(
     for one in stored:
         if one.backup_id not in decisions:
             decisions[one.backup_id] = (
-                _unknown(target, one, known) if one.finished else _remains(work, target, one, known)
+                _unknown(work, target, one, known) if one.finished else _remains(work, target, one, known)
             )
     return decisions
 
@@ -301,13 +301,14 @@ def _require_gone(work: PruneWork, target: Target, missing: Sequence[str]) -> No
         )
 
 
-def _unknown(target: Target, stored: StoredBackup, known: KnownBackups) -> RetentionDecision:
+def _unknown(work: PruneWork, target: Target, stored: StoredBackup, known: KnownBackups) -> RetentionDecision:
     """It may be another host's, of a catalogue that was lost, or fetched back: a person must say what it is."""
     run = known.runs.get(stored.backup_id)
     removed = None if run is None else run.backup_on(target.name)
     why = "not in the catalogue" if removed is None else f"found again, although removed ({removed.removed_because})"
-    hint = f"`backupd catalogue rebuild --target {target.name}` adds it to the catalogue"
-    return RetentionDecision(stored.backup_id, keep=True, reason=f"{why}: {hint}")
+    is_pending = run is not None and work.catalogue.pending_manifest(run.run_id) is not None
+    command = "recover" if is_pending else f"catalogue rebuild --target {target.name}"
+    return RetentionDecision(stored.backup_id, keep=True, reason=f"{why}: `backupd {command}` adds it to the catalogue")
 
 
 def _remains(work: PruneWork, target: Target, stored: StoredBackup, known: KnownBackups) -> RetentionDecision:

@@ -167,6 +167,9 @@ def _recover_targets(
 def _end(journal: DeadRunJournal, found: Remains, *, whole: bool) -> None:
     """The dead run's row says what became of it."""
     journal.end(whole=whole, pending=found.copies.get(journal.run_id, ()))
+    catalogue = journal.catalogue
+    if not _copies(catalogue, journal.run_id) and catalogue.pending_manifest(journal.run_id) is not None:
+        catalogue.strike_manifest(journal.run_id)  # what was to be finished others have recorded: a rebuild, say
     found.runs.append(journal.run_id)
     log.info("recovered run %s", journal.run_id)
 

@@ -415,11 +415,17 @@ def test_what_was_broken_before_its_disk_was_out_is_so_when_it_is_back(catalogue
     catalogue.vanished(["r1"], "here", because="no longer on the target", told_with="r2")
     rebuilding = rebuild(here, catalogue, BELIEVED)
     assert rebuilding.known == ("r2",)
-    assert (rebuilding.imported, len(rebuilding.failures)) == (((), 1) if is_gone else (("r1",), 0))
+    ((told, error),) = rebuilding.failures
+    assert (rebuilding.imported, told) == ((), "r1")
+    if not is_gone:
+        assert error.message == "it was found broken before it was missing on target here: data-1.tar.zst is damaged"
+        assert error.hint == "`backupd verify r1` reads it again"
     (back,) = catalogue.run("r1").backups
     assert (back.removed_at, back.verified_at) == (None, NOW)
     assert ("is missing" if is_gone else "data-1.tar.zst is damaged") in back.broken
     assert [run.run_id for run in catalogue.runs_with_backup("nightly")] == ["r2"]
+    again = rebuild(here, catalogue, BELIEVED)
+    assert (again.known, again.failures) == (("r1", "r2"), ())
 
 
 def test_what_is_there_in_place_of_a_broken_one_has_not_its_fault(catalogue: Catalogue) -> None:

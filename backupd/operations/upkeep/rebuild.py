@@ -27,7 +27,7 @@ from backupd.vocabulary.penalty import Bill, Counted, GateOutcome, Losses, Reaso
 from backupd.vocabulary.records import Drill, Phase, RunDetails, RunStatus, SnapshotFacts
 from backupd.vocabulary.run_section import LossesSection, SnapshotSection, VerdictSection
 from backupd.vocabulary.servers import LockReceipt
-from backupd.vocabulary.storage import Manifest, StoredBackup
+from backupd.vocabulary.storage import Backup, Manifest, StoredBackup
 from backupd.vocabulary.volumes import Layout
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,8 @@ def rebuild(
     what was recorded `here`, where that is asked. A
     backup whose manifest cannot be read or believed is in `failures`, and keeps no other from being imported. One that
     is new and not listed whole is there as well, and in the catalogue as a broken one: what is left of it may be needed
-    beside another copy, and retention removes it once there is a newer good one.
+    beside another copy, and retention removes it once there is a newer good one. So is one that had been found broken
+    before it was struck.
 
     Raises:
         TargetError: the target cannot be read at all.
@@ -142,9 +143,12 @@ def rebuild(
                     here.require(manifest)
                 hosts = ProofHosts(proof_keys, manifest.digest, manifest.created_at, datetime.now(UTC))
                 proofs = told_proofs_of(source, hosts)
-                lost = _lost(catalogue, target, manifest)
+                was_there = _on_record(catalogue, target, manifest) is not None
+                lost = None if was_there else _lost(target, manifest)
                 run = _run(target, manifest, tuple(drill for drill, _ in proofs), broken=lost.message if lost else "")
                 entered = catalogue.import_run(run, proofs={drill.at: told for drill, told in proofs})
+                if not was_there and lost is None:
+                    lost = _broken_before(catalogue, target, manifest)
         except (Busy, TargetError, VerificationError) as error:
             if isinstance(error, Busy) or _has_been_pruned(catalogue, one, target, since=began):
                 log.info("backup %s of job %s is being removed, or has been", one.backup_id, one.job)
@@ -161,15 +165,29 @@ def rebuild(
     return Rebuilding(tuple(imported), tuple(known), unfinished, tuple(failures))
 
 
-def _lost(catalogue: Catalogue, target: Target, manifest: Manifest) -> VerificationError | None:
-    """What is missing there of a backup that is not on record as being there; of others `verify` tells.
+def _on_record(catalogue: Catalogue, target: Target, manifest: Manifest) -> Backup | None:
+    """The backup that is there by all that the catalogue knows: of what has become of it `verify` tells."""
+    known = catalogue.backups_of(manifest.run_id)
+    return next((one for one in known if (one.target, one.removed_at) == (target.name, None)), None)
+
+
+def _broken_before(catalogue: Catalogue, target: Target, manifest: Manifest) -> VerificationError | None:
+    """What a backup that has just been entered had been found to be: it is listed whole, and is as broken as it was."""
+    entered = _on_record(catalogue, target, manifest)
+    if entered is None or not entered.broken:
+        return None
+    return VerificationError(
+        f"it was found broken before it was missing on target {target.name}: {entered.broken}",
+        hint=f"`backupd verify {manifest.run_id}` reads it again",
+    )
+
+
+def _lost(target: Target, manifest: Manifest) -> VerificationError | None:
+    """What is missing there of a backup that is new there.
 
     Raises:
         TargetError: nobody can tell.
     """
-    known = catalogue.backups_of(manifest.run_id)
-    if any((backup.target, backup.removed_at) == (target.name, None) for backup in known):
-        return None
     try:
         require_listed(target, manifest)
     except VerificationError as error:

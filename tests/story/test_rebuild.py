@@ -22,6 +22,7 @@ from backupd.operations.upkeep.dead_run_journal import died
 from backupd.operations.upkeep.rebuild import rebuild
 from backupd.policy import manifest as manifests
 from backupd.policy.owner_record import OwnerRecord
+from backupd.policy.trust import Trust
 from backupd.targets import BackupSource
 from backupd.vocabulary.errors import TargetError, VerificationError
 from backupd.vocabulary.identity import Machine
@@ -36,6 +37,7 @@ from tests.story.world import World
 
 NOW = datetime(2026, 11, 21, 4, tzinfo=UTC)
 GONE_OBJECT = ("nightly", "r1", "data-1.tar.zst")
+TABLES = Check("tables", True, "3", "3")
 
 
 @pytest.fixture
@@ -106,7 +108,7 @@ def test_what_drills_proved_comes_back_with_the_backup(catalogue: Catalogue, emp
         catalogue.record_drill(drill)
         assert leave_proof([was_read(here)], drill, ownership, host="db1") == ()
     for hours, moment in ((3, DrilledMoment("GTID 0-1-7", NOW)), (4, DrilledMoment("the latest moment"))):
-        drill = Drill("r1", True, (), 7.5, NOW + timedelta(hours=hours), moment=moment)
+        drill = Drill("r1", True, (TABLES,), 7.5, NOW + timedelta(hours=hours), moment=moment)
         catalogue.record_drill(drill)
         assert leave_proof([was_read(here)], drill, ownership, host="db1") == ()
     here.stored["nightly", "r1", "proof-20200101T000000Z.json"] = b'{"run_id": "r1", "ok": true}'
@@ -114,6 +116,18 @@ def test_what_drills_proved_comes_back_with_the_backup(catalogue: Catalogue, emp
     rebuild(here, empty, BELIEVED).require_complete()
     assert empty.run("r1").drills == catalogue.run("r1").drills
     assert empty.run("r1").doubted
+
+
+def test_a_proof_that_has_checked_nothing_counts_for_nothing(catalogue: Catalogue, tmp_path: Path) -> None:
+    here, ownership = owned(catalogue, tmp_path)
+    back_up(catalogue, "r1", here)
+    proof_beside(here, Drill("r1", True, (), 7.5, NOW), ownership)
+    assert proofs_of(was_read(here)) == ()
+
+
+def signed_by(ownership: Ownership) -> Trust:
+    """What is not signed is believed, and of what is, what this machine has signed."""
+    return replace(BELIEVED, keys=frozenset({ownership.signer().public}))
 
 
 def proof_beside(target: MemoryTarget, drill: Drill, ownership: Ownership) -> None:
@@ -130,9 +144,9 @@ def test_a_proof_that_lies_beside_one_copy_comes_back_whichever_target_is_read_f
     drill = Drill("r1", True, (Check("tables", True, "3", "3"),), 7.5, NOW + timedelta(hours=1))
     proof_beside(here, drill, ownership)
     for target in sorted((here, there), key=lambda target: target.name != first):
-        assert rebuild(target, empty, BELIEVED).imported == ("r1",)
+        assert rebuild(target, empty, signed_by(ownership)).imported == ("r1",)
     assert empty.run("r1").drills == (drill,)
-    assert [rebuild(target, empty, BELIEVED).known for target in (here, there)] == [("r1",), ("r1",)]
+    assert [rebuild(target, empty, signed_by(ownership)).known for target in (here, there)] == [("r1",), ("r1",)]
     assert check_trail(empty.audit_trail(), [], []).all_flaws == ()
 
 
@@ -146,7 +160,7 @@ def test_a_catalogue_that_was_set_back_learns_of_the_drills_since(catalogue: Cat
     failed = Drill("r1", False, (Check("tables", False, "3", "2"),), 7.5, NOW + timedelta(hours=2))
     proof_beside(here, failed, ownership)
     before = catalogue.run("r1")
-    assert rebuild(here, catalogue, BELIEVED).imported == ("r1",)
+    assert rebuild(here, catalogue, signed_by(ownership)).imported == ("r1",)
     assert catalogue.run("r1") == replace(before, drills=(kept, failed))
     assert catalogue.run("r1").doubted
     told = catalogue.audit_entries(limit=1)[0]
@@ -163,14 +177,14 @@ def test_a_proof_that_could_not_be_read_is_added_the_next_time_with_the_position
     unlocked = replace(here.manifest("nightly", "r1"), locked=False)
     here.stored["nightly", "r1", "manifest.json"] = manifests.to_text(unlocked).encode()
     position = Position("binlog.000009", 77, "0-1-120", ())
-    drill = Drill("r1", True, (), 7.5, NOW + timedelta(hours=1), position=position)
+    drill = Drill("r1", True, (TABLES,), 7.5, NOW + timedelta(hours=1), position=position)
     proof_beside(here, drill, ownership)
     ((key, content),) = ((key, value) for key, value in here.stored.items() if key[2].startswith("proof-"))
     here.stored[key] = content[:-9]
     assert rebuild(here, empty, BELIEVED).imported == ("r1",)
     assert (empty.run("r1").drills, empty.run("r1").position) == ((), None)
     here.stored[key] = content
-    assert rebuild(here, empty, BELIEVED).imported == ("r1",)
+    assert rebuild(here, empty, signed_by(ownership)).imported == ("r1",)
     run = empty.run("r1")
     assert (run.drills, run.position, run.derived) == ((drill,), position, True)
 

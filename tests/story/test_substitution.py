@@ -6,7 +6,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from backupd.policy.signing import new_signer_at
 from backupd.policy.trust import Known, Trust
 from backupd.targets import BackupSource
 from backupd.targets.directory import DirectoryTarget
+from backupd.targets.names import proof_name
 from backupd.vocabulary.errors import Refused, Untrusted, VerificationError
 from backupd.vocabulary.records import Check, Drill
 from backupd.vocabulary.storage import Manifest
@@ -283,6 +284,52 @@ def test_only_drills_that_a_known_key_has_signed_count(backed_up: World) -> None
         assert proofs_of(asked) == ()
     left.write_text(json.dumps(dict(reversed(body.items()))))
     assert proofs_of(asked) == (result,)
+
+
+@pytest.mark.parametrize("host", ["the same", "another that knows the key", "another that knows nothing"])
+def test_whoever_can_write_there_proves_no_backup_that_is_signed_or_known(
+    backed_up: World, elsewhere: Catalogue, host: str
+) -> None:
+    """Not even where a person has said that what is not signed is believed: only the machine's own word counts."""
+    machine = backed_up.target.machine
+    with backed_up.catalogue() as known:
+        ours = leave_drill(backed_up, known, NOW)
+        forge_drill(backed_up, at=NOW + timedelta(hours=1))
+        if host == "another that knows the key":
+            for key in known.trust(machine).keys:
+                elsewhere.know_key(key, machine, Known.TRUSTED)
+        catalogue = known if host == "the same" else elsewhere
+        trust = replace(catalogue.trust(machine), unsigned=True)
+        rebuild(backed_up.target, catalogue, trust).require_complete()
+        assert catalogue.run("r1").drills == (ours,)
+        rebuild(backed_up.target, catalogue, trust).require_complete()
+        later = leave_drill(backed_up, known, NOW + timedelta(hours=2))
+        assert rebuild(backed_up.target, catalogue, trust).imported == ("r1",)
+        assert catalogue.run("r1").drills == (ours, later)
+
+
+def test_nor_does_he_prove_a_known_one_that_was_not_signed(backed_up: World, elsewhere: Catalogue) -> None:
+    put(backed_up, manifests.to_text(replace(there(backed_up), signature=None)))
+    assert "r1" in rebuild(backed_up.target, elsewhere, Trust(unsigned=True)).imported
+    forge_drill(backed_up, at=NOW)
+    assert "r1" in rebuild(backed_up.target, elsewhere, Trust(unsigned=True)).known
+    assert elsewhere.run("r1").drills == ()
+
+
+def leave_drill(world: World, catalogue: Catalogue, at: datetime) -> Drill:
+    """The machine's own, beside the first run's backup."""
+    asked = BackupSource(world.target, "nightly", "r1", Trust())
+    asked.was_read.set()
+    result = Drill("r1", True, (Check("tables", True, "3", "3"),), 7.5, at)
+    assert leave_proof([asked], result, ownership_of(catalogue, world.tools), host="db1") == ()
+    return result
+
+
+def forge_drill(world: World, *, at: datetime) -> None:
+    """Anybody's who can write there."""
+    check = {"name": "tables", "ok": True, "expected": "3", "found": "3"}
+    body = {"schema": 1, "run_id": "r1", "ok": True, "checks": [check], "seconds": 1.0, "at": at.isoformat()}
+    (world.backups / "r1" / proof_name(at)).write_text(json.dumps(body))
 
 
 # --- the audit chain -------------------------------------------------------------------------------------------------

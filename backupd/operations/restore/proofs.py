@@ -300,6 +300,8 @@ def _drill(body: Mapping[str, Any], source: BackupSource) -> Drill:
     )
     if drill.at.tzinfo is None or (drill.ok and (drill.undecided or not all(check.ok for check in drill.checks))):
         raise _Ignored("it contradicts itself")
+    if drill.ok and not drill.checks:
+        raise _Ignored("it has checked nothing")
     return drill
 
 

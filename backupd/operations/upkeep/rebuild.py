@@ -142,7 +142,7 @@ def rebuild(
                 if here is not None and not catalogue.backups_of(one.backup_id):
                     here.require(manifest)
                 hosts = ProofHosts(proof_keys, manifest.digest, manifest.created_at, datetime.now(UTC))
-                proofs = told_proofs_of(source, hosts)
+                proofs = told_proofs_of(replace(source, trust=_of_proofs(believed, catalogue, manifest)), hosts)
                 was_there = _on_record(catalogue, target, manifest) is not None
                 lost = None if was_there else _lost(target, manifest)
                 run = _run(target, manifest, tuple(drill for drill, _ in proofs), broken=lost.message if lost else "")
@@ -207,6 +207,19 @@ def _believed(trust: Trust, catalogue: Catalogue, stored: StoredBackup, target: 
     if own and own[0].manifest_digest:
         return replace(trust, recorded=own[0])
     return replace(trust, others=tuple(known))
+
+
+def _of_proofs(trust: Trust, catalogue: Catalogue, manifest: Manifest) -> Trust:
+    """By what results of drills are believed. Where a person has said that whoever could write there is, an unsigned
+    one counts beside what is itself unsigned and new; else whoever signed the manifest has signed them, too.
+    """
+    if not trust.unsigned:
+        return trust
+    known, signature = catalogue.backups_of(manifest.run_id), manifest.signature
+    if signature is None:
+        return replace(trust, unsigned=not known)
+    is_recorded = not known or any(backup.manifest_digest == manifest.digest for backup in known)
+    return replace(trust, unsigned=False, keys=trust.keys | ({signature.key} if is_recorded else set()))
 
 
 def _run(target: Target, manifest: Manifest, drills: tuple[Drill, ...], *, broken: str) -> RunDetails:

@@ -67,7 +67,9 @@ def with_proof(world: World) -> list[str]:
     ]
 
 
-def test_a_drill_that_finds_a_copy_damaged_proves_the_other_alone_once_that_gave_it_all(terminal: Terminal, world: World) -> None:
+def test_a_drill_that_finds_a_copy_damaged_proves_the_other_alone_once_that_gave_it_all(
+    terminal: Terminal, world: World
+) -> None:
     flip(world)
     ended = terminal.run("drill", "r1")
     assert (ended.status, "proven in" in ended.stdout) == (ExitStatus.ATTENTION, True)
@@ -100,7 +102,9 @@ def test_a_drill_that_fails_for_damage_is_told_beside_the_damaged_copy(terminal:
     assert (drilled["ok"], drilled["targets"]) == (False, ["vault"])
 
 
-def test_a_target_that_does_not_give_its_copy_is_not_broken_and_there_is_no_proof_of_either(terminal: Terminal, world: World) -> None:
+def test_a_target_that_does_not_give_its_copy_is_not_broken_and_there_is_no_proof_of_either(
+    terminal: Terminal, world: World
+) -> None:
     (world.backups / "r1" / "data-1.tar.zst").unlink()
     assert terminal.run("drill", "r1").status == ExitStatus.OK
     assert (broken(world), with_proof(world)) == ({}, [])

@@ -33,6 +33,11 @@ def to_row(fact: Fact) -> dict[str, Any]:
     return {field.name: getattr(fact, field.name) for field in fields(fact)}
 
 
+def spelt(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of what was told elsewhere: SQLite's driver would raise for what is no Unicode."""
+    return {name: encodable(value) if type(value) is str else value for name, value in row.items()}
+
+
 def from_row(kind: type[AnyFact], row: Mapping[str, Any] | RowMapping) -> AnyFact:
     """The fact that `to_row` took apart; other columns of the row are left alone."""
     return kind(**{field.name: row[field.name] for field in fields(kind)})

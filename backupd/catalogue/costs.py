@@ -14,7 +14,7 @@ from backupd.catalogue import tables
 from backupd.catalogue.columns import from_row
 from backupd.catalogue.details import Filter
 from backupd.vocabulary.penalty import Reason, Sample
-from backupd.vocabulary.records import DIED, FINISHED_LATER, DrilledMoment, Phase, RunKind, RunStatus, lasted
+from backupd.vocabulary.records import DIED, DrilledMoment, Phase, RunKind, RunStatus, lasted
 from backupd.vocabulary.schedule import SlotState
 
 _STAGES = ("baseline", "settle")  # of a sample: what was measured during the copy is no part of a penalty
@@ -116,8 +116,7 @@ def _figures(chosen: Select[str]) -> Select[tuple[object, ...]]:
     ours = backups.c.run_id == runs.c.run_id
     there, broken = (backups.c.removed_at.is_(None), backups.c.broken == ""), backups.c.broken != ""
     drilled = drills.c.run_id == runs.c.run_id
-    tells_that = or_(*(attentions.c.text.startswith(beginning) for beginning in FINISHED_LATER))
-    finished_later = exists().where(attentions.c.run_id == runs.c.run_id, tells_that)
+    finished_later = exists().where(attentions.c.run_id == runs.c.run_id, tables.TELLS_OF_FINISHING)
     own_area = snapshots.c.pool.is_(None)
 
     def answered(column: ColumnElement[Any]) -> ScalarSelect[Any]:

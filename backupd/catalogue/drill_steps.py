@@ -9,8 +9,7 @@ from sqlalchemy import Connection, insert, select
 
 from backupd.catalogue import tables
 from backupd.catalogue.audit import Event, Step, audit_step
-from backupd.catalogue.columns import to_row
-from backupd.vocabulary.escaping import encodable
+from backupd.catalogue.columns import spelt, to_row
 from backupd.vocabulary.records import Drill
 
 Told = Mapping[str, str | list[str]]  # what else the audit chain says of a drill
@@ -26,9 +25,8 @@ def is_kept(connection: Connection, drill: Drill) -> bool:
 def kept(drill: Drill, told: Told) -> Sequence[Step]:
     """The result has its row, and the chain tells of it."""
     moment = {} if drill.moment is None else {"moment": drill.moment.name}
-    row = {name: encodable(value) if type(value) is str else value for name, value in to_row(drill).items()}
     return (
-        insert(tables.drills).values(row),
+        insert(tables.drills).values(spelt(to_row(drill))),
         audit_step(Event.DRILLED, drill.run_id, ok=drill.ok, undecided=drill.undecided, **moment, **told),
     )
 

@@ -12,10 +12,9 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, update
 
 from backupd.catalogue import tables
 from backupd.catalogue.audit import Event, audit_step, carry_out, copies_told, run_ended
-from backupd.catalogue.columns import Fact, from_row, to_row
+from backupd.catalogue.columns import Fact, from_row, spelt, to_row
 from backupd.catalogue.drill_steps import Told, is_kept, kept
 from backupd.vocabulary.errors import Untrusted
-from backupd.vocabulary.escaping import encodable
 from backupd.vocabulary.records import DEATH, DIED, GOOD, RunDetails, RunStatus
 from backupd.vocabulary.storage import Backup
 
@@ -65,7 +64,7 @@ def import_run(connection: Connection, run: RunDetails, *, proofs: Mapping[datet
         wanted = [(table, _ordered(new, first=0 if first is None else first + 1))]
     for into, rows in wanted:
         if rows:
-            connection.execute(insert(into), [_spelt({**row, "run_id": run.run_id}) for row in rows])
+            connection.execute(insert(into), [spelt({**row, "run_id": run.run_id}) for row in rows])
     audit_step(
         Event.IMPORTED,
         run.run_id,
@@ -105,7 +104,7 @@ def _completed(connection: Connection, run: RunDetails, proofs: Mapping[datetime
     has = connection.execute(select(position.c.run_id).where(position.c.run_id == run.run_id)).first() is not None
     found = run.derived and run.position is not None and not has
     if found:
-        connection.execute(insert(position).values(_spelt({**_position(run)[0], "run_id": run.run_id})))
+        connection.execute(insert(position).values(spelt({**_position(run)[0], "run_id": run.run_id})))
     return bool(lacking) or found
 
 
@@ -151,11 +150,6 @@ def _rows(run: RunDetails) -> list[_Wanted]:
 
 def _position(run: RunDetails) -> list[_Row]:
     return [] if run.position is None else [{**to_row(run.position), "derived": run.derived}]
-
-
-def _spelt(row: _Row) -> _Row:
-    """SQLite's driver would raise for what is no Unicode."""
-    return {name: encodable(value) if type(value) is str else value for name, value in row.items()}
 
 
 def _one(fact: Fact | None) -> list[_Row]:

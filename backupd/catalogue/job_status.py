@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, Text, and_, func, literal, or_, select, type_coerce
+from sqlalchemy import ColumnElement, Connection, Select, Text, and_, func, literal, select, type_coerce
 
 from backupd.catalogue import tables
 from backupd.catalogue.archive_records import ArchiveRecord, archive_records
@@ -21,7 +21,7 @@ from backupd.catalogue.columns import as_table, from_row
 from backupd.catalogue.details import details
 from backupd.catalogue.moment_proofs import LastMomentDrill, last_moment_drills
 from backupd.catalogue.selection import with_copy
-from backupd.vocabulary.records import FINISHED_LATER, GOOD, RunDetails, RunKind, RunStatus
+from backupd.vocabulary.records import GOOD, RunDetails, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, Pause, Slot, SlotState
 from backupd.vocabulary.storage import Backup
 
@@ -137,7 +137,7 @@ def run_counts(connection: Connection) -> dict[str, dict[RunStatus, int]]:
     runs, attentions = tables.runs, tables.attentions
     ours = select(runs.c.job, runs.c.status, func.count().label("count")).group_by(runs.c.job, runs.c.status)
     ours = ours.where(runs.c.kind == RunKind.BACKUP, tables.OURS)
-    died = select(attentions.c.run_id).where(or_(*(attentions.c.text.startswith(one) for one in FINISHED_LATER)))
+    died = select(attentions.c.run_id).where(tables.TELLS_OF_FINISHING)
     found: dict[str, dict[RunStatus, int]] = defaultdict(lambda: defaultdict(int))
     for row in connection.execute(ours).mappings():
         found[row["job"]][row["status"]] += row["count"]

@@ -18,6 +18,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    or_,
     select,
     text,
 )
@@ -28,7 +29,7 @@ from backupd.catalogue.metadata import metadata as metadata
 from backupd.catalogue.metadata import of_run
 from backupd.policy.trust import Known
 from backupd.vocabulary.penalty import Counted, GateOutcome, Reason
-from backupd.vocabulary.records import Check, DrilledMoment, HoldingKind, Phase, RunKind, RunStatus
+from backupd.vocabulary.records import FINISHED_LATER, Check, DrilledMoment, HoldingKind, Phase, RunKind, RunStatus
 from backupd.vocabulary.schedule import Activity, SlotState
 from backupd.vocabulary.servers import Position, PreflushEnd, ReplicaPosition
 from backupd.vocabulary.volumes import Layout
@@ -323,6 +324,8 @@ attentions = Table(
     of_run(one=False),
     Column("text", ProseColumn, nullable=False),
 )
+# That others finished the run, whose process had died or which could not record its copy.
+TELLS_OF_FINISHING = or_(*(attentions.c.text.startswith(beginning) for beginning in FINISHED_LATER))
 
 holdings = Table(
     "holdings",

@@ -196,8 +196,8 @@ def table_results(rows: Sequence[Row]) -> Iterator[TableResult]:
     """CHECK TABLE's rows, one result for each table. "Not supported" is a note, and neither a fault of the table's nor
     a check of it.
 
-    Nor is it one that a later server than its maker's wants to rebuild it (tried on MariaDB 10.11.19 with a UNIQUE key
-    of a BLOB from before MDEV-27653): the table is used as before, and every other backup has it so as well.
+    That a later server than its maker's wants to rebuild it is neither (tried on MariaDB 10.11.19 with a UNIQUE key of
+    a BLOB from before MDEV-27653): the table is used as before, and every other backup has it so as well.
 
     Raises:
         Undecided: the server had no memory or no room to check one, and told no other error of it.

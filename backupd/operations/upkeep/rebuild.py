@@ -6,7 +6,7 @@ pins, the seconds of its own writing; and it is not told a run's samples.
 """
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -136,14 +136,15 @@ def rebuild(
     for one in (one for one in stored if one.finished):
         try:
             with reading(one.backup_id):
-                believed = _believed(trust, catalogue, one, target)
+                recorded = catalogue.backups_of(one.backup_id)
+                believed = _believed(trust, recorded, target)
                 source = BackupSource(target, one.job, one.backup_id, believed)
                 manifest = manifest_of(source)
-                if here is not None and not catalogue.backups_of(one.backup_id):
+                if here is not None and not recorded:
                     here.require(manifest)
                 hosts = ProofHosts(proof_keys, manifest.digest, manifest.created_at, datetime.now(UTC))
-                proofs = told_proofs_of(replace(source, trust=_of_proofs(believed, catalogue, manifest)), hosts)
-                was_there = _on_record(catalogue, target, manifest) is not None
+                proofs = told_proofs_of(replace(source, trust=_of_proofs(believed, recorded, manifest)), hosts)
+                was_there = _there(recorded, target) is not None
                 lost = None if was_there else _lost(target, manifest)
                 run = _run(target, manifest, tuple(drill for drill, _ in proofs), broken=lost.message if lost else "")
                 entered = catalogue.import_run(run, proofs={drill.at: told for drill, told in proofs})
@@ -165,15 +166,14 @@ def rebuild(
     return Rebuilding(tuple(imported), tuple(known), unfinished, tuple(failures))
 
 
-def _on_record(catalogue: Catalogue, target: Target, manifest: Manifest) -> Backup | None:
+def _there(recorded: Sequence[Backup], target: Target) -> Backup | None:
     """The backup that is there by all that the catalogue knows: of what has become of it `verify` tells."""
-    known = catalogue.backups_of(manifest.run_id)
-    return next((one for one in known if (one.target, one.removed_at) == (target.name, None)), None)
+    return next((one for one in recorded if (one.target, one.removed_at) == (target.name, None)), None)
 
 
 def _broken_before(catalogue: Catalogue, target: Target, manifest: Manifest) -> VerificationError | None:
     """What a backup that has just been entered had been found to be: it is listed whole, and is as broken as it was."""
-    entered = _on_record(catalogue, target, manifest)
+    entered = _there(catalogue.backups_of(manifest.run_id), target)
     if entered is None or not entered.broken:
         return None
     return VerificationError(
@@ -200,26 +200,25 @@ def _has_been_pruned(catalogue: Catalogue, stored: StoredBackup, target: Target,
     return any(backup.removed_at is not None and backup.removed_at >= since for backup in backups)
 
 
-def _believed(trust: Trust, catalogue: Catalogue, stored: StoredBackup, target: Target) -> Trust:
+def _believed(trust: Trust, recorded: Sequence[Backup], target: Target) -> Trust:
     """By what is known of the copy there, where its manifest's digest is known; else of the run's copies."""
-    known = sorted(catalogue.backups_of(stored.backup_id), key=lambda backup: backup.target != target.name)
-    own = [backup for backup in known if (backup.target, backup.removed_at) == (target.name, None)]
-    if own and own[0].manifest_digest:
-        return replace(trust, recorded=own[0])
-    return replace(trust, others=tuple(known))
+    own = _there(recorded, target)
+    if own is not None and own.manifest_digest:
+        return replace(trust, recorded=own)
+    return replace(trust, others=tuple(sorted(recorded, key=lambda backup: backup.target != target.name)))
 
 
-def _of_proofs(trust: Trust, catalogue: Catalogue, manifest: Manifest) -> Trust:
+def _of_proofs(trust: Trust, recorded: Sequence[Backup], manifest: Manifest) -> Trust:
     """By what results of drills are believed. Where a person has said that whoever could write there is, an unsigned
     one counts beside what is itself unsigned and new; else whoever signed the manifest has signed them, too.
     """
     if not trust.unsigned:
         return trust
-    known, signature = catalogue.backups_of(manifest.run_id), manifest.signature
+    signature = manifest.signature
     if signature is None:
-        return replace(trust, unsigned=not known)
-    is_recorded = not known or any(backup.manifest_digest == manifest.digest for backup in known)
-    return replace(trust, unsigned=False, keys=trust.keys | ({signature.key} if is_recorded else set()))
+        return replace(trust, unsigned=not recorded)
+    is_it = not recorded or any(backup.manifest_digest == manifest.digest for backup in recorded)
+    return replace(trust, unsigned=False, keys=trust.keys | ({signature.key} if is_it else set()))
 
 
 def _run(target: Target, manifest: Manifest, drills: tuple[Drill, ...], *, broken: str) -> RunDetails:
